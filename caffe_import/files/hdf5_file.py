@@ -2,6 +2,8 @@
 
 An HDF5 file may name other files, and the library then reads those with the rights of the reader: external links,
 external storage of a data set, and virtual data sets made of other files' parts.
+
+What the library reads passes through ``global_heap.CheckedFile``: a damaged global heap would keep it busy for ever.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 
 from caffe_import.errors import DataSourceError
+from caffe_import.files.global_heap import CheckedFile
 
 _OWN = "."
 """How a virtual data set names the file that it is in."""
@@ -26,8 +30,10 @@ def open_hdf5(path: Path, **options: Any) -> h5py.File:
         DataSourceError: A part of the file is in another file; the message names it.
         OSError: And whatever else h5py raises of a file that is missing or damaged.
     """
-    file = h5py.File(path, "r", **options)
+    checked = CheckedFile(path)
+    file = h5py.File(checked, "r", **options)
     try:
+        checked.length_bytes = file.id.get_create_plist().get_sizes()[1]
         found = _foreign_part(file)
     except BaseException:
         file.close()
@@ -37,6 +43,22 @@ def open_hdf5(path: Path, **options: Any) -> h5py.File:
         msg = f"{path}: {found}; files that lead into others are not read: store the data in the file itself"
         raise DataSourceError(msg)
     return file
+
+
+def fixed_text(text: str) -> np.ndarray[tuple[()], np.dtype[np.bytes_]]:
+    """Return what stores a text in the object itself, UTF-8; h5py puts a ``str`` into the file's global heap."""
+    content = text.encode()
+    return np.array(content, h5py.string_dtype("utf-8", max(1, len(content))))
+
+
+def attribute_text(holder: h5py.HLObject, name: str) -> str:
+    """Return a text that is an attribute, of fixed or variable length.
+
+    Raises:
+        OSError: And whatever else h5py raises of what is missing or damaged.
+    """
+    value = holder.attrs[name]
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _foreign_part(file: h5py.File) -> str:

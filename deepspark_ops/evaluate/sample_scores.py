@@ -2,7 +2,8 @@
 
 Format version 2: attributes ``format_version``, ``task``, ``dataset_digest``, ``weights_digest`` and ``n_classes``; as
 datasets of one axis, (n_samples,), ``content`` and the fields of ``SampleLosses``, of a classification those of
-``Answers``. Version 1 has no ``task``: it is always of a classification.
+``Answers``. Version 1 has no ``task``: it is always of a classification. Texts are of fixed length; files
+written before have them of variable length.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.hdf5_file import open_hdf5
+from caffe_import.files.hdf5_file import attribute_text, fixed_text, open_hdf5
 from deepspark_ops.config.shared_options.task import TASK_NAMES, TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
@@ -64,9 +65,9 @@ def write_samples(path: Path, samples: ScoredSamples) -> None:
     columns = {field.name: getattr(samples.answers, field.name) for field in fields(samples.answers)}
     with write_whole(path) as temporary, h5py.File(temporary, "w") as file:
         file.attrs["format_version"] = SAMPLES_VERSION
-        file.attrs["task"] = samples.task
-        file.attrs["dataset_digest"] = samples.dataset_digest
-        file.attrs["weights_digest"] = samples.weights_digest
+        file.attrs["task"] = fixed_text(samples.task)
+        file.attrs["dataset_digest"] = fixed_text(samples.dataset_digest)
+        file.attrs["weights_digest"] = fixed_text(samples.weights_digest)
         file.attrs["n_classes"] = samples.n_classes
         for name, values in {**columns, "content": samples.content}.items():
             file.create_dataset(name, data=values, compression="gzip", shuffle=True)
@@ -86,7 +87,7 @@ def read_samples(path: Path) -> ScoredSamples:
         with open_hdf5(path) as file:
             version = int(file.attrs["format_version"])
             if version in (_WITHOUT_TASK, SAMPLES_VERSION):
-                return _samples(file, "classification" if version == _WITHOUT_TASK else str(file.attrs["task"]))
+                return _samples(file, "classification" if version == _WITHOUT_TASK else attribute_text(file, "task"))
     except CaffeImportError as error:
         raise DataError(str(error)) from error
     except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:  # h5py's, of a damaged file
@@ -108,8 +109,8 @@ def _samples(file: h5py.File, task: str) -> ScoredSamples:
         msg = f"columns of different lengths: {lengths}"
         raise ValueError(msg)
     return ScoredSamples(
-        dataset_digest=str(file.attrs["dataset_digest"]),
-        weights_digest=str(file.attrs["weights_digest"]),
+        dataset_digest=attribute_text(file, "dataset_digest"),
+        weights_digest=attribute_text(file, "weights_digest"),
         n_classes=int(file.attrs["n_classes"]),
         answers=form(**columns),
         content=content,

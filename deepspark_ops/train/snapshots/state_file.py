@@ -1,6 +1,7 @@
 """``state.h5``: what our own retry needs besides the weights, of the data, of the workers and of the server.
 
-Checksums reveal damage, so that a run never goes on from numbers that were not written.
+Checksums reveal damage, so that a run never goes on from numbers that were not written. Texts are of fixed length;
+files written before have them of variable length.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from caffe_import.devices.loss_scale import LossScale
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.hdf5_file import open_hdf5
+from caffe_import.files.hdf5_file import attribute_text, fixed_text, open_hdf5
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.exchange.state.pending_snapshot import ServerState
 from deepspark_ops.run_paths import write_whole
@@ -71,7 +72,7 @@ def write_run_state(
             file["run"].attrs["crc32"] = zlib.crc32(text)
             if server is not None:
                 group = file.create_group("server")
-                group.attrs["strategy"] = server.strategy
+                group.attrs["strategy"] = fixed_text(server.strategy)
                 group.attrs["crc32"] = _server_checksum(server)
                 group["counts"], group["vectors"] = server.counts, server.vectors
             for worker, own in workers.items():
@@ -86,7 +87,7 @@ def write_run_state(
                 group["history"] = own.history
                 for position, (name, value) in enumerate(layers):
                     group[f"layer_state/{position}"] = value
-                    group[f"layer_state/{position}"].attrs["name"] = name
+                    group[f"layer_state/{position}"].attrs["name"] = fixed_text(name)
         temporary.chmod(0o644)
 
 
@@ -114,7 +115,7 @@ def _run_state_of_version_2(file: h5py.File) -> RunState:
     numbers = {name: int(file.attrs[name]) for name in ("clock", "origin", "n_params", "random_seed", "current_step")}
     workers = tuple(sorted(int(worker) for worker in file.get("workers", {})))
     leases = json.loads(file["leases"][()].tobytes())
-    return RunState(**numbers, weights=str(file.attrs["weights"]), workers=workers, leases=leases)
+    return RunState(**numbers, weights=attribute_text(file, "weights"), workers=workers, leases=leases)
 
 
 def read_server_state(path: Path) -> ServerState | None:
@@ -127,7 +128,7 @@ def read_server_state(path: Path) -> ServerState | None:
         return None
     with _opened(path) as file:
         group = file["server"]
-        server = ServerState(str(group.attrs["strategy"]), group["counts"][()], group["vectors"][()])
+        server = ServerState(attribute_text(group, "strategy"), group["counts"][()], group["vectors"][()])
         _check(_server_checksum(server), group.attrs["crc32"])
         return server
 
@@ -147,7 +148,9 @@ def read_worker_state(path: Path, worker: int) -> WorkerState | None:
     with _opened(path) as file:
         group = file[f"workers/{chosen}"]
         found = group.get("layer_state", {})
-        layers = [(str(item.attrs["name"]), item[()]) for item in map(found.__getitem__, map(str, range(len(found))))]
+        layers = [
+            (attribute_text(item, "name"), item[()]) for item in map(found.__getitem__, map(str, range(len(found))))
+        ]
         updates, history = int(group.attrs["updates"]), group["history"][()]
         scale = None
         if "loss_scale" in group.attrs:

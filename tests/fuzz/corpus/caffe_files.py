@@ -77,6 +77,12 @@ def _hdf5_shards(folder: Path) -> list[bytes]:
             file.create_dataset("data", data=np.arange(12, dtype="f4").reshape(4, 3), **options)
             file["label"] = np.arange(4)
         made.append((folder / "a.h5").read_bytes())
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["rows"], file["label"] = np.arange(12, dtype="f4").reshape(4, 3), np.arange(4)
+        layout = h5py.VirtualLayout((4, 3), "f4")
+        layout[:] = h5py.VirtualSource(".", "rows", shape=(4, 3))
+        file.create_virtual_dataset("data", layout)
+    made.append((folder / "a.h5").read_bytes())
     return [*made, *_files("data/hdf5_*.h5")(folder)]
 
 

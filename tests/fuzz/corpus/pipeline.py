@@ -49,6 +49,7 @@ from deepspark_ops.train.snapshots.worker_state import WorkerState
 from tests.fuzz.reader import OWN_ERRORS, Reader, file_reader
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
+from tests.reference.heap_texts import texts_in_the_heap
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 
 _RUN = 0x5EED
@@ -63,7 +64,8 @@ def _state(folder: Path) -> list[bytes]:
     write_run_state(path, run, {0: worker})
     made = [path.read_bytes()]
     write_run_state(path, run, {0: worker}, ServerState("easgd", np.ones(2, "u8"), np.ones((1, 3), "f4")))
-    return [*made, path.read_bytes()]
+    made.append(path.read_bytes())
+    return [*made, texts_in_the_heap(path).read_bytes()]
 
 
 def _read_state(path: Path) -> None:
@@ -101,8 +103,9 @@ def _metrics(folder: Path) -> list[bytes]:
 
 def _samples(folder: Path) -> list[bytes]:
     labels = [0, 1, 1, 0, 1, 0]
-    write_evaluation(folder, evaluation(answers_with(labels, range(1)), labels))
-    return [(folder / "samples.h5").read_bytes()]
+    path = write_evaluation(folder, evaluation(answers_with(labels, range(1)), labels)) / "samples.h5"
+    made = path.read_bytes()
+    return [made, texts_in_the_heap(path).read_bytes()]
 
 
 def _bundles(folder: Path) -> list[bytes]:

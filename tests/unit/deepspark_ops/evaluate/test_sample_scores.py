@@ -8,6 +8,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.sample_scores import read_samples
 from tests.reference.evaluations import evaluation, write_evaluation
+from tests.reference.heap_texts import texts_in_the_heap
 
 LABELS = [0, 1, 1, 0, 1]
 
@@ -24,6 +25,21 @@ def test_what_is_written_reads_back_equal(tmp_path):
         assert found.dtype == expected.dtype
     assert read.samples.content.tolist() == [7, 2**63 + 5, 1, 2, 3]
     assert (read.samples.n_classes, read.samples.dataset_digest) == (2, "sha256:same")
+
+
+def test_a_file_whose_texts_have_variable_length_is_read(tmp_path):
+    path = write_evaluation(tmp_path, evaluation(LABELS, LABELS)) / "samples.h5"
+    written = read_samples(path)
+    found = read_samples(texts_in_the_heap(path))
+    assert (
+        (found.task, found.dataset_digest)
+        == (written.task, written.dataset_digest)
+        == (
+            "classification",
+            "sha256:same",
+        )
+    )
+    assert found.weights_digest == written.weights_digest
 
 
 def test_missing_file_names_the_command(tmp_path):

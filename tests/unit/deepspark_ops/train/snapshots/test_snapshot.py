@@ -28,6 +28,7 @@ from deepspark_ops.train.snapshots.state_file import (
     write_run_state,
 )
 from deepspark_ops.train.snapshots.worker_state import WorkerState
+from tests.reference.heap_texts import texts_in_the_heap
 
 NET = build_net_spec(
     parse_net("""
@@ -224,6 +225,18 @@ def test_what_the_server_keeps_beside_the_center_is_in_the_snapshot(tmp_path: Pa
     assert found.vectors.tolist() == vectors.tolist()
     gather(paths, 16, np.ones(N_PARAMS, np.float32), {0: worker_state(0)})
     assert read_server_state(writer_of(paths).assemble(16).state) is None
+
+
+def test_a_state_whose_texts_have_variable_length_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.state.h5"
+    server = ServerState("softsync", np.uint64([3]), np.ones((1, N_PARAMS), np.float32))
+    write_run_state(path, RunState(1, 0, N_PARAMS, 5, workers=(1,)), {1: worker_state(1)}, server)
+    found = read_server_state(texts_in_the_heap(path))
+    assert found is not None
+    assert found.strategy == "softsync"
+    own = read_worker_state(path, 1)
+    assert own is not None
+    assert list(own.layer_state) == ["lstm/h"]
 
 
 def test_a_snapshot_that_lost_what_the_server_kept_is_damaged(tmp_path: Path) -> None:

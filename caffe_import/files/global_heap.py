@@ -1,0 +1,104 @@
+"""Checks the global heap of an HDF5 file before the library reads it, which does not check and may never end.
+
+The global heap holds texts of variable length, references to regions and the parts of virtual data sets, in
+collections: signature ``GCOL``, size, then objects, each with its size. The library (1.14) goes from one to the next by
+that size. An object 0, which is the free space, of size 0 keeps it in one place for ever, inside a call that no signal
+ends; other sizes lead it out of the collection. Source: HDF5 File Format Specification 3.0, III.E; ``H5HGcache.c``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+SIGNATURE: Final = b"GCOL"
+_END_OF_FILES: Final = 2**63
+_MAX_OBJECTS: Final = 2**16
+"""An object's number has 16 bits."""
+
+
+class CheckedFile:
+    """A file as h5py reads one of Python's: a collection of the global heap that is damaged is read as zeros.
+
+    The library then says that its signature is wrong. It reads each collection by itself, from its start on, because
+    this is no driver that it joins reads for. Positions are the object's own: a forked process reads on undisturbed.
+
+    Attributes:
+        length_bytes: How long the file's numbers of sizes are.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        self._file = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC)
+        self._at = 0
+        self.length_bytes = 8
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to a place."""
+        self._at = offset if whence == os.SEEK_SET else os.lseek(self._file, offset, whence)
+        return self._at
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._at
+
+    def read(self, size: int) -> bytes:
+        """Return ``size`` bytes; fewer at the end."""
+        content = bytearray(size)
+        return bytes(content[: self.readinto(content)])
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:
+        """Fill a buffer and return how many bytes there were; what is beyond the end is 0, as the library's reads."""
+        view = memoryview(buffer).cast("B")
+        filled = 0
+        while filled < len(view) and (n := self._read_part(view[filled:], self._at + filled)):
+            filled += n
+        view[filled:] = bytes(len(view) - filled)
+        if bytes(view[: len(SIGNATURE)]) == SIGNATURE and not self._is_whole(self._at):
+            view[:] = bytes(len(view))
+        self._at += filled
+        return filled
+
+    def _read_part(self, view: memoryview, start: int) -> int:
+        return os.preadv(self._file, [view], start) if start < _END_OF_FILES else 0
+
+    def _is_whole(self, start: int) -> bool:
+        size_at = len(SIGNATURE) + 4
+        head = os.pread(self._file, size_at + self.length_bytes, start)
+        size = int.from_bytes(head[size_at:], "little")
+        if not len(head) <= size <= os.fstat(self._file).st_size - start:
+            return False
+        return is_whole_collection(os.pread(self._file, size, start), self.length_bytes)
+
+
+def is_whole_collection(content: bytes, length_bytes: int = 8) -> bool:
+    """Return whether the objects of a collection follow each other up to its end.
+
+    Args:
+        content: All of it, as long as it says.
+        length_bytes: How long the file's numbers of sizes are.
+    """
+    header = _aligned(8 + length_bytes)
+    at = header
+    for _ in range(_MAX_OBJECTS):
+        if at + header > len(content):  # a rest too small for an object is free
+            return at <= len(content)
+        number = int.from_bytes(content[at : at + 2], "little")
+        size = int.from_bytes(content[at + 8 : at + 8 + length_bytes], "little")
+        if not number and size < header:
+            return False
+        at += header + _aligned(size) if number else size
+    return False
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 8) * 8

@@ -1,0 +1,19 @@
+"""HDF5 files with their texts where h5py puts a ``str``, and where files of older versions have them: in the heap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+
+
+def texts_in_the_heap(path: Path) -> Path:
+    """Give each attribute that is a text of fixed length a variable one, and return the file."""
+    with h5py.File(path, "r+") as file:
+        texts = [(file, name) for name in file.attrs]
+        file.visititems(lambda _, item: texts.extend((item, name) for name in item.attrs))
+        for item, name in texts:
+            if isinstance(found := item.attrs[name], bytes):
+                item.attrs[name] = found.decode()
+    assert b"GCOL" in path.read_bytes()
+    return path
