@@ -176,6 +176,7 @@ class ExchangeServer:
                 run_id=settings.run_id,
                 limit_bytes=self.limit_bytes,
                 timeout_s=settings.exchange_timeout_s,
+                vanished_s=settings.exchange_timeout_s,
                 peer=peer,
             )
             coordinator = self.coordinator

@@ -155,6 +155,7 @@ class ServerConnection:
                 run_id=address.run_id,
                 limit_bytes=self.limit_bytes,
                 timeout_s=ATTEMPT_SHARE * address.exchange_timeout_s,
+                vanished_s=address.exchange_timeout_s,
                 peer=address.server,
             )
             if self._introduce is not None:

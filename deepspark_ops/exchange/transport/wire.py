@@ -14,6 +14,7 @@ error names what it waited for.
 from __future__ import annotations
 
 import json
+import math
 import socket
 import struct
 from contextlib import suppress
@@ -39,6 +40,12 @@ BYTES, FLOAT32, FLOAT16, BFLOAT16 = range(4)
 ITEM_BYTES = {BYTES: 1, FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}
 
 ROOM = "room to send"
+
+_MOST_IDLE_S = 30
+"""Until the first look whether the other host is there; routers forget connections that carry nothing for minutes."""
+_MOST_SECONDS, _MOST_PROBES = 32_767, 127
+"""What Linux takes."""
+
 Payload = bytes | memoryview
 
 
@@ -111,7 +118,9 @@ def unpack_frame(header: bytes | bytearray | memoryview, *, run_id: int, limit_b
 class Connection:
     """One authenticated connection. One thread at a time."""
 
-    def __init__(self, channel: Channel, *, run_id: int, limit_bytes: int, timeout_s: float, peer: str) -> None:
+    def __init__(
+        self, channel: Channel, *, run_id: int, limit_bytes: int, timeout_s: float, vanished_s: float, peer: str
+    ) -> None:
         """Take over a channel.
 
         Args:
@@ -119,6 +128,8 @@ class Connection:
             run_id: In every frame.
             limit_bytes: Longest payload of numbers that is accepted.
             timeout_s: Longest silence in the middle of a frame, and longest wait for room to send.
+            vanished_s: After about this long without a sign of the other host's kernel the connection breaks, also
+                between frames.
             peer: How errors call the other side.
         """
         self.channel = channel
@@ -127,7 +138,7 @@ class Connection:
         self.limit_bytes = limit_bytes
         self._header = bytearray(HEADER.size)
         channel.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _keep_alive(channel.sock)
+        _notice_vanished_host(channel.sock, vanished_s)
         self.use_timeout(timeout_s)
 
     def use_timeout(self, timeout_s: float) -> None:
@@ -269,9 +280,20 @@ def number_bytes(vector: np.ndarray[Any, np.dtype[np.float32] | np.dtype[np.uint
     return memoryview(vector.view(np.uint8).data)
 
 
-def _keep_alive(sock: socket.socket) -> None:
-    """Let the kernel notice a host that vanished without a word, within about a minute."""
+def _notice_vanished_host(sock: socket.socket, after_s: float) -> None:
+    """Have the kernel end the connection once the other host has answered nothing for about ``after_s``.
+
+    The other host's kernel answers while its process computes or stands still. A shorter silence is borne.
+    """
+    idle_s = max(1, min(_MOST_IDLE_S, int(after_s / 3)))
+    interval_s = max(1, int(after_s / 6))
+    n_probes = max(1, min(_MOST_PROBES, round((after_s - idle_s) / interval_s)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    for option, value in (
+        ("TCP_KEEPIDLE", idle_s),
+        ("TCP_KEEPINTVL", min(interval_s, _MOST_SECONDS)),
+        ("TCP_KEEPCNT", n_probes),
+        ("TCP_USER_TIMEOUT", min(2**31 - 1, math.ceil(1000 * after_s))),  # of what was sent and not confirmed
+    ):
+        if hasattr(socket, option):  # not each platform has all
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -50,7 +50,9 @@ def open_connection(running: RunningExchange) -> Connection:
     address = running.address
     sock = socket.create_connection((address.host, address.port), 30)
     channel = greet_server(sock, secret=address.secret, run_id=address.run_id, peer="server", timeout_s=30)
-    return Connection(channel, run_id=address.run_id, limit_bytes=1 << 20, timeout_s=30.0, peer="server")
+    return Connection(
+        channel, run_id=address.run_id, limit_bytes=1 << 20, timeout_s=30.0, vanished_s=30.0, peer="server"
+    )
 
 
 def join(connection: Connection, worker: int, session: str = "s") -> int:

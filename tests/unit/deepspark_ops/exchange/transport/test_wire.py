@@ -18,8 +18,11 @@ from deepspark_ops.exchange.transport.wire import Connection, Frame, unpack_fram
 RUN = 0xABCDEF
 
 
-def make_connection(sock: socket.socket, timeout_s: float = 30.0, limit_bytes: int = 4096) -> Connection:
-    return Connection(PlainChannel(sock), run_id=RUN, limit_bytes=limit_bytes, timeout_s=timeout_s, peer="peer 7")
+def make_connection(
+    sock: socket.socket, timeout_s: float = 30.0, limit_bytes: int = 4096, vanished_s: float = 30.0
+) -> Connection:
+    limits = {"timeout_s": timeout_s, "vanished_s": vanished_s}
+    return Connection(PlainChannel(sock), run_id=RUN, limit_bytes=limit_bytes, peer="peer 7", **limits)
 
 
 @pytest.fixture
@@ -155,3 +158,28 @@ def test_a_refusal_that_nobody_takes_is_no_error_of_its_own(
     assert b'"message": "no"' in pair[1].recv(1000)
     pair[0].close()
     make_connection(pair[1]).refuse(ProtocolError("no"))
+
+
+@pytest.mark.parametrize("vanished_s", [0.3, 1.0, 5.0, 30.0, 60.0, 3600.0, 1e9])
+def test_the_kernel_looks_for_a_host_that_vanished_in_time(
+    pair: tuple[socket.socket, socket.socket], vanished_s: float
+) -> None:
+    make_connection(pair[0], vanished_s=vanished_s)
+    assert pair[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+    idle_s, interval_s, n_probes, timeout_ms = (
+        pair[0].getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names
+    )
+    assert 1 <= idle_s <= 30
+    assert timeout_ms == min(1000 * vanished_s, 2**31 - 1)
+    if vanished_s <= 3600:
+        assert idle_s + n_probes * interval_s == pytest.approx(max(2, vanished_s), rel=0.2)
+
+
+def test_a_platform_without_such_options_has_connections(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT"):
+        monkeypatch.delattr(socket, name)
+    make_connection(pair[0])
+    assert pair[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
