@@ -58,12 +58,16 @@ class Room:
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"this kernel cannot slow a device: {_reason(error)}")
 
+    def command(self, *command: str) -> list[str]:
+        """Return what runs a command in here."""
+        return ["ip", "netns", "exec", self._name, *command]
+
     def program(self, folder: Path) -> Path:
         """Return a program that runs Spark's classes in here."""
         path, spark = folder / f"spark-class-{self._name}", Path(sys.executable).with_name("spark-class")
         # `ip netns exec` gives its program mounts of its own, so that the host keeps its /dev/shm.
         inner = f'mount -t tmpfs tmpfs /dev/shm && exec {shlex.quote(str(spark))} "$@"'
-        command = f"ip netns exec {self._name} sh -c {shlex.quote(inner)}"
+        command = shlex.join(self.command("sh", "-c", inner))
         path.write_text(f'#!/bin/sh\nexec {command} spark-class "$@"\n')
         path.chmod(0o700)
         return path
