@@ -41,7 +41,7 @@ class Tally:
 def hunt(
     readers: Sequence[Reader], *, seconds: float, seed: int, folder: Path, say: Callable[[str], None], at_most: int = 0
 ) -> int:
-    """Run all readers in turn for ``seconds`` together and return how many findings there are.
+    """Run all readers in turn for ``seconds`` together, or until Ctrl-C, and return how many findings there are.
 
     Args:
         readers: At least one.
@@ -54,14 +54,17 @@ def hunt(
     say(f"fuzz: seed={seed} seconds={seconds:g} readers={len(readers)}")
     end = time.monotonic() + seconds
     tallies = [Tally(reader, made_corpus(reader)) for reader in readers]
-    while (left := end - time.monotonic()) > 0:
-        open_ones = [tally for tally in tallies if not at_most or tally.n_inputs < at_most]
-        if not open_ones:
-            break
-        share = min(_ROUND_S, max(0.05, left / len(open_ones)))
-        for tally in open_ones:
-            if time.monotonic() < end:
-                _round(tally, share, seed, folder, say)
+    try:
+        while (left := end - time.monotonic()) > 0:
+            open_ones = [tally for tally in tallies if not at_most or tally.n_inputs < at_most]
+            if not open_ones:
+                break
+            share = min(_ROUND_S, max(0.05, left / len(open_ones)))
+            for tally in open_ones:
+                if time.monotonic() < end:
+                    _round(tally, share, seed, folder, say)
+    except KeyboardInterrupt:
+        say(f"fuzz: stopped {end - time.monotonic():.0f} s before the end")
     for tally in tallies:
         say(tally.line())
     n_findings = sum(len(tally.findings) for tally in tallies)

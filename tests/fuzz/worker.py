@@ -112,8 +112,14 @@ def _run_child(
             os.close(reading)
             _child(reader, corpus, seed, start, seconds, shared, writing, Path(folder))
         os.close(writing)
-        text, status, was_killed = _followed(child, reading, shared)
-    os.close(reading)
+        try:
+            text, status, was_killed = _followed(child, reading, shared)
+        except KeyboardInterrupt:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise
+        finally:
+            os.close(reading)
     number, ended, refused = _COUNTERS.unpack(shared)
     shared.close()
     found = [Finding(**json.loads(line)) for line in text.decode().splitlines()]

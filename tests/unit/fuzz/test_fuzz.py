@@ -111,6 +111,24 @@ def test_a_few_seconds_of_all_readers_find_nothing(tmp_path: Path) -> None:
     assert n_findings == 0, "\n".join(lines)
 
 
+def test_a_hunt_that_is_stopped_tells_what_it_did(tmp_path: Path) -> None:
+    """Ctrl-C while a child reads: the child ends with it, and the rounds before are told."""
+    said: list[str] = []
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text()
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 2.0)
+    try:
+        found = hunt([of(planted)], seconds=600, seed=1, folder=tmp_path, say=said.append)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert found == 0
+    assert re.fullmatch(r"fuzz: stopped \d+ s before the end", said[1])
+    assert said[-1].startswith("fuzz: inputs=")
+    assert children.read_text() == before
+
+
 def test_a_group_of_an_hdf5_model_that_is_no_text_is_no_blob(tmp_path: Path) -> None:
     from caffe_import.files.caffemodel import read_caffemodel
 
