@@ -27,6 +27,11 @@ class Rounds:
         self._idle: set[int] = set()
         self._is_closing = False
 
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Workers that have pushed in the present round."""
+        return frozenset(self._waiting)
+
     def pushed(self, worker: int, sequence: int, note: RoundNote | None = None) -> None:
         """A worker has pushed everything of its exchange ``sequence``; a repeated message changes nothing."""
         if not self.is_released(worker, sequence):

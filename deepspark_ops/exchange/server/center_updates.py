@@ -35,6 +35,7 @@ class CenterUpdates:
         strategy = chunks.strategy
         self._closer = strategy.closer(settings.solver) if strategy.round == "all" else None
         self._rounds = Rounds()
+        self._last_round: frozenset[int] = frozenset()  # grants whose steps it pushed
         self._round_over = threading.Condition(shared.lock)
         self._lock = threading.Lock()
 
@@ -45,6 +46,15 @@ class CenterUpdates:
     def granted(self, worker: int, *, has_steps: bool) -> None:
         """A worker was answered with a grant or without; the caller holds ``SharedState.lock``."""
         self._rounds.granted(worker, has_steps=has_steps)
+
+    def is_held(self, worker: int) -> bool:
+        """Whether a worker is given no steps yet; the caller holds ``SharedState.lock``.
+
+        A snapshot that the last round completes is due when all of that round have acknowledged: a worker that went
+        on before would send a later state than the center's. None of them waits for another by then, and one that is
+        lost holds no grant any more.
+        """
+        return self._shared.state.grants.snapshot_waits_for(self._last_round, worker)
 
     def pushed(self, worker: int, sequence: int, note: RoundNote | None) -> None:
         """A worker has pushed everything of its exchange ``sequence``; the caller holds ``SharedState.lock``."""
@@ -68,6 +78,7 @@ class CenterUpdates:
             grants = self._shared.state.grants
             if not self._rounds.is_complete(grants.live_workers):
                 return []
+            self._last_round = grants.open_grants(self._rounds.waiting)
             notes = self._rounds.close()
             clock = grants.clock
         try:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from deepspark_ops.exchange.server.shared_state import SharedState
 from deepspark_ops.exchange.server.snapshot_gathering import SnapshotGathering
 from deepspark_ops.exchange.server.statistics_exchange import StatisticsExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state.grants import Grant
+from deepspark_ops.exchange.state.grants import Grant, Wait
 from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.state.leases import EpochReport
 from deepspark_ops.exchange.state.messages import CONTROLS, Join, Leave, Lose, Request, RequestGrant
@@ -37,6 +37,8 @@ from deepspark_ops.exchange.transport.link import Welcome
 logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
+HOLD_S = 0.002
+"""A worker that is held until others have acknowledged what they have pushed asks again after this time, seconds."""
 
 _Answer = TypeVar("_Answer")
 
@@ -137,6 +139,9 @@ class Coordinator:
         with self._shared.lock:
             state = self._shared.state
             is_new = not request.is_repeated(state)
+            if is_new and isinstance(request, RequestGrant) and self.updates.is_held(worker):
+                state.grants.seen(worker, self._clock())
+                return cast("_Answer", Wait(HOLD_S, is_expected=True))
             answer: _Answer = self._shared.apply(request) if is_new else request.answer_again(state)
             state.grants.seen(worker, self._clock())
             clock = state.grants.clock

@@ -12,7 +12,7 @@ from deepspark_ops.errors import ExchangeUnavailable
 from deepspark_ops.events import Event, make_event
 from deepspark_ops.exchange.server.shared_state import SharedState
 from deepspark_ops.exchange.state.messages import CenterCopied, SnapshotComplete, SnapshotLeftOut, StateReceived
-from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, consumed_samples, waiting_snapshots
+from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, waiting_snapshots
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +136,5 @@ class SnapshotGathering:
     def _write_complete(self, pending: PendingSnapshot) -> None:
         metas = pending.metas()
         with self._shared.lock:
-            datasets = self._shared.state.leases
-            leases = {name: held.to_state(consumed_samples(metas, name)) for name, held in datasets.items()}
+            leases = self._shared.state.retry_leases(pending.iteration, metas)
         pending.write_complete(metas, leases)

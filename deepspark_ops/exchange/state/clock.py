@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -148,6 +148,22 @@ class GrantClock:
     def seen(self, worker: int, now: float) -> None:
         """A worker has shown that it lives; a lost one is back."""
         self._workers[worker] = _Presence(seen=now)
+
+    def open_grants(self, workers: Collection[int]) -> frozenset[int]:
+        """Return the ids of the grants with steps that ``workers`` hold."""
+        return frozenset(i for i, e in self._open.items() if e.worker in workers and e.grant.count)
+
+    def snapshot_waits_for(self, grants: Collection[int], worker: int) -> bool:
+        """Whether all steps below the next snapshot are given out, not all done, and one of ``grants`` is still open.
+
+        Args:
+            grants: Ids.
+            worker: Whose own are left aside.
+        """
+        state = self._state
+        if state.next_snapshot is None or state.next < state.next_snapshot or state.returned:
+            return False
+        return any(i in grants and e.worker != worker for i, e in self._open.items())
 
     def request(self, worker: int, want: int, now: float, held: int = 0) -> GrantAnswer:
         """Answer a worker that wants up to ``want`` steps; a repeated request gets the same grant again.

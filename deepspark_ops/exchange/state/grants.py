@@ -92,9 +92,16 @@ class Grant:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do now: request again after ``seconds``."""
+    """Nothing to do now: request again after ``seconds``.
+
+    Attributes:
+        seconds: See above.
+        is_expected: The next round does not begin without this worker: it only waits for others of the last one to say
+            that they are done. Else they may go on without it.
+    """
 
     seconds: float
+    is_expected: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,11 +116,13 @@ def answer_to_json(answer: GrantAnswer) -> dict[str, Any]:
     """Return an answer as plain JSON values."""
     if isinstance(answer, Grant):
         return {"grant": asdict(answer)}
-    return {"wait_s": answer.seconds} if isinstance(answer, Wait) else {"finished": True}
+    if isinstance(answer, Wait):
+        return {"wait_s": answer.seconds, "is_expected": answer.is_expected}
+    return {"finished": True}
 
 
 def answer_from_json(plain: Mapping[str, Any]) -> GrantAnswer:
     """Inverse of ``answer_to_json``."""
     if "grant" in plain:
         return Grant(**plain["grant"])
-    return Wait(plain["wait_s"]) if "wait_s" in plain else Finished()
+    return Wait(plain["wait_s"], plain["is_expected"]) if "wait_s" in plain else Finished()

@@ -14,7 +14,7 @@ from deepspark_ops.exchange.state.messages import Message, Restore, message_from
 from deepspark_ops.exchange.state.run_state import ExchangeState
 
 JOURNAL_FILE = "exchange.journal"
-JOURNAL_VERSION = 3
+JOURNAL_VERSION = 4
 COMPACT_BYTES = 4 << 20
 """A journal longer than this is replaced by the state that it leads to."""
 

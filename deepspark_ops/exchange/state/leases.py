@@ -219,15 +219,9 @@ class DataLeases:
             progress.reissued_samples += self._count(piece) - piece.skip
             self._return(piece, piece.skip)
 
-    def to_state(self, consumed: Mapping[int, int] | None = None) -> dict[str, Any]:
-        """Return everything as plain JSON values.
-
-        Args:
-            consumed: For a snapshot: lease id -> samples used so far, ``skip`` included. Given, open leases are
-                written as pieces to be given again from there, for a run in which no worker holds a lease. Not given,
-                the state is for the same run: who holds what stays.
-        """
-        state: dict[str, Any] = {
+    def to_state(self) -> dict[str, Any]:
+        """Return everything as plain JSON values; who holds what stays."""
+        return {
             "dataset": asdict(self._dataset),
             "epoch": self._position.epoch,
             "next": self._position.next,
@@ -235,16 +229,34 @@ class DataLeases:
             "progress": [[epoch, asdict(p)] for epoch, p in self._position.progress.items()],
             "mixed_before": self._mixed_before,
             "next_id": self._next_id,
-            "open": [],
+            "open": [[lease_id, worker, asdict(piece)] for lease_id, (worker, piece) in self._open.items()],
         }
-        for lease_id, (worker, piece) in self._open.items():
-            if consumed is None:
-                state["open"].append([lease_id, worker, asdict(piece)])
-            else:
-                skip = min(self._count(piece), max(piece.skip, consumed.get(lease_id, piece.skip)))
-                state["returned"].append((piece.epoch, piece.position, skip))
-        state["returned"].sort()
-        return state
+
+    def note_read(self, state: Mapping[str, Any], lease_id: int, consumed: int | None) -> None:
+        """Note in a ``to_state`` of this run, if the lease is open there, that it has been read since.
+
+        Args:
+            state: Written in place.
+            lease_id: As given by ``lease``.
+            consumed: As in ``complete``.
+        """
+        for open_id, _, piece in state["open"]:
+            if open_id == lease_id:
+                piece["skip"] = self._count(_Piece(**piece)) if consumed is None else max(piece["skip"], consumed)
+
+    def retry_state(self, state: Mapping[str, Any], consumed: Mapping[int, int]) -> dict[str, Any]:
+        """Return a ``to_state`` of this run for one in which no worker holds a lease.
+
+        Args:
+            state: Open leases in it become pieces to be given again.
+            consumed: Lease id -> samples used by then, ``skip`` included: they are given again from there.
+        """
+        returned = [tuple(piece) for piece in state["returned"]]
+        for lease_id, _, plain in state["open"]:
+            piece = _Piece(**plain)
+            skip = min(self._count(piece), max(piece.skip, consumed.get(lease_id, piece.skip)))
+            returned.append((piece.epoch, piece.position, skip))
+        return {**state, "open": [], "returned": sorted(returned)}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
         """Become what ``to_state`` described.

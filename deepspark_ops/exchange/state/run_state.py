@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange.state.clock import GrantClock
 from deepspark_ops.exchange.state.leases import DataLeases, EpochReport, Lease
+from deepspark_ops.exchange.state.pending_snapshot import consumed_samples
 
 if TYPE_CHECKING:
     from deepspark_ops.exchange.settings import ExchangeSettings
@@ -25,6 +26,9 @@ class ExchangeState:
         sessions: Worker -> its present process.
         answers: Worker -> number, call and answer, as JSON values, of its last request.
         snapshots: Iterations of complete snapshots, in the order of completion.
+        positions: Of a snapshot that is due and not complete: iteration -> dataset -> ``DataLeases.to_state`` when its
+            last step was acknowledged. Its center is of that moment, and a piece that is read to its end before the
+            last worker's state is there must not be missing from it.
         lease_notes: Notes for the user on the data positions that the run started with.
     """
 
@@ -36,6 +40,7 @@ class ExchangeState:
         self.sessions: dict[int, str] = {}
         self.answers: dict[int, tuple[int, str, Any]] = {}
         self.snapshots: list[int] = []
+        self.positions: dict[int, dict[str, Any]] = {}
         self.lease_notes: list[str] = []
         for name, state in settings.lease_state.items():
             if name not in self.leases or not self.leases[name].restore(state):
@@ -75,12 +80,55 @@ class ExchangeState:
         Raises:
             ProtocolError: No such dataset.
         """
-        return self._leases_of(dataset).complete(worker, lease, consumed)
+        leases = self._leases_of(dataset)
+        for iteration, positions in self.positions.items():
+            if self.grants.awaits(worker, iteration):  # its state will be that of a worker who has read this piece
+                leases.note_read(positions[dataset], lease, consumed)
+        return leases.complete(worker, lease, consumed)
+
+    def acknowledge(self, worker: int, grant_id: int, now: float) -> bool:
+        """See ``GrantClock.acknowledge``."""
+        counts = self.grants.acknowledge(worker, grant_id, now)
+        self._note_positions()
+        return counts
+
+    def take_snapshot(self) -> None:
+        """See ``GrantClock.take_snapshot``."""
+        self.grants.take_snapshot()
+        self._note_positions()
+
+    def stop_early(self) -> None:
+        """See ``GrantClock.stop_early``."""
+        self.grants.stop_early()
+        self._note_positions()
+
+    def stop_now(self) -> None:
+        """See ``GrantClock.stop_now``."""
+        self.grants.stop_now()
+        self._note_positions()
+
+    def retry_leases(self, iteration: int, metas: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+        """Return where a retry goes on in each dataset, for a snapshot that is due and not complete.
+
+        Args:
+            iteration: The snapshot's.
+            metas: What came with the workers' states; see ``consumed_samples``.
+        """
+        return {
+            name: self.leases[name].retry_state(state, consumed_samples(metas, name))
+            for name, state in self.positions[iteration].items()
+        }
+
+    def leave_out_snapshot(self, iteration: int) -> None:
+        """A due snapshot is not taken."""
+        self.grants.left_out(iteration)
+        del self.positions[iteration]
 
     def complete_snapshot(self, iteration: int) -> None:
         """Every part of a snapshot is written."""
         self.grants.closed(iteration)
         self.snapshots.append(iteration)
+        del self.positions[iteration]
 
     def to_state(self) -> dict[str, Any]:
         """Return everything as plain JSON values."""
@@ -90,6 +138,7 @@ class ExchangeState:
             "sessions": [[worker, session] for worker, session in self.sessions.items()],
             "answers": [[worker, *known] for worker, known in self.answers.items()],
             "snapshots": self.snapshots,
+            "positions": [[iteration, positions] for iteration, positions in self.positions.items()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -100,6 +149,12 @@ class ExchangeState:
         self.sessions = dict(state["sessions"])
         self.answers = {worker: (number, call, answer) for worker, number, call, answer in state["answers"]}
         self.snapshots = list(state["snapshots"])
+        self.positions = dict(state["positions"])
+
+    def _note_positions(self) -> None:
+        for iteration in self.grants.due:
+            if iteration not in self.positions:
+                self.positions[iteration] = {name: leases.to_state() for name, leases in self.leases.items()}
 
     def _leases_of(self, dataset: str) -> DataLeases:
         if dataset not in self.leases:

@@ -88,7 +88,7 @@ class WorkerLoop:
                 if isinstance(answer, Finished):
                     return
                 self._plan.time.sleep(answer.seconds)
-                self._was_idle = True
+                self._was_idle = self._was_idle or not answer.is_expected
             self._progress.sums.aside_s += self._now() - asked
 
     def _request_grant(self) -> GrantAnswer:

@@ -7,13 +7,9 @@ worker waits until what comes next is its own, so that a run can be repeated, al
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from deepspark_ops.exchange.local_exchange import LocalExchange, LocalLink
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
@@ -45,12 +41,7 @@ class Recording:
 
 
 class Turns:
-    """The turns of one run: recorded in ``made``, and as ``order`` has them, if it is given.
-
-    No worker is given steps before all have acknowledged those of the round, and none computes before all have sent
-    their states: so a snapshot has state and data position of each worker as of its clock. In a free run a worker may
-    be a grant ahead.
-    """
+    """The turns of one run: recorded in ``made``, and as ``order`` has them, if it is given."""
 
     def __init__(self, n_workers: int, order: Recording | None = None, *, dies_at: int | None = None) -> None:
         """Play ``order``; every worker dies in place of its first acknowledgement of steps behind ``dies_at``."""
@@ -59,9 +50,6 @@ class Turns:
         self.dies_at = dies_at
         self.turn = threading.Condition()
         self.all_joined = threading.Barrier(n_workers)
-        self.unacknowledged: set[int] = set()
-        self._n_workers = n_workers
-        self._round: set[int] = set()
         self._is_dead = False
 
     def link(self, exchange: LocalExchange, worker: int) -> OrderedLink:
@@ -73,12 +61,6 @@ class Turns:
         assert self.order is not None
         done = set(self.made.pushes)
         return next((clock for clock in self.order.pushes if clock > first and clock not in done), None)
-
-    def end_push(self, worker: int) -> None:
-        """A worker has pushed; the caller holds ``turn``."""
-        self._round.add(worker)
-        if len(self._round) == self._n_workers:
-            self.unacknowledged, self._round = self._round, set()
 
     def die(self) -> None:
         """End every worker."""
@@ -139,9 +121,7 @@ class OrderedLink(LocalLink):
         turns, order = self._turns, self._turns.order
         grants = self._exchange.coordinator._shared.state.grants
         with turns.taken():
-            while turns.unacknowledged - {self._worker} or (
-                order is not None and order.steps.get(grants.clock, self._worker) != self._worker
-            ):
+            while order is not None and order.steps.get(grants.clock, self._worker) != self._worker:
                 turns.wait()
             answer = super().request_grant(want, held=held)
             if isinstance(answer, Grant) and answer.count:
@@ -185,24 +165,14 @@ class OrderedLink(LocalLink):
         """The push is with the server: the next one's turn. May be called again."""
         if self._pushing:
             self._turns.made.pushes.append(self._pushing)
-            self._turns.end_push(self._worker)
             self._pushing = 0
             self._turns.turn.notify_all()
             self._turns.turn.release()
-
-    def send_state(
-        self, iteration: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[np.generic]]
-    ) -> None:
-        with self._turns.taken():
-            super().send_state(iteration, meta, arrays)
-            while iteration not in self._exchange.coordinator._shared.state.snapshots:
-                self._turns.wait()
 
     def acknowledge(self, grant: Grant) -> bool:
         if self._turns.dies_at is not None and grant.stop > self._turns.dies_at:
             self._turns.die()
         with self._turns.taken():
-            self._turns.unacknowledged.discard(self._worker)
             return super().acknowledge(grant)
 
 

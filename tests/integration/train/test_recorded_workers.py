@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from caffe_import.tf_graph.devices import ReadyDevices
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.train.setup.run import Run
-from deepspark_ops.train.worker import process
-from deepspark_ops.train.worker.tf_model import CompiledNets, TfModel, compile_nets
 from tests.integration.small_run import make_dataset
 from tests.integration.train.in_process import Finished, run_in_process
 from tests.integration.train.recorded_order import Turns
-from tests.integration.train.test_exactness import assert_same_state, config_of, losses
+from tests.integration.train.shared_nets import nets_compiled_once
+from tests.integration.train.test_exactness import SOLVERS, assert_same_state, config_of, losses
 
 pytestmark = pytest.mark.tf
 
 
 @pytest.fixture(autouse=True)
-def _nets_are_compiled_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers of a run, all in this process, share them, as those of the virtual cluster."""
-    compiled: dict[tuple[Path, int], CompiledNets] = {}
-    lock = threading.Lock()
-
-    def model(run: Run, *, devices: ReadyDevices, **more: Any) -> TfModel:
-        with lock:
-            key = (run.paths.root, run.solver.restored_at)
-            nets = compiled.setdefault(key, compiled.get(key) or compile_nets(run, devices))
-            return TfModel(run, devices=devices, nets=nets, **more)
-
-    monkeypatch.setattr(process, "TfModel", model)
+def _nets_are_compiled_once() -> Iterator[None]:
+    with nets_compiled_once():
+        yield
 
 
 N_WORKERS = 3
 EVERY, DIES_AT, MAX_ITER = 6, 15, 18
-"""A snapshot is at the end of a round of all workers: 6 minibatches are two rounds of sync, one of local_sgd."""
+"""A snapshot is at the end of a round of all workers: 6 minibatches are two rounds of sync, one of the others."""
+SYNC: dict[str, object] = {"strategy": "sync", "comm_period": 1}
+LOCAL_SGD: dict[str, object] = {"strategy": "local_sgd", "comm_period": 2, "strategy_options": "block_momentum: 0.5"}
+DILOCO: dict[str, object] = {"strategy": "diloco", "comm_period": 2}
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +53,12 @@ def assert_is(finished: Finished, unbroken: Finished) -> None:
 @pytest.mark.parametrize(
     ("solver", "fields"),
     [
-        ("Adam", {"strategy": "sync", "comm_period": 1}),
-        ("Nesterov", {"strategy": "local_sgd", "comm_period": 2, "strategy_options": "block_momentum: 0.5"}),
+        ("Adam", SYNC),
+        ("Nesterov", LOCAL_SGD),
+        ("AdaDelta", DILOCO),
+        *(pytest.param(solver, SYNC, marks=pytest.mark.long) for solver in SOLVERS if solver != "Adam"),
+        pytest.param("Adam", LOCAL_SGD, marks=pytest.mark.long),
+        pytest.param("SGD", DILOCO, marks=pytest.mark.long),
     ],
 )
 def test_recorded_workers_that_died_go_on_as_the_unbroken_run(

@@ -20,9 +20,9 @@ from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolvedBlob
 from deepspark_ops.exchange.server import snapshot_gathering
 from deepspark_ops.exchange.server.coordinator import Coordinator
 from deepspark_ops.exchange.state import journal as journal_module
-from deepspark_ops.exchange.state.grants import Grant, Schedule
+from deepspark_ops.exchange.state.grants import Grant, Schedule, Wait
 from deepspark_ops.exchange.state.leases import DatasetOrder
-from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, RequestGrant
+from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, RequestGrant, ReturnLease
 from tests.unit.deepspark_ops.exchange.exchange_run import N_PARAMS, initial_vector, make_settings
 
 
@@ -222,9 +222,97 @@ def test_data_position_of_a_snapshot_leads_to_the_same_samples(tmp_path: Path) -
     assert [(x.start, x.count, x.skip) for x in leases] == [(0, 4, 3), (4, 4, 0), (8, 1, 0)]
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_pieces_that_are_read_before_the_last_state_is_there_are_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_compacted: bool
+) -> None:
+    """Without rounds: worker 0 sends its state at once, worker 1 a piece later, both read on, the server is killed."""
+    changes = {"schedule": Schedule(8, snapshot=2), "datasets": {"train": DatasetOrder((20,), piece_samples=4)}}
+    center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 2, 4))
+    coordinator, _ = make_coordinator(tmp_path, center, **changes)
+    coordinator.join(0, "a", "shm")
+    coordinator.join(1, "b", "shm")
+    # Samples 0 to 3, 4 to 7, 8 to 11
+    of_0, of_1, next_of_1 = (coordinator.answer(LeaseData("train").numbered(w, 1 + n)) for n, w in enumerate((0, 1, 1)))
+    coordinator.answer(Acknowledge(ask(coordinator, 0, 10).id).numbered(0, 11))
+    ahead = ask(coordinator, 1, 10)
+    assert ask(coordinator, 0, 12).state_for == 2
+    coordinator.snapshots.state_received(0, 2, {"leases": {"train": {str(of_0.id): 1}}})
+    coordinator.answer(ReturnLease("train", of_0.id).numbered(0, 13))
+    last_of_0 = coordinator.answer(LeaseData("train").numbered(0, 14))
+    coordinator.answer(ReturnLease("train", last_of_0.id).numbered(0, 15))
+    if is_compacted:
+        monkeypatch.setattr(journal_module, "COMPACT_BYTES", 600)
+    coordinator.answer(ReturnLease("train", of_1.id).numbered(1, 13))
+    coordinator.answer(ReturnLease("train", next_of_1.id, 1).numbered(1, 14))
+    again, _ = make_coordinator(tmp_path, center, **changes)
+    again.answer(Acknowledge(ahead.id).numbered(1, 15))
+    assert ask(again, 1, 16).state_for == 2
+    again.snapshots.state_received(1, 2, {})
+    complete = json.loads((tmp_path / "work" / "pending" / "iter_2" / "complete.json").read_text())
+    center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 2, 4))
+    resumed, _ = make_coordinator(tmp_path / "resumed", center, **changes, lease_state=complete["leases"])
+    resumed.join(0, "c", "shm")
+    leases = [resumed.answer(LeaseData("train").numbered(0, request)) for request in range(1, 6)]
+    # Of worker 0 as its state says, though it read on; of worker 1 what its later state has read; the rest anew.
+    assert [(x.start, x.skip) for x in leases] == [(0, 1), (4, 4), (8, 1), (12, 0), (16, 0)]
+
+
+def pushed(coordinator: Coordinator, worker: int, sequence: int) -> None:
+    coordinator.await_round(worker, sequence, RoundNote(), wait_s=0.0)
+
+
+def test_no_worker_of_a_round_goes_on_before_all_have_acknowledged_what_a_snapshot_needs(tmp_path: Path) -> None:
+    coordinator, _ = make_coordinator(tmp_path, strategy="local_sgd", schedule=Schedule(40, snapshot=16))
+    coordinator.join(0, "a", "shm")
+    coordinator.join(1, "b", "shm")
+    for sequence, number in ((1, 10), (2, 20)):
+        grants = [ask(coordinator, worker, number) for worker in (0, 1)]
+        for worker in (0, 1):
+            pushed(coordinator, worker, sequence)
+        assert coordinator.updates.await_round(0, sequence, 0.0) is not None
+        coordinator.answer(Acknowledge(grants[0].id).numbered(0, number + 1))
+        if sequence == 1:
+            assert ask(coordinator, 0, 12).start == 8, "no snapshot is near: nobody is held"
+            coordinator.answer(Acknowledge(grants[1].id).numbered(1, number + 1))
+    for number in (22, 23):
+        held = coordinator.answer(RequestGrant(4).numbered(0, number))
+        assert isinstance(held, Wait)
+        assert held.is_expected
+    coordinator.answer(Acknowledge(grants[1].id).numbered(1, 21))
+    following = [ask(coordinator, worker, 24) for worker in (0, 1)]
+    assert [(grant.start, grant.state_for) for grant in following] == [(16, 16), (20, 16)]
+    pushed(coordinator, 1, 3)
+    assert coordinator.updates.await_round(1, 3, 0.0) is None, "the one that was held belongs to the round"
+
+
+@pytest.mark.parametrize("ends", ["lost", "replaced", "left", "server"])
+def test_nobody_is_held_for_a_worker_that_is_gone(tmp_path: Path, ends: str) -> None:
+    changes = {"strategy": "local_sgd", "schedule": Schedule(40, snapshot=8)}
+    center = Center.in_memory(initial_vector(), make_settings(tmp_path, **changes).center_shape())
+    coordinator, _ = make_coordinator(tmp_path, center, **changes)
+    coordinator.join(0, "a", "shm")
+    coordinator.join(1, "b", "shm")
+    first, _ = [ask(coordinator, worker, 1) for worker in (0, 1)]
+    for worker in (0, 1):
+        pushed(coordinator, worker, 1)
+    coordinator.answer(Acknowledge(first.id).numbered(0, 2))
+    assert isinstance(coordinator.answer(RequestGrant(4).numbered(0, 3)), Wait)
+    if ends == "lost":
+        coordinator.lose(1, "b", "killed")
+    elif ends == "replaced":
+        coordinator.join(1, "c", "shm")
+    elif ends == "left":
+        coordinator.leave(1)
+    else:
+        coordinator, _ = make_coordinator(tmp_path, center, **changes)
+    grant = ask(coordinator, 0, 4)
+    assert grant.start == (8 if ends == "server" else 4)
+
+
 def test_changed_dataset_is_noted_on_resume(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path)
-    state = coordinator._shared.state.leases["train"].to_state({})
+    state = coordinator._shared.state.leases["train"].to_state()
     make_coordinator(tmp_path / "resumed", lease_state={"train": state}, datasets={"train": DatasetOrder((7,))})
     notes = [e.data["text"] for e in read_events(tmp_path / "resumed" / "events.jsonl") if e.kind == "note"]
     assert notes == ['dataset "train" has changed since the snapshot: it is read from its start']

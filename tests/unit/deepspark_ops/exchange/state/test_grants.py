@@ -20,6 +20,6 @@ def test_negative_number_is_refused_by_name() -> None:
         Schedule(4, test_interval=-1)
 
 
-@pytest.mark.parametrize("answer", [Grant(3, 4, True, 2, 9), Wait(0.25), Finished()])
+@pytest.mark.parametrize("answer", [Grant(3, 4, True, 2, 9), Wait(0.25), Wait(0.25, is_expected=True), Finished()])
 def test_answers_survive_json(answer: Grant | Wait | Finished) -> None:
     assert answer_from_json(json.loads(json.dumps(answer_to_json(answer)))) == answer

@@ -66,7 +66,7 @@ def test_snapshot_continues_every_lease_from_what_was_consumed() -> None:
     dataset = DatasetOrder((10,), piece_samples=4)
     leases = DataLeases("train", dataset)
     first, second = leases.lease(0), leases.lease(1)
-    state = json.loads(json.dumps(leases.to_state({first.id: 3})))
+    state = json.loads(json.dumps(leases.retry_state(leases.to_state(), {first.id: 3})))
     resumed = DataLeases("train", dataset)
     assert resumed.restore(state)
     rest = [resumed.lease(0) for _ in range(3)]
@@ -78,7 +78,7 @@ def test_state_of_other_data_is_not_taken() -> None:
     leases = DataLeases("train", DatasetOrder((10,), piece_samples=4))
     leases.lease(0)
     other = DataLeases("train", DatasetOrder((11,), piece_samples=4))
-    assert not other.restore(json.loads(json.dumps(leases.to_state({}))))
+    assert not other.restore(json.loads(json.dumps(leases.retry_state(leases.to_state(), {}))))
     assert other.lease(0).start == 0
 
 

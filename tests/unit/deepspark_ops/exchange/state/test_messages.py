@@ -68,7 +68,9 @@ def test_what_is_not_a_message_is_refused(plain: object, found: str) -> None:
         message_from_json(plain)
 
 
-@pytest.mark.parametrize("answer", [Grant(4, 2, tests=True, state_for=4, id=3), Wait(0.5), Finished()])
+@pytest.mark.parametrize(
+    "answer", [Grant(4, 2, tests=True, state_for=4, id=3), Wait(0.5), Wait(0.5, is_expected=True), Finished()]
+)
 def test_the_answer_to_a_grants_request_comes_back_from_its_json(answer: GrantAnswer) -> None:
     request = RequestGrant(4)
     assert request.answer_from_json(json.loads(json.dumps(request.answer_to_json(answer)))) == answer

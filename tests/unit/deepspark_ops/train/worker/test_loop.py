@@ -16,7 +16,7 @@ from deepspark_ops.events import Event, format_event, read_events
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state.grants import Schedule
+from deepspark_ops.exchange.state.grants import Schedule, Wait
 from deepspark_ops.exchange.transport.link import RoundEnd, WorkerLink
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import Feeds
@@ -143,6 +143,19 @@ def test_every_step_is_run_once_in_order_and_the_center_follows(tmp_path: Path) 
     assert (summary.steps, summary.exchanges, summary.last_loss) == (10, 3, 91.0)
     assert bench.exchange.center.vector.tolist() == [10.0]
     assert bench.exchange.poll().acknowledged == 10
+
+
+@pytest.mark.parametrize(("is_expected", "n_pulls"), [(True, 0), (False, 1)])
+def test_worker_without_steps_pulls_unless_the_others_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_expected: bool, n_pulls: int
+) -> None:
+    bench = Bench(tmp_path, Schedule(4), waits_in_rounds=True)
+    request, pull = bench.link.request_grant, bench.link.pull
+    answers, pulls = [Wait(0.0, is_expected)], []
+    monkeypatch.setattr(bench.link, "request_grant", lambda *a, **k: answers.pop() if answers else request(*a, **k))
+    monkeypatch.setattr(bench.link, "pull", lambda: pulls.append(1) or pull())
+    assert bench.run().steps == 4
+    assert len(pulls) == n_pulls
 
 
 def test_rate_scale_follows_the_clock_of_each_call(tmp_path: Path) -> None:
