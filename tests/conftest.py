@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # in pytest's own process: those of xdist use what it began
         config.stash[_AIRFLOW_SESSION] = AirflowSession(Path(home, "shared"))
         config.pluginmanager.register(_EndOfAirflow(config))
+    config.pluginmanager.register(_OnlyFilesWithExamples())
     os.environ.update(
         AIRFLOW_HOME=home, AIRFLOW__CORE__LOAD_EXAMPLES="False", AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False"
     )
@@ -94,6 +96,18 @@ class _EndOfAirflow:
         self._left.update(name for name in ids if name.startswith("tests/e2e/"))
 
 
+class _OnlyFilesWithExamples:
+    """Leaves out the packages' files without an example: looking for one took a second of each process's collection.
+
+    A plugin of its own, for what this file defines is asked about ``tests/`` alone.
+    """
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        if collection_path.suffix != ".py" or collection_path.is_relative_to(_TESTS):
+            return None
+        return True if b">>>" not in collection_path.read_bytes() else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End the Airflow that the tests shared; what is wrong with its end is a failure as any other."""
@@ -136,6 +150,11 @@ def pytest_collection_finish() -> None:
 
 
 def _kind(item: pytest.Item) -> str:
-    if item.path.is_relative_to(_TESTS) and item.path.relative_to(_TESTS).parts[0] in _KINDS:
-        return item.path.relative_to(_TESTS).parts[0]
+    return _kind_of_file(item.path)
+
+
+@cache
+def _kind_of_file(path: Path) -> str:
+    if path.is_relative_to(_TESTS) and path.relative_to(_TESTS).parts[0] in _KINDS:
+        return path.relative_to(_TESTS).parts[0]
     return "unit"  # a doctest in the packages
