@@ -81,6 +81,13 @@ class CompareConfig(StageConfig):
         description="With commas or in lines, e.g. nets/adam_solver.prototxt. Empty: the one in section Train",
         json_schema_extra=FORM,
     )
+    simulate: bool = Field(
+        False,
+        title="Virtual workers",
+        description="Do not train the trials but simulate them, on this host's cores: real gradients, the times of a"
+        " cluster that section Simulate describes. For strategies and numbers of workers",
+        json_schema_extra=FORM,
+    )
     target_accuracy: float | None = Field(
         None,
         gt=0.0,

@@ -20,12 +20,13 @@ from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.airflow_names import AirflowFailException
+from deepspark_ops.operators.airflow_names import AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.check import checked_config, chosen_dataset
 from deepspark_ops.operators.evaluate import EvaluateOperator
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.notices.send import setting_problem
+from deepspark_ops.operators.simulate import simulates, simulation_of
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.operators.train import TrainOperator
@@ -98,10 +99,13 @@ class CheckTrialsOperator(BaseOperator):
             plan = make_plan(compare, run.dag_id, run.run_id, partial(self.places.run_folder, run.dag_id))
             _refuse_two_rates(compare, params)
             dataset = chosen_dataset(params, self.places)
+            if compare.simulate:
+                simulation_of(params, StageRun(run_dir, dataset, None), self.places)
             configs = self._checked(plan, params, dataset)
             if problem := setting_problem():
                 on_line(logging.WARNING, problem)
-            write_plan(run_dir, plan)
+            if not compare.simulate:  # its trials have no folders and no pages
+                write_plan(run_dir, plan)
             self._look_into(configs, run_dir, on_line)
         for trial in plan.trials:
             self.log.info("trial %d of %d: %s: %s", trial.number, len(plan.trials), trial.name, trial.run_dir)
@@ -150,9 +154,9 @@ class IngestOnceOperator(IngestOperator):
 
     @ends_plainly
     def execute(self, context: Any) -> Any:
-        """Ingest, unless there is nothing to do, and return the trials."""
+        """Ingest, unless there is nothing to do, and return the trials to train: none if they are simulated."""
         super().execute(context)
-        return self._trials(context)
+        return [] if simulates(context["params"], self.places) else self._trials(context)
 
     def stage_run(self, context: Any) -> StageRun:
         """Return the comparison's folder, and the dataset that its check stage chose."""
@@ -228,6 +232,9 @@ class CompareOperator(BaseOperator):
         from deepspark_ops.trials.page import render_page  # OpenCV, by the charts
         from deepspark_ops.trials.table import CSV_NAME, TABLE_NAME, make_table, read_courses
 
+        if simulates(context["params"], self.places):
+            msg = "simulate is on: task simulate has the table"
+            raise AirflowSkipException(msg)
         run = context["dag_run"]
         run_dir = self.places.run_folder(run.dag_id, run.run_id)
         folder = RunPaths(run_dir).evaluation

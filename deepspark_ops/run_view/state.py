@@ -168,7 +168,8 @@ def _training(
     if train.state == "success":
         return "finished", _after(tasks, statuses)
     if train.state == "skipped":
-        return "skipped", "Airflow skipped the training"
+        simulate = tasks.get("simulate", TaskState("skipped"))
+        return _simulated(simulate) if simulate.state != "skipped" else ("skipped", "Airflow skipped the training")
     if ending == "stopped" and train.state != "running" and train.state not in ("queued", "scheduled"):
         return "stopped", f"stopped by {progress.ended.get('signal', 'a signal') if progress.ended else ''}"
     if train.state in _FAILED or (error is not None and error.stage in BEFORE and train.state is None):
@@ -179,6 +180,17 @@ def _training(
     if train.state == "running":
         return _running(progress, train)
     return "waiting", _waits_for(statuses, tasks)
+
+
+def _simulated(task: TaskState) -> tuple[StateName, str]:
+    """Return word and sentence for a comparison whose trials are simulated in the place of their trainings."""
+    if task.state == "success":
+        return "finished", "its trials were simulated; the tab Report has how they went"
+    if task.state in _FAILED:
+        return "failed", "task simulate failed"
+    if task.state == "running":
+        return "running", "virtual workers train"
+    return "waiting", "waits for task simulate"
 
 
 def _running(progress: RunProgress, train: TaskState) -> tuple[StateName, str]:

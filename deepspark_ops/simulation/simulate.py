@@ -38,7 +38,7 @@ def run_simulation(config: SimulateConfig, progress: Progress = lambda _done, _t
         ConfigError, DataError: An option or the dataset.
         StageFailed: A run has failed, other than by its training; results so far are kept.
     """
-    _check_names(config)
+    check_strategies(config)
     plan = _as_planned(config)
     size = measure_net(plan)
     step_s, source, note = step_time(plan, size)
@@ -64,7 +64,12 @@ def run_simulation(config: SimulateConfig, progress: Progress = lambda _done, _t
     return report
 
 
-def _check_names(config: SimulateConfig) -> None:
+def check_strategies(config: SimulateConfig) -> None:
+    """Refuse strategies and options that there are not.
+
+    Raises:
+        ConfigError: Names them.
+    """
     for name in config.strategy_names:
         if name != AUTO:
             parse_strategy_options(name, config.strategy_options, n_workers=config.worker_counts[-1])

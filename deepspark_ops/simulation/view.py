@@ -25,6 +25,17 @@ def simulation_view(report: SimulationReport) -> RenderableType:
     return Lines(*parts)
 
 
+def group_line(report: SimulationReport, group: Group) -> str:
+    """Return what a log says of a group, e.g. ``easgd, 4 workers, tau 3: accuracy 97.50 %, 30 s``."""
+    strategy, workers, tau, value, of_seeds, seconds, reached, speedup, *_ = _cells(report, group)
+    value = Text.from_markup(value).plain
+    spread = f" ({of_seeds})" if of_seeds else ""
+    target = f", {reached} to {value_text(report, report.target)}" if group.time_to_target is not None else ""
+    faster = f", {speedup} times as fast as one worker" if group.speedup is not None and group.workers > 1 else ""
+    who = strategy if group.workers == 1 else f"{strategy}, {workers} workers, tau {tau}"
+    return f"{who}: {report.figure} {value}{spread}, {seconds} of virtual time{target}{faster}"
+
+
 def _title(report: SimulationReport) -> Text:
     text = Text.from_markup(f"\n[bold]{escape(report.net)}[/bold], virtual cluster")
     how = "" if report.step_source == "given" else ", an estimate"

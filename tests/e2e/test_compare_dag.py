@@ -1,4 +1,4 @@
-"""The DAG deepspark_compare, as Airflow runs it: two trials, one of which cannot train."""
+"""The DAG deepspark_compare, as Airflow runs it: two trials, one of which cannot train; others that are simulated."""
 
 from __future__ import annotations
 
@@ -56,3 +56,26 @@ def test_trials_are_trained_and_end_in_one_table_though_one_failed(
     page = (done.folder / "evaluation" / "report.html").read_text()
     assert "raise max_iter or lower comm_period" in page
     assert "<polyline" in page
+
+
+def test_simulated_trials_end_in_the_simulations_page(airflow: AirflowInstance, example: SmallExample) -> None:
+    conf = example.conf(
+        simulate=True, strategies=["easgd"], workers="1, 2", step_ms=20.0, overrides="max_iter: 60 test_interval: 20"
+    )
+    done = airflow.trigger("deepspark_compare", conf)
+    done.wait()
+    tasks = airflow.api().call("GET", f"{done.path}/taskInstances")["task_instances"]
+    assert {task["task_id"]: task["state"] for task in tasks} == {
+        "check": "success",
+        "ingest": "success",
+        "train": "skipped",
+        "evaluate": "skipped",
+        "compare": "skipped",
+        "simulate": "success",
+    }
+    report = json.loads((done.folder / "simulation" / "simulation.json").read_text())
+    assert [(group["strategy"], group["workers"]) for group in report["groups"]] == [("single_worker", 1), ("easgd", 2)]
+    assert all(group["accuracy"] > 0.5 for group in report["groups"])
+    page = (done.folder / "evaluation" / "report.html").read_text()
+    assert "<polyline" in page
+    assert not list(done.folder.parent.glob(f"{done.folder.name}__trial_*"))

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from deepspark_ops.config.base import (
+    EXPERT,
+    FORM,
     DataPath,
     Fraction,
     SolverFile,
@@ -50,18 +52,55 @@ class _VirtualCluster(StageConfig):
     )
     network: str = Field(
         "10gbit,50us",
+        title="Network of the virtual hosts",
         description="Link of each host, in each direction, and latency from host to host, one way",
+        json_schema_extra=FORM,
     )
-    stragglers: Fraction = Field(0.0, description="Share of the workers that are slow for good")
-    straggler_factor: float = Field(3.0, ge=1.0, le=1_000.0, description="How many times longer a minibatch takes them")
+    stragglers: Fraction = Field(
+        0.0,
+        title="Slow workers",
+        description="Share of the workers that are slow for good",
+        json_schema_extra=FORM,
+    )
+    straggler_factor: float = Field(
+        3.0,
+        ge=1.0,
+        le=1_000.0,
+        title="How slow they are",
+        description="How many times longer a minibatch takes them",
+        json_schema_extra=FORM,
+    )
     speed_spread: float = Field(
-        0.0, ge=0.0, le=5.0, description="Standard deviation of the workers' speeds, relative to their mean"
+        0.0,
+        ge=0.0,
+        le=5.0,
+        title="Spread of speeds",
+        description="Standard deviation of the workers' speeds, relative to their mean",
+        json_schema_extra=EXPERT,
     )
     step_jitter: float = Field(
-        0.05, ge=0.0, le=5.0, description="Standard deviation of a worker's minibatch times, relative to their mean"
+        0.05,
+        ge=0.0,
+        le=5.0,
+        title="Jitter of minibatches",
+        description="Standard deviation of a worker's minibatch times, relative to their mean",
+        json_schema_extra=EXPERT,
     )
-    deaths: int = Field(0, ge=0, le=1_000, description="Workers that are killed in a run, at random; each comes back")
-    restart_s: float = Field(10.0, ge=0.0, description="Virtual seconds until a killed worker is there again")
+    deaths: int = Field(
+        0,
+        ge=0,
+        le=1_000,
+        title="Deaths",
+        description="Workers that are killed in a run, at random; each comes back",
+        json_schema_extra=EXPERT,
+    )
+    restart_s: float = Field(
+        10.0,
+        ge=0.0,
+        title="Seconds until a restart",
+        description="Virtual seconds until a killed worker is there again",
+        json_schema_extra=EXPERT,
+    )
     named_files: NamedFilesPart = AS_GIVEN
 
     @field_validator("network")
@@ -116,11 +155,16 @@ class SimulateConfig(_VirtualCluster):
     seeds: str = Field(
         "",
         pattern=r"^(\d+(,\d+)*)?$",
+        title="Random seeds",
         description="Random seeds, with commas: a run each; default: the solver's own",
-        json_schema_extra={"allowed": "whole numbers with commas, like 1,2,3"},
+        json_schema_extra={**FORM, "allowed": "whole numbers with commas, like 1,2,3"},
     )
     step_ms: float | None = Field(
-        None, gt=0.0, description="Virtual milliseconds of one minibatch; default: estimated by its operations"
+        None,
+        gt=0.0,
+        title="Milliseconds of a minibatch",
+        description="Virtual milliseconds of one minibatch; default: estimated by its operations",
+        json_schema_extra=FORM,
     )
     target: float | None = Field(
         None, description="Value whose time is told; default: one point below what one worker ends at, else the best"

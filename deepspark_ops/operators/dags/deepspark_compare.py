@@ -7,6 +7,7 @@ import os
 from airflow.sdk import DAG, TriggerRule
 
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
@@ -24,6 +25,7 @@ from deepspark_ops.operators.compare import (
 from deepspark_ops.operators.dags.digits_example import digits_example
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.notices.send import failure_notices
+from deepspark_ops.operators.simulate import SimulateTrialsOperator
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
 
@@ -39,6 +41,8 @@ accuracy, bytes that the workers exchanged.
   cluster that has room for several, `DEEPSPARK_COMPARE_AT_ONCE=4` in Airflow's environment lets 4 train at once.
 * A trial that fails is a row of the table with its reason; the others go on. It is not tried again by itself, since its
   time would be another one's: clear its task, and what follows, to train it again.
+* `simulate`: strategies and numbers of workers are not trained but simulated, on this host's cores, for a cluster that
+  one does not have (section Simulate; `deepspark simulate`). Task *simulate* runs in the place of the trainings.
 * The result is in the tab *Report* of the run, and in `runs/deepspark_compare/<run>/evaluation/`: `comparison.json`,
   `comparison.csv`. Each trial has a folder of its own beside the run's, `<run>__trial_01`, and its own pages.
 """
@@ -65,6 +69,7 @@ def make_dag() -> DAG:
                 ("Train", TrainConfig),
                 ("Ingest", IngestConfig),
                 ("Evaluate", EvaluateConfig),
+                ("Simulate", SimulateConfig),
             ],
             {**digits_example(places.root), "strategies": ["easgd", "local_sgd"]},
             optional=["source"],
@@ -84,6 +89,8 @@ def make_dag() -> DAG:
         compare = CompareOperator(task_id="compare", places=places, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
         check >> ingest >> train >> evaluate >> compare
         ingest >> compare
+        # In the place of the four before it: with virtual workers ingest hands on no trials, which skips them.
+        ingest >> SimulateTrialsOperator(task_id="simulate", places=places)
     return dag
 
 

@@ -52,10 +52,11 @@ GRAPHS: dict[str, dict[str, set[str]]] = {
     "deepspark_convert": {"convert": set()},
     "deepspark_compare": {
         "check": {"ingest"},
-        "ingest": {"train", "evaluate", "compare"},
+        "ingest": {"train", "evaluate", "compare", "simulate"},
         "train": {"evaluate"},
         "evaluate": {"compare"},
         "compare": set(),
+        "simulate": set(),
     },
     "deepspark_clean": {"clean": set()},
 }
@@ -149,7 +150,7 @@ def test_a_failed_task_of_every_dag_is_told_where_somebody_is_to_be_told(
 OWN_TRIES: dict[str, dict[str, int]] = {
     "deepspark_train": {"check": 0, "ingest": 2, "train": 2, "evaluate": 2, "export": 2},
     "deepspark_convert": {"convert": 2},
-    "deepspark_compare": {"check": 0, "ingest": 2, "train": 2, "evaluate": 2, "compare": 2},
+    "deepspark_compare": {"check": 0, "ingest": 2, "train": 2, "evaluate": 2, "compare": 2, "simulate": 2},
     "deepspark_clean": {"clean": 0},
 }
 

@@ -12,7 +12,7 @@ from deepspark_ops.command import cli
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.simulate import SimulateConfig, VirtualRunConfig
 from deepspark_ops.processes.job_log import StageFailed
-from deepspark_ops.simulation import run_processes, simulate
+from deepspark_ops.simulation import run_processes, simulate, stage
 from deepspark_ops.simulation.results import write_result
 from deepspark_ops.simulation.simulate import run_simulation
 from tests.integration.simulation.test_virtual_run import SOLVER
@@ -31,7 +31,9 @@ def solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_only_what_is_missing_is_run(solver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_missing_is_run(
+    solver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """One run's result is there already, of another, and one that was cut off."""
     made: list[str] = []
     real = run_processes.run_all
@@ -58,6 +60,15 @@ def test_only_what_is_missing_is_run(solver: Path, tmp_path: Path, monkeypatch: 
     assert report["rows"][0]["accuracy"] == 0.7
     assert json.loads((out / "simulation.json").read_text()) == report
     assert sorted(out.iterdir()) == sorted([alone.result, two.result, out / "simulation.json", out / "simulation.html"])
+    # The same as a DAG's task: everything is there.
+    (tmp_path / "config.json").write_text(parse_config(SimulateConfig, options).model_dump_json())
+    (out / "simulation.json").unlink()
+    caplog.set_level("INFO")
+    stage.main(tmp_path / "config.json")
+    assert made == ["downpour 2"]
+    assert json.loads((out / "simulation.json").read_text()) == report
+    assert "2 of 2 virtual runs are done" in caplog.messages
+    assert any(line.startswith("downpour, 2 workers, tau ") for line in caplog.messages)
 
 
 def _option(argument: str) -> str:

@@ -14,7 +14,7 @@ from deepspark_ops.planning.net_size import NetSize
 from deepspark_ops.simulation.report import SimulationReport, choose_target
 from deepspark_ops.simulation.results import VirtualResult
 from deepspark_ops.simulation.simulate import make_report
-from deepspark_ops.simulation.view import simulation_view
+from deepspark_ops.simulation.view import group_line, simulation_view
 from tests.unit.deepspark_ops.simulation.small_results import result
 
 SIZE = NetSize("LeNet", 431_080, 64, 10**9, 1_438, ("the data are not here",))
@@ -53,6 +53,16 @@ def test_groups_are_means_over_seeds() -> None:
     assert eight.time_to_target is None, "one seed did not reach it"
     assert eight.speedup is None
     assert sync.accuracy == sync.highest == 0.3
+
+
+def test_a_log_has_a_line_of_a_group() -> None:
+    found = report(RUNS, target=0.8)
+    alone, four, eight, sync = (group_line(found, group) for group in found.groups)
+    assert alone == "one worker: accuracy 81.00 % (80.00 % to 82.00 %), 10 s of virtual time, 10 s to 80.00 %"
+    assert four.startswith("easgd, 4 workers, tau 3: accuracy 81.00 % (80.00 % to 82.00 %), 2.5 s of virtual time")
+    assert four.endswith(" to 80.00 %, 5.33 times as fast as one worker")
+    assert eight.endswith("1.2 s of virtual time"), eight
+    assert "accuracy 30.00 % (30.00 % to 30.00 % (1 failed))" in sync
 
 
 def test_a_slower_target_of_some_seeds_is_no_time() -> None:

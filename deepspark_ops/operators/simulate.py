@@ -1,0 +1,119 @@
+"""Stage simulate of a comparison: its trials with virtual workers, in place of trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.commands.simulate import SimulateConfig
+from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.operators.airflow_names import AirflowFailException, AirflowSkipException
+from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly
+from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.simulation.simulate import PAGE_FILE, REPORT_FILE, check_strategies
+
+_ONE_EACH = ("comm_periods", "base_lrs", "solvers")
+"""Lists of a comparison that a simulation, whose page is by strategies and workers, takes one value of."""
+_AS_TRAINED = ("solver", "weights", "strategy_options", "moving_rate", "rate_scale", "named_files")
+"""What virtual workers have in common with real ones."""
+
+
+def simulates(params: Mapping[str, Any], places: Places) -> bool:
+    """Whether a comparison's form asks for virtual workers."""
+    return config_from_params(CompareConfig, params, places.root).simulate
+
+
+def simulation_of(params: Mapping[str, Any], run: StageRun, places: Places) -> SimulateConfig:
+    """Return the simulation that a comparison's form stands for.
+
+    Args:
+        params: The form's values.
+        run: The comparison's paths.
+        places: Where runs live.
+
+    Raises:
+        ConfigError: A value is wrong, or a list has several values that a simulation takes one of.
+    """
+    compare = config_from_params(CompareConfig, params, places.root)
+    for name in _ONE_EACH:
+        if len(given := getattr(compare, name)) > 1:
+            msg = f"{name} has {len(given)} values: a simulation compares strategies and workers; give one"
+            raise ConfigError(msg)
+    train = config_from_params(
+        TrainConfig, params, places.root, run_dir=run.run_dir, dataset=run.dataset, named_files=places.named_files()
+    )
+    own: dict[str, Any] = {name: getattr(train, name) for name in _AS_TRAINED}
+    own["comm_period"] = _only(compare.comm_periods, train.comm_period)
+    own["solver"] = _only(compare.solvers, train.solver)
+    own["overrides"] = train.overrides
+    if compare.base_lrs:
+        own["overrides"] = f"{train.overrides}\nbase_lr: {compare.base_lrs[0]}".lstrip()
+    config = config_from_params(
+        SimulateConfig,
+        {name: value for name, value in params.items() if name not in own},
+        places.root,
+        **own,
+        dataset=run.dataset,
+        strategy=",".join(compare.strategies or (train.strategy,)),
+        workers=",".join(map(str, compare.workers or (train.n_workers,))),
+        target=compare.target_accuracy,
+        out=run.run_dir / "simulation",
+    )
+    check_strategies(config)
+    return config
+
+
+def _only(given: tuple[Any, ...], else_: Any) -> Any:
+    return given[0] if given else else_
+
+
+class SimulateTrialsOperator(ProcessStageOperator):
+    """Make a comparison's trials in a virtual cluster, if its form says so; else it is skipped.
+
+    Its result has ``report``, the page, ``table`` (simulation.json) and the table's ``digest``.
+    """
+
+    module = "deepspark_ops.simulation.stage"
+
+    @ends_plainly
+    def execute(self, context: Any) -> dict[str, str]:
+        """Simulate, or skip."""
+        if not simulates(context["params"], self.places):
+            msg = "simulate is off: the trials are trained"
+            raise AirflowSkipException(msg)
+        return super().execute(context)
+
+    def stage_run(self, context: Any) -> StageRun:
+        """Return the comparison's folder, and the dataset that its check stage chose.
+
+        Raises:
+            AirflowFailException: The check stage has not run.
+        """
+        trials = context["ti"].xcom_pull(task_ids="check")
+        if not trials:
+            msg = 'task "check" of this run left no result; clear it together with this task'
+            raise AirflowFailException(msg)
+        run, dataset = context["dag_run"], trials[0]["dataset"]
+        folder = self.places.run_folder(run.dag_id, run.run_id)
+        return StageRun(folder, None if dataset is None else Path(dataset), production=None)
+
+    def stage_config(self, context: Any, run: StageRun) -> SimulateConfig:
+        """Return the simulation of a run."""
+        return simulation_of(context["params"], run, self.places)
+
+    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+        """Put the page where the run's report is looked for."""
+        assert isinstance(config, SimulateConfig), "of stage_config"
+        report = RunPaths(run.run_dir).evaluation / "report.html"
+        report.parent.mkdir(parents=True, exist_ok=True)
+        write_text_whole(report, (config.out / PAGE_FILE).read_text(encoding="utf-8"))
+        table = config.out / REPORT_FILE
+        return {"report": str(report), "table": str(table), "digest": file_digest(table)}
