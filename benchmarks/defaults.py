@@ -47,13 +47,13 @@ from deepspark_ops.train.worker import rate_scale as scaling
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SEEDS = (1, 2, 3)
-ASYNCHRONOUS = ("easgd", "downpour", "staleness", "softsync", "dcasgd")
+ASYNCHRONOUS = ("easgd", "downpour", "staleness", "softsync", "dcasgd", "async_diloco")
 IN_ROUNDS = ("sync", "local_sgd", "diloco")
 TESTS = 20
 """Tests in a run."""
 TARGET_BELOW = 0.02
 WIDTH, HEIGHT = 520, 250
-COLOURS = ("#2878be", "#d98a1f", "#2f9270", "#a3559d", "#c0392b", "#1d2026", "#8a8f98", "#6b8e23")
+COLOURS = ("#2878be", "#d98a1f", "#2f9270", "#a3559d", "#c0392b", "#1d2026", "#8a8f98", "#6b8e23", "#7a5230")
 STYLE = (
     "text{font:11.5px Helvetica,Arial,sans-serif;fill:#1d2026}.tick,.axis{fill:#626873}"
     ".grid{stroke:#e4e2dd;stroke-width:1}.title{font-size:17px;font-weight:bold}.name{font-size:13px;font-weight:bold}"
@@ -134,13 +134,13 @@ STUDIES = {
         {f"tau {tau}": {"strategy": "downpour", "comm_period": tau} for tau in (1, 3, 10)},
     ),
     "diloco": Study(
-        "Outer rate and momentum of `diloco`",
+        "Outer rate and momentum of `diloco` and `async_diloco`",
         (4, 8),
         {
             f"{rate}, {momentum}": same(strategy_options=f"outer_rate: {rate} outer_momentum: {momentum}")
-            for rate, momentum in ((0.7, 0.9), (0.7, 0.6), (0.7, 0.3), (1.0, 0.5))
+            for rate, momentum in ((0.7, 0.9), (0.7, 0.6), (0.7, 0.3), (0.7, 0.2), (0.4, 0.6), (0.7, 0.0))
         },
-        {"tau 10": {"strategy": "diloco", "comm_period": 10}},
+        {name: {"strategy": name, "comm_period": 10} for name in ("diloco", "async_diloco")},
     ),
     "strategies": Study(
         "Every strategy at its defaults",
@@ -376,7 +376,7 @@ def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
             parts.append(f'<text class="name" x="{left}" y="{top}">{escape(title)}</text>')
             parts.append(f'<svg x="{left}" y="{top + 8}" width="{WIDTH}" height="{HEIGHT}">{chart}</svg>')
     for number, name in enumerate(names):
-        left = 20 + 130 * number
+        left = 20 + 118 * number
         parts.append(f'<line class="line line-{number}" x1="{left}" x2="{left + 24}" y1="52" y2="52"/>')
         parts.append(f'<text x="{left + 30}" y="56">{name}</text>')
     width, height = 2 * (WIDTH + 20) + 20, 84 + len(nets) * (HEIGHT + 34)

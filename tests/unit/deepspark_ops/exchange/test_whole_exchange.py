@@ -96,7 +96,7 @@ def test_statistics_meet_in_their_own_way_whatever_the_strategy(tmp_path: Path, 
         "local_sgd": 2.0,
         "sync": -0.7,
         "lbfgs": 0.0,
-        "diloco": 0.7 * (1 + 0.9) * 2,
+        "diloco": 0.7 * (1 + 0.3) * 2,
         "async_diloco": 0.7 * 2 / 2,
     }
     assert exchange.center.vector[0] == pytest.approx(5.0 + pushed[strategy]), "the weights move by the strategy's rule"
@@ -294,7 +294,7 @@ def test_the_pushes_that_softsync_holds_at_the_end_are_applied(tmp_path: Path) -
         ("softsync", {"updates_per_apply": 4}),
         ("async_diloco", {"delay": 4}),
         ("local_sgd", {"block_momentum": 0.5}),
-        ("diloco", {}),
+        ("diloco", {"outer_momentum": 0.9}),
     ],
 )
 def test_a_run_that_goes_on_from_a_snapshot_ends_where_an_uninterrupted_one_does(

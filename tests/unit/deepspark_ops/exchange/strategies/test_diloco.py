@@ -32,11 +32,13 @@ def test_without_outer_momentum_it_averages() -> None:
 
 def test_equal_movements_add_up_to_the_outer_rate_over_what_momentum_leaves() -> None:
     rounds = np.ones((200, 2, 1), np.float32)
-    before = after_rounds({}, rounds[:199], np.zeros(1, np.float32))
-    step = after_rounds({}, rounds, np.zeros(1, np.float32)) - before
-    assert step == pytest.approx(0.7 / (1 - 0.9), rel=1e-3)
-    assert configure("diloco", {}).progress_per_step(16) == pytest.approx(7 / 16)
-    assert configure("diloco", {}).progress_per_step(4) == 1.0
+    for momentum, total in ((0.9, 7.0), (configure("diloco", {}).outer_momentum, 1.0)):
+        options = {"outer_momentum": momentum}
+        before = after_rounds(options, rounds[:199], np.zeros(1, np.float32))
+        step = after_rounds(options, rounds, np.zeros(1, np.float32)) - before
+        assert step == pytest.approx(total, rel=1e-3)
+        assert configure("diloco", options).progress_per_step(16) == pytest.approx(total / 16)
+        assert configure("diloco", options).progress_per_step(4) == pytest.approx(min(1.0, total / 4))
 
 
 @pytest.mark.parametrize(

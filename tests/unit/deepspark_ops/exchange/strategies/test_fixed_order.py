@@ -40,7 +40,7 @@ AT_EACH_PUSH: dict[str, Callable[[], Result]] = {
     "staleness": lambda: slow_staleness(INITIAL, RUN, N_WORKERS, count_own=True),
     "softsync": lambda: slow_softsync(INITIAL, RUN, N_WORKERS, configure("softsync", {}).updates_per_apply),
     "dcasgd": lambda: slow_downpour(INITIAL, RUN, N_WORKERS, 1.0),  # the compensation is the worker's own
-    "async_diloco": lambda: slow_async_diloco(INITIAL, RUN, N_WORKERS, rate=0.7, momentum=0.9, delay=N_WORKERS),
+    "async_diloco": lambda: slow_async_diloco(INITIAL, RUN, N_WORKERS, rate=0.7, momentum=0.2, delay=N_WORKERS),
 }
 IN_ROUNDS = ("diloco", "local_sgd", "sync", "lbfgs")
 ORDERS = [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)]  # of the pushes of each round
