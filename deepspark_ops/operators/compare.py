@@ -96,7 +96,9 @@ class CheckTrialsOperator(BaseOperator):
         with noted_stage(run_dir, str(self.task_id), self.log, first_group="preflight") as on_line, airflow_errors():
             refuse_unknown(run.conf, list(context["dag"].params))
             compare = config_from_params(CompareConfig, params, self.places.root)
-            plan = make_plan(compare, run.dag_id, run.run_id, partial(self.places.run_folder, run.dag_id))
+            # Trials that are simulated have no folders and no pages of their own.
+            folder_of = (lambda _run: run_dir) if compare.simulate else partial(self.places.run_folder, run.dag_id)
+            plan = make_plan(compare, run.dag_id, run.run_id, folder_of)
             _refuse_two_rates(compare, params)
             dataset = chosen_dataset(params, self.places)
             if compare.simulate:
@@ -104,7 +106,7 @@ class CheckTrialsOperator(BaseOperator):
             configs = self._checked(plan, params, dataset)
             if problem := setting_problem():
                 on_line(logging.WARNING, problem)
-            if not compare.simulate:  # its trials have no folders and no pages
+            if not compare.simulate:
                 write_plan(run_dir, plan)
             self._look_into(configs, run_dir, on_line)
         for trial in plan.trials:

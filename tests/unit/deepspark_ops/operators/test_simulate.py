@@ -40,7 +40,12 @@ def places(tmp_path: Path) -> Places:
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[CheckConfig]:
     configs: list[CheckConfig] = []
-    monkeypatch.setattr(compare_module, "run_job", lambda module, config, **_: configs.append(config))
+
+    def run_job(module: str, config: CheckConfig, *, config_path: Path, **_: Any) -> None:
+        config_path.parent.mkdir(parents=True, exist_ok=True)
+        configs.append(config)
+
+    monkeypatch.setattr(compare_module, "run_job", run_job)
     return configs
 
 
@@ -58,7 +63,8 @@ def test_a_simulated_comparison_trains_nothing_and_ends_in_the_simulations_page(
     run = places.home / "runs" / "deepspark_compare" / "run"
     assert len(checked) == 1, "solver, nets and data are looked into as before a training"
     assert read_plan(run) is None
-    assert not Path(trials[0]["run_dir"]).exists()
+    assert {trial["run_dir"] for trial in trials} == {str(run)}
+    assert [path.name for path in run.parent.iterdir()] == ["run"], "trials have no folders"
     monkeypatch.setattr(IngestOperator, "execute", lambda self, context: None)
     assert execute(IngestOnceOperator(task_id="ingest", places=places), values) == []
     with pytest.raises(AirflowSkipException, match="task simulate has the table"):
