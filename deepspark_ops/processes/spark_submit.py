@@ -33,7 +33,7 @@ _GATEWAY = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"})
 """Environment: the JVM that spark-submit has started for this driver."""
 _LOG = logging.getLogger(__name__)
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-_DATA = ("source", "test_source", "dataset", "input", "run_dir")
+_DATA = ("source", "test_source", "validation_source", "dataset", "input", "run_dir")
 """Fields of stages' configs that name what is read."""
 _STOP_TIMEOUT_S = 10.0
 _JAVA_TIMEOUT_S = 60.0
@@ -211,14 +211,17 @@ def run_job(
             master=master,
             cwd=cwd,
             answers_signals=answers_signals,
-            reads=_reads(config),
+            reads=named_data(config),
         )
 
 
-def _reads(config: StageConfig) -> str:
-    """Return the data that a stage's config names, for a message."""
+def named_data(config: StageConfig) -> str:
+    """Return the data that a stage's config names, for a message; without a dataset what its solver's nets name."""
     given = {name: getattr(config, name, None) for name in _DATA}
-    return ", ".join(f"{name}={value}" for name, value in given.items() if value)
+    named = [f"{name}={value}" for name, value in given.items() if value]
+    if given["dataset"] is None and (solver := getattr(config, "solver", None)):
+        named.insert(0, f"what the nets of {solver} name")
+    return ", ".join(named)
 
 
 def stage_of(module: str) -> str:

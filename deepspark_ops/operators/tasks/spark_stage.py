@@ -26,7 +26,14 @@ from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, en
 from deepspark_ops.operators.tasks.task_lines import Group
 from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.job_log import JobLog, LineHandler
-from deepspark_ops.processes.spark_submit import job_variables, popen_arguments, require_java, spark_conf, stage_of
+from deepspark_ops.processes.spark_submit import (
+    job_variables,
+    named_data,
+    popen_arguments,
+    require_java,
+    spark_conf,
+    stage_of,
+)
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 _STOP_S = 4.0
@@ -43,6 +50,8 @@ class StageSubmitHook(SparkSubmitHook):
     """Folder that relative paths inside Caffe's files are relative to."""
     on_line: LineHandler | None = None
     """Takes the driver's lines, the task log if it is None."""
+    reads = ""
+    """The data that the stage's config names, for the message of a read that kills the driver."""
     _driver_file = ""
     """The application, once it is submitted."""
     _is_ended = False
@@ -95,7 +104,8 @@ class StageSubmitHook(SparkSubmitHook):
             if process is None or not process.returncode:
                 raise
             ended_by = "Airflow: the task was marked, cleared or out of time" if self._is_ended else None
-            raise self._job_log.failure(self._name, process.returncode, ended_by=ended_by) from error
+            failed = self._job_log.failure(self._name, process.returncode, ended_by=ended_by, reads=self.reads)
+            raise failed from error
         return None
 
     def on_kill(self) -> None:
@@ -159,6 +169,7 @@ class SparkStageOperator(SparkSubmitOperator):
         config_path = run.config_path(stage_of(self.module))
         write_text_whole(config_path, config.model_dump_json(indent=2))
         self.application_args = [str(config_path)]
+        self._reads = named_data(config)
         self.env_vars = job_variables(os.environ, master=hook.master)
         scratch = RunPaths(run.run_dir).work / "spark"
         if hook.is_local:
@@ -188,4 +199,5 @@ class SparkStageOperator(SparkSubmitOperator):
         )
         hook.cwd = self.places.root
         hook.on_line = self._on_line
+        hook.reads = self._reads
         return hook

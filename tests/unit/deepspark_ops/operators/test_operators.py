@@ -611,6 +611,22 @@ def test_a_full_disk_may_be_tried_again() -> None:
     assert not isinstance(caught.value, AirflowFailException)
 
 
+def test_a_read_that_kills_a_spark_stage_is_told_with_the_runs_dataset(
+    monkeypatch: pytest.MonkeyPatch, places: Places, dag: DAG, tmp_path: Path
+) -> None:
+    driver = tmp_path / "spark-submit"
+    driver.write_text("#!/bin/sh\nexit 135\n")  # as spark-submit ends after a driver that a SIGBUS ended
+    driver.chmod(0o755)
+    monkeypatch.setattr(StageSubmitHook, "_get_spark_binary_path", lambda self: [str(driver)])
+    monkeypatch.setattr(spark_stage, "require_java", lambda: None)
+    run = StageRun(places.home / "r", tmp_path / "digits", None)
+    operator = EvaluateOperator(task_id="evaluate", places=places, dag=dag)
+    said = rf"signal 7 \(a bus error: .*; it read dataset={tmp_path}/digits, run_dir={run.run_dir}\)"
+    with pytest.raises(AirflowException, match=said):
+        execute(operator, context(dag, xcom=run.to_xcom(), conf={"score_in_spark": True}))
+    operator._hook._submit_sp.stdout.close()  # the provider leaves it open
+
+
 def test_what_airflow_ended_is_not_called_out_of_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     driver = tmp_path / "spark-submit"
     driver.write_text("#!/bin/sh\necho started\nexec sleep 600\n")

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes import spark_submit
 from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.job_log import StageFailed
-from deepspark_ops.processes.spark_submit import java_version, require_java, run_command, run_job
+from deepspark_ops.processes.spark_submit import java_version, named_data, require_java, run_command, run_job
 from tests.processes import is_alive, wait_until
 
 Lines = list[tuple[int, str]]
@@ -58,6 +60,17 @@ def test_a_read_that_kills_a_stage_is_told_with_the_data_that_it_was_given(tmp_p
             run_job("fake_export", ExportConfig(run_dir=tmp_path), on_line=lambda *line: None)
     assert str(tmp_path) in str(caught.value)
     assert not caught.value.is_user_mistake
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (TrainConfig(solver=Path("/s"), run_dir=Path("/r"), dataset=Path("/d")), "dataset=/d, run_dir=/r"),
+        (TrainConfig(solver=Path("/s"), run_dir=Path("/r")), "what the nets of /s name, run_dir=/r"),
+    ],
+)
+def test_the_data_of_a_stage_are_its_dataset_or_what_its_nets_name(config: StageConfig, expected: str) -> None:
+    assert named_data(config) == expected
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
