@@ -12,6 +12,7 @@ from caffe_import.devices.device_load import device_loads
 from caffe_import.devices.step_memory import step_shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
+from deepspark_ops.sizes import size_text
 
 _IDLE_NOTED: Final = 0.25
 """Share of all devices' time that passes without work before check and log advise."""
@@ -53,7 +54,7 @@ class DeviceRow:
         """Return the row as a line of a log."""
         return (
             f"device {self.device}: {self.extent} ({len(self.layers)} layers), {self.time_share:.0%} of the time,"
-            f" about {self.memory_bytes / 2**20:,.0f} MiB; gets {self.border_bytes / 2**20:,.1f} MiB a pass from others"
+            f" about {size_text(self.memory_bytes)}; gets {size_text(self.border_bytes)} a pass from others"
         )
 
 

@@ -27,6 +27,7 @@ from deepspark_ops.processes.spark_submit import (
     mixed_pyspark,
     require_java,
 )
+from deepspark_ops.sizes import size_text
 
 PYTHONS = ((3, 11), (3, 13))
 """Oldest and newest Python that this project is tested with."""
@@ -98,10 +99,10 @@ def memory_check(n_workers: int, *, is_local: bool, available: int | None = None
     total = host_memory_bytes()
     free = min(total, available_memory() if available is None else available)
     needed = JVM_BYTES + (n_workers * WORKER_BYTES if is_local else 0)
-    text = f"{_gib(free)} free of {_gib(total)}, {host_cores()} cores"
+    text = f"{size_text(free)} free of {size_text(total)}, {host_cores()} cores"
     if free >= needed:
         return Check("memory", True, text)
-    about = f"a driver{f' and {n_workers} workers' if is_local else ''} of a small net take about {_gib(needed)}"
+    about = f"a driver{f' and {n_workers} workers' if is_local else ''} of a small net take about {size_text(needed)}"
     return Check("memory", free >= min(needed, JVM_BYTES), text, f"{about}: free some, or lower n_workers")
 
 
@@ -124,7 +125,7 @@ def disk_check(name: str, folder: Path) -> Check:
             os.fsync(probe.fileno())
     except OSError as error:
         return Check(name, False, f"{where}: {error.strerror}", "make room there or make it writable, or give another")
-    text = f"{where}: {_gib(free)} free"
+    text = f"{where}: {size_text(free)} free"
     return Check(name, True, text, "little room for datasets and snapshots" if free < LITTLE_DISK_BYTES else "")
 
 
@@ -136,7 +137,7 @@ def shared_memory_check(folder: Path = SHARED_MEMORY) -> Check:
     except OSError as error:
         return Check("shared memory", True, f"{folder}: {error.strerror}", f"mount a tmpfs there; {else_where}")
     largest = max(0, free - SHARED_MEMORY_SPARE_BYTES) // 4
-    text = f"{folder}: {_mib(free)} free, room for a net of {largest:,} parameters"
+    text = f"{folder}: {size_text(free)} free, room for a net of {largest:,} parameters"
     if free >= LITTLE_SHARED_BYTES:
         return Check("shared memory", True, text)
     return Check("shared memory", True, text, f"make it larger (containers: --shm-size 1g); {else_where}")
@@ -220,11 +221,3 @@ def free_bytes(folder: Path) -> int:
     """Return the bytes that are free for users on a folder's file system."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
-
-
-def _gib(n_bytes: int) -> str:
-    return f"{n_bytes / GIB:.1f} GiB"
-
-
-def _mib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**20:,.0f} MiB"

@@ -8,6 +8,7 @@ from typing import Any
 from deepspark_ops.doctor.check import Check
 from deepspark_ops.doctor.host import gpus_text
 from deepspark_ops.processes.cluster_network import AUTHENTICATED_CIPHER, ENCRYPTION, stays_on_host
+from deepspark_ops.sizes import size_text
 
 MOST_SKEW_S = 1.0
 """Beyond it the times of events and certificates of different hosts do not fit together."""
@@ -166,7 +167,7 @@ def _sizes(executors: Sequence[Facts]) -> Check:
     of_host = {}
     for one in executors:
         gpus = f", {gpus_text(one['gpus'])}" if one["gpus"] else ""
-        of_host[one["host"]] = f"{one['host']} {one['cores']} cores, {one['memory_bytes'] / 2**30:.1f} GiB{gpus}"
+        of_host[one["host"]] = f"{one['host']} {one['cores']} cores, {size_text(one['memory_bytes'])}{gpus}"
     return Check("executors' hosts", True, "; ".join(of_host.values()))
 
 

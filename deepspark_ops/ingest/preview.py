@@ -24,6 +24,7 @@ from deepspark_ops.ingest.sources.registry import (
     with_own_splits,
 )
 from deepspark_ops.shards.manifest import SourceRecord, SplitName
+from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.store_path import StorePath
 
 N_SAMPLES: Final = 100
@@ -62,9 +63,9 @@ def why_no_preview(config: SourceConfig) -> str | None:
         if not path.is_file() or (n_bytes := path.stat().st_size) <= UNPACK_UP_TO_BYTES:
             continue
         if isinstance(path, StorePath):
-            return f"{path} is in a store and has {n_bytes / 2**30:.1f} GiB"
+            return f"{path} is in a store and has {size_text(n_bytes)}"
         if is_compressed(path):
-            return f"{path} is compressed and has {n_bytes / 2**30:.1f} GiB"
+            return f"{path} is compressed and has {size_text(n_bytes)}"
     return None
 
 

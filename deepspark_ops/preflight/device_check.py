@@ -15,8 +15,8 @@ from deepspark_ops.devices.compute_plan import compute_plan, precision_note, wit
 from deepspark_ops.devices.device_rows import DeviceRow, device_rows, placement_notes
 from deepspark_ops.devices.worker_rows import worker_rows
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.preflight.memory.forecast import memory_text
 from deepspark_ops.preflight.report import NetReport, Problem, WorkReport
+from deepspark_ops.sizes import size_text
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def with_worker_devices(
     for row in rows:
         if row.is_too_large and row.computes_on == "GPU" and row.there_bytes is not None:
             finding = (
-                f"device {row.device} of a worker needs about {memory_text(row.needed_bytes)}, {row.room} has"
-                f" {memory_text(row.there_bytes)}; take a smaller batch_size, --recompute or --placement auto"
+                f"device {row.device} of a worker needs about {size_text(row.needed_bytes)}, {row.room} has"
+                f" {size_text(row.there_bytes)}; take a smaller batch_size, --recompute or --placement auto"
                 " (deepspark check --memory shows where it goes)"
             )
             problems.append(Problem(severity="warning", finding=finding))

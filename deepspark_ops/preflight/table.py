@@ -12,7 +12,6 @@ from rich.text import Text
 
 from deepspark_ops.config.shared_options.bundle_formats import BY_DEFAULT
 from deepspark_ops.devices.device_rows import DeviceRow
-from deepspark_ops.preflight.memory.forecast import memory_text
 from deepspark_ops.preflight.report import (
     FormatReport,
     LayerReport,
@@ -24,6 +23,7 @@ from deepspark_ops.preflight.report import (
     ResultReport,
     WorkReport,
 )
+from deepspark_ops.sizes import size_text
 
 LOG_WIDTH = 150
 """Characters of a line where there is no terminal."""
@@ -177,13 +177,13 @@ def _memory_view(memory: MemoryReport) -> Table:
     table.add_column(overflow="fold")
     table.add_row(
         "peak of a step",
-        f"about {_mebi(memory.step_bytes)} MiB; with --recompute {_mebi(memory.recompute_step_bytes)} MiB",
+        f"about {size_text(memory.step_bytes)}; with --recompute {size_text(memory.recompute_step_bytes)}",
     )
     table.add_row(
         "needed there",
-        f"about {_mebi(memory.needed_bytes)} MiB; with --recompute {_mebi(memory.recompute_needed_bytes)} MiB",
+        f"about {size_text(memory.needed_bytes)}; with --recompute {size_text(memory.recompute_needed_bytes)}",
     )
-    table.add_row("there is", f"{_mebi(memory.room_bytes)} MiB ({escape(memory.room)})")
+    table.add_row("there is", f"{size_text(memory.room_bytes)} ({escape(memory.room)})")
     table.add_row(
         "largest batch_size",
         f"{memory.largest_batch:,}; with --recompute {memory.recompute_largest_batch:,}",
@@ -220,8 +220,8 @@ def _work_table(work: WorkReport) -> Table:
     table.add_row("effective batch", f"{work.effective_batch:,} samples in work at once by {work.n_workers} workers")
     table.add_row("learning rate", f"{rates} (before rate_scale)")
     memory = (
-        f"about {_gibi(work.worker_bytes)} GiB each worker, {_gibi(work.driver_bytes)} GiB the driver (center"
-        f" {_mebi(work.center_bytes)} MiB); all on one machine {_gibi(work.machine_bytes)} GiB"
+        f"about {size_text(work.worker_bytes)} each worker, {size_text(work.driver_bytes)} the driver (center"
+        f" {size_text(work.center_bytes)}); all on one machine {size_text(work.machine_bytes)}"
     )
     table.add_row("memory", memory)
     table.add_row("each worker", "\n".join(_worker_lines(work)))
@@ -236,8 +236,8 @@ def _worker_lines(work: WorkReport) -> list[str]:
     lines = []
     for (computes_on, needed, there, room), devices in alike.items():
         numbers = f"device {', '.join(map(str, devices))}: " if len(work.worker_devices) > 1 else ""
-        held = room if there is None else f"{memory_text(there)} there ({room})"
-        lines.append(f"{numbers}{computes_on}: needs about {memory_text(needed)}, {held}")
+        held = room if there is None else f"{size_text(there)} there ({room})"
+        lines.append(f"{numbers}{computes_on}: needs about {size_text(needed)}, {held}")
     return lines
 
 
@@ -255,10 +255,6 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def _mega(flops: int) -> str:
     return f"{flops / 1e6:,.1f}"
-
-
-def _gibi(n_bytes: int) -> str:
-    return f"{n_bytes / 2**30:.1f}"
 
 
 def _mebi(n_bytes: int) -> str:

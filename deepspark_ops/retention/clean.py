@@ -17,6 +17,7 @@ from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.retention.inventory import Kind, Stored, find_datasets, find_runs, last_change
 from deepspark_ops.retention.references import model_references, run_references
+from deepspark_ops.sizes import size_text
 
 CLEAN_VERSION: Final = 1
 _REMOVED: Final = ".removed."
@@ -198,18 +199,3 @@ def _entry(stored: Stored, *, goes: bool, removed: bool, reason: str) -> CleanEn
         removed=removed,
         reason=reason,
     )
-
-
-def size_text(n_bytes: int) -> str:
-    """Return a size in the unit that fits it.
-
-    Example:
-        >>> size_text(1_536), size_text(7), size_text(3 * 2**30)
-        ('1.5 KiB', '7 B', '3.0 GiB')
-    """
-    value = float(n_bytes)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

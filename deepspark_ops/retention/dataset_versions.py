@@ -15,10 +15,11 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.commit import remove_unlisted
 from deepspark_ops.ingest.versions.kept_versions import files_of_versions, kept_versions, version_digest
 from deepspark_ops.registry.overview import model_names, read_model
-from deepspark_ops.retention.clean import size_text, unused
+from deepspark_ops.retention.clean import unused
 from deepspark_ops.retention.inventory import DATASETS, Stored, find_runs
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import DatasetManifest, ShardRecord, present_splits, read_manifest, sha256_of_file
+from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.store_path import StorePath, data_path
 from deepspark_ops.stores.writing import remove_tree
 from deepspark_ops.train.setup.run_dataset import noted_digest

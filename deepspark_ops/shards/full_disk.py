@@ -6,6 +6,8 @@ import errno
 import os
 from pathlib import Path
 
+from deepspark_ops.sizes import size_text
+
 LITTLE_BYTES = 2**22
 """A disk with less than this cannot take what a shard writes at a time."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
@@ -23,7 +25,7 @@ def write_trouble(path: Path, error: Exception) -> str:
     free = _free_bytes(folder)
     remedy = f"make room there, or give an output on another disk, and run it again: {_KEPT}"
     if is_no_room(error) or (free is not None and free < LITTLE_BYTES):
-        left = "" if free is None else f", {free / 2**20:,.1f} MiB are free"
+        left = "" if free is None else f", {size_text(free)} are free"
         return f"{path}: the disk is full{left}; {remedy}"
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return f"{path}: cannot write the shard: {reason}; a disk that is full or damaged answers so: {remedy}"

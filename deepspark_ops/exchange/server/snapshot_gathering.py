@@ -13,6 +13,7 @@ from deepspark_ops.events import Event, make_event
 from deepspark_ops.exchange.server.shared_state import SharedState
 from deepspark_ops.exchange.state.messages import CenterCopied, SnapshotComplete, SnapshotLeftOut, StateReceived
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, waiting_snapshots
+from deepspark_ops.sizes import size_text
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class SnapshotGathering:
             self._tell(
                 iteration,
                 f"snapshot {iteration} and those after it are left out for now: {waiting.count} before them"
-                f" ({waiting.size / 2**20:,.0f} MiB) still wait for the driver, which stands still or whose disk is too"
+                f" ({size_text(waiting.size)}) still wait for the driver, which stands still or whose disk is too"
                 " slow; the solver's snapshot says how often one is taken",
             )
         self._left_out.append(iteration)

@@ -20,11 +20,10 @@ from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.devices.device_rows import device_rows
 from deepspark_ops.devices.memory_there import gpu_memory_bytes, host_memory_bytes
-from deepspark_ops.preflight.memory.forecast import memory_text
 from deepspark_ops.preflight.report import MemoryReport, MemoryRow, Problem, WorkReport
+from deepspark_ops.sizes import size_text
 
 _DEVICES_TRIED: Final = (2, 3, 4, 6, 8)
-_MIB: Final = 2**20
 
 
 @dataclass(frozen=True)
@@ -127,8 +126,8 @@ def machine_notes(work: WorkReport) -> list[Problem]:
     if needed <= there:
         return []
     finding = (
-        f"{work.n_workers} workers and the driver need about {memory_text(needed)}, this machine has "
-        f"{memory_text(there)}; take fewer workers, a smaller batch_size, --recompute, or more machines"
+        f"{work.n_workers} workers and the driver need about {size_text(needed)}, this machine has "
+        f"{size_text(there)}; take fewer workers, a smaller batch_size, --recompute, or more machines"
         " (deepspark check --memory shows where it goes)"
     )
     return [Problem(severity="warning", finding=finding)]
@@ -156,7 +155,7 @@ def _advice(
     if batch:
         advice.append(f"batch_size {batch:,} at most (a larger iter_size keeps the minibatch as it was)")
     if not config.recompute and with_recompute <= room.n_bytes:
-        advice.append(f"--recompute: needs about {with_recompute / _MIB:,.0f} MiB")
+        advice.append(f"--recompute: needs about {size_text(with_recompute)}")
     if not config.recompute and largest[True] > largest[False]:
         advice.append(f"--recompute with batch_size {largest[True]:,} at most")
     if room.is_device:
@@ -175,5 +174,5 @@ def _placements_that_fit(net: NetSpec, solver: SolverSpec, room: _Room) -> list[
         rows = device_rows(ComputePlan(placement=placement), net, solver)
         fullest = max(row.memory_bytes for row in rows)
         if fullest <= room.n_bytes:
-            return [f"--placement auto --gpus-per-worker {n_devices}: about {fullest / _MIB:,.0f} MiB on the fullest"]
+            return [f"--placement auto --gpus-per-worker {n_devices}: about {size_text(fullest)} on the fullest"]
     return []

@@ -73,13 +73,3 @@ def machine_bytes(worker: int, driver: int, n_params: int, n_workers: int) -> in
     """Return what one machine needs for all workers and the driver; they share the libraries and the center."""
     shared = LIBRARY_BYTES + 4 * n_params
     return n_workers * (worker - shared) + shared + driver + OTHER_BYTES
-
-
-def memory_text(n_bytes: int) -> str:
-    """Return a size as people read it.
-
-    Example:
-        >>> memory_text(20 * 2**20), memory_text(1717986918)
-        ('20 MiB', '1.6 GiB')
-    """
-    return f"{n_bytes / 2**30:,.1f} GiB" if n_bytes >= 2**29 else f"{n_bytes / 2**20:,.0f} MiB"

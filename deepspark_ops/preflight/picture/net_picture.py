@@ -12,6 +12,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.preflight.picture.net_layout import Layout, lay_out
 from deepspark_ops.preflight.report import LayerReport, NetReport, PreflightReport
 from deepspark_ops.run_paths import write_text_whole
+from deepspark_ops.sizes import size_text
 
 _MARGIN: Final = 24.0
 _HEAD: Final = 44.0
@@ -91,7 +92,7 @@ def net_svg(net: NetReport) -> str:
     tops, bottom = _row_tops(boxes, layout)
     heading = f"{net.name or 'net'}, {net.title} net"
     totals = f"{net.n_params:,} parameters, {net.flops / 1e9:,.2f} GFLOP and "
-    totals += f"{net.activation_bytes / 2**20:,.1f} MiB of activations per forward pass"
+    totals += f"{size_text(net.activation_bytes)} of activations per forward pass"
     width = max(layout.width, len(totals) * _CHARACTER, len(heading) * 9) + 2 * _MARGIN
     shift = (width - layout.width) / 2
     parts = [

@@ -7,6 +7,7 @@ from math import ceil
 
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.shards.manifest import DatasetManifest
+from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.staging import staging
 from deepspark_ops.train.data.data_layers import FedLayer
 from deepspark_ops.train.setup.run import Run
@@ -35,7 +36,7 @@ def fetched_text(run: Run, n_fetched: int, n_bytes: int) -> str:
     layers = [*run.train_layers(), *(layer for net in run.test_layers() for layer in net)]
     n_shards = sum(len(manifest.shards) for manifest in _staged_manifests(layers))
     times = f", each of {n_shards} shards {n_fetched / n_shards:.3g} times on average" if n_shards else ""
-    return f"fetched from {run.config.dataset}: {_size(n_bytes)} in {n_fetched} copies of shards{times}"
+    return f"fetched from {run.config.dataset}: {size_text(n_bytes)} in {n_fetched} copies of shards{times}"
 
 
 def _note(run: Run, order: DatasetOrder, manifest: DatasetManifest) -> str:
@@ -44,9 +45,9 @@ def _note(run: Run, order: DatasetOrder, manifest: DatasetManifest) -> str:
     largest = max(shard.n_bytes for shard in manifest.shards)
     tests = _staged_bytes([layer for net in run.test_layers() for layer in net])
     text = (
-        f"the training set in {run.config.dataset} has {_size(size)} in {n_shards} shards, more than"
-        f" staging_size={_size(staging().n_bytes)} holds beside {_size(tests)} for tests: each host that"
-        f" reads all shards fetches them about once per epoch, some {_size(round(epochs * size))} in the"
+        f"the training set in {run.config.dataset} has {size_text(size)} in {n_shards} shards, more than"
+        f" staging_size={size_text(staging().n_bytes)} holds beside {size_text(tests)} for tests: each host that"
+        f" reads all shards fetches them about once per epoch, some {size_text(round(epochs * size))} in the"
         f" {epochs:.3g} epochs of this run"
     )
     if order.mixed_shards:
@@ -54,7 +55,7 @@ def _note(run: Run, order: DatasetOrder, manifest: DatasetManifest) -> str:
     # The next shard is fetched while each worker reads one.
     least = (run.config.n_workers + 2) * largest
     if staging().n_bytes < least:
-        text += f"; {run.config.n_workers} workers on one host may need {_size(least)} at once"
+        text += f"; {run.config.n_workers} workers on one host may need {size_text(least)} at once"
     enough = ceil((size + tests + largest) / 2**20)
     return f"{text}; with staging_size={enough}MiB or more it fetches each shard once in the run"
 
@@ -72,8 +73,3 @@ def _staged_manifests(layers: Iterable[FedLayer]) -> list[DatasetManifest]:
 def _staged_manifest(layer: FedLayer) -> DatasetManifest | None:
     dataset = layer.samples.dataset
     return dataset.manifest if dataset.is_staged else None
-
-
-def _size(n_bytes: int) -> str:
-    unit, name = (2**30, "GiB") if n_bytes >= 2**30 else (2**20, "MiB")
-    return f"{n_bytes / unit:.3g} {name}"

@@ -9,9 +9,9 @@ from caffe_import.devices.segments import choose_segments
 from caffe_import.devices.step_memory import step_memory, step_shape
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.sizes import size_text
 from deepspark_ops.train.setup.run import Run
 
-_MIB: Final = 2**20
 _BLOBS_NAMED: Final = 3
 _WORTH_SAYING: Final = 0.9
 
@@ -33,12 +33,12 @@ def out_of_memory(run: Run, worker: int, layer: str | None, wanted: str) -> Conf
     if not run.plan.recompute:
         again = step_memory(net, step_shape(solver), choose_segments(net)).total_bytes
         if again < _WORTH_SAYING * needed:
-            remedies.append(f"give --recompute (about {again / _MIB:,.0f} MiB)")
+            remedies.append(f"give --recompute (about {size_text(again)})")
     if run.plan.placement is None:
         remedies.append("lay the net out over several devices (--placement auto --gpus-per-worker N)")
     return ConfigError(
         f"worker {worker}: out of memory{where} ({wanted}); a step with batch_size={max(batch_sizes, default=1)},"
-        f" iter_size={solver.iter_size} takes about {needed / _MIB:,.0f} MiB; the largest blobs: {_largest_blobs(net)};"
+        f" iter_size={solver.iter_size} takes about {size_text(needed)}; the largest blobs: {_largest_blobs(net)};"
         f' {", or ".join(remedies)}; "deepspark check SOLVER --memory" says what fits'
     )
 
@@ -46,7 +46,7 @@ def out_of_memory(run: Run, worker: int, layer: str | None, wanted: str) -> Conf
 def _largest_blobs(net: NetSpec) -> str:
     sizes = {name: 4 * prod(shape) for name, shape in net.blob_shapes.items() if name not in _split_tops(net)}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:_BLOBS_NAMED]
-    return ", ".join(f"{name} {sizes[name] / _MIB:,.1f} MiB" for name in largest)
+    return ", ".join(f"{name} {size_text(sizes[name])}" for name in largest)
 
 
 def _split_tops(net: NetSpec) -> set[str]:

@@ -88,17 +88,17 @@ def test_each_worker_says_its_device_and_the_memory_needed_and_there(folder):
     (row,) = report.work.worker_devices
     assert (row.computes_on, row.needed_bytes) == ("CPU", report.work.worker_bytes)
     (line,) = [line for line in report_lines(report) if "each worker" in line and "needs" in line]
-    assert re.search(r"CPU: needs about 0\.\d GiB, \d+\.\d GiB there \(its share of this machine\)", line)
+    assert re.search(r"CPU: needs about [\d,]+\.\d MiB, \d+\.\d GiB there \(its share of this machine\)", line)
     two = "\n".join(report_lines(inspect(folder, devices="cpu", gpus_per_worker=2)))
-    assert re.search(r"device 0, 1: logical device of the CPU: needs about \d+ MiB, ", two)
+    assert re.search(r"device 0, 1: logical device of the CPU: needs about \d+\.\d KiB, ", two)
 
 
 def test_a_gpu_that_is_too_small_is_a_warning_with_what_helps(folder, monkeypatch):
     monkeypatch.setattr(worker_rows, "host_gpus", lambda _: HostGpus(("0",)))
     monkeypatch.setattr(worker_rows, "gpu_memory_bytes", lambda _: 1000)
-    (finding,) = [problem.finding for problem in inspect(folder).problems if "MiB" in problem.finding]
+    (finding,) = [problem.finding for problem in inspect(folder).problems if "needs about" in problem.finding]
     assert re.match(
-        r"device 0 of a worker needs about \d+ MiB, the smallest GPU of this host has 0 MiB; take a", finding
+        r"device 0 of a worker needs about \d+\.\d [KM]iB, the smallest GPU of this host has 1000 B; take a", finding
     )
     assert "--recompute or --placement auto" in finding
 

@@ -32,7 +32,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_lmdb_on_a_full_disk_says_so_and_leaves_nothing(small_disk: Path) -> None:
     records = ((b"%08d" % number, os.urandom(1000)) for number in range(10_000))
-    with pytest.raises(DataError, match=r"disk/train: the disk is full, \d\.\d MiB are free; make room there, or give"):
+    with pytest.raises(
+        DataError, match=r"disk/train: the disk is full, [\d,.]+ (MiB|KiB|B) are free; make room there, or give"
+    ):
         write_lmdb_shard(small_disk / "train", records)
     assert list(small_disk.iterdir()) == []
     (small_disk / "others").write_bytes(bytes(2**21 - 2**13))  # no room for a first page

@@ -53,8 +53,8 @@ def test_the_cost_of_little_room_is_told_and_few_shards_are_mixed(dataset, tmp_p
     assert (order.order, order.mixed_shards) == ("shuffled", 3)
     (note,) = [text for text in found.notes if "staging_size" in text]
     epochs = 50 * 4 / train.n_samples
-    assert f"the training set in s3://b/set has {train.n_bytes / 2**20:.3g} MiB in {len(train.shards)} shards" in note
-    assert f"{epochs * train.n_bytes / 2**20:.3g} MiB in the {epochs:.3g} epochs of this run" in note
+    assert f"the training set in s3://b/set has {train.n_bytes / 2**10:.1f} KiB in {len(train.shards)} shards" in note
+    assert f"{epochs * train.n_bytes / 2**10:.1f} KiB in the {epochs:.3g} epochs of this run" in note
     assert "mixes the samples of 3 shards at a time" in note
     assert "workers on one host" not in note
     (enough,) = re.findall("staging_size=([0-9]+MiB)", note)
@@ -63,7 +63,7 @@ def test_the_cost_of_little_room_is_told_and_few_shards_are_mixed(dataset, tmp_p
     assert not [text for text in again.notes if "staging_size" in text]
     n_shards = len(train.shards) + len(read_manifest(DatasetPaths(dataset).split("test")).shards)
     run = load_run(tmp_path / "run")
-    said = f"fetched from s3://b/set: 3 MiB in {3 * n_shards} copies of shards, each of {n_shards} shards 3 times"
+    said = f"fetched from s3://b/set: 3.0 MiB in {3 * n_shards} copies of shards, each of {n_shards} shards 3 times"
     assert fetched_text(run, 3 * n_shards, 3 * 2**20).startswith(said)
 
 

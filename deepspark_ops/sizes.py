@@ -1,0 +1,21 @@
+"""How numbers of bytes are written in messages; ``config.base.MemorySize`` is how they are read."""
+
+from __future__ import annotations
+
+_STEP = 1024
+
+
+def size_text(n_bytes: float) -> str:
+    """Return a size in the largest unit of which it has one, with one decimal.
+
+    Example:
+        >>> size_text(7), size_text(1_536), size_text(2**20 - 1), size_text(3 * 2**30)
+        ('7 B', '1.5 KiB', '1.0 MiB', '3.0 GiB')
+    """
+    if n_bytes < _STEP:
+        return f"{n_bytes:.0f} B"
+    value, units = float(n_bytes), ["KiB", "MiB", "GiB", "TiB"]
+    while len(units) > 1 and round(value / _STEP, 1) >= _STEP:
+        value /= _STEP
+        units.pop(0)
+    return f"{value / _STEP:,.1f} {units[0]}"
