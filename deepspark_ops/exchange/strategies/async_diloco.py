@@ -34,8 +34,8 @@ class AsyncDiloco(GatheredMovements):
     against the fastest one's, so that all push about equally often and none pushes what is much older than the rest.
 
     The solver's history stays with the worker. ``comm_period: auto`` takes at least 10, as in ``diloco``. The paper's
-    momentum of 0.9 is for hundreds of local steps of AdamW: with 10 of SGD the perceptron lost 26 to 33 points with
-    four and eight workers and LeNet everything, with 0.6 they lost 3 and diverged, with 0.2 one point each
+    momentum of 0.9 is for hundreds of local steps of AdamW. With 10 of SGD the perceptron lost 26 and 33 points with
+    four and eight workers and LeNet learned nothing; with 0.6 they lost 3 and 4 and diverged, with 0.2 one point each
     (docs/strategies.md).
 
     Attributes:
