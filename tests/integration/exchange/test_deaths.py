@@ -82,6 +82,7 @@ def test_a_damaged_journal_ends_the_run_with_its_file_and_line(tmp_path: Path) -
         lines = journal.read_bytes().splitlines()
         journal.write_bytes(b"\n".join([lines[0], b'{"at": 1.0, "call": "jo', *lines[2:], b""]))
         os.kill(running.pid, signal.SIGKILL)
+        wait_until(lambda: running._servers[0].given_up is not None, "the end of the tries")
         with pytest.raises(ExchangeUnavailable, match=r"exchange\.journal:2: not a line of an exchange journal"):
             running.wait(30)
         link.close()
