@@ -21,6 +21,7 @@ def main(config_path: Path) -> None:
     config = parse_config(EvaluateConfig, json.loads(read_config_file(config_path)))
     find_weights(RunPaths(config.run_dir), config.weights)  # refused before TensorFlow is loaded
     # Imported here, where a missing TensorFlow is reported in one message.
+    import caffe_import.tf_graph  # noqa: F401 - the first to import TensorFlow, which it does fastest
     from deepspark_ops.evaluate.stage import run_evaluate
 
     evaluation = run_evaluate(config)

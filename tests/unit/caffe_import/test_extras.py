@@ -136,7 +136,10 @@ def test_comparison_with_caffe_says_it_too() -> None:
 
 def test_executor_needs_tensorflow_and_the_base_alone() -> None:
     others = {"airflow", "jinja2", "markupsafe", "pandas", "plotly", "pyarrow", "py4j", "pyspark", "typer"}
-    done = run_without(others, "import deepspark_ops.train.worker.process, deepspark_ops.ingest.shard_task")
+    # What TensorFlow's import made stays, and no collection of garbage looks through it again.
+    frozen = "; import gc; assert gc.isenabled(); assert gc.get_freeze_count() > 100_000, gc.get_freeze_count()"
+    imports = "import deepspark_ops.train.worker.process, deepspark_ops.ingest.shard_task"
+    done = run_without(others, imports + frozen)
     assert done.returncode == 0, done.stderr
     done = run_without(others | {"tensorflow", "keras", "rich"}, "import deepspark_ops.exchange.server.process")
     assert done.returncode == 0, done.stderr
