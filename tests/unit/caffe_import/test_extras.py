@@ -141,5 +141,6 @@ def test_executor_needs_tensorflow_and_the_base_alone() -> None:
     imports = "import deepspark_ops.train.worker.process, deepspark_ops.ingest.shard_task"
     done = run_without(others, imports + frozen)
     assert done.returncode == 0, done.stderr
-    done = run_without(others | {"tensorflow", "keras", "rich"}, "import deepspark_ops.exchange.server.process")
+    others |= {"tensorflow", "keras", "pydantic", "pydantic_core", "rich"}
+    done = run_without(others, "import deepspark_ops.exchange.server.process")
     assert done.returncode == 0, done.stderr
