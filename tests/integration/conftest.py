@@ -1,0 +1,18 @@
+"""What the tests of this folder do without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _speed_by_five_passes() -> Iterator[None]:
+    """An evaluation in this process times its net for five passes instead of for a second: no test reads the figure.
+
+    ``measure_speed`` itself is tested by ``tests/unit/deepspark_ops/evaluate/test_scoring.py``, with its own stretches.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("deepspark_ops.evaluate.scoring.SPEED_STRETCH_S", 1e-6)
+        yield
