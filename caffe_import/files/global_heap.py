@@ -26,6 +26,8 @@ class CheckedFile:
 
     Attributes:
         length_bytes: How long the file's numbers of sizes are.
+        gives_heap: Whether the library may read the heap at all; not so at first.
+        was_asked: Whether it has wanted to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,6 +39,7 @@ class CheckedFile:
         self._file = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC)
         self._at = 0
         self.length_bytes = 8
+        self.gives_heap = self.was_asked = False
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):
@@ -63,8 +66,10 @@ class CheckedFile:
         while filled < len(view) and (n := self._read_part(view[filled:], self._at + filled)):
             filled += n
         view[filled:] = bytes(len(view) - filled)
-        if bytes(view[: len(SIGNATURE)]) == SIGNATURE and not self._is_whole(self._at):
-            view[:] = bytes(len(view))
+        if bytes(view[: len(SIGNATURE)]) == SIGNATURE:
+            self.was_asked = True
+            if not (self.gives_heap and self._is_whole(self._at)):
+                view[:] = bytes(len(view))
         self._at += filled
         return filled
 

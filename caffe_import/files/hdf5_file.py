@@ -1,7 +1,8 @@
 """Opens HDF5 files that hold all of their own data: what leads into other files is refused.
 
 An HDF5 file may name other files, and the library then reads those with the rights of the reader: external links,
-external storage of a data set, and virtual data sets made of other files' parts.
+external storage of a data set, and virtual data sets made of other files' parts. Virtual data sets are refused as such,
+unread: the library crashes at damaged ones, and Caffe writes none.
 
 What the library reads passes through ``global_heap.CheckedFile``: a damaged global heap would keep it busy for ever.
 """
@@ -17,9 +18,6 @@ import numpy as np
 from caffe_import.errors import DataSourceError
 from caffe_import.files.global_heap import CheckedFile
 
-_OWN = "."
-"""How a virtual data set names the file that it is in."""
-
 
 def open_hdf5(path: Path, **options: Any) -> h5py.File:
     """Open an HDF5 file for reading; ``options`` are h5py's.
@@ -34,7 +32,7 @@ def open_hdf5(path: Path, **options: Any) -> h5py.File:
     file = h5py.File(checked, "r", **options)
     try:
         checked.length_bytes = file.id.get_create_plist().get_sizes()[1]
-        found = _foreign_part(file)
+        found = _foreign_part(file, checked)
     except BaseException:
         file.close()
         raise
@@ -42,6 +40,7 @@ def open_hdf5(path: Path, **options: Any) -> h5py.File:
         file.close()
         msg = f"{path}: {found}; files that lead into others are not read: store the data in the file itself"
         raise DataSourceError(msg)
+    checked.gives_heap = True
     return file
 
 
@@ -61,7 +60,7 @@ def attribute_text(holder: h5py.HLObject, name: str) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _foreign_part(file: h5py.File) -> str:
+def _foreign_part(file: h5py.File, checked: CheckedFile) -> str:
     """Return the first part of the file that is in another one; empty if all is here. Each object is looked at once."""
     hard: list[bytes] = []
     external: list[bytes] = []
@@ -79,20 +78,21 @@ def _foreign_part(file: h5py.File) -> str:
         raise OSError(msg) from error
     if external:
         return f'"{_shown(external[0])}" is an external link to {_shown(file.id.links.get_val(external[0])[0])}'
-    return next((found for found in (_foreign_storage(file, name) for name in hard) if found), "")
+    return next((found for found in (_foreign_storage(file, name, checked) for name in hard) if found), "")
 
 
-def _foreign_storage(file: h5py.File, name: bytes) -> str:
-    found = h5py.h5o.open(file.id, name)
-    if not isinstance(found, h5py.h5d.DatasetID):
-        return ""
-    how = found.get_create_plist()
-    if how.get_external_count():
+def _foreign_storage(file: h5py.File, name: bytes, checked: CheckedFile) -> str:
+    checked.gives_heap = checked.was_asked = False
+    try:
+        found = h5py.h5o.open(file.id, name)
+    except (OSError, KeyError, RuntimeError):
+        # To be opened, only a virtual data set needs the heap, which has what it is made of.
+        if checked.was_asked:
+            return f'data set "{_shown(name)}" is virtual, made of parts of other data sets'
+        raise
+    checked.gives_heap = True  # for a value that is filled in
+    if isinstance(found, h5py.h5d.DatasetID) and (how := found.get_create_plist()).get_external_count():
         return f'data set "{_shown(name)}" is stored in {_shown(how.get_external(0)[0])}'
-    if how.get_layout() == h5py.h5d.VIRTUAL:
-        for source in h5py.Dataset(found).virtual_sources():
-            if source.file_name != _OWN:
-                return f'data set "{_shown(name)}" is made of parts of {_shown(source.file_name.encode())}'
     return ""
 
 
