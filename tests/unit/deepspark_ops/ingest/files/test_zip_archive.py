@@ -51,6 +51,20 @@ def test_missing_damaged_and_strangely_packed_members_are_bad_records(tmp_path):
                 read(i)
 
 
+@pytest.mark.parametrize("field", [20, 42])
+def test_a_member_beyond_the_end_of_the_zip_is_not_read(tmp_path, field):
+    archive = zip_of(tmp_path / "a.zip", {"a": b"x" * 300, "b": b"y" * 300}, zipfile.ZIP_STORED)
+    content = bytearray(archive.read_bytes())
+    entry = content.index(b"PK\x01\x02")  # of the directory: packed size at 20, place at 42
+    content[entry + field : entry + field + 4] = len(content).to_bytes(4, "little")
+    archive.write_bytes(content)
+    reader = open_archive(archive, tmp_path).reader(["a", "b"])
+    with reader.opened() as read:
+        with pytest.raises(RecordError, match="its place there lies outside of the archive"):
+            read(0)
+        assert read(1) == b"y" * 300
+
+
 def test_a_zip_cut_short_or_without_the_list_says_so(tmp_path):
     archive = zip_of(tmp_path / "a.zip", {"train.txt": b"x 1\n"})
     with pytest.raises(ConfigError, match=r'a\.zip: no member "list\.txt"; its text files: train\.txt'):
