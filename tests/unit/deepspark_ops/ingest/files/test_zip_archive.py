@@ -56,7 +56,7 @@ def test_a_member_beyond_the_end_of_the_zip_is_not_read(tmp_path, field):
     archive = zip_of(tmp_path / "a.zip", {"a": b"x" * 300, "b": b"y" * 300}, zipfile.ZIP_STORED)
     content = bytearray(archive.read_bytes())
     entry = content.index(b"PK\x01\x02")  # of the directory: packed size at 20, place at 42
-    content[entry + field : entry + field + 4] = len(content).to_bytes(4, "little")
+    content[entry + field : entry + field + 4] = (len(content) + 1).to_bytes(4, "little")
     archive.write_bytes(content)
     reader = open_archive(archive, tmp_path).reader(["a", "b"])
     with reader.opened() as read:
