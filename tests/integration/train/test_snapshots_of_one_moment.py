@@ -182,7 +182,9 @@ def killed_and_gone_on(
     return used, written["epoch"] + 1, links
 
 
-@pytest.mark.parametrize(("strategy", "comm_period"), [("sync", 1), ("local_sgd", 2), ("diloco", 1)])
+@pytest.mark.parametrize(
+    ("strategy", "comm_period"), [("sync", 1), ("local_sgd", 2), pytest.param("diloco", 1, marks=pytest.mark.long)]
+)
 def test_rounds_leave_snapshots_of_one_moment_and_read_every_record_once(
     strategy: str, comm_period: int, images: tuple[Path, list[bytes]], tmp_path: Path
 ) -> None:
