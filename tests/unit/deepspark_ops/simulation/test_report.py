@@ -61,7 +61,7 @@ def test_a_log_has_a_line_of_a_group() -> None:
     assert alone == "one worker: accuracy 81.00 % (80.00 % to 82.00 %), 10 s of virtual time, 10 s to 80.00 %"
     assert four.startswith("easgd, 4 workers, tau 3: accuracy 81.00 % (80.00 % to 82.00 %), 2.5 s of virtual time")
     assert four.endswith(" to 80.00 %, 5.33 times as fast as one worker")
-    assert eight.endswith("1.2 s of virtual time"), eight
+    assert eight.endswith("1.25 s of virtual time"), eight
     assert "accuracy 30.00 % (30.00 % to 30.00 % (1 failed))" in sync
 
 
