@@ -5,16 +5,20 @@ Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answ
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
 
-import keras
 import numpy as np
 
 
 def main() -> None:
     """Read, run, write."""
+    gc.disable()
+    import keras
+
+    gc.freeze()  # what the import made stays: looking for garbage in it, at the end too, took as long as the import
     folder, file = sys.argv[1:]
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))
