@@ -46,6 +46,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.processes.job_log import FAILED, StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
+from deepspark_ops.processes.stage_process import keep_imports
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.tracking.configured import TRACKING_URI, is_configured
 from deepspark_ops.tracking.tell import tell, tell_run
@@ -69,6 +70,7 @@ app.command("upgrade")(upgrade)
 
 def main() -> None:
     """Entry point of the ``deepspark`` script."""
+    keep_imports()
     app()
 
 

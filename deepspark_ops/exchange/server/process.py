@@ -13,6 +13,7 @@ the center.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -271,6 +272,7 @@ def _end_with_driver(driver_pid: int) -> None:
 
 def main() -> None:
     """Run the server until standard input ends."""
+    gc.freeze()  # what the imports made stays: no garbage is looked for in it, at the end neither
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s exchange server: %(message)s")
     plain = json.loads(sys.stdin.buffer.readline())
     settings = ExchangeSettings.from_json(plain["settings"])
