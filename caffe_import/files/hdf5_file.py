@@ -50,14 +50,27 @@ def fixed_text(text: str) -> np.ndarray[tuple[()], np.dtype[np.bytes_]]:
     return np.array(content, h5py.string_dtype("utf-8", max(1, len(content))))
 
 
-def attribute_text(holder: h5py.HLObject, name: str) -> str:
-    """Return a text that is an attribute, of fixed or variable length.
+def attribute(holder: h5py.HLObject, name: str, default: Any = None) -> Any:
+    """Return an attribute that is a number or a text, of fixed or variable length.
+
+    The library may kill the process over what is neither.
+
+    Args:
+        holder: Has it.
+        name: Of the attribute.
+        default: For one that is not there; None: it must be.
 
     Raises:
         OSError: And whatever else h5py raises of what is missing or damaged.
     """
+    if default is not None and name not in holder.attrs:
+        return default
+    kind = h5py.h5a.open(holder.id, name.encode()).get_type().get_class()
+    if kind not in (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING):
+        msg = f"attribute {name} is no number and no text"
+        raise OSError(msg)
     value = holder.attrs[name]
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _foreign_part(file: h5py.File, checked: CheckedFile) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.hdf5_file import attribute_text, fixed_text, open_hdf5
+from caffe_import.files.hdf5_file import attribute, fixed_text, open_hdf5
 from deepspark_ops.config.shared_options.task import TASK_NAMES, TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
@@ -85,9 +85,9 @@ def read_samples(path: Path) -> ScoredSamples:
         raise DataError(msg)
     try:
         with open_hdf5(path) as file:
-            version = int(file.attrs["format_version"])
+            version = int(attribute(file, "format_version"))
             if version in (_WITHOUT_TASK, SAMPLES_VERSION):
-                return _samples(file, "classification" if version == _WITHOUT_TASK else attribute_text(file, "task"))
+                return _samples(file, "classification" if version == _WITHOUT_TASK else str(attribute(file, "task")))
     except CaffeImportError as error:
         raise DataError(str(error)) from error
     except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:  # h5py's, of a damaged file
@@ -109,9 +109,9 @@ def _samples(file: h5py.File, task: str) -> ScoredSamples:
         msg = f"columns of different lengths: {lengths}"
         raise ValueError(msg)
     return ScoredSamples(
-        dataset_digest=attribute_text(file, "dataset_digest"),
-        weights_digest=attribute_text(file, "weights_digest"),
-        n_classes=int(file.attrs["n_classes"]),
+        dataset_digest=str(attribute(file, "dataset_digest")),
+        weights_digest=str(attribute(file, "weights_digest")),
+        n_classes=int(attribute(file, "n_classes")),
         answers=form(**columns),
         content=content,
         task=task,

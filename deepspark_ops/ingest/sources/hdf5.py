@@ -77,7 +77,16 @@ class Hdf5Reader:
         except HDF5_ERRORS as error:
             msg = f"{self.files[number]}: damaged HDF5 file: {error}"
             raise RecordError(msg) from error
-        return values.reshape(self.shape).astype(np.uint8 if values.dtype == np.uint8 else np.float32, copy=False)
+        if values.dtype == np.uint8:
+            return values.reshape(self.shape)
+        with np.errstate(over="ignore"):
+            found = values.reshape(self.shape).astype(np.float32, copy=False)
+        if np.any(np.isinf(found) & np.isfinite(values.reshape(self.shape))):
+            msg = (
+                f"{self.files[number]}: row {self.row_of[index]} of {self.column!r} has a number that no float32 holds"
+            )
+            raise RecordError(msg)
+        return found
 
 
 def index_hdf5(

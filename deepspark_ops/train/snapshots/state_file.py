@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from caffe_import.devices.loss_scale import LossScale
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.hdf5_file import attribute_text, fixed_text, open_hdf5
+from caffe_import.files.hdf5_file import attribute, fixed_text, open_hdf5
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.exchange.state.pending_snapshot import ServerState
 from deepspark_ops.run_paths import write_whole
@@ -98,7 +98,7 @@ def read_run_state(path: Path) -> RunState:
         DataError: Not such a file, damaged, or of another version.
     """
     with _opened(path) as file:
-        version = int(file.attrs.get("format_version", 0))
+        version = int(attribute(file, "format_version", 0))
         if version not in READABLE_VERSIONS:
             readable = ", ".join(map(str, READABLE_VERSIONS))
             msg = f"{path}: state of format version {version}; this program reads versions {readable}"
@@ -106,16 +106,18 @@ def read_run_state(path: Path) -> RunState:
         if version == 2:
             return _run_state_of_version_2(file)
         text = file["run"][()].tobytes()
-        _check(zlib.crc32(text), file["run"].attrs["crc32"])
+        _check(zlib.crc32(text), attribute(file["run"], "crc32"))
         fields = json.loads(text)
         return RunState(**{**fields, "workers": tuple(fields["workers"])})
 
 
 def _run_state_of_version_2(file: h5py.File) -> RunState:
-    numbers = {name: int(file.attrs[name]) for name in ("clock", "origin", "n_params", "random_seed", "current_step")}
+    numbers = {
+        name: int(attribute(file, name)) for name in ("clock", "origin", "n_params", "random_seed", "current_step")
+    }
     workers = tuple(sorted(int(worker) for worker in file.get("workers", {})))
     leases = json.loads(file["leases"][()].tobytes())
-    return RunState(**numbers, weights=attribute_text(file, "weights"), workers=workers, leases=leases)
+    return RunState(**numbers, weights=str(attribute(file, "weights")), workers=workers, leases=leases)
 
 
 def read_server_state(path: Path) -> ServerState | None:
@@ -128,8 +130,8 @@ def read_server_state(path: Path) -> ServerState | None:
         return None
     with _opened(path) as file:
         group = file["server"]
-        server = ServerState(attribute_text(group, "strategy"), group["counts"][()], group["vectors"][()])
-        _check(_server_checksum(server), group.attrs["crc32"])
+        server = ServerState(str(attribute(group, "strategy")), group["counts"][()], group["vectors"][()])
+        _check(_server_checksum(server), attribute(group, "crc32"))
         return server
 
 
@@ -149,14 +151,14 @@ def read_worker_state(path: Path, worker: int) -> WorkerState | None:
         group = file[f"workers/{chosen}"]
         found = group.get("layer_state", {})
         layers = [
-            (attribute_text(item, "name"), item[()]) for item in map(found.__getitem__, map(str, range(len(found))))
+            (str(attribute(item, "name")), item[()]) for item in map(found.__getitem__, map(str, range(len(found))))
         ]
-        updates, history = int(group.attrs["updates"]), group["history"][()]
+        updates, history = int(attribute(group, "updates")), group["history"][()]
         scale = None
         if "loss_scale" in group.attrs:
-            scale = LossScale(float(group.attrs["loss_scale"]), int(group.attrs["good_steps"]))
-        if file.attrs["format_version"] > 2:
-            _check(_checksum(_numbers(updates, scale), [("history", history), *layers]), group.attrs["crc32"])
+            scale = LossScale(float(attribute(group, "loss_scale")), int(attribute(group, "good_steps")))
+        if attribute(file, "format_version") > 2:
+            _check(_checksum(_numbers(updates, scale), [("history", history), *layers]), attribute(group, "crc32"))
         return WorkerState(history, dict(layers), updates, scale)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from caffe_import.files.global_heap import SIGNATURE, CheckedFile, is_whole_collection
-from caffe_import.files.hdf5_file import attribute_text, fixed_text, open_hdf5
+from caffe_import.files.hdf5_file import attribute, fixed_text, open_hdf5
 
 LIMIT_S = 60.0
 """Of a process that opens a file; the library would need for ever."""
@@ -63,7 +63,7 @@ def test_a_file_whose_sizes_have_4_bytes_is_read_by_them() -> None:
     assert not is_whole_collection(head.ljust(4096, b"\0"), 4)
 
 
-def attribute(file: h5py.File) -> None:
+def text_attribute(file: h5py.File) -> None:
     file.attrs["text"] = "in the heap"
 
 
@@ -76,7 +76,7 @@ def region(file: h5py.File) -> None:
     file.attrs["text"] = file["numbers"].regionref[1:3]
 
 
-USERS: list[Callable[[h5py.File], None]] = [attribute, column, region]
+USERS: list[Callable[[h5py.File], None]] = [text_attribute, column, region]
 _READS = """
 import sys
 from pathlib import Path
@@ -124,7 +124,7 @@ def test_a_whole_heap_is_read_as_by_the_library(tmp_path: Path) -> None:
         file.attrs["text"] = "größer"
     with open_hdf5(path) as file:
         assert [text.decode() for text in file["text"][:]] == texts
-        assert attribute_text(file, "text") == "größer"
+        assert attribute(file, "text") == "größer"
 
 
 @pytest.mark.parametrize("text", ["", "easgd", "größer \u4e16"])
@@ -133,7 +133,7 @@ def test_a_text_of_fixed_length_is_read_back_and_needs_no_heap(text: str, tmp_pa
     with h5py.File(path, "w") as file:
         file.attrs["text"] = fixed_text(text)
     with open_hdf5(path) as file:
-        assert attribute_text(file, "text") == text
+        assert attribute(file, "text") == text
     assert SIGNATURE not in path.read_bytes()
 
 

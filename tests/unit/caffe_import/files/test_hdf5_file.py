@@ -12,7 +12,7 @@ import pytest
 from caffe_import.data.hdf5_source import Hdf5Source
 from caffe_import.errors import CaffeImportError
 from caffe_import.files.caffemodel import read_caffemodel
-from caffe_import.files.hdf5_file import open_hdf5
+from caffe_import.files.hdf5_file import attribute, open_hdf5
 from caffe_import.files.solverstate import read_solverstate
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.sample_scores import read_samples
@@ -106,3 +106,19 @@ def test_a_refused_file_is_closed(tmp_path: Path) -> None:
         open_hdf5(path)
     with h5py.File(path, "a") as file:  # it could not be opened to write while it is open to read
         del file["data"]
+
+
+def test_attributes_are_numbers_and_texts(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs.update({"whole": 3, "real": 0.5, "text": "ü", "bytes": np.bytes_("ab")})
+        sequence = np.empty(1, object)
+        sequence[0] = np.arange(3)
+        file.attrs.create("sequence", sequence, dtype=h5py.vlen_dtype("i8"))
+    with open_hdf5(path) as file:
+        assert [attribute(file, name) for name in ("whole", "real", "text", "bytes")] == [3, 0.5, "ü", "ab"]
+        assert attribute(file, "none", 7) == 7
+        with pytest.raises(KeyError):
+            attribute(file, "none")
+        with pytest.raises(OSError, match="attribute sequence is no number and no text"):
+            attribute(file, "sequence")

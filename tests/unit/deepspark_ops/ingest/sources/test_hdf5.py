@@ -6,6 +6,7 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.hdf5 import digest_hdf5, index_hdf5
 from deepspark_ops.ingest.sources.registry import detect_format
 from deepspark_ops.shards.reader import open_dataset
@@ -121,3 +122,12 @@ def test_float_rows_go_into_shards_as_they_are(tmp_path):
         stored, labels = dataset.read(0, 0, 9)
     np.testing.assert_array_equal(stored.reshape(9, 5), data)
     assert labels.tolist() == [0, 1, 2] * 3
+
+
+def test_a_number_that_no_float32_holds_is_refused_with_its_row(tmp_path):
+    data = np.array([[1e38, np.inf], [1e39, 0.0]])
+    index = index_hdf5(write(tmp_path / "a.h5", data=data, label=[0, 1]))
+    with index.reader.opened() as read:
+        np.testing.assert_array_equal(read(0).ravel(), np.float32([1e38, np.inf]))
+        with pytest.raises(RecordError, match=r"a\.h5: row 1 of 'data' has a number that no float32 holds"):
+            read(1)
