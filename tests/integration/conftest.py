@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _speed_by_five_passes() -> Iterator[None]:
     """An evaluation in this process times its net for five passes instead of for a second: no test reads the figure.
 

@@ -37,6 +37,7 @@ from deepspark_ops.operators.pages.addresses import (
     run_url,
 )
 from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
+from deepspark_ops.operators.simulate import SimulateTrialsOperator
 from deepspark_ops.operators.tasks import run_note
 from deepspark_ops.operators.tasks.installation import site_path
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
@@ -129,6 +130,7 @@ _AFTER: Final = (
     PromoteOperator,
     EvaluateTrialOperator,
     CompareOperator,
+    SimulateTrialsOperator,
 )
 
 
