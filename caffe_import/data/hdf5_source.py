@@ -14,7 +14,7 @@ from caffe_import.data.sample_source import Column, check_range
 from caffe_import.errors import DataSourceError
 from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.binary_file import HDF5_ERRORS
-from caffe_import.files.hdf5_file import open_hdf5
+from caffe_import.files.hdf5_file import data_set, open_hdf5
 from caffe_import.net.layer_registry import Shape
 
 
@@ -63,7 +63,7 @@ class Hdf5Source:
             handle = self._file(index)
             try:
                 for column, top in zip(out, self._tops, strict=True):
-                    handle[top].read_direct(column, np.s_[row : row + n], np.s_[filled : filled + n])
+                    data_set(handle, top).read_direct(column, np.s_[row : row + n], np.s_[filled : filled + n])
             except HDF5_ERRORS as error:
                 msg = f"{self._files[index]}: damaged HDF5 file: {error}"
                 raise DataSourceError(msg) from error
@@ -87,7 +87,7 @@ class Hdf5Source:
                 msg = f'{self._files[index]}: no dataset "{name}"; the file holds {", ".join(sorted(handle))}'
                 raise DataSourceError(msg)
             try:
-                values = handle[name][row : row + n].tolist()
+                values = data_set(handle, name)[row : row + n].tolist()
             except HDF5_ERRORS as error:
                 msg = f"{self._files[index]}: damaged HDF5 file: {error}"
                 raise DataSourceError(msg) from error

@@ -18,6 +18,8 @@ import numpy as np
 from caffe_import.errors import DataSourceError
 from caffe_import.files.global_heap import CheckedFile
 
+_READABLE = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.ENUM)
+
 
 def open_hdf5(path: Path, **options: Any) -> h5py.File:
     """Open an HDF5 file for reading; ``options`` are h5py's.
@@ -65,12 +67,33 @@ def attribute(holder: h5py.HLObject, name: str, default: Any = None) -> Any:
     """
     if default is not None and name not in holder.attrs:
         return default
-    kind = h5py.h5a.open(holder.id, name.encode()).get_type().get_class()
-    if kind not in (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING):
-        msg = f"attribute {name} is no number and no text"
-        raise OSError(msg)
+    _check_type(h5py.h5a.open(holder.id, name.encode()), f"attribute {name}")
     value = holder.attrs[name]
     return value.decode() if isinstance(value, bytes) else value
+
+
+def data_set(holder: h5py.Group, name: str) -> h5py.Dataset:
+    """Return a data set of numbers or texts, see ``attribute``.
+
+    Args:
+        holder: Has it.
+        name: Of the data set.
+
+    Raises:
+        OSError: And whatever else h5py raises of what is missing or damaged.
+    """
+    found = holder[name]
+    if not isinstance(found, h5py.Dataset):
+        msg = f"{name} is no data set"
+        raise OSError(msg)
+    _check_type(found.id, f"data set {name}")
+    return found
+
+
+def _check_type(holder: h5py.h5a.AttrID | h5py.h5d.DatasetID, what: str) -> None:
+    if holder.get_type().get_class() not in _READABLE:
+        msg = f"{what} holds neither numbers nor texts"
+        raise OSError(msg)
 
 
 def _foreign_part(file: h5py.File, checked: CheckedFile) -> str:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from caffe_import.errors import WeightsError
 from caffe_import.files.binary_file import float_dataset, is_hdf5, opened_hdf5, read_message
 from caffe_import.files.blob_proto import FloatArray, array_from_blob, blob_from_array, has_shape
+from caffe_import.files.hdf5_file import data_set
 from caffe_import.files.whole_file import write_whole
 from caffe_import.net.param_layout import ParamLayout
 from caffe_import.proto import caffe_pb2
@@ -67,7 +68,7 @@ def _read_hdf5(path: Path) -> SolverState:
             raise WeightsError(msg)
         # By number: the library lists names in text order, 10 before 2.
         history = [float_dataset(group.get(str(i)), where=f"{path}: history {i}") for i in range(len(group))]
-        learned_net = file["learned_net"][()] if "learned_net" in file else b""
+        learned_net = data_set(file, "learned_net")[()] if "learned_net" in file else b""
         return SolverState(
             iteration=_whole_number(file["iter"], f"{path}: iter"),
             learned_net=learned_net.decode(errors="replace") if isinstance(learned_net, bytes) else str(learned_net),

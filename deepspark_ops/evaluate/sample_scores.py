@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.hdf5_file import attribute, fixed_text, open_hdf5
+from caffe_import.files.hdf5_file import attribute, data_set, fixed_text, open_hdf5
 from deepspark_ops.config.shared_options.task import TASK_NAMES, TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
@@ -102,8 +102,8 @@ def _samples(file: h5py.File, task: str) -> ScoredSamples:
         msg = f"task is {task!r}"
         raise ValueError(msg)
     form = Answers if task == "classification" else SampleLosses
-    columns: dict[str, Any] = {field.name: file[field.name][:] for field in fields(form)}
-    content = file["content"][:]
+    columns: dict[str, Any] = {field.name: data_set(file, field.name)[:] for field in fields(form)}
+    content = data_set(file, "content")[:]
     lengths = {name: len(values) for name, values in {**columns, "content": content}.items()}
     if len(set(lengths.values())) != 1:
         msg = f"columns of different lengths: {lengths}"

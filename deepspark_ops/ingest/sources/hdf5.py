@@ -17,7 +17,7 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.datum import Image
-from caffe_import.files.hdf5_file import open_hdf5
+from caffe_import.files.hdf5_file import data_set, open_hdf5
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.source_digest import source_digest
@@ -71,7 +71,7 @@ class Hdf5Reader:
             if number not in handles:
                 local = stack.enter_context(local_copy(self.files[number]))
                 handles[number] = stack.enter_context(open_hdf5(local, rdcc_nbytes=_CACHE_BYTES))
-            values = np.asarray(handles[number][self.column][int(self.row_of[index])])
+            values = np.asarray(data_set(handles[number], self.column)[int(self.row_of[index])])
         except CaffeImportError as error:
             raise RecordError(str(error)) from error
         except HDF5_ERRORS as error:
@@ -201,7 +201,7 @@ def _find(
 
 def _labels(path: Path, column: str, n_rows: int) -> npt.NDArray[np.int64]:
     with _opened(path) as handle:
-        values = np.asarray(handle[column])
+        values = np.asarray(data_set(handle, column))
     if values.size != n_rows or len(values) != n_rows:
         msg = (
             f'{path}: data set "{column}" has shape {values.shape} for {n_rows:,} rows of data; ingestion takes one'

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from caffe_import.devices.loss_scale import LossScale
 from caffe_import.errors import CaffeImportError
-from caffe_import.files.hdf5_file import attribute, fixed_text, open_hdf5
+from caffe_import.files.hdf5_file import attribute, data_set, fixed_text, open_hdf5
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.exchange.state.pending_snapshot import ServerState
 from deepspark_ops.run_paths import write_whole
@@ -105,7 +105,7 @@ def read_run_state(path: Path) -> RunState:
             raise DataError(msg)
         if version == 2:
             return _run_state_of_version_2(file)
-        text = file["run"][()].tobytes()
+        text = data_set(file, "run")[()].tobytes()
         _check(zlib.crc32(text), attribute(file["run"], "crc32"))
         fields = json.loads(text)
         return RunState(**{**fields, "workers": tuple(fields["workers"])})
@@ -116,7 +116,7 @@ def _run_state_of_version_2(file: h5py.File) -> RunState:
         name: int(attribute(file, name)) for name in ("clock", "origin", "n_params", "random_seed", "current_step")
     }
     workers = tuple(sorted(int(worker) for worker in file.get("workers", {})))
-    leases = json.loads(file["leases"][()].tobytes())
+    leases = json.loads(data_set(file, "leases")[()].tobytes())
     return RunState(**numbers, weights=str(attribute(file, "weights")), workers=workers, leases=leases)
 
 
@@ -130,7 +130,9 @@ def read_server_state(path: Path) -> ServerState | None:
         return None
     with _opened(path) as file:
         group = file["server"]
-        server = ServerState(str(attribute(group, "strategy")), group["counts"][()], group["vectors"][()])
+        server = ServerState(
+            str(attribute(group, "strategy")), data_set(group, "counts")[()], data_set(group, "vectors")[()]
+        )
         _check(_server_checksum(server), attribute(group, "crc32"))
         return server
 
@@ -151,9 +153,9 @@ def read_worker_state(path: Path, worker: int) -> WorkerState | None:
         group = file[f"workers/{chosen}"]
         found = group.get("layer_state", {})
         layers = [
-            (str(attribute(item, "name")), item[()]) for item in map(found.__getitem__, map(str, range(len(found))))
+            (str(attribute(item, "name")), item[()]) for item in (data_set(found, str(i)) for i in range(len(found)))
         ]
-        updates, history = int(attribute(group, "updates")), group["history"][()]
+        updates, history = int(attribute(group, "updates")), data_set(group, "history")[()]
         scale = None
         if "loss_scale" in group.attrs:
             scale = LossScale(float(attribute(group, "loss_scale")), int(attribute(group, "good_steps")))

@@ -12,7 +12,7 @@ import pytest
 from caffe_import.data.hdf5_source import Hdf5Source
 from caffe_import.errors import CaffeImportError
 from caffe_import.files.caffemodel import read_caffemodel
-from caffe_import.files.hdf5_file import attribute, open_hdf5
+from caffe_import.files.hdf5_file import attribute, data_set, open_hdf5
 from caffe_import.files.solverstate import read_solverstate
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.sample_scores import read_samples
@@ -120,5 +120,21 @@ def test_attributes_are_numbers_and_texts(tmp_path: Path) -> None:
         assert attribute(file, "none", 7) == 7
         with pytest.raises(KeyError):
             attribute(file, "none")
-        with pytest.raises(OSError, match="attribute sequence is no number and no text"):
+        with pytest.raises(OSError, match="attribute sequence holds neither numbers nor texts"):
             attribute(file, "sequence")
+
+
+def test_data_sets_are_of_numbers_or_texts(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["numbers"], file["texts"], file["yes"] = np.arange(3), ["a", "b"], np.array([True, False])
+        file.create_dataset("sequences", (2,), h5py.vlen_dtype("i8"))
+        file["references"] = np.array([file.ref], h5py.ref_dtype)
+        file.create_group("group")
+    with open_hdf5(path) as file:
+        assert [len(data_set(file, name)) for name in ("numbers", "texts", "yes")] == [3, 2, 2]
+        for name in ("sequences", "references"):
+            with pytest.raises(OSError, match=f"data set {name} holds neither numbers nor texts"):
+                data_set(file, name)
+        with pytest.raises(OSError, match="group is no data set"):
+            data_set(file, "group")
