@@ -46,7 +46,8 @@ def growths(lives: Iterable[Life]) -> list[Growth]:
 
 def memory_findings(found: Sequence[Growth]) -> list[str]:
     return [
-        f"{g.role}: memory grew by {100 * g.share:.1f} % in {g.seconds:.0f} s after its warm-up"
+        f"{g.role}: memory grew by {100 * g.share:.1f} % in {g.seconds:.0f} s after its warm-up, from"
+        f" {g.first_bytes / 2**20:.1f} to {g.last_bytes / 2**20:.1f} MiB"
         for g in found
         if g.share > FLAT and g.last_bytes - g.first_bytes > FLAT_BYTES
     ]

@@ -80,6 +80,10 @@ class VectorSession:
         finally:
             self._whole.close()
             self._server.exit(self)
+            # These lead back here: with them the connection's buffers would stay until garbage is searched for.
+            self._calls.clear()
+            self._operations.clear()
+            self._apply = None
 
     def _next_frame(self) -> Frame | None:
         """Wait for a frame, without end unless all others wait for the lock that this session holds."""
