@@ -21,7 +21,13 @@ N_STEPS = 140
 
 
 def train(
-    folder: Path, precision: Precision, *, loss_weight: float = 1.0, max_iter: int = N_STEPS, **options: object
+    folder: Path,
+    precision: Precision,
+    *,
+    loss_weight: float = 1.0,
+    base_lr: float = 0.05,
+    max_iter: int = N_STEPS,
+    **options: object,
 ) -> Finished:
     if not (folder / "data").exists():
         make_dataset(folder / "data", n_train=320)
@@ -33,7 +39,7 @@ def train(
             solver=solver,
             # A loss of more weight takes steps as large as without it.
             overrides=f"max_iter: {max_iter} snapshot: 20 test_iter: 5 test_interval: 20"
-            f" base_lr: {0.05 / loss_weight:g}",
+            f" base_lr: {base_lr / loss_weight:g}",
             dataset=folder / "data",
             run_dir=folder / f"run_{precision}",
             precision=precision,
@@ -84,9 +90,9 @@ def test_the_loss_scale_is_in_events_and_a_run_goes_on_with_it(tmp_path: Path) -
 
 @pytest.mark.parametrize("strategy", ["sync", "dcasgd"])
 def test_strategies_that_work_on_gradients_push_finite_ones(strategy: str, tmp_path: Path) -> None:
-    finished = train(
-        tmp_path, "float16", loss_weight=4096.0, strategy=strategy, comm_period=1, n_workers=2, max_iter=40
-    )
+    # Of two workers one may be late by many pushes on a busy machine: with larger steps dcasgd diverges then.
+    fields = {"strategy": strategy, "comm_period": 1, "n_workers": 2, "max_iter": 40}
+    finished = train(tmp_path, "float16", loss_weight=4096.0, base_lr=0.002, **fields)
     assert np.isfinite(finished.center).all()
     texts = [event.data["text"] for event in finished.events("note")]
     assert any("was computed again" in text for text in texts), texts
