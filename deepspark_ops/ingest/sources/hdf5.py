@@ -77,16 +77,15 @@ class Hdf5Reader:
         except HDF5_ERRORS as error:
             msg = f"{self.files[number]}: damaged HDF5 file: {error}"
             raise RecordError(msg) from error
-        if values.dtype == np.uint8:
-            return values.reshape(self.shape)
-        with np.errstate(over="ignore"):
-            found = values.reshape(self.shape).astype(np.float32, copy=False)
-        if np.any(np.isinf(found) & np.isfinite(values.reshape(self.shape))):
+        try:
+            with np.errstate(over="raise"):
+                kind = np.uint8 if values.dtype == np.uint8 else np.float32
+                return values.reshape(self.shape).astype(kind, copy=False)
+        except FloatingPointError as error:
             msg = (
                 f"{self.files[number]}: row {self.row_of[index]} of {self.column!r} has a number that no float32 holds"
             )
-            raise RecordError(msg)
-        return found
+            raise RecordError(msg) from error
 
 
 def index_hdf5(
