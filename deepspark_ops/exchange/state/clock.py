@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -61,16 +61,25 @@ class GrantClock:
     it is acknowledged and not before.
     """
 
-    def __init__(self, schedule: Schedule, grant_timeout_s: float, *, evens_pace: bool = False) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        grant_timeout_s: float,
+        *,
+        evens_pace: bool = False,
+        on_due: Callable[[int], None] = lambda _iteration: None,
+    ) -> None:
         """Start at ``schedule.first``.
 
         Args:
             schedule: Boundaries.
             grant_timeout_s: A worker silent for this long loses its grant (see ``PATIENCE``).
             evens_pace: Slower workers get fewer steps at a time; see ``WorkerPaces``.
+            on_due: Is told of each snapshot when the last of its steps is done; not again by ``restore``.
         """
         self.schedule = schedule
         self._evens_pace = evens_pace
+        self._on_due = on_due
         self._paces = WorkerPaces()
         self._timeout_s = grant_timeout_s
         first = min(schedule.first, schedule.max_iter)
@@ -388,6 +397,7 @@ class GrantClock:
             state.last_snapshot = state.next_snapshot
             self._due.append(state.next_snapshot)
             self._states[state.next_snapshot] = set(workers)
+            self._on_due(state.next_snapshot)
             state.next_snapshot = self._snapshot_after(state.next_snapshot)
 
     def _snapshot_after(self, clock: int) -> int | None:

@@ -158,7 +158,7 @@ class Acknowledge(Request[bool]):
 
     def answer(self, state: ExchangeState, now: float) -> bool:
         """Return whether the grant was still this worker's."""
-        return state.acknowledge(self.worker, self.grant, now)
+        return state.grants.acknowledge(self.worker, self.grant, now)
 
     def answer_to_json(self, answer: bool) -> bool:
         """See ``Request``."""
@@ -320,7 +320,7 @@ class TakeSnapshot(Message):
 
     def apply(self, state: ExchangeState, now: float) -> None:
         """See ``Message``."""
-        state.take_snapshot()
+        state.grants.take_snapshot()
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,7 @@ class StopEarly(Message):
 
     def apply(self, state: ExchangeState, now: float) -> None:
         """See ``Message``."""
-        state.stop_early()
+        state.grants.stop_early()
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ class StopNow(Message):
 
     def apply(self, state: ExchangeState, now: float) -> None:
         """See ``Message``."""
-        state.stop_now()
+        state.grants.stop_now()
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,9 @@ class ExchangeState:
     def __init__(self, settings: ExchangeSettings) -> None:
         """Begin a run, or go on from ``settings.schedule.first`` and ``settings.lease_state``."""
         evens_pace = settings.running_strategy().evens_pace
-        self.grants = GrantClock(settings.schedule, settings.grant_timeout_s, evens_pace=evens_pace)
+        self.grants = GrantClock(
+            settings.schedule, settings.grant_timeout_s, evens_pace=evens_pace, on_due=self._note_positions
+        )
         self.leases = {name: DataLeases(name, order) for name, order in settings.datasets.items()}
         self.sessions: dict[int, str] = {}
         self.answers: dict[int, tuple[int, str, Any]] = {}
@@ -86,27 +88,6 @@ class ExchangeState:
                 leases.note_read(positions[dataset], lease, consumed)
         return leases.complete(worker, lease, consumed)
 
-    def acknowledge(self, worker: int, grant_id: int, now: float) -> bool:
-        """See ``GrantClock.acknowledge``."""
-        counts = self.grants.acknowledge(worker, grant_id, now)
-        self._note_positions()
-        return counts
-
-    def take_snapshot(self) -> None:
-        """See ``GrantClock.take_snapshot``."""
-        self.grants.take_snapshot()
-        self._note_positions()
-
-    def stop_early(self) -> None:
-        """See ``GrantClock.stop_early``."""
-        self.grants.stop_early()
-        self._note_positions()
-
-    def stop_now(self) -> None:
-        """See ``GrantClock.stop_now``."""
-        self.grants.stop_now()
-        self._note_positions()
-
     def retry_leases(self, iteration: int, metas: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         """Return where a retry goes on in each dataset, for a snapshot that is due and not complete.
 
@@ -151,10 +132,8 @@ class ExchangeState:
         self.snapshots = list(state["snapshots"])
         self.positions = dict(state["positions"])
 
-    def _note_positions(self) -> None:
-        for iteration in self.grants.due:
-            if iteration not in self.positions:
-                self.positions[iteration] = {name: leases.to_state() for name, leases in self.leases.items()}
+    def _note_positions(self, iteration: int) -> None:
+        self.positions[iteration] = {name: leases.to_state() for name, leases in self.leases.items()}
 
     def _leases_of(self, dataset: str) -> DataLeases:
         if dataset not in self.leases:
