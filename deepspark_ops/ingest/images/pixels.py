@@ -27,8 +27,8 @@ _UINT8 = np.dtype(np.uint8)
 _MIB = 2**20
 _LARGE_BYTES = 16 * _MIB
 """From here on a picture is decoded in place: what that saves is more than what it costs."""
-_QUICK_BYTES = 256 * 1024
-"""A JPEG of this size holds at most 20 megapixels: six bits an 8x8 block of one colour."""
+_QUICK_BYTES, _QUICK_PIXELS = 256 * 1024, 1_000_000
+"""File and header of a JPEG for whose decoding the least ``decode_mib`` is enough, progressive and turned too."""
 _REDUCED = {
     8: (cv2.IMREAD_REDUCED_GRAYSCALE_8, cv2.IMREAD_REDUCED_COLOR_8),
     4: (cv2.IMREAD_REDUCED_GRAYSCALE_4, cv2.IMREAD_REDUCED_COLOR_4),
@@ -114,6 +114,10 @@ class PixelRecipe:
         def picture(record: bytes) -> Image:
             if record[:2] != _JPEG_MAGIC or len(record) > _QUICK_BYTES:
                 return self.picture(record)  # which looks first how large it is, and at a PNG's last chunk
+            claimed = picture_size(record)
+            # Not by the file's size: of one that ends too early libjpeg makes all that the header claims.
+            if claimed is None or claimed[0] * claimed[1] > _QUICK_PIXELS:
+                return self.picture(record)
             try:
                 found: Any = decode(as_array(record, uint8), flags)
                 if found.dtype != uint8:

@@ -162,14 +162,23 @@ def test_scaled_decoding_leaves_pngs_turned_and_unresized_images_large_enough():
 def test_an_image_that_needs_too_much_memory_is_refused_before_it_is_decoded(monkeypatch, suffix, of):
     record = encode(np.zeros((2000, 3000, 3), np.uint8), suffix)  # few bytes, 17.2 MiB of pixels
     recipe = PixelRecipe(decode_color=True, height=32, width=32, decode_mib=17)
-    if suffix == ".jpg" and of == "quick_picture":
-        monkeypatch.setattr(pixels, "_QUICK_BYTES", 1000)
     monkeypatch.setattr(pixels, "decode_picture", None)
     with pytest.raises(
         RecordError, match=r"3000x2000 pixels need 18 MiB.*decode_mib=17 allows.*give decode_mib=18"
     ) as told:
         (recipe.picture if of == "picture" else recipe.quick_picture())(record)
     assert ("scaled_decoding" in str(told.value)) == (suffix == ".jpg")
+
+
+@pytest.mark.parametrize("of", ["picture", "quick_picture"])
+def test_a_small_file_that_claims_many_pixels_is_refused_before_it_is_decoded(monkeypatch, of):
+    record = bytearray(encode(np.zeros((8, 8, 3), np.uint8), ".jpg"))
+    frame = record.find(b"\xff\xc0")
+    record[frame + 5 : frame + 9] = (12_500).to_bytes(2, "big") * 2
+    recipe = PixelRecipe(decode_color=True, height=32, width=32, decode_mib=168)
+    monkeypatch.setattr(cv2, "imdecode", None)
+    with pytest.raises(RecordError, match=r"12500x12500 pixels need 448 MiB, .*decode_mib=168 allows"):
+        (recipe.picture if of == "picture" else recipe.quick_picture())(bytes(record))
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tiff"])
