@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,42 +30,18 @@ from deepspark_ops.operators.simulate import simulates, simulation_of
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.operators.train import TrainOperator
+from deepspark_ops.operators.trial_run import TrialRun, checked_trials, comparison_run
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import read_statuses
-from deepspark_ops.trials.plan import Plan, Value, form_values, make_plan, read_plan, write_plan
+from deepspark_ops.trials.plan import Plan, form_values, make_plan, read_plan, write_plan
 from deepspark_ops.trials.standing import TRAIN
 
 _SHOWN_SETTINGS = (
     "solver", "overrides", "source", "weights", "strategy", "strategy_options", "n_workers", "comm_period", "devices",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class TrialRun:
-    """What a trial's tasks are given, as plain JSON values.
-
-    Attributes:
-        name: What the trial has of its own; Airflow shows it in the place of a number.
-        run_dir: The trial's folder.
-        dataset: The dataset of all trials; None trains on the net's own sources.
-        values: What takes the place of the form's values.
-    """
-
-    name: str
-    run_dir: str
-    dataset: str | None
-    values: Mapping[str, Value]
-
-    def stage_run(self) -> StageRun:
-        """Return the trial's paths."""
-        return StageRun(Path(self.run_dir), None if self.dataset is None else Path(self.dataset), production=None)
-
-    def context(self, context: Any) -> dict[str, Any]:
-        """Return a task's context with the trial's values among the run's."""
-        return {**context, "params": form_values(self.values, context["params"])}
 
 
 class CheckTrialsOperator(BaseOperator):
@@ -158,19 +134,11 @@ class IngestOnceOperator(IngestOperator):
     def execute(self, context: Any) -> Any:
         """Ingest, unless there is nothing to do, and return the trials to train: none if they are simulated."""
         super().execute(context)
-        return [] if simulates(context["params"], self.places) else self._trials(context)
+        return [] if simulates(context["params"], self.places) else checked_trials(context)
 
     def stage_run(self, context: Any) -> StageRun:
         """Return the comparison's folder, and the dataset that its check stage chose."""
-        run, one = context["dag_run"], TrialRun(**self._trials(context)[0]).stage_run()
-        return StageRun(self.places.run_folder(run.dag_id, run.run_id), one.dataset, production=None)
-
-    def _trials(self, context: Any) -> list[dict[str, Any]]:
-        trials = context["ti"].xcom_pull(task_ids="check")
-        if not trials:
-            msg = 'task "check" of this run left no result; clear it together with this task'
-            raise AirflowFailException(msg)
-        return list(trials)
+        return comparison_run(context, self.places)
 
 
 class TrainTrialOperator(TrainOperator):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from deepspark_ops.config.base import StageConfig
@@ -12,11 +11,12 @@ from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.airflow_names import AirflowFailException, AirflowSkipException
+from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly
+from deepspark_ops.operators.trial_run import comparison_run
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.simulation.simulate import PAGE_FILE, REPORT_FILE, check_strategies
 
@@ -92,18 +92,8 @@ class SimulateTrialsOperator(ProcessStageOperator):
         return super().execute(context)
 
     def stage_run(self, context: Any) -> StageRun:
-        """Return the comparison's folder, and the dataset that its check stage chose.
-
-        Raises:
-            AirflowFailException: The check stage has not run.
-        """
-        trials = context["ti"].xcom_pull(task_ids="check")
-        if not trials:
-            msg = 'task "check" of this run left no result; clear it together with this task'
-            raise AirflowFailException(msg)
-        run, dataset = context["dag_run"], trials[0]["dataset"]
-        folder = self.places.run_folder(run.dag_id, run.run_id)
-        return StageRun(folder, None if dataset is None else Path(dataset), production=None)
+        """Return the comparison's folder, and the dataset that its check stage chose."""
+        return comparison_run(context, self.places)
 
     def stage_config(self, context: Any, run: StageRun) -> SimulateConfig:
         """Return the simulation of a run."""
