@@ -207,6 +207,9 @@ def _labels(path: Path, column: str, n_rows: int) -> npt.NDArray[np.int64]:
             " class number a row. Name another with label_column; a net's HDF5Data layer reads them without it"
         )
         raise ConfigError(msg)
+    if values.dtype.kind not in "biuf":
+        msg = f'{path}: data set "{column}" holds texts; ingestion takes one class number a row'
+        raise ConfigError(msg)
     with np.errstate(invalid="ignore"):  # a signalling NaN, which is refused as any other
         values = values.reshape(n_rows).astype(np.float64)
     if (is_bad := ~((np.abs(values) < _MOST_EXACT) & (values == np.floor(values)))).any():

@@ -73,6 +73,10 @@ def test_columns_have_usual_names_or_are_named(tmp_path):
     ("datasets", "message"),
     [
         ({"data": np.zeros((2, 1)), "label": [0.0, 0.5]}, "holds 0.5 in row 1, which is no class number"),
+        (
+            {"data": np.zeros((2, 1)), "label": [b"cat", b"dog"]},
+            '"label" holds texts; ingestion takes one class number',
+        ),
         ({"data": np.zeros((2, 1)), "label": [0.0, 1e300]}, "holds 1e[+]300 in row 1, which is no class number"),
         ({"data": np.zeros((2, 1)), "label": [0.0, -np.inf]}, "holds -inf in row 1, which is no class number"),
         ({"data": np.zeros((2, 1)), "label": [np.nan, 1]}, "holds nan in row 0"),
