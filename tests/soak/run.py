@@ -417,15 +417,21 @@ def _join_parts(result: RunResult, part: Part, following: Part) -> None:
         death.stall_s = following.clock[0][0] - part.clock[-1][0]
 
 
-def _warmed(done: Sequence[Done], events: Path) -> dict[str, list[float]]:
-    """Return when workers tested, which builds another graph, and the server had many strangers, each a thread."""
+def _warmed(done: Sequence[Done], events: Path) -> dict[str, list[list[float]]]:
+    """Return when workers tested, which builds another graph, and the server had a snapshot or strangers.
+
+    A snapshot takes copies of all states, and each of many strangers a thread.
+    """
     offset = time.monotonic() - time.time()
-    found: dict[str, list[float]] = {}
+    tests: dict[str, list[float]] = {}
+    snapshots = []
     for event in read_events(events):
         if event.kind == "evaluation":
-            found.setdefault(f"worker {event.worker}", []).append(event.time + offset)
-    found["server"] = [one.ended for one in done if one.fault.kind == "strangers"]
-    return found
+            tests.setdefault(f"worker {event.worker}", []).append(event.time + offset)
+        elif event.kind == "snapshot":
+            snapshots.append(event.time + offset)
+    strangers = [one.ended for one in done if one.fault.kind == "strangers"]
+    return {"server": [snapshots, strangers], **{role: [times] for role, times in tests.items()}}
 
 
 def _findings(result: RunResult, lives: list[Life]) -> list[str]:

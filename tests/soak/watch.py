@@ -100,15 +100,15 @@ class Watch:
             if thread.is_alive():
                 thread.join()
 
-    def lives_until(self, at: float, warmed: Mapping[str, Sequence[float]]) -> list[Life]:
+    def lives_until(self, at: float, warmed: Mapping[str, Sequence[Sequence[float]]]) -> list[Life]:
         """Return the lives with what was seen of them until then: at the end of a run processes let go of everything.
 
         A process is warm ``WARM_UP_S`` after its first exchange, the server after everybody's; and so long after the
-        first time that it did something which takes memory once and for all.
+        first time that it did each thing which takes memory once and for all.
 
         Args:
             at: Seconds, ``time.monotonic``.
-            warmed: Role -> times at which processes of it did such a thing.
+            warmed: Role -> for each such thing, times at which processes of it did it, in order.
         """
         lives = []
         for pid, life in self.lives.items():
@@ -117,7 +117,7 @@ class Watch:
                 begun, ended = samples[0].at, samples[-1].at
                 who = self.exchanges if life.role == "server" else [int(life.role.rpartition(" ")[2])]
                 first = [next((t for t in self.exchanges[worker] if t >= begun), ended) for worker in who]
-                more = [t for t in warmed.get(life.role, ()) if begun <= t <= ended][:1]
+                more = [next((t for t in times if begun <= t <= ended), begun) for times in warmed.get(life.role, ())]
                 lives.append(Life(life.role, pid, samples, max(*first, *more, begun) + WARM_UP_S))
         return lives
 

@@ -293,8 +293,9 @@ class _ServerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(descriptor,),
-            # It computes with numpy alone; no GPU is its business.
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+            # It computes with numpy alone; no GPU is its business. glibc would keep a heap for every few threads, and
+            # in each the most that connections which come and go have needed.
+            env={"MALLOC_ARENA_MAX": "2", **os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
         )
         assert process.stdin is not None
         assert process.stdout is not None
