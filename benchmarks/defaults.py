@@ -9,6 +9,7 @@ whose defaults have changed since is made again. ``--write`` turns the results i
   lenet          LeNet on the digits of examples/digits, ingested into --work
   table          the perceptron on the table of examples/table_mlp, made and ingested into --work
   cifar10_quick  cifar10_quick on CIFAR-10, from the dataset that --cifar10 names (examples/cifar10/README.md)
+  cifar10_short  the same with three tenths of the minibatches, for studies of many runs
 """
 
 from __future__ import annotations
@@ -73,12 +74,14 @@ class Net:
         title: For the tables.
         solver: Its solver.
         minibatches: Of a run.
+        overrides: Solver fields of such a run besides its length.
         target: Accuracy to which times are told; None: one worker's less two points.
     """
 
     title: str
     solver: str
     minibatches: int
+    overrides: str = ""
     target: float | None = None
 
 
@@ -86,6 +89,9 @@ NETS = {
     "lenet": Net("LeNet, digits", "examples/digits/lenet_solver.prototxt", 600),
     "table": Net("perceptron, table", "examples/table_mlp/mlp_solver.prototxt", 2_000),
     "cifar10_quick": Net("cifar10_quick, CIFAR-10", "examples/cifar10/solver.prototxt", 5_000, target=0.73),
+    "cifar10_short": Net(
+        "cifar10_quick, CIFAR-10, 1,500 minibatches", "examples/cifar10/solver.prototxt", 1_500, "stepvalue: 1200"
+    ),
 }
 
 Fields = Mapping[str, Any]
@@ -114,7 +120,6 @@ def same(**fields: Any) -> Callable[[int], Fields]:
 
 
 _TAUS: Mapping[str, Fields] = {f"tau {tau}": {"comm_period": tau} for tau in (1, 10)}
-_CAPS = {f"at most {cap}": same(cap=float(cap)) for cap in (1, 2, 4, 8)}
 STUDIES = {
     "moving_rate": Study(
         "Moving rate of `easgd`",
@@ -127,10 +132,20 @@ STUDIES = {
         },
         _TAUS,
     ),
-    "delta": Study(
-        "Scale of the solver's rate and tau where movements are pushed, `downpour`",
+    "rate": Study(
+        "Largest factor on the solver's rate",
         (4, 8),
-        {name: of for name, of in _CAPS.items() if name != "at most 8"},
+        {f"at most {cap}": same(cap=float(cap)) for cap in (1, 2, 4, 6, 8)},
+        {
+            "easgd, tau 1": {"comm_period": 1},
+            "sync": {"strategy": "sync"},
+            **{f"downpour, tau {tau}": {"strategy": "downpour", "comm_period": tau} for tau in (3, 10)},
+        },
+    ),
+    "momentum": Study(
+        "Momentum of `downpour` on cifar10_quick, the rate raised so that a step comes to the same",
+        (4,),
+        {f"{m}": same(overrides=f"momentum: {m} base_lr: {0.01 * (1 - m):.3g}") for m in (0.9, 0.6)},
         {f"tau {tau}": {"strategy": "downpour", "comm_period": tau} for tau in (1, 3, 10)},
     ),
     "diloco": Study(
@@ -190,7 +205,7 @@ def config_of(cell: Cell, dataset: Path, out: Path) -> VirtualRunConfig:
         **{name: value for name, value in cell.options.items() if name != "cap"},
         "solver": ROOT / net.solver,
         "dataset": dataset,
-        "overrides": f"{length} {cell.options.get('overrides', '')}".strip(),
+        "overrides": " ".join(filter(None, (length, net.overrides, cell.options.get("overrides")))),
         "n_workers": cell.workers,
         "seed": cell.seed,
         "step_ms": 50.0,
@@ -470,7 +485,7 @@ def write_all(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> None:
 
 def dataset_of(net: str, work: Path, cifar10: Path | None) -> Path:
     """Return a net's dataset, made where it is not there."""
-    if net == "cifar10_quick":
+    if net.startswith("cifar10"):
         if cifar10 is None:
             sys.exit("--cifar10 PATH is needed: an ingested CIFAR-10 (examples/cifar10/README.md)")
         return cifar10
