@@ -167,7 +167,7 @@ class SocketLink(StateRequests):
         if "socket" in (self._address.transport, run.transport):
             return None
         try:
-            center = Center.open(Path(run.center_path), bytes.fromhex(run.center_token))
+            center = Center.open(Path(run.center_path), bytes.fromhex(run.center_token), server=None)
         except (OSError, ProtocolError) as error:
             if "shm" in (self._address.transport, run.transport):
                 msg = f"transport=shm: the center cannot be mapped here ({error}); use transport=auto"

@@ -39,6 +39,7 @@ def test_trials_are_trained_and_end_in_one_table_though_one_failed(
         ("evaluate", "easgd"): "success",
         ("evaluate", "lbfgs"): "failed",
         ("compare", None): "success",
+        ("simulate", None): "skipped",
     }
     plan = read_plan(done.folder)
     assert plan is not None

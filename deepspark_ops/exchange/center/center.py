@@ -63,13 +63,15 @@ class Center:
         token: Random bytes in the file's head: who reads the same ones maps the same memory.
     """
 
-    def __init__(self, memory: CenterMemory, *, server: int = 0) -> None:
-        """Use these arrays; ``server`` says whose counters count this process's exchanges."""
+    def __init__(self, memory: CenterMemory, *, server: int | None = 0) -> None:
+        """Use these arrays; see ``open``."""
         self.path = memory.path
         self.token = memory.token
         self.locks: CenterLocks | None = None
         self.push_check: PushCheck | None = None
-        self._hold(memory, server)
+        self._hold(memory, server or 0)
+        others = range(1, len(memory.all_counters)) if server is None else ()
+        self._cells_elsewhere = [memory.all_counters[other].data.cast("B").cast("Q") for other in others]
         self._ended_at_pull: dict[int, int] = {}
         # The same counters for single reads and writes: numpy's scalars are ten times slower.
         self._cells = self.counters.data.cast("B").cast("Q")
@@ -91,8 +93,15 @@ class Center:
         return cls(CenterMemory.create(initial, shape, run_id=run_id, work=work))
 
     @classmethod
-    def open(cls, path: Path, token: bytes | None = None, *, server: int = 0) -> Center:
-        """Return the center of an existing file; see ``CenterMemory.open``."""
+    def open(cls, path: Path, token: bytes | None = None, *, server: int | None = 0) -> Center:
+        """Return the center of an existing file; see ``CenterMemory.open``.
+
+        Args:
+            path: Of the file.
+            token: As in ``CenterMemory.open``.
+            server: Whose counters count this process's exchanges. None: every server's, since they move the whole
+                center: else those by socket would not know at each of several servers how stale they are.
+        """
         return cls(CenterMemory.open(path, token), server=server)
 
     def _hold(self, memory: CenterMemory, server: int = 0) -> None:
@@ -159,6 +168,8 @@ class Center:
         staleness = ended - self._ended_at_pull.get(worker, ended)
         self._ended_at_pull[worker] = ended
         cells[row + BEGUN] = own_ended + 1
+        for elsewhere in self._cells_elsewhere:
+            elsewhere[row + BEGUN] = own_ended + 1
         if staleness > 0:
             cells[row + STALENESS] += staleness
         return ExchangeContext(
@@ -180,6 +191,8 @@ class Center:
             cells[row + OVERLAPS] += overlaps
         cells[row + MOVED_BYTES] += moved_bytes
         cells[row + ENDED] = sequence
+        for elsewhere in self._cells_elsewhere:
+            elsewhere[row + ENDED] = sequence
         return overlaps
 
     def abandon(self, worker: int) -> None:
@@ -263,6 +276,7 @@ class Center:
             self._cells,
             self._float_cells,
             self._watched,
+            *self._cells_elsewhere,
         ):
             cells.release()
         if self._memory.handle >= 0:

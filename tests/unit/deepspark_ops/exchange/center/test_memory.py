@@ -42,6 +42,26 @@ def test_two_mappings_share_vector_extras_and_slots(in_work_folder: Path) -> Non
     first.close()
 
 
+def test_exchanges_by_memory_are_counted_at_every_server(in_work_folder: Path) -> None:
+    shape = CenterShape(4, 2, 1, n_servers=3)
+    driver = Center.create(np.zeros(4, np.float32), shape, run_id=5, work=in_work_folder)
+    assert driver.path is not None
+    by_memory = Center.open(driver.path, driver.token, server=None)
+    last_server = Center.open(driver.path, driver.token, server=2)
+    last_server.pulled(0)
+    for _ in range(2):
+        by_memory.end(1, by_memory.begin(1), 0)
+    assert last_server.begin(0).staleness == 2
+    assert by_memory.begin(1).staleness == 0  # the other one's is open
+    last_server.end(0, last_server.reopened(0, 0.0, 0), 0)
+    assert driver.all_counters[:, 1, 0].tolist() == [3, 3, 3]
+    assert driver.all_counters[:, 1, 1].tolist() == [2, 2, 2]
+    assert driver.all_counters[:, 0, 1].tolist() == [0, 0, 1]
+    for center in (by_memory, last_server, driver):
+        center.unlink()
+        center.close()
+
+
 def test_file_is_the_users_alone_and_reserved_in_full(in_work_folder: Path) -> None:
     center = create(in_work_folder, [0.0] * 10_000)
     assert center.path is not None
