@@ -132,6 +132,11 @@ STUDIES = {
         },
         _TAUS,
     ),
+    "tau": Study(
+        "Minibatches between the exchanges of `easgd`",
+        (4, 8),
+        {f"tau {tau}": same(comm_period=tau) for tau in (1, 2, 4, 10)},
+    ),
     "rate": Study(
         "Largest factor on the solver's rate",
         (4, 8),

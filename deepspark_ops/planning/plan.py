@@ -27,7 +27,7 @@ from deepspark_ops.planning.simulator import (
     socket_cost,
 )
 from deepspark_ops.planning.step_time import step_time
-from deepspark_ops.train.worker.comm_period import EXCHANGE_SHARE, MAX_COMM_PERIOD, smallest_comm_period
+from deepspark_ops.train.worker.comm_period import MAX_COMM_PERIOD, smallest_comm_period
 
 PLAN_VERSION: Final = 2
 DATA_CORES: Final = 0.02
@@ -116,13 +116,14 @@ class _Planner:
             return choice
         alone_s = self._cost(n_workers, choice).alone_s
         strategy = self._strategy.for_workers(n_workers)
-        low = max(strategy.least_auto_period, smallest_comm_period(self._step_s(n_workers), alone_s))
+        share = strategy.most_exchange_share
+        low = max(strategy.least_auto_period, smallest_comm_period(self._step_s(n_workers), alone_s, share))
         if strategy.agrees_on_period:  # waiting for others is nothing that a longer tau would save
             return choice._replace(comm_period=low)
         high = MAX_COMM_PERIOD
         while low < high:
             middle = (low + high) // 2
-            if self._predict(n_workers, choice._replace(comm_period=middle)).exchange_share <= EXCHANGE_SHARE:
+            if self._predict(n_workers, choice._replace(comm_period=middle)).exchange_share <= share:
                 high = middle
             else:
                 low = middle + 1

@@ -21,7 +21,7 @@ from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.series import net_outputs
 from deepspark_ops.train.worker import rate_scale
-from deepspark_ops.train.worker.comm_period import EXCHANGE_SHARE, MAX_COMM_PERIOD
+from deepspark_ops.train.worker.comm_period import MAX_COMM_PERIOD
 
 RESULT_VERSION: Final = 1
 
@@ -142,9 +142,11 @@ def _defaults_of(config: VirtualRunConfig) -> str:
     found = parse_strategy_options(config.strategy, config.strategy_options, n_workers=p)
     strategy = configure(config.strategy, found.options).for_workers(p)
     alpha = strategy.default_moving_rate(p) if config.moving_rate is None else None
-    own = (strategy.least_auto_period, alpha, strategy.progress_per_step(p))
+    is_auto = config.comm_period == "auto"
+    period = (strategy.least_auto_period, strategy.most_exchange_share, MAX_COMM_PERIOD) if is_auto else ()
+    own = (period, alpha, strategy.progress_per_step(p))
     scale = (rate_scale.RATE_SCALE_CAP, rate_scale.WARMUP_FRACTION, rate_scale.WARMUP_LIMIT, rate_scale.WARMUP_UPDATES)
-    return repr((strategy, own, strategy.rate_limit(p), scale, EXCHANGE_SHARE, MAX_COMM_PERIOD))
+    return repr((strategy, own, strategy.rate_limit(p), scale))
 
 
 def digest_of_inputs(config: VirtualRunConfig) -> str:

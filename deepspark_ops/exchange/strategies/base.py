@@ -91,6 +91,7 @@ class Strategy:
         requires: Conditions on the rest of the run.
         lock: The least lock it is right with.
         least_auto_period: The smallest tau that ``comm_period: auto`` takes, however cheap exchanging is.
+        most_exchange_share: Of a worker's time, that exchanges may take where ``auto`` could make them rarer.
         keeps_start: Whether ``worker_chunk`` needs the worker's parameters as they were after its last exchange.
         invariant: ``pushes_add_up``: sum(center) - sum(center at start) - sum(applied pushes) is 0 up to rounding, per
             chunk in float64. What is missing was lost to overlaps.
@@ -116,6 +117,7 @@ class Strategy:
     requires: ClassVar[Requires] = Requires()
     lock: ClassVar[LockMode] = "none"
     least_auto_period: ClassVar[int] = 1
+    most_exchange_share: ClassVar[float] = 0.1
     keeps_start: ClassVar[bool] = False
     invariant: ClassVar[Literal["pushes_add_up", "none"]] = "none"
     has_moving_rate: ClassVar[bool] = False

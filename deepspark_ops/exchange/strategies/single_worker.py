@@ -12,12 +12,16 @@ from deepspark_ops.param_vector import Vector
 
 @dataclass(frozen=True)
 class SingleWorker(Strategy):
-    """``center' = local``; the worker keeps what it has, bit for bit, so a run is Caffe's run."""
+    """``center' = local``; the worker keeps what it has, bit for bit, so a run is Caffe's run.
+
+    Nothing that it learns depends on how often it exchanges.
+    """
 
     name = "single_worker"
     source = "-"
     unit = "weights"
     pulls = "never"
+    most_exchange_share = 0.02
 
     def worker_chunk(
         self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext

@@ -11,7 +11,6 @@ from math import ceil
 from statistics import median
 from typing import Literal
 
-EXCHANGE_SHARE = 0.02
 MAX_COMM_PERIOD = 64
 """Larger periods cost accuracy (cifar10_quick lost 5 points from tau 1 to 10) and buy next to no time."""
 MAX_PERIOD_GROWTH = 16
@@ -35,13 +34,14 @@ class CommPeriod:
     """tau, the minibatches between two exchanges: given, or chosen from measured times. Not thread-safe.
 
     ``auto`` starts at the least, measures, and takes the smallest tau from there on with ``exchange / (tau * step +
-    exchange)`` at or below ``EXCHANGE_SHARE``, at most ``MAX_COMM_PERIOD``. It measures on and changes its mind when
+    exchange)`` at or below ``share``, at most ``MAX_COMM_PERIOD``. It measures on and changes its mind when
     the answer moves by half or more, so that noise does not fill the log.
     """
 
-    def __init__(self, setting: Literal["auto"] | int, *, least: int = 1) -> None:
-        """Take TrainConfig's ``comm_period``, and the least that ``auto`` may choose (the strategy's)."""
+    def __init__(self, setting: Literal["auto"] | int, *, least: int = 1, share: float = 0.0) -> None:
+        """Take TrainConfig's ``comm_period``; for ``auto`` the strategy's least and share (``most_exchange_share``)."""
         self._auto = setting == "auto"
+        self._share = share
         self._least = least
         self.value = least if setting == "auto" else int(setting)
         self._seen = 0
@@ -98,7 +98,7 @@ class CommPeriod:
 
     def _decide(self) -> str | None:
         step_s, exchange_s = median(self._step_s), median(self._exchange_s)
-        wanted = max(self._least, smallest_comm_period(step_s, exchange_s))
+        wanted = max(self._least, smallest_comm_period(step_s, exchange_s, self._share))
         if 2 * max(wanted, self.value) < 3 * min(wanted, self.value) or wanted == self.value:
             return None
         share = exchange_s / (wanted * step_s + exchange_s)
@@ -119,9 +119,9 @@ class AgreedPeriod(CommPeriod):
     Not thread-safe.
     """
 
-    def __init__(self, least: int) -> None:
+    def __init__(self, least: int, share: float) -> None:
         """Begin with the least, as all do."""
-        super().__init__("auto", least=least)
+        super().__init__("auto", least=least, share=share)
         self._wanted, self._reason = least, f"comm_period {least}: the least"
 
     @property
@@ -238,14 +238,14 @@ class FixedSet(CommPeriod):
         return None
 
 
-def smallest_comm_period(step_s: float, exchange_s: float) -> int:
-    """Return the smallest tau in [1, MAX_COMM_PERIOD] whose exchange costs at most ``EXCHANGE_SHARE`` of the time.
+def smallest_comm_period(step_s: float, exchange_s: float, share: float) -> int:
+    """Return the smallest tau in [1, MAX_COMM_PERIOD] whose exchange costs at most ``share`` of the time.
 
     Example:
-        >>> smallest_comm_period(step_s=0.010, exchange_s=0.001)
-        5
-        >>> smallest_comm_period(step_s=1.0, exchange_s=0.001), smallest_comm_period(step_s=1e-5, exchange_s=1.0)
+        >>> smallest_comm_period(0.010, 0.001, share=0.02), smallest_comm_period(0.010, 0.001, share=0.1)
+        (5, 1)
+        >>> smallest_comm_period(1.0, 0.001, share=0.02), smallest_comm_period(1e-5, 1.0, share=0.02)
         (1, 64)
     """
-    needed = exchange_s * (1.0 / EXCHANGE_SHARE - 1.0) / max(step_s, 1e-9)
+    needed = exchange_s * (1.0 / share - 1.0) / max(step_s, 1e-9)
     return min(MAX_COMM_PERIOD, max(1, ceil(needed)))

@@ -72,8 +72,8 @@ def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
     if plan.running.budgets_loss and period != "auto":
         return LossBudget(period)
     if plan.running.agrees_on_period and period == "auto":
-        return AgreedPeriod(plan.running.least_auto_period)
-    return CommPeriod(period, least=plan.running.least_auto_period)
+        return AgreedPeriod(plan.running.least_auto_period, plan.running.most_exchange_share)
+    return CommPeriod(period, least=plan.running.least_auto_period, share=plan.running.most_exchange_share)
 
 
 def rate_scale(run: Run, origin: int) -> RateScale:

