@@ -84,8 +84,8 @@ class TrainConfig(StageConfig):
     comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] | PeriodSchedule = Field(
         "auto",
         title="Minibatches between exchanges (tau)",
-        description="tau, minibatches between exchanges; auto: the smallest whose exchange costs under 2 % of the time;"
-        " '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10",
+        description="tau, minibatches between exchanges; auto: the smallest whose exchange costs under 10 % of the"
+        " time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10",
         examples=["10", "1@0 10@2000"],
         json_schema_extra={**FORM, "allowed": "auto, a whole number, or a schedule like 1@0 10@2000"},
     )

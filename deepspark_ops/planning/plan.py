@@ -34,8 +34,8 @@ DATA_CORES: Final = 0.02
 """Share of a core that a worker's data thread takes beside its threads of TensorFlow (``benchmarks/plan.py``)."""
 MAX_SERVERS: Final = 16
 BEARABLE_SHARE: Final = 0.05
-"""A recommended choice spends at most this share of the workers' time on exchanges: twice and a half what tau=auto aims
-at for an idle center, since queueing is counted here."""
+"""A recommended choice spends at most this share of the workers' time on exchanges, queueing counted: half of what
+tau=auto takes, where more servers or fewer bytes keep exchanges frequent."""
 BEARABLE_LOAD: Final = 0.85
 """And leaves the center this idle: real arrivals come in worse order than simulated ones."""
 
