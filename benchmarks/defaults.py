@@ -76,6 +76,7 @@ class Net:
         minibatches: Of a run.
         overrides: Solver fields of such a run besides its length.
         target: Accuracy to which times are told; None: one worker's less two points.
+        studies: That it is for; empty: all.
     """
 
     title: str
@@ -83,6 +84,7 @@ class Net:
     minibatches: int
     overrides: str = ""
     target: float | None = None
+    studies: tuple[str, ...] = ()
 
 
 NETS = {
@@ -90,7 +92,11 @@ NETS = {
     "table": Net("perceptron, table", "examples/table_mlp/mlp_solver.prototxt", 2_000),
     "cifar10_quick": Net("cifar10_quick, CIFAR-10", "examples/cifar10/solver.prototxt", 5_000, target=0.73),
     "cifar10_short": Net(
-        "cifar10_quick, CIFAR-10, 1,500 minibatches", "examples/cifar10/solver.prototxt", 1_500, "stepvalue: 1200"
+        "cifar10_quick, CIFAR-10, 1,500 minibatches",
+        "examples/cifar10/solver.prototxt",
+        1_500,
+        "stepvalue: 1200",
+        studies=("moving_rate", "tau", "rate", "momentum"),
     ),
 }
 
@@ -243,6 +249,8 @@ def cells_of(study: str, nets: Sequence[str], seeds: Sequence[int], workers: Seq
     found = STUDIES[study]
     for net in nets:
         length = NETS[net].minibatches
+        if NETS[net].studies and study not in NETS[net].studies:
+            continue
         for seed in seeds:
             yield Cell(net, study, "", "", 1, seed, length, {"strategy": "easgd"})
         for p in found.workers:
