@@ -37,11 +37,16 @@ def put(script, runs, cells, accuracy: float | None, seconds: float = 10.0) -> N
 
 
 def test_runs_of_another_default_are_other_runs(script, runs):
-    cells = list(script.cells_of("delta", ["lenet"], [1], [8]))
+    cells = list(script.cells_of("rate", ["lenet"], [1], [8]))
     assert [(cell.workers, cell.variant) for cell in cells[:2]] == [(1, ""), (8, "at most 1")]
     files = {runs.config(cell).result for cell in cells}
-    assert len(files) == len(cells) == 10
+    assert len(files) == len(cells) == 21
     assert {runs.config(cell).comm_period for cell in cells} == {"auto", 1, 3, 10}
+
+
+def test_a_net_of_short_runs_is_in_its_studies_only(script):
+    assert list(script.cells_of("strategies", ["cifar10_short"], [1], [8])) == []
+    assert {cell.minibatches for cell in script.cells_of("rate", ["cifar10_short"], [1], [8])} == {1_500}
 
 
 def test_a_row_says_mean_and_range_of_the_seeds(script, runs):
@@ -64,6 +69,8 @@ def test_the_packages_file_compares_with_one_worker(script, runs):
     rows = script.measured(["lenet"], [1, 2], runs)["rows"]
     found = {row["strategy"]: (row["workers"], row["lost_points"], row["times_faster"], row["seeds"]) for row in rows}
     assert found == {"easgd": (4, 0.5, 2.5, 2), "sync": (4, 3.0, None, 2)}
+    times = script.table("strategies", ["lenet"], [1, 2], runs, of_times=True)
+    assert "| | 4 | 2.5 ± 0.0 |  |  |  |  |  | never |  |  |" in times
     svg = ElementTree.fromstring(script.picture(["lenet"], [1, 2], runs))
     assert len(svg.findall(".//{http://www.w3.org/2000/svg}circle")) == 2
 
