@@ -396,6 +396,7 @@ def speedups(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> list[f
 def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
     """Return the SVG of time to target against workers: every strategy a line, a band over seeds; a row per net."""
     names = ASYNCHRONOUS + IN_ROUNDS
+    nets = [net for net in nets if not NETS[net].studies]
     parts: list[str] = []
     for study, x in (("strategies", 0), ("stragglers", 1)):
         for y, net in enumerate(nets):
@@ -415,8 +416,8 @@ def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
                     bands.append(Band([(p, low, high) for p, _, low, high in points], style))
             if not lines:
                 continue
-            to = f"{NETS[net].target:.0%}" if NETS[net].target else "its accuracy less two points"
-            title = f"{NETS[net].title}, to {to}{': one worker in eight three times slower' if x else ''}"
+            to = f"{NETS[net].target:.0%}" if NETS[net].target else "its accuracy less 2 points"
+            title = f"{NETS[net].title}, to {to}{': one in eight slow' if x else ''}"
             chart = line_chart(
                 lines, label=title, x_label="workers", y_format=lambda value: f"{value:g}", width=WIDTH, height=HEIGHT,
                 has_log_x=True, bands=bands,
