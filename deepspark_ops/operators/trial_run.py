@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deepspark_ops.operators.airflow_names import AirflowFailException
 from deepspark_ops.operators.tasks.run_plan import Places
-from deepspark_ops.operators.tasks.stage_run import StageRun
+from deepspark_ops.operators.tasks.stage_run import StageRun, result_of_check
 from deepspark_ops.trials.plan import Value, form_values
 
 
@@ -44,11 +43,7 @@ def checked_trials(context: Any) -> list[dict[str, Any]]:
     Raises:
         AirflowFailException: The check stage has not run.
     """
-    trials = context["ti"].xcom_pull(task_ids="check")
-    if not trials:
-        msg = 'task "check" of this run left no result; clear it together with this task'
-        raise AirflowFailException(msg)
-    return list(trials)
+    return list(result_of_check(context))
 
 
 def comparison_run(context: Any, places: Places) -> StageRun:

@@ -64,16 +64,26 @@ class StageRun:
         Raises:
             AirflowFailException: The check stage has not run.
         """
-        values = context["ti"].xcom_pull(task_ids="check")
-        if not values:
-            msg = 'task "check" of this run left no result; clear it together with this task'
-            raise AirflowFailException(msg)
+        values = result_of_check(context)
         dataset, production = (Path(value) if value else None for value in (values["dataset"], values["production"]))
         return cls(Path(values["run_dir"]), dataset, production)
 
     def config_path(self, stage: str) -> Path:
         """Where the config that a stage ran with is kept."""
         return RunPaths(self.run_dir).stages / f"{stage}.json"
+
+
+def result_of_check(context: Mapping[str, Any]) -> Any:
+    """Return what the run's check stage has left, as plain JSON values.
+
+    Raises:
+        AirflowFailException: It has not run.
+    """
+    result = context["ti"].xcom_pull(task_ids="check")
+    if not result:
+        msg = 'task "check" of this run left no result; clear it together with this task'
+        raise AirflowFailException(msg)
+    return result
 
 
 def line_logger(log: logging.Logger) -> LineHandler:

@@ -38,7 +38,7 @@ class CommPeriod:
     the answer moves by half or more, so that noise does not fill the log.
     """
 
-    def __init__(self, setting: Literal["auto"] | int, *, least: int = 1, share: float = 0.0) -> None:
+    def __init__(self, setting: Literal["auto"] | int, *, least: int = 1, share: float = 1.0) -> None:
         """Take TrainConfig's ``comm_period``; for ``auto`` the strategy's least and share (``most_exchange_share``)."""
         self._auto = setting == "auto"
         self._share = share
