@@ -22,16 +22,19 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+from unittest import mock
 from xml.sax.saxutils import escape
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.evaluate.charts import Band, Line, line_chart
+from deepspark_ops.exchange.strategies.base import find_strategy
 from deepspark_ops.exchange.strategies.measured import MEASURED_FILE
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import write_text_whole
@@ -43,7 +46,6 @@ from deepspark_ops.simulation.results import (
     time_to,
     write_result,
 )
-from deepspark_ops.train.worker import rate_scale as scaling
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -193,7 +195,7 @@ class Cell:
         workers: p.
         seed: Of net, data and times.
         minibatches: The clock at its end.
-        options: Of the run; ``cap`` stands for RATE_SCALE_CAP.
+        options: Of the run; ``cap`` stands for the strategy's ``rate_limit``.
     """
 
     net: str
@@ -226,22 +228,12 @@ def config_of(cell: Cell, dataset: Path, out: Path) -> VirtualRunConfig:
     return parse_config(VirtualRunConfig, own)
 
 
-class capped:  # read as a function
-    """Has RATE_SCALE_CAP of a cell meanwhile."""
-
-    def __init__(self, options: Fields) -> None:
-        """Take its options."""
-        self._cap = options.get("cap")
-        self._before = scaling.RATE_SCALE_CAP
-
-    def __enter__(self) -> None:
-        """Set it."""
-        if self._cap is not None:
-            scaling.RATE_SCALE_CAP = self._cap
-
-    def __exit__(self, *_error: object) -> None:
-        """Set it back."""
-        scaling.RATE_SCALE_CAP = self._before
+def capped(options: Fields) -> AbstractContextManager[object]:
+    """Have the strategy of a cell a ``rate_limit`` of the cell's ``cap`` meanwhile, if it has one."""
+    if "cap" not in options:
+        return nullcontext()
+    strategy = type(find_strategy(options.get("strategy", "easgd")))
+    return mock.patch.object(strategy, "rate_limit", return_value=options["cap"])
 
 
 def cells_of(study: str, nets: Sequence[str], seeds: Sequence[int], workers: Sequence[int]) -> Iterator[Cell]:

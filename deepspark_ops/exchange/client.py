@@ -111,6 +111,10 @@ class SocketLink(StateRequests):
         """See ``WorkerLink``."""
         self._joined().use_moving_rate(moving_rate)
 
+    def report_center(self) -> None:
+        """See ``WorkerLink``."""
+        self._joined().plan.reports_center = True
+
     def send_event(self, event: Event) -> None:
         """See ``WorkerLink``."""
         self._call({"call": "event", "line": event.to_json()})

@@ -131,6 +131,10 @@ class LocalLink(StateRequests):
         """See ``WorkerLink``."""
         self._present_transfer().use_moving_rate(moving_rate)
 
+    def report_center(self) -> None:
+        """See ``WorkerLink``."""
+        self._present_transfer().plan.reports_center = True
+
     def send_event(self, event: Event) -> None:
         """See ``WorkerLink``."""
         self._coordinator.event(self._member(), event.to_json())

@@ -145,8 +145,8 @@ def _defaults_of(config: VirtualRunConfig) -> str:
     is_auto = config.comm_period == "auto"
     period = (strategy.least_auto_period, strategy.most_exchange_share, MAX_COMM_PERIOD) if is_auto else ()
     own = (period, alpha, strategy.progress_per_step(p))
-    scale = (rate_scale.RATE_SCALE_CAP, rate_scale.WARMUP_FRACTION, rate_scale.WARMUP_LIMIT, rate_scale.WARMUP_UPDATES)
-    return repr((strategy, own, strategy.rate_limit(p), scale))
+    warmup = [getattr(rate_scale, name) for name in dir(rate_scale) if "WARMUP" in name]
+    return repr((strategy, own, strategy.rate_limit(p), warmup))
 
 
 def digest_of_inputs(config: VirtualRunConfig) -> str:

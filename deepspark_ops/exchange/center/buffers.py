@@ -10,8 +10,9 @@ from deepspark_ops.param_vector import Vector
 
 ALIGNMENT_BYTES = 64
 """TensorFlow takes a numpy vector without a copy only at this alignment."""
-KEPT_VECTORS = 3
-"""The loop's present vector, the one being written, and one that a tensor may still hold."""
+KEPT_VECTORS = 5
+"""The loop's present vector, the one being written, and one that a tensor may still hold; two centers, where they are
+reported."""
 
 
 def aligned_vector(n_floats: int) -> Vector:

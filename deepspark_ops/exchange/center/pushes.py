@@ -113,6 +113,7 @@ def exchange_in_memory(
     start: Vector,
     push: Vector,
     *,
+    seen: Vector | None = None,
     measure_distance: bool,
 ) -> float | None:
     """Push every chunk to a center that this process maps, and pull unless the strategy waits for a round.
@@ -127,6 +128,7 @@ def exchange_in_memory(
         new_local: Receives the new parameters, (n_params,).
         start: What the worker began with, (n_params,); see ``Strategy.keeps_start``.
         push: Scratch of at least one chunk.
+        seen: Receives the center as the pushes leave it, (n_params,), where the strategy pulls first.
         measure_distance: Return the L2 norm of local - center.
 
     Returns:
@@ -153,6 +155,8 @@ def exchange_in_memory(
         worker_chunk(own, part, new, pushed, start[span] if keeps_start else own, context)
         if has_statistics:
             chunks.clear_statistics(position, pushed)
+        if seen is not None:
+            np.add(part, pushed, out=seen[span])
         apply(position, pushed)
         if pulls_after:
             np.copyto(new, part)

@@ -71,6 +71,8 @@ class ExchangeReport(NamedTuple):
         distance: L2 norm of local - center, before the exchange; None if not asked for, or without a pull.
         transport: ``shm``, ``socket`` or ``local``.
         round_end: Of strategies whose workers wait for each other.
+        center: The center as this worker's push has left it, (n_params,), as fresh as its new parameters; statistics
+            aside. None where it was not asked for.
     """
 
     sequence: int
@@ -82,6 +84,7 @@ class ExchangeReport(NamedTuple):
     distance: float | None
     transport: str
     round_end: RoundEnd = NO_ROUND
+    center: Vector | None = None
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,9 @@ class WorkerLink(Protocol):
 
     def use_moving_rate(self, moving_rate: float) -> None:
         """Exchange with another alpha from now on; this worker only."""
+
+    def report_center(self) -> None:
+        """Have every exchange from now on fill ``ExchangeReport.center``, where the strategy pulls before it pushes."""
 
     def lease(self, dataset: str = "train") -> Lease | None:
         """Return the next piece of data to read; None once every step of the run is acknowledged."""

@@ -78,6 +78,7 @@ class MemoryTransfer:
             new_local,
             plan.start_or(local),
             self._push,
+            seen=plan.seen,
             measure_distance=measure,
         )
 

@@ -76,6 +76,10 @@ class _ModelAround:
         """See ``Model``."""
         self._model.replace_local(local)
 
+    def mix_momentum(self, velocity: Vector, share: float) -> None:
+        """See ``Model``."""
+        self._model.mix_momentum(velocity, share)
+
     def state(self) -> WorkerState:
         """See ``Model``."""
         return self._model.state()

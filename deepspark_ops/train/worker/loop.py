@@ -20,6 +20,7 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.worker.background_exchange import BackgroundExchange
 from deepspark_ops.train.worker.center_tests import CenterTests
+from deepspark_ops.train.worker.center_velocity import CenterVelocity
 from deepspark_ops.train.worker.comm_period import scheduled
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import Model, StepReport
@@ -56,6 +57,9 @@ class WorkerLoop:
         self._last_rate = 0.0
         self._last_clock = 0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
+        self._velocity = CenterVelocity(plan.progress_per_step) if plan.momentum_from_center else None
+        if self._velocity is not None:
+            link.report_center()
 
     def run(self) -> WorkerSummary:
         """Work until the server says that the run is finished.
@@ -248,6 +252,10 @@ class WorkerLoop:
 
     def _take(self, grants: list[Grant], local: Vector, report: ExchangeReport) -> None:
         self._model.replace_local(local)
+        if self._velocity is not None and report.center is not None:
+            velocity = self._velocity.observe(report.center, grants[-1].stop)
+            if velocity is not None:
+                self._model.mix_momentum(velocity, self._plan.momentum_from_center)
         self._progress.note(grants[-1].stop, self._plan.comm_period.agree(report.round_end.comm_period))
         self._progress.exchanged(report)
         for grant in grants:

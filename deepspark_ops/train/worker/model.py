@@ -65,6 +65,9 @@ class Model(Protocol):
     def replace_local(self, local: Vector) -> None:
         """Take a fresh vector as the parameters; the caller gives it away."""
 
+    def mix_momentum(self, velocity: Vector, share: float) -> None:
+        """Replace ``share`` of the momentum, in [0, 1], by ``velocity``: what a step subtracts, (n_params,)."""
+
     def state(self) -> WorkerState:
         """Return the worker's own state; the arrays may be views that live until the next change."""
 

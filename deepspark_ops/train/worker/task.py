@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from caffe_import.solver.solver_spec import SolverSpec
+from caffe_import.solver.update_rules import RULES
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
 from deepspark_ops.train.setup.run import Run
@@ -60,7 +62,14 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
         moving_rates=plan.moving_rates,
+        momentum_from_center=plan.running.momentum_from_center if _has_velocity(solver) else 0.0,
+        progress_per_step=plan.running.progress_per_step(config.n_workers),
     )
+
+
+def _has_velocity(solver: SolverSpec) -> bool:
+    """Return whether the solver's history is what a step subtracts, and lives longer than one."""
+    return RULES[solver.type].rate_in_history and solver.momentum > 0
 
 
 def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:

@@ -354,6 +354,23 @@ def test_distance_is_the_same_over_the_socket(tmp_path: Path) -> None:
         link.close()
 
 
+@pytest.mark.parametrize("transport", ["shm", "socket"])
+@pytest.mark.parametrize("n_servers", [1, 2])
+def test_the_center_is_reported_as_the_push_left_it(tmp_path: Path, transport: str, n_servers: int) -> None:
+    settings = make_settings(tmp_path, transport=transport, n_servers=n_servers, moving_rate=0.25)
+    with start_exchange(settings, initial_vector()) as running:
+        link = connect(running.address)
+        link.join(0)
+        start = link.pull()
+        assert link.exchange(start)[1].center is None, "not asked for"
+        link.report_center()
+        _, report = link.exchange(start + np.float32(2.0))
+        assert report.center is not None
+        np.testing.assert_allclose(report.center, start + 0.5, rtol=0, atol=1e-6)
+        np.testing.assert_array_equal(report.center, link.look())
+        link.close()
+
+
 def test_big_state_arrives_whole(tmp_path: Path) -> None:
     settings = make_settings(tmp_path, n_workers=1, schedule=Schedule(2, snapshot=1))
     history = np.random.default_rng(0).standard_normal((2, 700_001)).astype(np.float32)

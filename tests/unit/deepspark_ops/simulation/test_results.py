@@ -68,7 +68,7 @@ def test_a_changed_default_is_another_run(tmp_path: Path, monkeypatch: pytest.Mo
         assert result_file(tmp_path, config(), "inputs") != own
         assert result_file(tmp_path, config(moving_rate=0.4), "inputs") == given
     with monkeypatch.context() as patched:
-        patched.setattr(rate_scale, "RATE_SCALE_CAP", 2.0)
+        patched.setattr(rate_scale, "LONG_WARMUP_FRACTION", 0.2)
         assert result_file(tmp_path, config(), "inputs") != own
     assert result_file(tmp_path, config(), "inputs") == own
 

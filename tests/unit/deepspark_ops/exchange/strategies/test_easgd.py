@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepspark_ops.exchange.strategies.base import ExchangeContext, find_strategy
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.strategies.base import ExchangeContext, configure, find_strategy
 from tests.reference.slow_easgd import slow_elastic_exchange
 
 floats = st.floats(-1e3, 1e3, width=32)
@@ -37,3 +39,9 @@ def test_exchange_keeps_the_sum() -> None:
 
 def test_progress_is_one_step_shared_by_workers_and_center() -> None:
     assert find_strategy("easgd").progress_per_step(3) == 0.25
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_a_share_of_momentum_outside_its_range_is_refused(share: float) -> None:
+    with pytest.raises(ConfigError, match=r"momentum_from_center=.*: must be in \[0, 1\]"):
+        configure("easgd", {"momentum_from_center": share})

@@ -58,9 +58,9 @@ def test_deepsparks_options_without_its_period_count_exchanges() -> None:
             ' block_rate; did you mean "block_momentum"?',
         ),
         (
-            "easgd",
+            "sync",
             "tau: 3",
-            'strategy_options:1: option "tau" of strategy easgd is unknown; allowed: none, easgd has no options of its'
+            'strategy_options:1: option "tau" of strategy sync is unknown; allowed: none, sync has no options of its'
             " own",
         ),
         ("softsync", "updates_per_apply: 1.5", 'strategy_options:1: updates_per_apply is "1.5"; expected an integer'),

@@ -136,5 +136,5 @@ def test_wrong_options_are_refused(options: dict[str, object], message: str) -> 
 
 
 def test_strategy_without_options_says_so() -> None:
-    with pytest.raises(ConfigError, match='option "no" of strategy easgd is unknown; allowed: none'):
-        configure("easgd", {"no": 1})
+    with pytest.raises(ConfigError, match='option "no" of strategy sync is unknown; allowed: none'):
+        configure("sync", {"no": 1})

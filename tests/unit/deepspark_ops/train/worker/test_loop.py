@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,7 @@ class CountingModel:
         self.explains = False
         self.scales: StepScales | None = None
         self.written: list[tuple[object, int]] = []
+        self.velocities: list[tuple[float, float]] = []
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         self.calls.append((step, n_steps, rate_scale))
@@ -63,6 +65,9 @@ class CountingModel:
 
     def replace_local(self, local: np.ndarray) -> None:
         self.value = local
+
+    def mix_momentum(self, velocity: np.ndarray, share: float) -> None:
+        self.velocities.append((float(velocity[0]), share))
 
     def round_note(self) -> None:
         return None
@@ -489,3 +494,20 @@ def test_a_run_that_is_stopped_early_saves_what_is_done(tmp_path: Path, overlaps
     assert status.snapshots == (status.acknowledged,)
     center = tmp_path / "work" / "pending" / f"iter_{status.acknowledged}" / "center.f32"
     assert np.fromfile(center, np.float32).tolist() == [float(status.acknowledged)]
+
+
+def test_momentum_comes_from_the_center_after_the_first_exchange(tmp_path: Path) -> None:
+    bench = Bench(
+        tmp_path, Schedule(6), n_workers=2, comm_period=CommPeriod(2), momentum_from_center=0.5, progress_per_step=1 / 3
+    )
+    bench.link.use_moving_rate(0.5)
+    bench.run()
+    # By hand: the center at 1, 2, then 3.25 of 6 minibatches; two are 2/3 of a step. The model's steps add.
+    local, center, centers = 0.0, 0.0, []
+    for _ in range(3):
+        local += 2
+        pull = 0.5 * (local - center)
+        local, center = local - pull, center + pull
+        centers.append(center)
+    velocities = [(before - after) * 3 / 2 for before, after in pairwise(centers)]
+    assert bench.model.velocities == [(pytest.approx(velocity), 0.5) for velocity in velocities]

@@ -29,9 +29,16 @@ def test_auto_inverts_the_progress_after_a_linear_warm_up() -> None:
 
 
 def test_auto_is_capped_and_says_so() -> None:
-    scale = plan(progress=1 / 9, n_workers=8)
+    scale = plan(progress=1 / 9, limit=4.0, n_workers=8)
     assert scale.at(10_000) == 4.0
     assert "capped from 9" in scale.reason
+
+
+@pytest.mark.parametrize(("max_iter", "warmup"), [(5_000, 2_000), (2_000, 800), (100_000, 2_000), (600, 400)])
+def test_a_factor_above_4_warms_up_for_longer(max_iter: int, warmup: int) -> None:
+    scale = plan(progress=1 / 9, limit=8.0, n_workers=8, max_iter=max_iter)
+    assert (scale.target, scale.warmup) == (8.0, warmup)
+    assert plan(progress=1 / 9, limit=4.0, n_workers=8, max_iter=100_000).warmup == 500
 
 
 def test_auto_keeps_to_the_strategys_limit() -> None:

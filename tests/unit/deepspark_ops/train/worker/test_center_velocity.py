@@ -1,0 +1,69 @@
+"""The center's velocity against one worked out by hand, and what taking it does to stability, by linear theory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deepspark_ops.param_vector import StatisticBlobs
+from deepspark_ops.train.worker.center_velocity import CenterVelocity, mixed_history
+
+
+def test_velocity_is_the_movement_in_steps_of_a_worker() -> None:
+    velocity = CenterVelocity(progress_per_step=0.2)
+    assert velocity.observe(np.float32([1.0, 2.0]), 10) is None
+    # In 5 minibatches the center moved by one step of a worker.
+    found = velocity.observe(np.float32([0.5, 2.25]), 15)
+    assert found is not None
+    assert found.tolist() == [0.5, -0.25]
+    assert velocity.observe(np.float32([0.0, 0.0]), 15) is None, "no minibatch since"
+    later = velocity.observe(np.float32([-1.0, 0.0]), 25)
+    assert later is not None
+    assert later.tolist() == [0.5, 0.0], "ten minibatches are two steps"
+
+
+def test_history_is_mixed_and_statistics_have_none() -> None:
+    history = np.float32([[1.0, 2.0, 3.0, 4.0]])
+    statistics = StatisticBlobs.from_json([[1, 2, 2, 3, 3]])
+    mixed = mixed_history(history, np.float32([3.0, 9.0, 9.0, 0.0]), 0.25, statistics)
+    expected = np.float32([1.5, 3.75, 4.5, 3.0])
+    expected[statistics.positions] = 0.0
+    assert 0 < np.count_nonzero(expected) < 4
+    assert mixed.tolist() == [expected.tolist()]
+    assert history.tolist() == [[1.0, 2.0, 3.0, 4.0]]
+
+
+def largest_growth(n_workers: int, rate: float, share: float, *, momentum: float = 0.9, alpha: float = 0.3) -> float:
+    """Return the spectral radius of one round of EASGD, tau 1, workers in turn, on a slope of curvature 1.
+
+    The state: parameters, velocities, and the centers last seen of all workers, then the center.
+    """
+    size = 3 * n_workers + 1
+    of_round, center = np.eye(size), size - 1
+    for local in range(n_workers):
+        velocity, seen = n_workers + local, 2 * n_workers + local
+        step, exchange = np.eye(size), np.eye(size)
+        step[velocity, velocity], step[velocity, local] = momentum, rate
+        step[local] -= step[velocity]
+        exchange[local, local], exchange[local, center] = 1 - alpha, alpha
+        exchange[center, center], exchange[center, local] = 1 - alpha, alpha
+        exchange[velocity] = 0
+        exchange[velocity, velocity] = 1 - share
+        per_round = share * (n_workers + 1) / n_workers  # p minibatches move the center by p/(p+1) of a step
+        exchange[velocity, seen] = per_round
+        exchange[velocity] -= per_round * exchange[center]
+        exchange[seen] = exchange[center]
+        of_round = exchange @ step @ of_round
+    return float(np.abs(np.linalg.eigvals(of_round)).max())
+
+
+def largest_rate(n_workers: int, share: float) -> float:
+    rates = np.arange(0.5, 4.5, 0.05)
+    return float(next(rate for rate in rates if largest_growth(n_workers, rate, share) >= 1.0))
+
+
+@pytest.mark.parametrize(("n_workers", "gain"), [(4, 1.3), (8, 1.7)])
+def test_momentum_from_the_center_bears_what_one_worker_bears(n_workers: int, gain: float) -> None:
+    own, shared = largest_rate(n_workers, 0.0), largest_rate(n_workers, 0.5)
+    assert shared / own == pytest.approx(gain, abs=0.08)
+    assert shared == pytest.approx(3.8, rel=0.06)  # one worker bears 2 (1 + momentum)
