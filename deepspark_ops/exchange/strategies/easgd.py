@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import ExchangeContext
+from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy
 from deepspark_ops.exchange.strategies.shared_rules import Elastic, scale
 from deepspark_ops.param_vector import Vector
 
@@ -48,6 +48,10 @@ class Easgd(Elastic):
         if not 0.0 <= share <= 1.0:
             msg = f"momentum_from_center={share:g}: must be in [0, 1]; 0 leaves workers their own momentum"
             raise ConfigError(msg)
+
+    def for_workers(self, n_workers: int) -> Strategy:
+        """See ``Strategy``; two workers keep their momentum: with their moving rate of 0.45 it would gain nothing."""
+        return replace(self, momentum_from_center=0.0) if n_workers == 2 else super().for_workers(n_workers)
 
     def rate_limit(self, n_workers: int) -> float:
         """Return 8, twice what others bear: after a long warm-up, which such a factor has."""

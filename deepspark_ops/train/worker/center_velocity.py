@@ -19,25 +19,30 @@ class CenterVelocity:
     Used by one thread.
     """
 
-    def __init__(self, progress_per_step: float) -> None:
-        """Take how far the center moves per minibatch of the clock when every step of a worker is of length 1."""
-        self._progress_per_step = progress_per_step
+    def __init__(self, n_workers: int) -> None:
+        """Take the run's p."""
+        self._n_workers = n_workers
         self._center: Vector | None = None
         self._clock = 0
 
-    def observe(self, center: Vector, clock: int) -> Vector | None:
+    def observe(self, center: Vector, clock: int, n_steps: int) -> Vector | None:
         """Return the velocity since the last call, fresh; None at the first, or where the clock stood still.
+
+        With q workers a minibatch moves the center by 1/(q + 1) of a step. Of the p workers some may be gone: then q is
+        how many this one's share of the clock tells of. Taken too large, the velocity would feed itself.
 
         Args:
             center: As the exchange left it, (n_params,), float32; kept, not written.
             clock: Where the steps end that it exchanged.
+            n_steps: This worker's steps since the last call, at least 1.
         """
         before, elapsed = self._center, clock - self._clock
         self._center, self._clock = center, clock
         if before is None or elapsed <= 0:
             return None
         velocity = np.subtract(before, center)
-        velocity *= np.float32(1.0 / (self._progress_per_step * elapsed))
+        live = min(self._n_workers, elapsed / n_steps)
+        velocity *= np.float32((live + 1.0) / elapsed)
         return velocity
 
 

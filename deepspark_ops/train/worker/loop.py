@@ -57,7 +57,7 @@ class WorkerLoop:
         self._last_rate = 0.0
         self._last_clock = 0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
-        self._velocity = CenterVelocity(plan.progress_per_step) if plan.momentum_from_center else None
+        self._velocity = CenterVelocity(plan.n_workers) if plan.momentum_from_center else None
         if self._velocity is not None:
             link.report_center()
 
@@ -253,7 +253,7 @@ class WorkerLoop:
     def _take(self, grants: list[Grant], local: Vector, report: ExchangeReport) -> None:
         self._model.replace_local(local)
         if self._velocity is not None and report.center is not None:
-            velocity = self._velocity.observe(report.center, grants[-1].stop)
+            velocity = self._velocity.observe(report.center, grants[-1].stop, sum(grant.count for grant in grants))
             if velocity is not None:
                 self._model.mix_momentum(velocity, self._plan.momentum_from_center)
         self._progress.note(grants[-1].stop, self._plan.comm_period.agree(report.round_end.comm_period))

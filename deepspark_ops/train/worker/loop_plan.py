@@ -61,7 +61,6 @@ class LoopPlan:
         waits_in_rounds: Do all workers have the same parameters after an exchange (the strategy's choice)?
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
         momentum_from_center: Share of the model's momentum that each exchange replaces by the center's; 0 for none.
-        progress_per_step: How far the center moves per minibatch of the clock, in a worker's steps.
         time: What all times of the loop are taken from.
     """
 
@@ -84,7 +83,6 @@ class LoopPlan:
     overlaps: bool = False
     moving_rates: Sequence[tuple[int, float]] = ()
     momentum_from_center: float = 0.0
-    progress_per_step: float = 1.0
     time: WorkerClock = HOST_CLOCK
 
     def is_snapshot(self, clock: int) -> bool:

@@ -63,7 +63,6 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         overlaps=config.overlap and plan.running.has_moving_rate,
         moving_rates=plan.moving_rates,
         momentum_from_center=plan.running.momentum_from_center if _has_velocity(solver) else 0.0,
-        progress_per_step=plan.running.progress_per_step(config.n_workers),
     )
 
 

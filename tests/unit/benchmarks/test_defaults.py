@@ -81,5 +81,5 @@ def test_lines_go_between_their_marks(script):
     with pytest.raises(ValueError, match="no <!-- diloco begin -->"):
         script.put_between_marks(page, "diloco", ["new"])
     text = (script.DOCS / "strategies.md").read_text()
-    for study in ("strategies", "stragglers", "moving_rate"):
+    for study in ("strategies", "stragglers", "diloco"):
         script.put_between_marks(text, study, [])

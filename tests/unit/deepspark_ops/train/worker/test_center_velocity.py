@@ -10,16 +10,17 @@ from deepspark_ops.train.worker.center_velocity import CenterVelocity, mixed_his
 
 
 def test_velocity_is_the_movement_in_steps_of_a_worker() -> None:
-    velocity = CenterVelocity(progress_per_step=0.2)
-    assert velocity.observe(np.float32([1.0, 2.0]), 10) is None
-    # In 5 minibatches the center moved by one step of a worker.
-    found = velocity.observe(np.float32([0.5, 2.25]), 15)
+    velocity = CenterVelocity(4)
+    assert velocity.observe(np.float32([1.0, 2.0]), 10, 1) is None
+    # Four workers: in 5 minibatches the center moves by a step.
+    found = velocity.observe(np.float32([0.5, 2.25]), 15, 1)
     assert found is not None
     assert found.tolist() == [0.5, -0.25]
-    assert velocity.observe(np.float32([0.0, 0.0]), 15) is None, "no minibatch since"
-    later = velocity.observe(np.float32([-1.0, 0.0]), 25)
+    assert velocity.observe(np.float32([0.0, 0.0]), 15, 1) is None, "no minibatch since"
+    # Two live: half of the clock is this worker's, and a minibatch moves the center by a third of a step.
+    later = velocity.observe(np.float32([-2.0, 0.0]), 27, 6)
     assert later is not None
-    assert later.tolist() == [0.5, 0.0], "ten minibatches are two steps"
+    assert later.tolist() == [0.5, 0.0]
 
 
 def test_history_is_mixed_and_statistics_have_none() -> None:

@@ -497,17 +497,15 @@ def test_a_run_that_is_stopped_early_saves_what_is_done(tmp_path: Path, overlaps
 
 
 def test_momentum_comes_from_the_center_after_the_first_exchange(tmp_path: Path) -> None:
-    bench = Bench(
-        tmp_path, Schedule(6), n_workers=2, comm_period=CommPeriod(2), momentum_from_center=0.5, progress_per_step=1 / 3
-    )
+    bench = Bench(tmp_path, Schedule(6), n_workers=2, comm_period=CommPeriod(2), momentum_from_center=0.5)
     bench.link.use_moving_rate(0.5)
     bench.run()
-    # By hand: the center at 1, 2, then 3.25 of 6 minibatches; two are 2/3 of a step. The model's steps add.
+    # By hand; the other worker is gone, so two minibatches move the center by one step. The model's steps add.
     local, center, centers = 0.0, 0.0, []
     for _ in range(3):
         local += 2
         pull = 0.5 * (local - center)
         local, center = local - pull, center + pull
         centers.append(center)
-    velocities = [(before - after) * 3 / 2 for before, after in pairwise(centers)]
+    velocities = [(before - after) * 2 / 2 for before, after in pairwise(centers)]
     assert bench.model.velocities == [(pytest.approx(velocity), 0.5) for velocity in velocities]
