@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from deepspark_ops.param_vector import StatisticBlobs, Vector
+from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs, Vector, chunk_ranges
+
+
+class Velocity(NamedTuple):
+    """``factor * (before - center)``: what a step of a worker would subtract. Worked out where it is used, by chunks.
+
+    Attributes:
+        before: The center at the exchange before, (n_params,), float32.
+        center: As the last exchange left it, likewise.
+        factor: Above 0.
+    """
+
+    before: Vector
+    center: Vector
+    factor: float
 
 
 class CenterVelocity:
@@ -25,8 +41,8 @@ class CenterVelocity:
         self._center: Vector | None = None
         self._clock = 0
 
-    def observe(self, center: Vector, clock: int, n_steps: int) -> Vector | None:
-        """Return the velocity since the last call, fresh; None at the first, or where the clock stood still.
+    def observe(self, center: Vector, clock: int, n_steps: int) -> Velocity | None:
+        """Return the velocity since the last call; None at the first, or where the clock stood still.
 
         With q workers a minibatch moves the center by 1/(q + 1) of a step. Of the p workers some may be gone: then q is
         how many this one's share of the clock tells of. Taken too large, the velocity would feed itself.
@@ -40,22 +56,27 @@ class CenterVelocity:
         self._center, self._clock = center, clock
         if before is None or elapsed <= 0:
             return None
-        velocity = np.subtract(before, center)
         live = min(self._n_workers, elapsed / n_steps)
-        velocity *= np.float32((live + 1.0) / elapsed)
-        return velocity
+        return Velocity(before, center, (live + 1.0) / elapsed)
 
 
-def mixed_history(history: Vector, velocity: Vector, share: float, statistics: StatisticBlobs) -> Vector:
+def mixed_history(history: Vector, velocity: Velocity, share: float, statistics: StatisticBlobs) -> Vector:
     """Return a history with ``share`` of it replaced by a velocity, fresh; zero for statistics, as Caffe has it.
 
     Args:
         history: Of SGD or Nesterov, (1, n_params): what a step subtracts; not written.
-        velocity: The same of the center, (n_params,); not written.
+        velocity: The same of the center; not written.
         share: In [0, 1].
         statistics: BatchNorm's blobs.
     """
-    mixed = history * np.float32(1.0 - share)
-    mixed[0] += np.float32(share) * velocity
+    mixed = np.empty_like(history)
+    of_center = np.empty(min(CHUNK_FLOATS, mixed.size), np.float32)
+    kept, taken = np.float32(1.0 - share), np.float32(share * velocity.factor)
+    for start, stop in chunk_ranges(mixed.size):
+        part = of_center[: stop - start]
+        np.subtract(velocity.before[start:stop], velocity.center[start:stop], out=part)
+        part *= taken
+        np.multiply(history[0, start:stop], kept, out=mixed[0, start:stop])
+        mixed[0, start:stop] += part
     mixed[0, statistics.positions] = 0.0
     return mixed

@@ -16,6 +16,7 @@ from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
+from deepspark_ops.train.worker.center_velocity import Velocity
 from deepspark_ops.train.worker.model import Model, StepReport
 
 
@@ -76,7 +77,7 @@ class _ModelAround:
         """See ``Model``."""
         self._model.replace_local(local)
 
-    def mix_momentum(self, velocity: Vector, share: float) -> None:
+    def mix_momentum(self, velocity: Velocity, share: float) -> None:
         """See ``Model``."""
         self._model.mix_momentum(velocity, share)
 

@@ -14,6 +14,7 @@ from caffe_import.net.param_layout import Vector
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
+from deepspark_ops.train.worker.center_velocity import Velocity
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class Model(Protocol):
     def replace_local(self, local: Vector) -> None:
         """Take a fresh vector as the parameters; the caller gives it away."""
 
-    def mix_momentum(self, velocity: Vector, share: float) -> None:
-        """Replace ``share`` of the momentum, in [0, 1], by ``velocity``: what a step subtracts, (n_params,)."""
+    def mix_momentum(self, velocity: Velocity, share: float) -> None:
+        """Replace ``share`` of the momentum, in [0, 1], by the center's ``velocity``."""
 
     def state(self) -> WorkerState:
         """Return the worker's own state; the arrays may be views that live until the next change."""

@@ -32,7 +32,7 @@ from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests, training_outputs
 from deepspark_ops.train.snapshots.snapshot import check_history
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-from deepspark_ops.train.worker.center_velocity import mixed_history
+from deepspark_ops.train.worker.center_velocity import Velocity, mixed_history
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.out_of_memory import out_of_memory
 
@@ -213,7 +213,7 @@ class TfModel:
         """See ``Model``."""
         self._state = replace(self._state, params=local)
 
-    def mix_momentum(self, velocity: Vector, share: float) -> None:
+    def mix_momentum(self, velocity: Velocity, share: float) -> None:
         """See ``Model``; for solvers whose history is what a step subtracts, SGD and Nesterov."""
         history = mixed_history(self._state.history_view(), velocity, share, self.statistics)
         self._state = replace(self._state, history=history)

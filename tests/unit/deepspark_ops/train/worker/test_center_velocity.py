@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deepspark_ops.param_vector import StatisticBlobs
-from deepspark_ops.train.worker.center_velocity import CenterVelocity, mixed_history
+from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs
+from deepspark_ops.train.worker.center_velocity import CenterVelocity, Velocity, mixed_history
+
+
+def values(velocity: Velocity | None) -> list[float]:
+    assert velocity is not None
+    return [velocity.factor * float(moved) for moved in velocity.before - velocity.center]
 
 
 def test_velocity_is_the_movement_in_steps_of_a_worker() -> None:
@@ -14,24 +19,31 @@ def test_velocity_is_the_movement_in_steps_of_a_worker() -> None:
     assert velocity.observe(np.float32([1.0, 2.0]), 10, 1) is None
     # Four workers: in 5 minibatches the center moves by a step.
     found = velocity.observe(np.float32([0.5, 2.25]), 15, 1)
-    assert found is not None
-    assert found.tolist() == [0.5, -0.25]
+    assert values(found) == [0.5, -0.25]
     assert velocity.observe(np.float32([0.0, 0.0]), 15, 1) is None, "no minibatch since"
     # Two live: half of the clock is this worker's, and a minibatch moves the center by a third of a step.
     later = velocity.observe(np.float32([-2.0, 0.0]), 27, 6)
-    assert later is not None
-    assert later.tolist() == [0.5, 0.0]
+    assert values(later) == [0.5, 0.0]
 
 
 def test_history_is_mixed_and_statistics_have_none() -> None:
     history = np.float32([[1.0, 2.0, 3.0, 4.0]])
     statistics = StatisticBlobs.from_json([[1, 2, 2, 3, 3]])
-    mixed = mixed_history(history, np.float32([3.0, 9.0, 9.0, 0.0]), 0.25, statistics)
+    velocity = Velocity(np.float32([2.5, 5.5, 4.5, 1.0]), np.float32([1.0, 1.0, 0.0, 1.0]), 2.0)
+    mixed = mixed_history(history, velocity, 0.25, statistics)
     expected = np.float32([1.5, 3.75, 4.5, 3.0])
     expected[statistics.positions] = 0.0
     assert 0 < np.count_nonzero(expected) < 4
     assert mixed.tolist() == [expected.tolist()]
     assert history.tolist() == [[1.0, 2.0, 3.0, 4.0]]
+
+
+def test_a_history_of_several_chunks_is_mixed_whole() -> None:
+    size = 2 * CHUNK_FLOATS + 7
+    rng = np.random.default_rng(1)
+    history, before, center = (rng.standard_normal(size).astype(np.float32) for _ in range(3))
+    mixed = mixed_history(history[np.newaxis], Velocity(before, center, 1.5), 0.5, StatisticBlobs())
+    np.testing.assert_allclose(mixed[0], 0.5 * history + 0.75 * (before - center), rtol=1e-5, atol=1e-6)
 
 
 def largest_growth(n_workers: int, rate: float, share: float, *, momentum: float = 0.9, alpha: float = 0.3) -> float:

@@ -22,6 +22,7 @@ from deepspark_ops.exchange.transport.link import RoundEnd, WorkerLink
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
+from deepspark_ops.train.worker.center_velocity import Velocity
 from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, LossBudget, ScheduledPeriod
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.model import StepReport
@@ -66,8 +67,9 @@ class CountingModel:
     def replace_local(self, local: np.ndarray) -> None:
         self.value = local
 
-    def mix_momentum(self, velocity: np.ndarray, share: float) -> None:
-        self.velocities.append((float(velocity[0]), share))
+    def mix_momentum(self, velocity: Velocity, share: float) -> None:
+        before, center, factor = velocity
+        self.velocities.append((factor * float(before[0] - center[0]), share))
 
     def round_note(self) -> None:
         return None
