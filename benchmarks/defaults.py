@@ -79,6 +79,7 @@ class Net:
         overrides: Solver fields of such a run besides its length.
         target: Accuracy to which times are told; None: one worker's less two points.
         studies: That it is for; empty: all.
+        longer: Minibatches and solver fields of a run that is long enough for the target, by the number of workers.
     """
 
     title: str
@@ -87,12 +88,19 @@ class Net:
     overrides: str = ""
     target: float | None = None
     studies: tuple[str, ...] = ()
+    longer: Mapping[int, tuple[int, str]] = field(default_factory=dict)
 
 
 NETS = {
     "lenet": Net("LeNet, digits", "examples/digits/lenet_solver.prototxt", 600),
     "table": Net("perceptron, table", "examples/table_mlp/mlp_solver.prototxt", 2_000),
-    "cifar10_quick": Net("cifar10_quick, CIFAR-10", "examples/cifar10/solver.prototxt", 5_000, target=0.73),
+    "cifar10_quick": Net(
+        "cifar10_quick, CIFAR-10",
+        "examples/cifar10/solver.prototxt",
+        5_000,
+        target=0.73,
+        longer={8: (6_500, "stepvalue: 5200"), 16: (8_500, "stepvalue: 6800")},
+    ),
     "cifar10_short": Net(
         "cifar10_quick, CIFAR-10, 1,500 minibatches",
         "examples/cifar10/solver.prototxt",
@@ -114,12 +122,14 @@ class Study:
         workers: Numbers of workers.
         variants: Column of the table -> the options of its runs, by the number of workers.
         base: Options of all runs, by the row's name.
+        is_longer: Its runs with several workers have the lengths of ``Net.longer``.
     """
 
     title: str
     workers: Sequence[int]
     variants: Mapping[str, Callable[[int], Fields]]
     base: Mapping[str, Fields] = field(default_factory=lambda: {"": {}})
+    is_longer: bool = False
 
 
 def same(**fields: Any) -> Callable[[int], Fields]:
@@ -172,13 +182,20 @@ STUDIES = {
     ),
     "strategies": Study(
         "Every strategy at its defaults",
-        (4, 8, 16),
+        (2, 4, 8, 16, 32),
         {name: same(strategy=name) for name in ASYNCHRONOUS + IN_ROUNDS},
     ),
     "stragglers": Study(
         "One worker in eight three times slower",
         (8, 16),
         {name: same(strategy=name, stragglers=0.125) for name in ASYNCHRONOUS + IN_ROUNDS},
+    ),
+    "longer": Study(
+        "Runs that are long enough for the target",
+        (8, 16),
+        {name: same(strategy=name) for name in ASYNCHRONOUS + IN_ROUNDS},
+        {"equal workers": {}, "one in eight three times slower": {"stragglers": 0.125}},
+        is_longer=True,
     ),
 }
 
@@ -241,17 +258,19 @@ def cells_of(study: str, nets: Sequence[str], seeds: Sequence[int], workers: Seq
     found = STUDIES[study]
     for net in nets:
         length = NETS[net].minibatches
-        if NETS[net].studies and study not in NETS[net].studies:
+        if (NETS[net].studies and study not in NETS[net].studies) or (found.is_longer and not NETS[net].longer):
             continue
         for seed in seeds:
             yield Cell(net, study, "", "", 1, seed, length, {"strategy": "easgd"})
         for p in found.workers:
             if workers and p not in workers:
                 continue
+            length, fields = NETS[net].longer[p] if found.is_longer else (NETS[net].minibatches, "")
+            length_options = {"overrides": fields} if fields else {}
             for seed in seeds:
                 for row, base in found.base.items():
                     for variant, of in found.variants.items():
-                        yield Cell(net, study, row, variant, p, seed, length, {**base, **of(p)})
+                        yield Cell(net, study, row, variant, p, seed, length, {**base, **of(p), **length_options})
 
 
 def run_cell(config: VirtualRunConfig, options: Fields, niceness: int) -> float:
@@ -385,6 +404,25 @@ def speedups(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> list[f
     return [fmean(known) / seconds for seconds in reached]
 
 
+def runs_to_target(study: str, net: str, name: str, workers: int, seeds: Sequence[int], runs: Runs) -> list[Cell]:
+    """Return a strategy's runs that tell its time to the target: the longer ones, where they were made.
+
+    Args:
+        study: ``strategies`` or ``stragglers``.
+        net: Its key.
+        name: The strategy.
+        workers: p.
+        seeds: Of the runs.
+        runs: What was made.
+    """
+    row = tuple(STUDIES["longer"].base)[study == "stragglers"]
+    longer = [cell for cell in cells_of("longer", [net], seeds, [workers]) if (cell.row, cell.variant) == (row, name)]
+    if runs.results(longer):
+        return longer
+    cells = cells_of(study, [net], seeds, [workers])
+    return [cell for cell in cells if (cell.variant, cell.workers) == (name, workers)]
+
+
 def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
     """Return the SVG of time to target against workers: every strategy a line, a band over seeds; a row per net."""
     names = ASYNCHRONOUS + IN_ROUNDS
@@ -398,7 +436,7 @@ def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
             for number, name in enumerate(names):
                 points = []
                 for p in STUDIES[study].workers:
-                    own = [cell for cell in cells if (cell.variant, cell.workers) == (name, p)]
+                    own = runs_to_target(study, net, name, p, seeds, runs)
                     if values := speedups(own, alone, runs):
                         points.append((float(p), fmean(values), min(values), max(values)))
                 if points:
@@ -444,7 +482,7 @@ def measured(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> dict[str,
                     ends = [result.accuracy for result in runs.results(own) if result.accuracy is not None]
                     if not ends or not single:
                         continue
-                    faster = speedups(own, alone, runs)
+                    faster = speedups(runs_to_target(study, net, name, p, seeds, runs), alone, runs)
                     rows.append({
                         "net": NETS[net].title, "strategy": name, "workers": p, "stragglers": stragglers,
                         "minibatches": NETS[net].minibatches, "seeds": len(ends),

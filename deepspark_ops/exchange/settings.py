@@ -19,7 +19,6 @@ from deepspark_ops.exchange.strategies.base import (
     Strategy,
     check_moving_rate,
     configure,
-    find_strategy,
 )
 from deepspark_ops.exchange.transport.compression import WIRE_DTYPES, WireDtype
 from deepspark_ops.exchange.transport.connection import Transport
@@ -150,7 +149,7 @@ class ExchangeSettings:
 
     def alpha(self) -> float:
         """Return the moving rate in use."""
-        return check_moving_rate(find_strategy(self.strategy), self.moving_rate, self.n_workers)[0]
+        return check_moving_rate(configure(self.strategy, self.options), self.moving_rate, self.n_workers)[0]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

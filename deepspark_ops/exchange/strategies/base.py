@@ -143,6 +143,11 @@ class Strategy:
         return 0.0
 
     @property
+    def center_weight(self) -> float:
+        """What the center weighs by a worker: with p workers it moves by 1/(p + that) of a step per minibatch."""
+        return 1.0
+
+    @property
     def server_vectors(self) -> int:
         """Vectors of n_params floats that the center keeps besides itself."""
         return 0

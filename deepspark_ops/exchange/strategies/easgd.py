@@ -11,6 +11,9 @@ from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy
 from deepspark_ops.exchange.strategies.shared_rules import Elastic, scale
 from deepspark_ops.param_vector import Vector
 
+FEW_WORKERS = 8
+"""Up to here the center weighs as much as a worker."""
+
 
 @dataclass(frozen=True)
 class Easgd(Elastic):
@@ -23,13 +26,16 @@ class Easgd(Elastic):
         local'  = local  - e
         center' = center + e
 
-    Both lines use one ``e``, so the sum of workers and center is kept, up to float32 rounding. The solver's history
+    Both lines use one ``e``, so the sum of workers and center is kept, up to float32 rounding. With more than
+    eight workers the center weighs more than one and moves by ``e / center_weight``: what is kept is the weighted sum.
+    So workers stay near the center, and it does not follow single ones. The solver's history
     stays with the worker, but for a share of its momentum (SGD, Nesterov), which is the center's from then on: without
     it workers swing about the center (``train.worker.center_velocity``), and the rate can be half as large. 0 is the
     paper's algorithm. The eigenvalue of worker - center is 1 - 2 alpha per exchange: above 0.5 it overshoots.
 
     Attributes:
         momentum_from_center: The share, in [0, 1].
+        center_weight: What the center weighs by a worker, at least 1; 0: p/8 from eight workers on, with fewer 1.
     """
 
     name = "easgd"
@@ -37,33 +43,53 @@ class Easgd(Elastic):
     source = "Zhang, Choromanska, LeCun 2015, Algorithm 1 (EASGD) and 2 (EAMSGD)"
 
     momentum_from_center: float = 0.5
+    center_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a share outside [0, 1].
+        """Refuse a share outside [0, 1], and a center lighter than a worker.
 
         Raises:
-            ConfigError: Outside [0, 1].
+            ConfigError: Names the option.
         """
         share = self.momentum_from_center
         if not 0.0 <= share <= 1.0:
             msg = f"momentum_from_center={share:g}: must be in [0, 1]; 0 leaves workers their own momentum"
             raise ConfigError(msg)
+        if self.center_weight != 0.0 and not self.center_weight >= 1.0:
+            msg = f"center_weight={self.center_weight:g}: must be at least 1; 0 goes by the number of workers"
+            raise ConfigError(msg)
 
     def for_workers(self, n_workers: int) -> Strategy:
         """See ``Strategy``; two workers keep their momentum: with their moving rate of 0.45 it would gain nothing."""
-        return replace(self, momentum_from_center=0.0) if n_workers == 2 else super().for_workers(n_workers)
+        if n_workers == 1:
+            return super().for_workers(n_workers)
+        share = 0.0 if n_workers == 2 else self.momentum_from_center
+        return replace(self, momentum_from_center=share, center_weight=self._weight(n_workers))
+
+    def _weight(self, n_workers: int) -> float:
+        return self.center_weight or max(1.0, n_workers / FEW_WORKERS)
+
+    def progress_per_step(self, n_workers: int) -> float:
+        """Return 1/(p + m): a step moves one of p points and a center of weight m, whose weighted mean trains."""
+        return 1.0 / (n_workers + self._weight(n_workers))
 
     def rate_limit(self, n_workers: int) -> float:
-        """Return 8, twice what others bear: after a long warm-up, which such a factor has."""
-        return 8.0
+        """Return 8, twice what others bear, after a long warm-up, which such a factor has; 13 beside a heavy center."""
+        return 8.0 if n_workers <= FEW_WORKERS else 13.0
+
+    def default_moving_rate(self, n_workers: int) -> float:
+        """Return 0.3 also for many workers, beside a center that weighs p/8: it moves by 2.4/p."""
+        return 0.3 if self._weight(n_workers) > 1.0 else super().default_moving_rate(n_workers)
 
     def worker_chunk(
         self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
-        """Write ``push = alpha (local - center)`` and ``new_local = local - push``."""
+        """Write ``e = alpha (local - center)``, ``new_local = local - e`` and ``push = e / center_weight``."""
         np.subtract(local, center, out=push)
         scale(push, context.moving_rate)
         np.subtract(local, push, out=new_local)
+        if self.center_weight > 1.0:
+            scale(push, 1.0 / self.center_weight)
 
 
 STRATEGY = Easgd()

@@ -35,17 +35,19 @@ class CenterVelocity:
     Used by one thread.
     """
 
-    def __init__(self, n_workers: int) -> None:
-        """Take the run's p."""
+    def __init__(self, n_workers: int, center_weight: float = 1.0) -> None:
+        """Take the run's p, and what its center weighs by a worker."""
         self._n_workers = n_workers
+        self._center_weight = center_weight
         self._center: Vector | None = None
         self._clock = 0
 
     def observe(self, center: Vector, clock: int, n_steps: int) -> Velocity | None:
         """Return the velocity since the last call; None at the first, or where the clock stood still.
 
-        With q workers a minibatch moves the center by 1/(q + 1) of a step. Of the p workers some may be gone: then q is
-        how many this one's share of the clock tells of. Taken too large, the velocity would feed itself.
+        With q workers and a center of weight m a minibatch moves it by 1/(q + m) of a step. Of the p workers some may
+        be gone: then q is how many this one's share of the clock tells of. Taken too large, the velocity would feed
+        itself.
 
         Args:
             center: As the exchange left it, (n_params,), float32; kept, not written.
@@ -57,7 +59,7 @@ class CenterVelocity:
         if before is None or elapsed <= 0:
             return None
         live = min(self._n_workers, elapsed / n_steps)
-        return Velocity(before, center, (live + 1.0) / elapsed)
+        return Velocity(before, center, (live + self._center_weight) / elapsed)
 
 
 def mixed_history(history: Vector, velocity: Velocity, share: float, statistics: StatisticBlobs) -> Vector:

@@ -57,7 +57,7 @@ class WorkerLoop:
         self._last_rate = 0.0
         self._last_clock = 0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
-        self._velocity = CenterVelocity(plan.n_workers) if plan.momentum_from_center else None
+        self._velocity = CenterVelocity(plan.n_workers, plan.center_weight) if plan.momentum_from_center else None
         if self._velocity is not None:
             link.report_center()
 

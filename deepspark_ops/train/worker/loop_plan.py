@@ -61,6 +61,7 @@ class LoopPlan:
         waits_in_rounds: Do all workers have the same parameters after an exchange (the strategy's choice)?
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
         momentum_from_center: Share of the model's momentum that each exchange replaces by the center's; 0 for none.
+        center_weight: What the center weighs by a worker, at least 1.
         time: What all times of the loop are taken from.
     """
 
@@ -83,6 +84,7 @@ class LoopPlan:
     overlaps: bool = False
     moving_rates: Sequence[tuple[int, float]] = ()
     momentum_from_center: float = 0.0
+    center_weight: float = 1.0
     time: WorkerClock = HOST_CLOCK
 
     def is_snapshot(self, clock: int) -> bool:

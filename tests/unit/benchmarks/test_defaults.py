@@ -1,5 +1,6 @@
 """What the benchmark of defaults runs, keeps and says; its runs are those of the virtual cluster, which has tests."""
 
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -75,11 +76,31 @@ def test_the_packages_file_compares_with_one_worker(script, runs):
     assert len(svg.findall(".//{http://www.w3.org/2000/svg}circle")) == 2
 
 
+def test_a_longer_run_tells_the_time_to_the_target(script, runs, monkeypatch):
+    with_longer = replace(script.NETS["lenet"], longer={8: (900, "stepvalue: 720"), 16: (1_200, "")})
+    monkeypatch.setitem(script.NETS, "lenet", with_longer)
+    longer = list(script.cells_of("longer", ["lenet", "table"], [1], []))
+    assert {(cell.net, cell.workers, cell.minibatches) for cell in longer} == {
+        ("lenet", 1, 600), ("lenet", 8, 900), ("lenet", 16, 1_200),
+    }  # fmt: skip
+    assert {cell.options.get("overrides") for cell in longer if cell.workers == 8} == {"stepvalue: 720"}
+    cells = [*script.cells_of("strategies", ["lenet"], [1], [8]), *script.cells_of("stragglers", ["lenet"], [1], [8])]
+    put(script, runs, [cell for cell in cells if cell.workers == 1], 0.9, seconds=10.0)
+    put(script, runs, [cell for cell in cells if cell.variant in ("easgd", "sync")], 0.87)
+    put(script, runs, [cell for cell in longer if (cell.workers, cell.variant) == (8, "easgd")], 0.89, seconds=5.0)
+    rows = script.measured(["lenet"], [1], runs)["rows"]
+    found = {(row["strategy"], row["stragglers"]): (row["lost_points"], row["times_faster"]) for row in rows}
+    assert found == {
+        ("easgd", 0.0): (3.0, 2.0), ("easgd", 0.125): (3.0, 2.0), ("sync", 0.0): (3.0, None),
+        ("sync", 0.125): (3.0, None),
+    }  # fmt: skip
+
+
 def test_lines_go_between_their_marks(script):
     page = "a\n<!-- delta begin -->\nold\n<!-- delta end -->\nb\n"
     assert script.put_between_marks(page, "delta", ["new"]) == page.replace("old", "new")
     with pytest.raises(ValueError, match="no <!-- diloco begin -->"):
         script.put_between_marks(page, "diloco", ["new"])
     text = (script.DOCS / "strategies.md").read_text()
-    for study in ("strategies", "stragglers", "diloco"):
+    for study in ("strategies", "stragglers", "longer", "diloco"):
         script.put_between_marks(text, study, [])

@@ -41,6 +41,34 @@ def test_progress_is_one_step_shared_by_workers_and_center() -> None:
     assert find_strategy("easgd").progress_per_step(3) == 0.25
 
 
+def test_a_heavy_center_keeps_the_weighted_sum() -> None:
+    strategy, alpha, weight = configure("easgd", {"center_weight": 4.0}).for_workers(16), 0.4, 4.0
+    local, center = np.float32([3.0, -1.0]), np.float32([1.0, 1.0])
+    new_local, push = np.empty_like(local), np.empty_like(local)
+    strategy.worker_chunk(local, center, new_local, push, local, ExchangeContext(16, alpha))
+    strategy.server_chunk(center, (), push, ExchangeContext(16, alpha), 0)
+    assert new_local.tolist() == pytest.approx([3 - 0.8, -1 + 0.8])
+    assert center.tolist() == pytest.approx([1 + 0.8 / weight, 1 - 0.8 / weight])
+
+
+def test_the_center_is_heavier_with_many_workers() -> None:
+    easgd = find_strategy("easgd")
+    weights = {p: easgd.for_workers(p).center_weight for p in (2, 8, 16, 32)}
+    assert weights == {2: 1.0, 8: 1.0, 16: 2.0, 32: 4.0}
+    for p in (16, 32):
+        assert easgd.default_moving_rate(p) / weights[p] == pytest.approx(2.4 / p)
+        assert easgd.progress_per_step(p) == pytest.approx(1 / (p + weights[p]))
+    paper = configure("easgd", {"center_weight": 1.0})
+    assert paper.default_moving_rate(16) == pytest.approx(0.15)
+    assert paper.progress_per_step(16) == pytest.approx(1 / 17)
+
+
+@pytest.mark.parametrize("weight", [0.5, -1.0, float("nan")])
+def test_a_center_lighter_than_a_worker_is_refused(weight: float) -> None:
+    with pytest.raises(ConfigError, match=r"center_weight=.*: must be at least 1; 0 goes by"):
+        configure("easgd", {"center_weight": weight})
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.5])
 def test_a_share_of_momentum_outside_its_range_is_refused(share: float) -> None:
     with pytest.raises(ConfigError, match=r"momentum_from_center=.*: must be in \[0, 1\]"):

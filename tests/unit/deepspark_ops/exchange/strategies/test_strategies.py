@@ -97,7 +97,7 @@ def test_large_moving_rates_are_used_with_a_warning(rate: float, n_workers: int,
     assert len(warnings) == n_warnings
 
 
-@pytest.mark.parametrize(("n_workers", "expected"), [(1, 0.45), (2, 0.45), (3, 0.3), (4, 0.3), (8, 0.3), (32, 0.075)])
+@pytest.mark.parametrize(("n_workers", "expected"), [(1, 0.45), (2, 0.45), (3, 0.3), (4, 0.3), (8, 0.3), (32, 0.3)])
 def test_default_moving_rate(n_workers: int, expected: float) -> None:
     rate, warnings = check_moving_rate(find_strategy("easgd"), None, n_workers)
     assert np.isclose(rate, expected)

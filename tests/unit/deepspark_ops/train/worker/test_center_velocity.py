@@ -26,6 +26,13 @@ def test_velocity_is_the_movement_in_steps_of_a_worker() -> None:
     assert values(later) == [0.5, 0.0]
 
 
+def test_a_heavy_center_moves_less_by_a_minibatch() -> None:
+    velocity = CenterVelocity(16, 4.0)
+    velocity.observe(np.float32([1.0]), 16, 1)
+    # In a round of 16 it moves by 16/20 of a step.
+    assert values(velocity.observe(np.float32([0.2]), 32, 1)) == pytest.approx([1.0])
+
+
 def test_history_is_mixed_and_statistics_have_none() -> None:
     history = np.float32([[1.0, 2.0, 3.0, 4.0]])
     statistics = StatisticBlobs.from_json([[1, 2, 2, 3, 3]])
@@ -46,7 +53,9 @@ def test_a_history_of_several_chunks_is_mixed_whole() -> None:
     np.testing.assert_allclose(mixed[0], 0.5 * history + 0.75 * (before - center), rtol=1e-5, atol=1e-6)
 
 
-def largest_growth(n_workers: int, rate: float, share: float, *, momentum: float = 0.9, alpha: float = 0.3) -> float:
+def largest_growth(
+    n_workers: int, rate: float, share: float, *, momentum: float = 0.9, alpha: float = 0.3, weight: float = 1.0
+) -> float:
     """Return the spectral radius of one round of EASGD, tau 1, workers in turn, on a slope of curvature 1.
 
     The state: parameters, velocities, and the centers last seen of all workers, then the center.
@@ -59,10 +68,10 @@ def largest_growth(n_workers: int, rate: float, share: float, *, momentum: float
         step[velocity, velocity], step[velocity, local] = momentum, rate
         step[local] -= step[velocity]
         exchange[local, local], exchange[local, center] = 1 - alpha, alpha
-        exchange[center, center], exchange[center, local] = 1 - alpha, alpha
+        exchange[center, center], exchange[center, local] = 1 - alpha / weight, alpha / weight
         exchange[velocity] = 0
         exchange[velocity, velocity] = 1 - share
-        per_round = share * (n_workers + 1) / n_workers  # p minibatches move the center by p/(p+1) of a step
+        per_round = share * (n_workers + weight) / n_workers  # p minibatches move the center by p/(p + m) of a step
         exchange[velocity, seen] = per_round
         exchange[velocity] -= per_round * exchange[center]
         exchange[seen] = exchange[center]
@@ -70,9 +79,9 @@ def largest_growth(n_workers: int, rate: float, share: float, *, momentum: float
     return float(np.abs(np.linalg.eigvals(of_round)).max())
 
 
-def largest_rate(n_workers: int, share: float) -> float:
+def largest_rate(n_workers: int, share: float, **exchange: float) -> float:
     rates = np.arange(0.5, 4.5, 0.05)
-    return float(next(rate for rate in rates if largest_growth(n_workers, rate, share) >= 1.0))
+    return float(next(rate for rate in rates if largest_growth(n_workers, rate, share, **exchange) >= 1.0))
 
 
 @pytest.mark.parametrize(("n_workers", "gain"), [(4, 1.3), (8, 1.7)])
@@ -80,3 +89,8 @@ def test_momentum_from_the_center_bears_what_one_worker_bears(n_workers: int, ga
     own, shared = largest_rate(n_workers, 0.0), largest_rate(n_workers, 0.5)
     assert shared / own == pytest.approx(gain, abs=0.08)
     assert shared == pytest.approx(3.8, rel=0.06)  # one worker bears 2 (1 + momentum)
+
+
+def test_a_heavy_center_bears_it_with_sixteen_workers_too() -> None:
+    assert largest_rate(16, 0.0, weight=2.0) < 2.6
+    assert largest_rate(16, 0.5, weight=2.0) > 3.2
