@@ -80,7 +80,7 @@ def test_values_are_learned_far_better_than_by_their_mean(source, tmp_path):
     assert labels.dtype == np.float32
     config = TrainConfig(
         solver=EXAMPLE / "regression_solver.prototxt",
-        overrides="max_iter: 640 test_interval: 320 snapshot: 640 test_iter: 2",
+        overrides="max_iter: 1280 test_interval: 640 snapshot: 1280 test_iter: 2",
         dataset=dataset,
         run_dir=tmp_path / "run",
     )
