@@ -75,7 +75,7 @@ class Easgd(Elastic):
 
     def rate_limit(self, n_workers: int) -> float:
         """Return 8, twice what others bear, after a long warm-up, which such a factor has; 13 beside a heavy center."""
-        return 8.0 if n_workers <= FEW_WORKERS else 13.0
+        return 13.0 if n_workers > FEW_WORKERS and self._weight(n_workers) > 1.0 else 8.0
 
     def default_moving_rate(self, n_workers: int) -> float:
         """Return 0.3 also for many workers, beside a center that weighs p/8: it moves by 2.4/p."""

@@ -61,6 +61,8 @@ def test_the_center_is_heavier_with_many_workers() -> None:
     paper = configure("easgd", {"center_weight": 1.0})
     assert paper.default_moving_rate(16) == pytest.approx(0.15)
     assert paper.progress_per_step(16) == pytest.approx(1 / 17)
+    limits = [strategy.rate_limit(p) for strategy in (easgd, paper) for p in (8, 16)]
+    assert limits == [8.0, 13.0, 8.0, 8.0]  # only beside a heavy center more is borne
 
 
 @pytest.mark.parametrize("weight", [0.5, -1.0, float("nan")])
