@@ -3,11 +3,12 @@
 Each study varies one thing and keeps the rest; each cell is a run as ``deepspark simulate`` makes it (10 Gbit/s, 50 ms
 a minibatch), at the same clock for every number of workers. Runs are short enough that accuracy has not reached its
 end, where all would look alike. ``--out`` keeps what is done, run by run: an interrupted benchmark goes on, and a run
-whose defaults have changed since is made again. ``--write`` turns the results into the tables and the picture of
-``docs/strategies.md`` (between its marks), and into the table that ``deepspark plan`` and ``--strategy auto`` read.
+whose defaults have changed since is made again. ``--write`` adds the results to ``docs/virtual_runs.jsonl``, where the
+next machine finds them, and turns all of them into the tables and the picture of ``docs/strategies.md`` (between its
+marks), and into the table that ``deepspark plan`` and ``--strategy auto`` read.
 
-  lenet          LeNet on the digits of examples/digits, ingested into --work
   table          the perceptron on the table of examples/table_mlp, made and ingested into --work
+  lenet          LeNet on the digits of examples/digits, ingested into --work
   cifar10_quick  cifar10_quick on CIFAR-10, from the dataset that --cifar10 names (examples/cifar10/README.md)
   cifar10_short  the same with three tenths of the minibatches, for studies of many runs
 """
@@ -39,6 +40,7 @@ from deepspark_ops.exchange.strategies.measured import MEASURED_FILE
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import write_text_whole
 from deepspark_ops.simulation.results import (
+    CurvePoint,
     VirtualResult,
     digest_of_inputs,
     read_result,
@@ -49,6 +51,7 @@ from deepspark_ops.simulation.results import (
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+KEPT = DOCS / "virtual_runs.jsonl"
 SEEDS = (1, 2, 3)
 ASYNCHRONOUS = ("easgd", "downpour", "staleness", "softsync", "dcasgd", "async_diloco")
 IN_ROUNDS = ("sync", "local_sgd", "diloco")
@@ -92,8 +95,8 @@ class Net:
 
 
 NETS = {
-    "lenet": Net("LeNet, digits", "examples/digits/lenet_solver.prototxt", 600),
     "table": Net("perceptron, table", "examples/table_mlp/mlp_solver.prototxt", 2_000),
+    "lenet": Net("LeNet, digits", "examples/digits/lenet_solver.prototxt", 600),
     "cifar10_quick": Net(
         "cifar10_quick, CIFAR-10",
         "examples/cifar10/solver.prototxt",
@@ -225,8 +228,8 @@ class Cell:
     options: Fields
 
 
-def config_of(cell: Cell, dataset: Path, out: Path) -> VirtualRunConfig:
-    """Return the run, as ``deepspark simulate --out`` keeps it; call it under ``capped``."""
+def config_of(cell: Cell) -> VirtualRunConfig:
+    """Return the run, yet without a dataset and a file for its result; call it under ``capped``."""
     net = NETS[cell.net]
     every = max(1, cell.minibatches // TESTS)
     length = f"max_iter: {cell.minibatches} test_interval: {every} test_initialization: false"
@@ -234,13 +237,12 @@ def config_of(cell: Cell, dataset: Path, out: Path) -> VirtualRunConfig:
         "strategy": "easgd",
         **{name: value for name, value in cell.options.items() if name != "cap"},
         "solver": ROOT / net.solver,
-        "dataset": dataset,
         "overrides": " ".join(filter(None, (length, net.overrides, cell.options.get("overrides")))),
         "n_workers": cell.workers,
         "seed": cell.seed,
         "step_ms": 50.0,
         "network": "10gbit,200us",
-        "result": out,
+        "result": Path(),
     }
     return parse_config(VirtualRunConfig, own)
 
@@ -286,32 +288,68 @@ def run_cell(config: VirtualRunConfig, options: Fields, niceness: int) -> float:
 
 @dataclass
 class Runs:
-    """The folder of results, and the datasets."""
+    """Where results and datasets lie.
+
+    Attributes:
+        out: Folder of the results that were made here.
+        work: Folder of the datasets that are made.
+        cifar10: The dataset of cifar10_quick.
+        kept: Results that were made before, on any machine, by the name of their file.
+    """
 
     out: Path
     work: Path
     cifar10: Path | None
+    kept: Mapping[str, VirtualResult] = field(default_factory=dict)
     _inputs: dict[str, str] = field(default_factory=dict)
 
-    def config(self, cell: Cell) -> VirtualRunConfig:
-        """Return a cell's run with the file of its result."""
+    def file(self, cell: Cell) -> Path:
+        """Return where a cell's result is; the name does not go by the dataset's files, which the net stands for."""
         with capped(cell.options):
-            config = config_of(cell, dataset_of(cell.net, self.work, self.cifar10), self.out)
+            config = config_of(cell)
             inputs = f"{config.solver} {config.overrides}"
             if inputs not in self._inputs:
                 self._inputs[inputs] = digest_of_inputs(config)
-            return config.model_copy(update={"result": result_file(self.out, config, self._inputs[inputs])})
+            return result_file(self.out, config, self._inputs[inputs])
+
+    def config(self, cell: Cell) -> VirtualRunConfig:
+        """Return a cell's run with its dataset and the file of its result."""
+        with capped(cell.options):
+            dataset = dataset_of(cell.net, self.work, self.cifar10)
+            return config_of(cell).model_copy(update={"dataset": dataset, "result": self.file(cell)})
 
     def results(self, cells: Sequence[Cell]) -> list[VirtualResult]:
         """Return what is there."""
-        return [found for cell in cells if (found := read_result(self.config(cell).result)) is not None]
+        found = [self.kept.get(file.name) or read_result(file) for file in map(self.file, cells)]
+        return [result for result in found if result is not None]
+
+
+def read_kept(path: Path) -> dict[str, VirtualResult]:
+    """Return the results of ``write_kept`` by the name of their file; none for a missing one."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        plain = json.loads(line)
+        name = plain.pop("file")
+        curve = [dict(zip(CurvePoint.model_fields, point, strict=True)) for point in plain["curve"]]
+        found[name] = VirtualResult.model_validate({**plain, "curve": curve})
+    return found
+
+
+def write_kept(path: Path, runs: Runs) -> None:
+    """Write the results of all cells that there are, a line each; those of former defaults are left out."""
+    lines = {}
+    for study in STUDIES:
+        for cell in cells_of(study, list(NETS), SEEDS, ()):
+            name = runs.file(cell).name
+            for result in runs.results([cell]) if name not in lines else ():
+                curve = [[point.clock, round(point.virtual_s, 3), point.value] for point in result.curve]
+                lines[name] = json.dumps({"file": name, **result.model_dump(exclude={"curve"}), "curve": curve})
+    write_text_whole(path, "".join(f"{line}\n" for line in lines.values()))
 
 
 def run_all(cells: Sequence[Cell], runs: Runs, processes: int, niceness: int) -> None:
     """Make the runs that are missing, each in a process that has TensorFlow loaded already."""
-    wanted = {
-        config.result: (config, cell) for cell in cells if read_result((config := runs.config(cell)).result) is None
-    }
+    wanted = {(config := runs.config(cell)).result: (config, cell) for cell in cells if not runs.results([cell])}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["deepspark_ops.simulation.virtual_run", "__main__"])
     runs.out.mkdir(parents=True, exist_ok=True)
@@ -507,8 +545,10 @@ def put_between_marks(text: str, name: str, lines: Sequence[str]) -> str:
     return "\n".join([f"{before}{begin}", *lines, f"{end}{after}"])
 
 
-def write_all(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> None:
-    """Write the page's tables, its picture and the package's file."""
+def write_all(runs: Runs) -> None:
+    """Write the kept results, the page's tables, its picture and the package's file, of all nets and seeds."""
+    nets, seeds = list(NETS), SEEDS
+    write_kept(KEPT, runs)
     page = DOCS / "strategies.md"
     text = page.read_text(encoding="utf-8")
     for study in STUDIES:
@@ -568,13 +608,13 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "defaults", help="datasets")
     parser.add_argument("--cifar10", type=Path, help="ingested dataset of CIFAR-10")
     parser.add_argument(
-        "--write", action="store_true", help="write docs/strategies.md, its picture, and the package's file"
+        "--write", action="store_true", help="write docs/strategies.md, its picture, the results and the package's file"
     )
     parser.add_argument("--dry", action="store_true", help="make no runs")
     options = parser.parse_args()
     nets, seeds = options.nets.split(","), [int(seed) for seed in options.seeds.split(",")]
     workers = [int(count) for count in options.workers.split(",")] if options.workers else []
-    runs = Runs(options.out, options.work, options.cifar10)
+    runs = Runs(options.out, options.work, options.cifar10, read_kept(KEPT))
     for study in options.studies.split(","):
         cells = [
             cell
@@ -585,7 +625,7 @@ def main() -> int:
             run_all(cells, runs, options.processes, options.nice)
         print("\n".join([f"\n{STUDIES[study].title}\n", *table(study, nets, seeds, runs)]))
     if options.write:
-        write_all(nets, seeds, runs)
+        write_all(runs)
     return 0
 
 

@@ -19,9 +19,6 @@ def script():
 
 @pytest.fixture
 def runs(script, tmp_path: Path):
-    for split in ("digits/train", "risk/train"):
-        (tmp_path / split).mkdir(parents=True)
-        (tmp_path / split / "dataset.json").write_text("{}")
     (tmp_path / "out").mkdir()
     return script.Runs(tmp_path / "out", tmp_path, None)
 
@@ -34,15 +31,15 @@ def put(script, runs, cells, accuracy: float | None, seconds: float = 10.0) -> N
         found = result("easgd", cell.workers, cell.seed, [0.1, 0.2])
         failure = "loss is nan" if accuracy is None else None
         found = found.model_copy(update={"accuracy": accuracy, "curve": curve, "failure": failure})
-        write_result(runs.config(cell).result, found)
+        write_result(runs.file(cell), found)
 
 
 def test_runs_of_another_default_are_other_runs(script, runs):
     cells = list(script.cells_of("rate", ["lenet"], [1], [8]))
     assert [(cell.workers, cell.variant) for cell in cells[:2]] == [(1, ""), (8, "at most 1")]
-    files = {runs.config(cell).result for cell in cells}
+    files = {runs.file(cell) for cell in cells}
     assert len(files) == len(cells) == 21
-    assert {runs.config(cell).comm_period for cell in cells} == {"auto", 1, 3, 10}
+    assert {script.config_of(cell).comm_period for cell in cells} == {"auto", 1, 3, 10}
 
 
 def test_a_net_of_short_runs_is_in_its_studies_only(script):
@@ -94,6 +91,21 @@ def test_a_longer_run_tells_the_time_to_the_target(script, runs, monkeypatch):
         ("easgd", 0.0): (3.0, 2.0), ("easgd", 0.125): (3.0, 2.0), ("sync", 0.0): (3.0, None),
         ("sync", 0.125): (3.0, None),
     }  # fmt: skip
+
+
+def test_results_are_kept_for_the_next_machine_but_not_those_of_former_defaults(script, runs, tmp_path, monkeypatch):
+    cells = [
+        cell for cell in script.cells_of("strategies", ["lenet"], [1], [4]) if cell.variant in ("", "easgd", "sync")
+    ]
+    put(script, runs, cells, 0.9)
+    script.write_kept(tmp_path / "kept.jsonl", runs)
+    kept = script.read_kept(tmp_path / "kept.jsonl")
+    elsewhere = script.Runs(tmp_path / "nothing", tmp_path, None, kept)
+    assert len(kept) == 3
+    assert elsewhere.results(cells) == runs.results(cells)
+    monkeypatch.setitem(script.NETS, "lenet", replace(script.NETS["lenet"], overrides="gamma: 0.3"))
+    script.write_kept(tmp_path / "kept.jsonl", elsewhere)
+    assert (tmp_path / "kept.jsonl").read_text() == ""
 
 
 def test_lines_go_between_their_marks(script):
