@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
+from typing import NamedTuple
 
 from deepspark_ops.exchange.strategies.base import find_strategy
 from deepspark_ops.exchange.strategies.measured import Measured, mean_loss, measured_near, measured_rows
@@ -19,25 +21,34 @@ def accuracy_of(strategy: str, worker_counts: Sequence[int]) -> Iterator[Accurac
         found = measured_near(name, n_workers) if n_workers > 1 else ()
         if not found:
             continue
-        lost = mean_loss(found)
-        better = _better(name, n_workers, lost)
+        better = _better(name, n_workers, found)
         yield Accuracy(
             workers=n_workers,
             measured_workers=found[0].workers,
             lost_points={row.net: row.lost_points for row in found},
-            better=better,
+            better=better.name if better is not None else None,
             text=_text(n_workers, found, better),
         )
 
 
-def _better(name: str, n_workers: int, lost: float) -> str | None:
-    others = sorted({row.strategy for row in measured_rows()} - {name})
-    losses = {other: mean_loss(found) for other in others if (found := measured_near(other, n_workers))}
-    best = min(losses, key=lambda other: losses[other], default=None)
-    return best if best is not None and losses[best] < lost - _NOTICED else None
+class _Better(NamedTuple):
+    """A strategy that lost less, by how many points, mean over the nets that both were measured on."""
+
+    name: str
+    less: float
 
 
-def _text(n_workers: int, found: Sequence[Measured], better: str | None) -> str:
+def _better(name: str, n_workers: int, found: Sequence[Measured]) -> _Better | None:
+    lost = {row.net: row.lost_points for row in found}
+    others = []
+    for other in sorted({row.strategy for row in measured_rows()} - {name}):
+        less = [lost[row.net] - row.lost_points for row in measured_near(other, n_workers) if row.net in lost]
+        if less and fmean(less) > _NOTICED:
+            others.append(_Better(other, fmean(less)))
+    return max(others, key=lambda other: other.less, default=None)
+
+
+def _text(n_workers: int, found: Sequence[Measured], better: _Better | None) -> str:
     measured = found[0].workers
     beyond = "" if measured == n_workers else f" (measured with {measured})"
     lost = ", ".join(f"{_change(row.lost_points)} ({row.net})" for row in found)
@@ -45,7 +56,7 @@ def _text(n_workers: int, found: Sequence[Measured], better: str | None) -> str:
     if mean_loss(found) > _NOTICED:
         text += "; a longer run makes up for it"
     if better is not None:
-        text += f"; {better} lost {mean_loss(measured_near(better, n_workers)):.1f}"
+        text += f"; {better.name} lost {better.less:.1f} points less"
     return text
 
 
