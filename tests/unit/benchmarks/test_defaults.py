@@ -114,5 +114,5 @@ def test_lines_go_between_their_marks(script):
     with pytest.raises(ValueError, match="no <!-- diloco begin -->"):
         script.put_between_marks(page, "diloco", ["new"])
     text = (script.DOCS / "strategies.md").read_text()
-    for study in ("strategies", "stragglers", "longer", "diloco"):
+    for study in ("strategies", "stragglers", "longer"):
         script.put_between_marks(text, study, [])
