@@ -83,6 +83,7 @@ def line_chart(
     height: int = 250,
     wants_log: bool = False,
     has_log_x: bool = False,
+    x_ticks: Sequence[float] = (),
     bands: Sequence[Band] = (),
 ) -> str:
     """Return an ``<svg>`` of the lines.
@@ -96,6 +97,7 @@ def line_chart(
         height: Likewise.
         wants_log: Use a logarithmic y axis if all values are positive and span more than a factor of 20.
         has_log_x: Use a logarithmic x axis; every x is positive.
+        x_ticks: Values that the x axis names where the lines reach them; empty: round ones.
         bands: Ranges around some of the lines.
     """
     lines = [Line(line.name, thin_out(line.points), line.style, line.has_marks) for line in lines]
@@ -104,8 +106,8 @@ def line_chart(
     ys += [y for band in bands for _, low, high in band.points for y in (low, high)]
     is_log = wants_log and min(ys) > 0 and max(ys) > 20 * min(ys)
     y_ticks = log_ticks(min(ys), max(ys)) if is_log else nice_ticks(min(ys), max(ys), 5)
-    x_round = log_ticks(min(xs), max(xs)) if has_log_x else nice_ticks(min(xs), max(xs), 6)
-    x_ticks = [tick for tick in x_round if min(xs) <= tick <= max(xs)]
+    x_round = x_ticks or (log_ticks(min(xs), max(xs)) if has_log_x else nice_ticks(min(xs), max(xs), 6))
+    x_told = [tick for tick in x_round if min(xs) <= tick <= max(xs)]
     right = width - 20.0
     margin_left = 14 + 6.6 * max(len(y_format(tick)) for tick in y_ticks)
     bottom = height - 40.0
@@ -120,7 +122,7 @@ def line_chart(
         )
     parts += [
         f'<text class="tick" x="{x_scale(tick):.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{grouped(tick)}</text>'
-        for tick in x_ticks
+        for tick in x_told
     ]
     middle = (margin_left + right) / 2
     parts.append(f'<text class="axis" x="{middle:.1f}" y="{height - 6}" text-anchor="middle">{escape(x_label)}</text>')

@@ -92,7 +92,7 @@ def _losses(report: SimulationReport, groups: Sequence[Group]) -> Iterator[Advic
 
 def _waiting(groups: Sequence[Group]) -> Iterator[Advice]:
     for group in groups:
-        load, share = (max(getattr(row, name) for row in group.rows) for name in ("center_load", "exchange_share"))
+        load, share = group.center_load, group.exchange_share
         if load > _BUSY:
             text = f"{_name(group)}: take a longer tau or fewer workers"
             yield Advice(text=text, reason=f"the center is busy {load:.0%} of the time, and workers queue")

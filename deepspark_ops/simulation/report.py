@@ -85,6 +85,31 @@ class Group(Frozen):
     time_to_target: float | None
     speedup: float | None
 
+    @property
+    def comm_period(self) -> int:
+        """The longest tau of any run."""
+        return max(row.comm_period for row in self.rows)
+
+    @property
+    def staleness(self) -> float:
+        """Mean over the runs."""
+        return fmean(row.staleness for row in self.rows)
+
+    @property
+    def center_load(self) -> float:
+        """The largest of any run, a share."""
+        return max(row.center_load for row in self.rows)
+
+    @property
+    def exchange_share(self) -> float:
+        """The largest of any run."""
+        return max(row.exchange_share for row in self.rows)
+
+    @property
+    def bytes(self) -> int:
+        """Mean over the runs."""
+        return round(fmean(row.bytes for row in self.rows))
+
 
 class Advice(Frozen):
     """A finding, and why.

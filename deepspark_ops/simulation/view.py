@@ -39,7 +39,7 @@ def group_line(report: SimulationReport, group: Group) -> str:
 def _title(report: SimulationReport) -> Text:
     text = Text.from_markup(f"\n[bold]{escape(report.net)}[/bold], virtual cluster")
     how = "" if report.step_source == "given" else ", an estimate"
-    slow = f", {report.stragglers:.0%} of the workers {report.straggler_factor:g} times slower"
+    slow = f", {100 * report.stragglers:.4g}% of the workers {report.straggler_factor:g} times slower"
     text.append(
         f"\n  {report.n_params:,} parameters, minibatches of {report.step_ms:.4g} ms{how}, {report.network}"
         f"{slow if report.stragglers else ''}{f', {report.deaths} deaths a run' if report.deaths else ''}",
@@ -81,13 +81,13 @@ def _cells(report: SimulationReport, group: Group) -> list[str]:
     return [
         "one worker" if group.strategy == ALONE else group.strategy,
         str(group.workers),
-        str(max(row.comm_period for row in rows)),
+        str(group.comm_period),
         accuracy,
         spread + (f" ({n_failed} failed)" if n_failed and group.accuracy is not None else ""),
         duration(group.virtual_s),
         duration(group.time_to_target) or "-",
         f"{group.speedup:.2f}" if group.speedup is not None else "-",
-        f"{sum(row.staleness for row in rows) / len(rows):.1f}",
-        f"{max(row.center_load for row in rows):.0%}",
-        bytes_text(round(sum(row.bytes for row in rows) / len(rows))),
+        f"{group.staleness:.1f}",
+        f"{group.center_load:.0%}",
+        bytes_text(group.bytes),
     ]

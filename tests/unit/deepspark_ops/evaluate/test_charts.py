@@ -139,3 +139,11 @@ def test_ticks_cover_the_range_with_few_round_values(low, high):
 
 def test_log_ticks_of_many_decades_stay_few():
     assert len(log_ticks(1e-20, 1e20)) <= 8
+
+
+def test_the_x_axis_names_the_ticks_that_are_given() -> None:
+    points = [(1.0, 1.0), (4.0, 3.0), (16.0, 9.0)]
+    svg = line_chart(
+        [Line("a", points, "line-0")], label="x", x_label="workers", y_format=str, has_log_x=True, x_ticks=(1, 2, 4, 32)
+    )
+    assert re.findall(r'text-anchor="middle">(\d+)<', svg) == ["1", "2", "4"]

@@ -11,6 +11,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.planning.net_size import NetSize
+from deepspark_ops.simulation.page import render_page
 from deepspark_ops.simulation.report import SimulationReport, choose_target
 from deepspark_ops.simulation.results import VirtualResult
 from deepspark_ops.simulation.simulate import make_report
@@ -53,6 +54,20 @@ def test_groups_are_means_over_seeds() -> None:
     assert eight.time_to_target is None, "one seed did not reach it"
     assert eight.speedup is None
     assert sync.accuracy == sync.highest == 0.3
+
+
+def test_table_and_page_tell_the_same_of_a_group() -> None:
+    first = result("easgd", 4, 1, [0.1], bytes=2_000_000, comm_period=1, staleness=2.0, center_load=0.5)
+    second = result("easgd", 4, 2, [0.1], bytes=4_000_000, staleness=4.0, exchange_share=0.25)
+    found = report([first, second])
+    (group,) = found.groups
+    assert (group.bytes, group.comm_period, group.staleness) == (3_000_000, 3, 3.0)
+    assert (group.center_load, group.exchange_share) == (0.5, 0.25)
+    console = Console(width=160)
+    with console.capture() as shown:
+        console.print(simulation_view(found))
+    assert "3 MB" in shown.get()
+    assert '<td class="number">3 MB</td>' in render_page(found)
 
 
 def test_a_log_has_a_line_of_a_group() -> None:
