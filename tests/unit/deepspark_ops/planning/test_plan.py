@@ -1,6 +1,7 @@
 """Stage plan end to end: a solver's file in, predictions and advice out."""
 
 import json
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,8 +20,8 @@ from deepspark_ops.planning.plan_picture import plan_svg, write_plan_picture
 from deepspark_ops.planning.plan_view import plan_view
 from tests.paths import ROOT
 
-CIFAR = ROOT / "examples" / "cifar10" / "solver.prototxt"
-LENET = ROOT / "examples" / "digits" / "lenet_solver.prototxt"
+CIFAR = Path("examples", "cifar10", "solver.prototxt")
+LENET = Path("examples", "digits", "lenet_solver.prototxt")
 UNKNOWN = """
 layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "somewhere/else" batch_size: 7 } }
 layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 2 } }
@@ -30,8 +31,10 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """No dataset lies in the working directory."""
+    """No dataset lies in the working directory, nor beside the examples, as those of their READMEs would."""
     monkeypatch.chdir(tmp_path)
+    for example in ("cifar10", "digits"):
+        shutil.copytree(ROOT / "examples" / example, tmp_path / "examples" / example)
     (tmp_path / "net.prototxt").write_text(UNKNOWN)
     (tmp_path / "solver.prototxt").write_text(
         'net: "net.prototxt" base_lr: 1 lr_policy: "fixed" max_iter: 9 iter_size: 3'
