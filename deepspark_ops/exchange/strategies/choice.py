@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Final, NamedTuple
@@ -40,16 +39,15 @@ def choose_strategy(n_workers: int, *, uneven: bool, exchange_share: float | Non
     """
     if n_workers == 1:
         return Choice(USUAL, "strategy easgd: with one worker all are plain training")
-    usual = {row.net: row for row in measured_near(USUAL, n_workers, uneven=uneven)}
-    factors: dict[str, float] = {}
+    # Small nets tell strategies apart the least: one that was not measured on all nets of the usual has shown nothing.
+    nets = {row.net for row in measured_near(USUAL, n_workers, uneven=uneven)}
+    speeds: dict[str, float] = {}
     for name in _candidates(exchange_share):
-        # Only what both were measured on: a net on which all are slow would count against those that were tried on it.
-        found = [row for row in measured_near(name, n_workers, uneven=uneven) if row.net in usual]
-        if found and (speed := _speed(found)):
-            of_usual = _speed([usual[row.net] for row in found])
-            factors[name] = speed / of_usual if of_usual else math.inf
-    best = max(factors, key=lambda name: factors[name], default=USUAL)
-    name = best if factors.get(best, 0.0) > _CLEARLY else USUAL
+        found = measured_near(name, n_workers, uneven=uneven)
+        if found and {row.net for row in found} == nets:
+            speeds[name] = _speed(found)
+    best = max(speeds, key=lambda name: speeds[name], default=USUAL)
+    name = best if speeds and speeds[best] > _CLEARLY * speeds[USUAL] else USUAL
     return Choice(name, f"strategy {name}: {_reason(name, n_workers, uneven=uneven, exchange_share=exchange_share)}")
 
 
