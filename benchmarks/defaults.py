@@ -35,7 +35,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.evaluate.charts import Band, Line, line_chart
-from deepspark_ops.exchange.strategies.base import find_strategy
+from deepspark_ops.exchange.strategies.base import Strategy, configure, find_strategy
 from deepspark_ops.exchange.strategies.measured import MEASURED_FILE
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import write_text_whole
@@ -48,6 +48,7 @@ from deepspark_ops.simulation.results import (
     time_to,
     write_result,
 )
+from deepspark_ops.train.worker.rate_scale import RateScale, plan_rate_scale
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -65,7 +66,7 @@ STYLE = (
     ".grid{stroke:#e4e2dd;stroke-width:1}.title{font-size:17px;font-weight:bold}.name{font-size:13px;font-weight:bold}"
     ".line{fill:none;stroke-width:2;stroke-linejoin:round}.band{fill-opacity:0.12;stroke:none}"
     + "".join(
-        f".line-{i}{{stroke:{c}}}circle.line-{i}{{fill:{c};stroke:#fff}}.band.line-{i}{{fill:{c}}}"
+        f".line-{i}{{stroke:{c}}}circle.line-{i}{{fill:{c};stroke:#fff}}.band.line-{i}{{fill:{c};stroke:none}}"
         for i, c in enumerate(COLOURS)
     )
 )
@@ -102,7 +103,7 @@ NETS = {
         "examples/cifar10/solver.prototxt",
         5_000,
         target=0.73,
-        longer={8: (6_500, "stepvalue: 5200"), 16: (8_500, "stepvalue: 6800")},
+        longer={8: (6_500, "stepvalue: 5200"), 16: (10_000, "stepvalue: 8000")},
     ),
     "cifar10_short": Net(
         "cifar10_quick, CIFAR-10, 1,500 minibatches",
@@ -395,6 +396,39 @@ def table(study: str, nets: Sequence[str], seeds: Sequence[int], runs: Runs, *, 
     return lines
 
 
+def table_of_defaults() -> list[str]:
+    """Return what the strategies of this package do with each number of workers, as Markdown."""
+    counts = STUDIES["strategies"].workers
+    factor = f"factor on the rate, {_listed(counts)} workers"
+    lines = [
+        f"| strategy | tau from | {factor} | warm-up of 5,000 minibatches | alpha |",
+        "| --- | ---: | --- | --- | --- |",
+    ]
+    for name in ASYNCHRONOUS + IN_ROUNDS:
+        running = {p: configure(name, {}).for_workers(p) for p in counts}
+        scales = {p: _scale(strategy, p) for p, strategy in running.items()}
+        cells = (
+            f"`{name}`",
+            find_strategy(name).least_auto_period,
+            _listed([scale.target for scale in scales.values()]),
+            _listed([scale.warmup for scale in scales.values()]),
+            _listed([s.default_moving_rate(p) for p, s in running.items()] if running[2].has_moving_rate else []),
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
+def _scale(strategy: Strategy, workers: int) -> RateScale:
+    progress, limit = strategy.progress_per_step(workers), strategy.rate_limit(workers)
+    return plan_rate_scale(
+        "auto", progress_per_step=progress, rate_limit=limit, n_workers=workers, origin=0, max_iter=5_000
+    )
+
+
+def _listed(values: Sequence[float]) -> str:
+    return " / ".join(f"{value:.2g}" if value < 1 else f"{value:,.0f}" for value in values)
+
+
 def told_accuracy(results: Sequence[VirtualResult]) -> str:
     """Return the mean in per cent, with the half range of the seeds if there are several; how many failed, if any."""
     values = [result.accuracy for result in results]
@@ -406,11 +440,14 @@ def told_accuracy(results: Sequence[VirtualResult]) -> str:
 
 
 def told_times(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> str:
-    """Return how many times faster than one worker, as ``told_accuracy``; ``never`` if some seed was not."""
-    if not runs.results(cells):
+    """Return how many times faster than one worker, as ``told_accuracy``; ``never`` if half of the seeds were not."""
+    n_runs = len(runs.results(cells))
+    if not n_runs:
         return ""
     faster = speedups(cells, alone, runs)
-    return "never" if faster is None else with_range(faster)
+    if faster is None:
+        return "never"
+    return with_range(faster) + (f" ({len(faster)} of {n_runs})" if len(faster) < n_runs else "")
 
 
 def with_range(values: Sequence[float]) -> str:
@@ -423,10 +460,10 @@ def with_range(values: Sequence[float]) -> str:
 
 
 def speedups(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> list[float] | None:
-    """Return how many times faster than one worker each seed of a strategy was at the target; None if one never was.
+    """Return how many times faster than one worker a strategy was at the target, for each seed that reached it.
 
-    The target is the net's, or two points below what one worker ends at, the mean over seeds; its time is one worker's
-    mean.
+    None if half of them or more never did. The target is the net's, or two points below what one worker ends at, the
+    mean over seeds; its time is one worker's mean.
     """
     single = runs.results(alone)
     ends = [result.accuracy for result in single if result.accuracy is not None]
@@ -437,7 +474,7 @@ def speedups(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> list[f
     lone, times = ([time_to(one.curve, target, higher_is_better=True) for one in those] for those in (single, found))
     known = [seconds for seconds in lone if seconds is not None]
     reached = [seconds for seconds in times if seconds is not None]
-    if not known or len(reached) < len(found):
+    if not known or 2 * len(reached) <= len(found):
         return None
     return [fmean(known) / seconds for seconds in reached]
 
@@ -488,7 +525,7 @@ def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
             title = f"{NETS[net].title}, to {to}{': one in eight slow' if x else ''}"
             chart = line_chart(
                 lines, label=title, x_label="workers", y_format=lambda value: f"{value:g}", width=WIDTH, height=HEIGHT,
-                has_log_x=True, bands=bands,
+                has_log_x=True, x_ticks=(1, *STUDIES["strategies"].workers), bands=bands,
             )  # fmt: skip
             left, top = 20 + x * (WIDTH + 20), 84 + y * (HEIGHT + 34)
             parts.append(f'<text class="name" x="{left}" y="{top}">{escape(title)}</text>')
@@ -550,7 +587,7 @@ def write_all(runs: Runs) -> None:
     nets, seeds = list(NETS), SEEDS
     write_kept(KEPT, runs)
     page = DOCS / "strategies.md"
-    text = page.read_text(encoding="utf-8")
+    text = put_between_marks(page.read_text(encoding="utf-8"), "defaults", ["", *table_of_defaults(), ""])
     for study in STUDIES:
         if f"<!-- {study} begin -->" not in text:
             continue

@@ -73,6 +73,20 @@ def test_the_packages_file_compares_with_one_worker(script, runs):
     assert len(svg.findall(".//{http://www.w3.org/2000/svg}circle")) == 2
 
 
+def test_most_seeds_must_have_reached_the_target(script, runs):
+    seeds = [1, 2, 3]
+    cells = list(script.cells_of("strategies", ["lenet"], seeds, [4]))
+    put(script, runs, [cell for cell in cells if cell.workers == 1], 0.9, seconds=10.0)
+    own = [cell for cell in cells if cell.variant == "easgd"]
+    put(script, runs, own[:2], 0.895, seconds=4.0)
+    put(script, runs, own[2:], 0.87, seconds=4.0)
+    times = script.table("strategies", ["lenet"], seeds, runs, of_times=True)
+    assert times[3].startswith("| | 4 | 2.5 ± 0.0 (2 of 3) |")
+    put(script, runs, own[1:], 0.87, seconds=4.0)
+    times = script.table("strategies", ["lenet"], seeds, runs, of_times=True)
+    assert times[3].startswith("| | 4 | never |")
+
+
 def test_a_longer_run_tells_the_time_to_the_target(script, runs, monkeypatch):
     with_longer = replace(script.NETS["lenet"], longer={8: (900, "stepvalue: 720"), 16: (1_200, "")})
     monkeypatch.setitem(script.NETS, "lenet", with_longer)
@@ -108,11 +122,20 @@ def test_results_are_kept_for_the_next_machine_but_not_those_of_former_defaults(
     assert (tmp_path / "kept.jsonl").read_text() == ""
 
 
+def test_the_table_of_defaults_is_what_a_run_takes(script):
+    _, _, easgd, *_, diloco = script.table_of_defaults()
+    assert easgd == (
+        "| `easgd` | 1 | 3 / 5 / 8 / 13 / 13 | 500 / 1,000 / 2,000 / 2,000 / 2,000 | 0.45 / 0.3 / 0.3 / 0.3 / 0.3 |"
+    )
+    assert diloco == "| `diloco` | 10 | 2 / 4 / 4 / 4 / 4 | 500 / 500 / 500 / 800 / 1,600 |  |"
+
+
 def test_lines_go_between_their_marks(script):
     page = "a\n<!-- delta begin -->\nold\n<!-- delta end -->\nb\n"
     assert script.put_between_marks(page, "delta", ["new"]) == page.replace("old", "new")
     with pytest.raises(ValueError, match="no <!-- diloco begin -->"):
         script.put_between_marks(page, "diloco", ["new"])
     text = (script.DOCS / "strategies.md").read_text()
+    assert "\n".join(script.table_of_defaults()) in text
     for study in ("strategies", "stragglers", "longer"):
         script.put_between_marks(text, study, [])
