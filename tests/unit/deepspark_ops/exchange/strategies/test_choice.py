@@ -72,7 +72,7 @@ def test_one_that_was_not_measured_on_all_nets_is_not_taken(tmp_path: Path) -> N
         ("small", "softsync", 8, 0.0, 1.0, 4.0),
         ("small", "sync", 8, 0.0, 1.0, 2.5),
         ("large", "easgd", 8, 0.0, 1.0, 3.0),
-        ("large", "sync", 8, 0.0, 1.0, 3.5),
+        ("large", "sync", 8, 0.0, 1.0, 4.0),
     ]
     with measured_table(tmp_path, rows):
         assert choose_strategy(8, uneven=False).name == "sync"
