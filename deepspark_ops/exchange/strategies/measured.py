@@ -26,7 +26,7 @@ class Measured(NamedTuple):
         seeds: Runs.
         lost_points: Per cent of test samples, fewer right than with one worker; negative: more.
         times_faster: Than one worker, to its accuracy less two points (cifar10_quick: to 73 %), by a run as long as
-            it takes where there is one; None where half of the runs never got there.
+            it takes where there is one; None where half of them or more never got there.
     """
 
     net: str
