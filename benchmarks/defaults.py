@@ -35,7 +35,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.evaluate.charts import Band, Line, line_chart
-from deepspark_ops.exchange.strategies.base import Strategy, configure, find_strategy
+from deepspark_ops.exchange.strategies.base import Strategy, find_strategy
 from deepspark_ops.exchange.strategies.measured import MEASURED_FILE
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import write_text_whole
@@ -405,14 +405,15 @@ def table_of_defaults() -> list[str]:
         "| --- | ---: | --- | --- | --- |",
     ]
     for name in ASYNCHRONOUS + IN_ROUNDS:
-        running = {p: configure(name, {}).for_workers(p) for p in counts}
-        scales = {p: _scale(strategy, p) for p, strategy in running.items()}
+        strategy = find_strategy(name)
+        running = {p: strategy.for_workers(p) for p in counts}
+        scales = [_scale(one, p) for p, one in running.items()]
         cells = (
             f"`{name}`",
-            find_strategy(name).least_auto_period,
-            _listed([scale.target for scale in scales.values()]),
-            _listed([scale.warmup for scale in scales.values()]),
-            _listed([s.default_moving_rate(p) for p, s in running.items()] if running[2].has_moving_rate else []),
+            strategy.least_auto_period,
+            _listed([scale.target for scale in scales]),
+            _listed([scale.warmup for scale in scales]),
+            _listed([one.default_moving_rate(p) for p, one in running.items()] if strategy.has_moving_rate else []),
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
