@@ -21,8 +21,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from deepspark_ops.config.evaluate import EvaluateConfig
@@ -84,6 +85,7 @@ class Cell:
         comm_period: tau at the end, mean over the workers.
         staleness: Exchanges of others between two of one worker, mean over the loss lines.
         failure: Why there is no result, else empty.
+        seed: Of the solver.
     """
 
     net: str
@@ -97,17 +99,18 @@ class Cell:
     comm_period: float = 0.0
     staleness: float = 0.0
     failure: str = ""
+    seed: int = 1
 
     @property
     def key(self) -> str:
         """Its name in the file of results."""
-        return f"{self.net}/{self.strategy}/{self.workers}"
+        return f"{self.net}/{self.strategy}/{self.workers}" + (f"/{self.seed}" if self.seed > 1 else "")
 
 
-def overrides(net: Net, minibatches: int) -> str:
+def overrides(net: Net, minibatches: int, seed: int) -> str:
     """Return the solver's fields that make a run of this length: one test at its end, the rate's drop in proportion."""
     text = f"max_iter: {minibatches} snapshot: {minibatches} test_interval: {minibatches} test_initialization: false"
-    text += f" display: {max(1, minibatches // 20)}"
+    text += f" display: {max(1, minibatches // 20)} random_seed: {seed}"
     if net.rate_drop:
         text += f" stepvalue: {round(net.rate_drop * minibatches)}"
     return text
@@ -119,7 +122,7 @@ def run_cell(cell: Cell, dataset: Path, work: Path) -> Cell:
     run_dir = Path(tempfile.mkdtemp(prefix=f"{cell.net}-{cell.strategy}-{cell.workers}-", dir=work))
     config = TrainConfig(
         solver=ROOT / net.solver,
-        overrides=overrides(net, cell.minibatches),
+        overrides=overrides(net, cell.minibatches, cell.seed),
         dataset=dataset,
         run_dir=run_dir,
         n_workers=cell.workers,
@@ -135,7 +138,7 @@ def run_cell(cell: Cell, dataset: Path, work: Path) -> Cell:
         )
         accuracy = read_metrics(RunPaths(run_dir).evaluation / METRICS_NAME).top1
     except DeepSparkError as error:
-        return Cell(cell.net, cell.strategy, cell.workers, cell.minibatches, failure=str(error))
+        return replace(cell, failure=str(error))
     else:
         return measured(cell, accuracy, list(read_events(RunPaths(run_dir).events)))
     finally:
@@ -151,11 +154,8 @@ def measured(cell: Cell, accuracy: float, events: Sequence[Event]) -> Cell:
     periods = {event.worker: event.data["comm_period"] for event in met}
     stale = [event.data["staleness"] for event in events if event.kind == "loss" and "staleness" in event.data]
     images = cell.minibatches * NETS[cell.net].batch_size
-    return Cell(
-        cell.net,
-        cell.strategy,
-        cell.workers,
-        cell.minibatches,
+    return replace(
+        cell,
         accuracy=accuracy,
         train_s=round(images / end["images_per_s"], 1) if "images_per_s" in end else None,
         exchanges=end["exchanges"],
@@ -166,12 +166,15 @@ def measured(cell: Cell, accuracy: float, events: Sequence[Event]) -> Cell:
     )
 
 
-def cells_of(net: str, strategies: Sequence[str], workers: Sequence[int], minibatches: int) -> Iterator[Cell]:
+def cells_of(
+    net: str, strategies: Sequence[str], workers: Sequence[int], minibatches: int, seeds: Sequence[int] = (1,)
+) -> Iterator[Cell]:
     """Yield the cells to run, one worker first: it is what the others are compared with."""
     for count in sorted(workers):
         names = dict.fromkeys(find_strategy(name).for_workers(count).name for name in strategies)
         for name in names:
-            yield Cell(net, name, count, minibatches)
+            for seed in seeds:
+                yield Cell(net, name, count, minibatches, seed=seed)
 
 
 def ingest_digits(work: Path) -> Path:
@@ -204,16 +207,38 @@ class Results:
         plain = {key: asdict(self.cells[key]) for key in sorted(self.cells)}
         write_text_whole(self._path, json.dumps(plain, indent=1) + "\n")
 
-    def of(self, net: str) -> dict[tuple[str, int], Cell]:
-        """Return a net's cells by strategy and number of workers."""
-        return {(cell.strategy, cell.workers): cell for cell in self.cells.values() if cell.net == net}
+    def of(self, net: str) -> dict[tuple[str, int], list[Cell]]:
+        """Return a net's cells, one per seed, by strategy and number of workers."""
+        found: dict[tuple[str, int], list[Cell]] = {}
+        for cell in self.cells.values():
+            if cell.net == net:
+                found.setdefault((cell.strategy, cell.workers), []).append(cell)
+        return found
+
+
+def mean_of(cells: Sequence[Cell]) -> Cell:
+    """Return the mean over seeds, of those that have a result; a failed one if none has."""
+    sound = [cell for cell in cells if cell.accuracy is not None]
+    if not sound:
+        return cells[0]
+    times = [cell.train_s for cell in sound if cell.train_s is not None]
+    return replace(
+        sound[0],
+        accuracy=fmean(cell.accuracy or 0.0 for cell in sound),
+        train_s=fmean(times) if times else None,
+        exchanges=round(fmean(cell.exchanges for cell in sound)),
+        sent_bytes=round(fmean(cell.sent_bytes for cell in sound)),
+        comm_period=fmean(cell.comm_period for cell in sound),
+        staleness=fmean(cell.staleness for cell in sound),
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- table, plot
 
 
-def table(net: str, cells: Mapping[tuple[str, int], Cell]) -> list[str]:
+def table(net: str, seeds: Mapping[tuple[str, int], Sequence[Cell]]) -> list[str]:
     """Return the markdown lines of one net: what was run, a row per strategy and number of workers, and verdicts."""
+    cells = {key: mean_of(own) for key, own in seeds.items()}
     alone = cells.get((SINGLE_WORKER, 1))
     lengths = sorted({cell.minibatches for cell in cells.values()})
     ran = " or ".join(f"{length:,}" for length in lengths)
@@ -234,8 +259,10 @@ def table(net: str, cells: Mapping[tuple[str, int], Cell]) -> list[str]:
         compared = alone is not None and alone.accuracy is not None and strategy != SINGLE_WORKER
         change = f"{100 * (cell.accuracy - alone.accuracy):+.1f}" if compared and alone else ""  # type: ignore[operator]
         seconds = f"{cell.train_s:.0f} s" if cell.train_s is not None else ""
+        values = [100 * one.accuracy for one in seeds[strategy, workers] if one.accuracy is not None]
+        spread = f" ± {(max(values) - min(values)) / 2:.1f}" if len(values) > 1 else ""
         lines.append(
-            f"| {name} | {workers} | {100 * cell.accuracy:.1f} % | {change} | {seconds} | {cell.exchanges:,} |"
+            f"| {name} | {workers} | {100 * cell.accuracy:.1f}{spread} % | {change} | {seconds} | {cell.exchanges:,} |"
             f" {cell.sent_bytes / 1e6:,.0f} MB | {cell.comm_period:.3g} | {cell.staleness:.1f} |"
         )
     return [*lines, "", *verdict(cells, alone), ""]
@@ -288,7 +315,8 @@ def draw(results: Results, path: Path) -> bool:
     )
     colours = {1: "#626873", 2: "#2878be", 4: "#d98a1f"}
     for row, net in enumerate(nets, start=1):
-        cells = {key: cell for key, cell in results.of(net).items() if cell.accuracy is not None}
+        means = {key: mean_of(own) for key, own in results.of(net).items()}
+        cells = {key: cell for key, cell in means.items() if cell.accuracy is not None}
         names = sorted({name for name, _ in cells if name != SINGLE_WORKER})
         for workers in sorted({count for _, count in cells if count > 1}):
             found = [cells[name, workers] for name in names if (name, workers) in cells]
@@ -325,6 +353,7 @@ def main() -> int:
     parser.add_argument("--nets", default="lenet", help=f"with commas, of {', '.join(NETS)}")
     parser.add_argument("--workers", default="1,2,4", help="numbers of workers, with commas")
     parser.add_argument("--strategies", default=",".join(canonical()), help="with commas")
+    parser.add_argument("--seeds", default="1", help="with commas; the page has their means")
     parser.add_argument("--minibatches", type=int, help="of each run; default: the solver's own number")
     parser.add_argument("--results", type=Path, default=DOCS / "strategies.json", help="kept from one call to the next")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "strategies", help="runs while they last")
@@ -354,11 +383,11 @@ def canonical() -> list[str]:
 def run_all(options: argparse.Namespace, results: Results) -> bool:
     """Run the cells that have no result; whether all have one now."""
     options.work.mkdir(parents=True, exist_ok=True)
-    workers = [int(count) for count in options.workers.split(",")]
+    workers, seeds = ([int(number) for number in text.split(",")] for text in (options.workers, options.seeds))
     n_runs, is_whole = 0, True
     for net in options.nets.split(","):
         minibatches = options.minibatches or NETS[net].minibatches
-        wanted = cells_of(net, options.strategies.split(","), workers, minibatches)
+        wanted = cells_of(net, options.strategies.split(","), workers, minibatches, seeds)
         for cell in [cell for cell in wanted if not results.has(cell, again=options.again)]:
             if options.limit and n_runs >= options.limit:
                 return False

@@ -11,7 +11,7 @@ from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy
 from deepspark_ops.exchange.strategies.shared_rules import Elastic, scale
 from deepspark_ops.param_vector import Vector
 
-FEW_WORKERS = 8
+FEW_WORKERS = 4
 """Up to here the center weighs as much as a worker."""
 
 
@@ -27,7 +27,7 @@ class Easgd(Elastic):
         center' = center + e
 
     Both lines use one ``e``, so the sum of workers and center is kept, up to float32 rounding. With more than
-    eight workers the center weighs more than one and moves by ``e / center_weight``: what is kept is the weighted sum.
+    four workers the center weighs more than one and moves by ``e / center_weight``: what is kept is the weighted sum.
     So workers stay near the center, and it does not follow single ones. The solver's history
     stays with the worker, but for a share of its momentum (SGD, Nesterov), which is the center's from then on: without
     it workers swing about the center (``train.worker.center_velocity``), and the rate can be half as large. 0 is the
@@ -35,7 +35,8 @@ class Easgd(Elastic):
 
     Attributes:
         momentum_from_center: The share, in [0, 1].
-        center_weight: What the center weighs by a worker, at least 1; 0: p/8 from eight workers on, with fewer 1.
+        center_weight: What the center weighs by a worker, at least 1; 0: with up to four workers 1, with more 2, from
+            sixteen on p/8.
     """
 
     name = "easgd"
@@ -67,7 +68,7 @@ class Easgd(Elastic):
         return replace(self, momentum_from_center=share, center_weight=self._weight(n_workers))
 
     def _weight(self, n_workers: int) -> float:
-        return self.center_weight or max(1.0, n_workers / FEW_WORKERS)
+        return self.center_weight or (1.0 if n_workers <= FEW_WORKERS else max(2.0, n_workers / 8))
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return 1/(p + m): a step moves one of p points and a center of weight m, whose weighted mean trains."""
@@ -78,7 +79,7 @@ class Easgd(Elastic):
         return 13.0 if n_workers > FEW_WORKERS and self._weight(n_workers) > 1.0 else 8.0
 
     def default_moving_rate(self, n_workers: int) -> float:
-        """Return 0.3 also for many workers, beside a center that weighs p/8: it moves by 2.4/p."""
+        """Return 0.3 also for many workers: a heavy center moves by less, from sixteen on by 2.4/p."""
         return 0.3 if self._weight(n_workers) > 1.0 else super().default_moving_rate(n_workers)
 
     def worker_chunk(

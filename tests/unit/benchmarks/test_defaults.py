@@ -125,7 +125,7 @@ def test_results_are_kept_for_the_next_machine_but_not_those_of_former_defaults(
 def test_the_table_of_defaults_is_what_a_run_takes(script):
     _, _, easgd, *_, diloco = script.table_of_defaults()
     assert easgd == (
-        "| `easgd` | 1 | 3 / 5 / 8 / 13 / 13 | 500 / 1,000 / 2,000 / 2,000 / 2,000 | 0.45 / 0.3 / 0.3 / 0.3 / 0.3 |"
+        "| `easgd` | 1 | 3 / 5 / 10 / 13 / 13 | 500 / 1,000 / 2,000 / 2,000 / 2,000 | 0.45 / 0.3 / 0.3 / 0.3 / 0.3 |"
     )
     assert diloco == "| `diloco` | 10 | 2 / 4 / 4 / 4 / 4 | 500 / 500 / 500 / 800 / 1,600 |  |"
 

@@ -66,8 +66,11 @@ def test_page_names_what_loses_too_much(script, tmp_path):
     assert f"{verdict}; without a result: `sync`.\n" in page
     assert "| `easgd` | 2 | 96.5 % | -1.5 | 5 s |" in page
     assert "| `sync` | 2 | diverged |" in page
+    for seed, accuracy in ((2, 0.975), (3, 0.97)):
+        results.put(script.Cell("lenet", "easgd", 2, 100, accuracy=accuracy, train_s=8.0, seed=seed))
+    assert "| `easgd` | 2 | 97.0 ± 0.5 % | -1.0 | 7 s |" in script.page(results)
 
 
 def test_shorter_run_drops_the_rate_in_proportion(script):
-    assert script.overrides(script.NETS["cifar10_quick"], 2000).endswith(" stepvalue: 1600")
-    assert "stepvalue" not in script.overrides(script.NETS["lenet"], 2000)
+    assert script.overrides(script.NETS["cifar10_quick"], 2000, 2).endswith(" random_seed: 2 stepvalue: 1600")
+    assert "stepvalue" not in script.overrides(script.NETS["lenet"], 2000, 1)

@@ -53,15 +53,15 @@ def test_a_heavy_center_keeps_the_weighted_sum() -> None:
 
 def test_the_center_is_heavier_with_many_workers() -> None:
     easgd = find_strategy("easgd")
-    weights = {p: easgd.for_workers(p).center_weight for p in (2, 8, 16, 32)}
-    assert weights == {2: 1.0, 8: 1.0, 16: 2.0, 32: 4.0}
-    for p in (16, 32):
-        assert easgd.default_moving_rate(p) / weights[p] == pytest.approx(2.4 / p)
+    weights = {p: easgd.for_workers(p).center_weight for p in (2, 4, 5, 8, 16, 32)}
+    assert weights == {2: 1.0, 4: 1.0, 5: 2.0, 8: 2.0, 16: 2.0, 32: 4.0}
+    for p, moves in ((8, 0.15), (16, 2.4 / 16), (32, 2.4 / 32)):
+        assert easgd.default_moving_rate(p) / weights[p] == pytest.approx(moves)
         assert easgd.progress_per_step(p) == pytest.approx(1 / (p + weights[p]))
     paper = configure("easgd", {"center_weight": 1.0})
     assert paper.default_moving_rate(16) == pytest.approx(0.15)
     assert paper.progress_per_step(16) == pytest.approx(1 / 17)
-    limits = [strategy.rate_limit(p) for strategy in (easgd, paper) for p in (8, 16)]
+    limits = [strategy.rate_limit(p) for strategy in (easgd, paper) for p in (4, 8)]
     assert limits == [8.0, 13.0, 8.0, 8.0]  # only beside a heavy center more is borne
 
 
