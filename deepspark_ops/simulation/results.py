@@ -21,6 +21,7 @@ from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.series import net_outputs
 from deepspark_ops.train.worker import rate_scale
+from deepspark_ops.train.worker.center_velocity import LEAST_FALL
 from deepspark_ops.train.worker.comm_period import MAX_COMM_PERIOD
 
 RESULT_VERSION: Final = 1
@@ -146,7 +147,8 @@ def _defaults_of(config: VirtualRunConfig) -> str:
     period = (strategy.least_auto_period, strategy.most_exchange_share, MAX_COMM_PERIOD) if is_auto else ()
     own = (period, alpha, strategy.progress_per_step(p))
     warmup = [getattr(rate_scale, name) for name in dir(rate_scale) if "WARMUP" in name]
-    return repr((strategy, own, strategy.rate_limit(p), warmup))
+    falls = (LEAST_FALL,) if strategy.momentum_from_center else ()
+    return repr((strategy, own, strategy.rate_limit(p), warmup, *falls))
 
 
 def digest_of_inputs(config: VirtualRunConfig) -> str:

@@ -81,6 +81,10 @@ class _ModelAround:
         """See ``Model``."""
         self._model.mix_momentum(velocity, share)
 
+    def scale_momentum(self, factor: float) -> None:
+        """See ``Model``."""
+        self._model.scale_momentum(factor)
+
     def state(self) -> WorkerState:
         """See ``Model``."""
         return self._model.state()

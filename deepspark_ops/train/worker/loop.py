@@ -20,7 +20,7 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.worker.background_exchange import BackgroundExchange
 from deepspark_ops.train.worker.center_tests import CenterTests
-from deepspark_ops.train.worker.center_velocity import CenterVelocity
+from deepspark_ops.train.worker.center_velocity import CenterVelocity, fall_of_rate
 from deepspark_ops.train.worker.comm_period import scheduled
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import Model, StepReport
@@ -57,6 +57,7 @@ class WorkerLoop:
         self._last_rate = 0.0
         self._last_clock = 0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
+        self._rate = 0.0
         self._velocity = CenterVelocity(plan.n_workers, plan.center_weight) if plan.momentum_from_center else None
         if self._velocity is not None:
             link.report_center()
@@ -144,6 +145,8 @@ class WorkerLoop:
             if n_steps == 0:  # another worker was given these steps and has done them, and the run has ended
                 break
             ready = self._now()
+            if self._velocity is not None:
+                self._slow_down(self._velocity, step)
             report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._plan.rate_scale.at(step), feeds=feeds)
             done = self._now()
             sums = self._progress.sums
@@ -154,6 +157,18 @@ class WorkerLoop:
             self._account(step, report)
             step += n_steps
         return compute_s
+
+    def _slow_down(self, velocity: CenterVelocity, step: int) -> None:
+        """Have the worker's momentum and the center's fall with the rate, before the step that first has it."""
+        before = self._rate or self._rate_at(max(0, step - 1))  # of what a snapshot holds, too
+        self._rate = self._rate_at(step)
+        fall = fall_of_rate(before, self._rate)
+        if fall < 1.0:
+            self._model.scale_momentum(fall)
+            velocity.slow_down(fall)
+
+    def _rate_at(self, clock: int) -> float:
+        return self._plan.solver_rate(clock) * self._plan.rate_scale.at(clock)
 
     def _account(self, first: int, report: StepReport) -> None:
         losses = report.losses.tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -49,6 +49,7 @@ class LoopPlan:
         images_per_step: Samples of one minibatch, batch_size times iter_size.
         origin: Clock at which the run began: 0, or the iteration of a Caffe solverstate.
         base_lr: For messages.
+        solver_rate: The solver's rate by the clock, without the factor.
         display: Minibatches of the clock between loss lines, 0 for none.
         outputs: The run's folder for what nets put out.
         average_loss: Steps that the displayed loss is averaged over.
@@ -72,6 +73,7 @@ class LoopPlan:
     images_per_step: int
     origin: int
     base_lr: float
+    solver_rate: Callable[[int], float]
     display: int
     outputs: Path
     average_loss: int

@@ -69,6 +69,9 @@ class Model(Protocol):
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
         """Replace ``share`` of the momentum, in [0, 1], by the center's ``velocity``."""
 
+    def scale_momentum(self, factor: float) -> None:
+        """Multiply the momentum, of SGD or Nesterov."""
+
     def state(self) -> WorkerState:
         """Return the worker's own state; the arrays may be views that live until the next change."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.devices.assigned import AssignedDevices
@@ -51,6 +53,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         images_per_step=run.images_per_step(),
         origin=origin,
         base_lr=solver.base_lr,
+        solver_rate=partial(learning_rate, solver),
         display=solver.display,
         outputs=run.paths.outputs,
         average_loss=solver.average_loss,

@@ -218,6 +218,10 @@ class TfModel:
         history = mixed_history(self._state.history_view(), velocity, share, self.statistics)
         self._state = replace(self._state, history=history)
 
+    def scale_momentum(self, factor: float) -> None:
+        """See ``Model``; likewise."""
+        self._state = replace(self._state, history=self._state.history_view() * np.float32(factor))
+
     def round_note(self) -> RoundNote | None:
         """See ``Model``."""
         return None

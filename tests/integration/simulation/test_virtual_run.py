@@ -123,3 +123,12 @@ def test_a_loss_that_is_not_finite_is_told_and_no_crash(solver: Path, tmp_path: 
 def test_a_solver_without_a_test_net_has_nothing_to_tell(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no test net"):
         simulate(SOLVER, tmp_path)
+
+
+def test_nothing_moves_on_where_the_rate_falls_to_nothing(solver: Path, tmp_path: Path) -> None:
+    # Workers and center meet, and that is all; with the momentum of the rate before the loss would fall by a quarter.
+    overrides = 'max_iter: 240 test_interval: 20 test_iter: 5 lr_policy: "multistep" gamma: 0 stepvalue: 100'
+    found = simulate(solver, tmp_path, overrides=overrides, n_workers=4, comm_period=1, moving_rate=0.3)
+    losses = {point.clock: point.value for point in found.curve}
+    assert losses[100] < 0.6 * losses[80]
+    assert losses[240] == pytest.approx(losses[100], rel=0.02)

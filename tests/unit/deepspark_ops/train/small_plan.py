@@ -16,6 +16,7 @@ PLAN = LoopPlan(
     images_per_step=8,
     origin=0,
     base_lr=0.5,
+    solver_rate=lambda clock: 0.5,
     display=0,
     outputs=Path("outputs"),
     average_loss=1,

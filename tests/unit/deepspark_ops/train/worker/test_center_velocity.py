@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs
-from deepspark_ops.train.worker.center_velocity import CenterVelocity, Velocity, mixed_history
+from deepspark_ops.train.worker.center_velocity import CenterVelocity, Velocity, fall_of_rate, mixed_history
 
 
 def values(velocity: Velocity | None) -> list[float]:
@@ -31,6 +31,31 @@ def test_a_heavy_center_moves_less_by_a_minibatch() -> None:
     velocity.observe(np.float32([1.0]), 16, 1)
     # In a round of 16 it moves by 16/20 of a step.
     assert values(velocity.observe(np.float32([0.2]), 32, 1)) == pytest.approx([1.0])
+
+
+def test_what_the_center_did_before_the_rate_fell_counts_for_less_once() -> None:
+    velocity = CenterVelocity(4)
+    velocity.observe(np.float32([1.0]), 10, 1)
+    velocity.slow_down(0.5)
+    velocity.slow_down(0.2)
+    assert values(velocity.observe(np.float32([0.0]), 15, 1)) == pytest.approx([0.1])
+    assert values(velocity.observe(np.float32([-1.0]), 20, 1)) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("before", "rate", "fall"),
+    [
+        (0.5, 0.05, 0.1),
+        (0.5, 0.49, 0.98),
+        (0.5, 0.496, 1.0),
+        (0.5, 0.5, 1.0),
+        (0.5, 5.0, 1.0),
+        (0.5, 0.0, 0.0),
+        (0, 0, 1),
+    ],
+)
+def test_momentum_falls_with_a_rate_that_drops(before: float, rate: float, fall: float) -> None:
+    assert fall_of_rate(before, rate) == pytest.approx(fall)
 
 
 def test_history_is_mixed_and_statistics_have_none() -> None:

@@ -43,6 +43,7 @@ class CountingModel:
         self.scales: StepScales | None = None
         self.written: list[tuple[object, int]] = []
         self.velocities: list[tuple[float, float]] = []
+        self.falls: list[tuple[int, float]] = []
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         self.calls.append((step, n_steps, rate_scale))
@@ -70,6 +71,9 @@ class CountingModel:
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
         before, center, factor = velocity
         self.velocities.append((factor * float(before[0] - center[0]), share))
+
+    def scale_momentum(self, factor: float) -> None:
+        self.falls.append((len(self.calls), factor))
 
     def round_note(self) -> None:
         return None
@@ -511,3 +515,36 @@ def test_momentum_comes_from_the_center_after_the_first_exchange(tmp_path: Path)
         centers.append(center)
     velocities = [(before - after) * 2 / 2 for before, after in pairwise(centers)]
     assert bench.model.velocities == [(pytest.approx(velocity), 0.5) for velocity in velocities]
+
+
+def run_at(folder: Path, rate_after: float, share: float) -> CountingModel:
+    """Return the model of a run whose solver has another rate from minibatch 4 on."""
+    plan = {"n_workers": 2, "comm_period": CommPeriod(2), "momentum_from_center": share}
+    bench = Bench(folder, Schedule(8), solver_rate=lambda clock: 0.5 if clock < 4 else rate_after, **plan)
+    bench.run()
+    assert [step for step, _, _ in bench.model.calls] == [0, 2, 4, 6]
+    return bench.model
+
+
+def test_momentum_falls_with_the_rate_before_the_step_that_has_it(tmp_path: Path) -> None:
+    falling, steady = (run_at(tmp_path / f"{rate}", rate, 0.5) for rate in (0.05, 0.5))
+    assert falling.falls == [(2, pytest.approx(0.1))]
+    assert steady.falls == []
+    # Exchanges end at 4, 6 and 8: of these the second tells of movements at the large rate.
+    told = [velocity for velocity, _ in falling.velocities]
+    assert told == pytest.approx(
+        [by * velocity for by, (velocity, _) in zip((1, 0.1, 1), steady.velocities, strict=True)]
+    )
+    assert run_at(tmp_path / "own", 0.05, 0.0).falls == [], "workers with their own momentum are left alone"
+
+
+def test_momentum_of_a_snapshot_falls_too(tmp_path: Path) -> None:
+    bench = Bench(
+        tmp_path,
+        Schedule(8, first=4),
+        n_workers=2,
+        momentum_from_center=0.5,
+        solver_rate=lambda clock: 0.5 if clock < 4 else 0.05,
+    )
+    bench.run()
+    assert bench.model.falls == [(0, pytest.approx(0.1))]
