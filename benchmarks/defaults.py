@@ -103,7 +103,7 @@ NETS = {
         "examples/cifar10/solver.prototxt",
         5_000,
         target=0.73,
-        longer={8: (6_000, "stepvalue: 4800"), 16: (10_000, "stepvalue: 8000")},
+        longer={8: (6_000, "stepvalue: 4800"), 16: (9_000, "stepvalue: 7200")},
     ),
     "cifar10_short": Net(
         "cifar10_quick, CIFAR-10, 1,500 minibatches",
