@@ -57,7 +57,7 @@ class WorkerLoop:
         self._last_rate = 0.0
         self._last_clock = 0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
-        self._rate = 0.0
+        self._run_rate = 0.0  # of the first step of the model's last run: a drop within it is seen at the next one
         self._velocity = CenterVelocity(plan.n_workers, plan.center_weight) if plan.momentum_from_center else None
         if self._velocity is not None:
             link.report_center()
@@ -160,9 +160,9 @@ class WorkerLoop:
 
     def _slow_down(self, velocity: CenterVelocity, step: int) -> None:
         """Have the worker's momentum and the center's fall with the rate, before the step that first has it."""
-        before = self._rate or self._rate_at(max(0, step - 1))  # of what a snapshot holds, too
-        self._rate = self._rate_at(step)
-        fall = fall_of_rate(before, self._rate)
+        before = self._run_rate or self._rate_at(max(0, step - 1))  # of what a snapshot holds, too
+        self._run_rate = self._rate_at(step)
+        fall = fall_of_rate(before, self._run_rate)
         if fall < 1.0:
             self._model.scale_momentum(fall)
             velocity.slow_down(fall)
