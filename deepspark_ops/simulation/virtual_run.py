@@ -111,8 +111,9 @@ class VirtualModel(TfModel):
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         """See ``Model``."""
+        before = self.n_measured
         report = super().run(step=step, n_steps=n_steps, rate_scale=rate_scale, feeds=feeds)
-        self.time.sleep(self.step_times.seconds(n_steps))
+        self.time.sleep(self.step_times.seconds(n_steps + self.n_measured - before))
         return report
 
     def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:

@@ -40,6 +40,7 @@ class UpdateGraph:
         rule: The solver's rule.
         pieces: What is updated.
         with_grad_norm: Compute the gradient's norm.
+        factored_layers: Names of the layers whose rate has a factor that each call gives.
         on: Device number -> scope in which its operations are made.
     """
 
@@ -48,6 +49,7 @@ class UpdateGraph:
     pieces: PieceLayout
     with_grad_norm: bool
     on: Callable[[int], AbstractContextManager[None]] = _anywhere
+    factored_layers: frozenset[str] = frozenset()
 
     def clipped(self, gradients: Tensors) -> tuple[Tensors, tf.Tensor]:
         """Scale the sum over the passes: clip by its norm (before any decay), then divide by iter_size.
@@ -68,16 +70,35 @@ class UpdateGraph:
         return self._on_each(lambda gradient: scale * gradient, gradients), norm
 
     def update(
-        self, pieces: Tensors, gradients: Tensors, slots: Sequence[Tensors], rate: tf.Tensor, update: tf.Tensor
+        self,
+        pieces: Tensors,
+        gradients: Tensors,
+        slots: Sequence[Tensors],
+        rate: tf.Tensor,
+        update: tf.Tensor,
+        layer_factor: tf.Tensor | None = None,
     ) -> tuple[Tensors, list[Tensors], dict[int, tf.Tensor]]:
-        """Return pieces and slots after the update, and what was subtracted by position among the pieces."""
+        """Return pieces and slots after the update, and what was subtracted by position among the pieces.
+
+        Args:
+            pieces: Of the parameters.
+            gradients: One for each piece of a weight, as ``clipped`` returns them.
+            slots: The solver's history.
+            rate: Of this update, float32 scalar.
+            update: Its number, from 1.
+            layer_factor: Multiplies the rate of the factored layers; needed if there are any.
+        """
         pieces, slots, steps = list(pieces), [list(slot) for slot in slots], {}
         statistics = self._decayed_statistics()
         gradients = [*gradients, *(tf.zeros_like(pieces[k]) for k, _ in statistics)]
         updated = [*self.pieces.of_kind("weight"), *statistics]
         # One product for each factor, not for each blob: a deep net has hundreds.
-        factors = {piece.entry.lr_mult for _, piece in updated}
-        rates = {factor: rate if factor == 1 else rate * factor for factor in factors}
+        factored = rate if layer_factor is None else rate * layer_factor
+        rates = {
+            (mult, is_own): scaled if mult == 1 else scaled * mult
+            for mult, is_own in {self._factors(piece) for _, piece in updated}
+            for scaled in [factored if is_own else rate]
+        }
         for gradient, (k, piece) in zip(gradients, updated, strict=True):
             with self.on(piece.device):
                 done = self.rule.compute_update(
@@ -87,7 +108,7 @@ class UpdateGraph:
                         gradient=gradient,
                         decay=self.solver.weight_decay * piece.entry.decay_mult,
                         slots=tuple(slot[k] for slot in slots),
-                        rate=rates[piece.entry.lr_mult],
+                        rate=rates[self._factors(piece)],
                         update=update,
                         solver=self.solver,
                     )
@@ -97,6 +118,9 @@ class UpdateGraph:
             for slot, value in zip(slots, done.slots, strict=True):
                 slot[k] = value
         return pieces, slots, steps
+
+    def _factors(self, piece: Piece) -> tuple[float, bool]:
+        return piece.entry.lr_mult, piece.entry.layer in self.factored_layers
 
     def _on_each(self, compute: Callable[[tf.Tensor], tf.Tensor], gradients: Tensors) -> Tensors:
         """Return ``compute`` of each gradient, made on the device of its piece."""

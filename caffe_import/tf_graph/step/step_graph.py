@@ -120,10 +120,12 @@ class StepGraph:
         before = moved(entries, done.statistics)
         gradients, norm = self.update.clipped(done.gradients)
         update = given.updates + tf.cast(i, tf.int64) + 1
+        if scaling:
+            update -= scaling.n_skipped
+        found = self.update.update(before, gradients, slots, given.rates[i], update, given.layer_factor)
         if not scaling:
-            return _Updated(*self.update.update(before, gradients, slots, given.rates[i], update), before, norm)
+            return _Updated(*found, before, norm)
         is_made = all_finite(done.gradients)
-        found = self.update.update(before, gradients, slots, given.rates[i], update - scaling.n_skipped)
         nothing = {position: tf.zeros_like(step) for position, step in found[2].items()}
         entries, slots, steps = chosen(is_made, found, (entries, slots, nothing))
         return _Updated(entries, slots, steps, before, norm, scaling.after(is_made), (is_made,))
@@ -151,7 +153,9 @@ class StepGraph:
         by_place = self.passes.forward.entries(given.gradient)
         gradients, _ = self.update.clipped([by_place[k] for k, _ in self._weights()])
         update = given.updates + 1
-        entries, slots, _ = self.update.update(entries, gradients, given.history, given.rates[0], update)
+        entries, slots, _ = self.update.update(
+            entries, gradients, given.history, given.rates[0], update, given.layer_factor
+        )
         return self._vector(entries), slots
 
     def _debug_shapes(self) -> list[tuple[int, ...]]:

@@ -104,6 +104,7 @@ class WholeCalls:
                 for _ in range(self.graph.update.rule.n_slots)
             ],
             rates=tf.TensorSpec((None,), tf.float32),
+            layer_factor=tf.TensorSpec((), tf.float32) if self.graph.update.factored_layers else None,
             updates=tf.TensorSpec((), tf.int64),
         )
         if part == "apply":

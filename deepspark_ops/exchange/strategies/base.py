@@ -249,6 +249,10 @@ class Strategy:
         """
         return 4.0
 
+    def inner_product_rate_limit(self, n_workers: int) -> float:
+        """Return by how much the rate of inner products beside convolutions may be larger; see ``InnerProductRate``."""
+        return 1.0
+
     def default_moving_rate(self, n_workers: int) -> float:
         """Return alpha where the user gives none."""
         return 0.0

@@ -173,6 +173,7 @@ class WorkerLoop:
     def _account(self, first: int, report: StepReport) -> None:
         losses = report.losses.tolist()
         self._last_clock = first + len(losses)
+        self._progress.note(first, report.note)
         for offset, loss in enumerate(losses):
             if not (self._plan.searches or np.isfinite(loss)):
                 raise _divergence(self._plan, first + offset, loss, report.learning_rates[offset])

@@ -27,6 +27,7 @@ class StepReport:
         outputs: Output blob -> its value in each step's last pass, shape (n_steps, ...).
         debug_lines: Position of a step -> its lines for ``debug_info``; None if the solver does not ask for them.
         scales: What loss scaling did; None but for float16.
+        note: What else the user should know of them, for the log; may be empty.
     """
 
     losses: npt.NDArray[np.float32]
@@ -34,6 +35,7 @@ class StepReport:
     outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     debug_lines: Callable[[int], list[str]] | None = None
     scales: StepScales | None = None
+    note: str = ""
 
     def scalars(self, offset: int) -> dict[str, float]:
         """Return one step's scalar outputs; none where the only output is the loss, which is reported anyway."""

@@ -33,6 +33,7 @@ from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests
 from deepspark_ops.train.snapshots.snapshot import check_history
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.center_velocity import Velocity, mixed_history
+from deepspark_ops.train.worker.inner_product_rate import InnerProductRate, inner_product_rate, inner_products
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.out_of_memory import out_of_memory
 
@@ -57,7 +58,12 @@ def compile_nets(run: Run, devices: ReadyDevices) -> CompiledNets:
         NetError: A layer type that cannot be computed.
     """
     train = compile_training(
-        run.train_net, run.solver, n_threads=devices.n_threads, plan=run.plan, devices=devices.names
+        run.train_net,
+        run.solver,
+        n_threads=devices.n_threads,
+        plan=run.plan,
+        devices=devices.names,
+        factored_layers=frozenset(entry.layer for entry in inner_products(run)),
     )
     tests = [
         compile_forward(
@@ -125,6 +131,7 @@ class TfModel:
         ]
         self._side = training_outputs(run.train_net, run.paths, worker=worker, n_workers=run.config.n_workers)
         self._passes: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
+        self._layer_rate = inner_product_rate(run)
         self._state = self._train.initial_state(pull())
         if state is not None:
             self._state = _restored(self._state, state)
@@ -134,9 +141,17 @@ class TfModel:
         """Updates this worker has made, earlier lives of the run included."""
         return self._state.updates
 
+    @property
+    def n_measured(self) -> int:
+        """Gradients computed to measure and not to step, in this process."""
+        return self._layer_rate.n_gradients if self._layer_rate is not None else 0
+
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         """See ``Model``."""
+        note = ""
         with self._memory_errors_named():
+            if self._layer_rate is not None:
+                note = self._prepare_layer_rate(self._layer_rate, step, n_steps, rate_scale, feeds)
             self._state, outputs = self._train.run(
                 self._state,
                 step=step,
@@ -145,12 +160,43 @@ class TfModel:
                 seed=self._seed,
                 worker=self._worker,
                 feeds=feeds,
+                layer_factor=self._layer_rate.factor if self._layer_rate is not None else 1.0,
             )
         debug = outputs.debug
         lines = partial(debug.lines, self._train.net) if debug is not None else None
         return StepReport(
-            outputs.losses, outputs.lr, self._reported(outputs.outputs, outputs.n_rows), lines, outputs.scales
+            outputs.losses,
+            outputs.lr,
+            self._reported(outputs.outputs, outputs.n_rows),
+            lines,
+            outputs.scales,
+            note,
         )
+
+    def _prepare_layer_rate(
+        self, layer_rate: InnerProductRate, step: int, n_steps: int, rate_scale: float, feeds: Feeds
+    ) -> str:
+        """Measure, if it is time, before ``n_steps`` steps; returns a line for the log."""
+        rate, note = learning_rate(self._train.solver, step) * rate_scale, ""
+        if n_steps and rate > 0 and layer_rate.is_due():
+            note = layer_rate.measure(self._step_of(step, feeds), self._state.params_view(), rate)
+        layer_rate.count(n_steps)
+        return note if self._worker == 0 else ""  # the others find nearly the same
+
+    def _step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
+        """Return the function of ``InnerProductRate.measure``, of the first minibatch of ``feeds``."""
+        first = {name: rows[: self.n_passes] for name, rows in feeds.items()}
+        solver_rate = np.float32(learning_rate(self._train.solver, step))
+
+        def step_of(params: Vector) -> Vector:
+            fresh = replace(self._train.initial_state(params), layer_state=self._state.layer_state)
+            stepped, _ = self._train.run(
+                fresh, step=step, n_steps=1, rate_scale=1.0, seed=self._seed, worker=self._worker, feeds=first
+            )
+            subtracted: Vector = stepped.history_view()[0] / solver_rate
+            return subtracted
+
+        return step_of
 
     @contextmanager
     def _memory_errors_named(self) -> Iterator[None]:

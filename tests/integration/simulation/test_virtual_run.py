@@ -132,3 +132,13 @@ def test_nothing_moves_on_where_the_rate_falls_to_nothing(solver: Path, tmp_path
     losses = {point.clock: point.value for point in found.curve}
     assert losses[100] < 0.6 * losses[80]
     assert losses[240] == pytest.approx(losses[100], rel=0.02)
+
+
+def test_what_is_measured_takes_virtual_time(tmp_path: Path) -> None:
+    path = tmp_path / "solver.prototxt"
+    recorded = (CAFFE / "solvers" / "sgd_conv" / "solver.prototxt").read_text()
+    path.write_text(recorded.replace("snapshot_prefix", "test_iter: 2 test_interval: 20 snapshot_prefix"))
+    options = {"n_workers": 4, "comm_period": 1}
+    measuring, plain = (simulate(path, tmp_path, rate_scale=scale, **options) for scale in ("auto", 1.0))
+    assert plain.virtual_s == pytest.approx(15 * STEP_S, rel=0.05)
+    assert measuring.virtual_s - plain.virtual_s == pytest.approx(4 * STEP_S, rel=0.05)

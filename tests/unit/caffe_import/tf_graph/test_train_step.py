@@ -22,6 +22,14 @@ layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" param { lr_mult
   inner_product_param { num_output: 3 bias_term: false } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 """
+TWO_LAYERS = """
+layer { name: "in" type: "Input" top: "data" top: "label"
+  input_param { shape { dim: 4 dim: 3 } shape { dim: 4 } } }
+layer { name: "first" type: "InnerProduct" bottom: "data" top: "first" inner_product_param { num_output: 5 } }
+layer { name: "second" type: "InnerProduct" bottom: "first" top: "second" param { lr_mult: %g } param { lr_mult: %g }
+  inner_product_param { num_output: 3 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "second" bottom: "label" top: "loss" }
+"""
 DROPOUT = """
 layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 2 dim: 400 } } }
 layer { name: "drop" type: "Dropout" bottom: "data" top: "drop" }
@@ -200,6 +208,20 @@ def dropped(step: int, seed: int, worker: int, *, iter_size: int = 1) -> np.ndar
     function = compile_training(net_of(DROPOUT), solver_of(f"iter_size: {iter_size}"), n_threads=1)
     feeds = {"data": np.ones((2 * iter_size, 2, 400), np.float32)}
     return run(function, start(function), feeds, step=step, seed=seed, worker=worker)[1].outputs["drop"]
+
+
+def test_a_layers_factor_is_one_more_lr_mult_of_its_blobs_alone() -> None:
+    solver, feeds = solver_of("momentum: 0.9"), batches(5)
+    factored = compile_training(net_of(TWO_LAYERS % (1, 2)), solver, n_threads=1, factored_layers=frozenset({"second"}))
+    given = {"step": 0, "n_steps": 5, "rate_scale": 1.0, "seed": 0, "worker": 0, "feeds": feeds}
+    for factor in (3.0, 0.5):
+        larger = compile_training(net_of(TWO_LAYERS % (factor, 2 * factor)), solver, n_threads=1)
+        expected, _ = larger.run(start(larger), **given)
+        found, _ = factored.run(start(factored), layer_factor=factor, **given)
+        np.testing.assert_allclose(found.params_view(), expected.params_view(), rtol=1e-5, atol=1e-7)
+    plain = compile_training(net_of(TWO_LAYERS % (1, 2)), solver, n_threads=1)
+    without, _ = factored.run(start(factored), **given)
+    assert without.params_view().tolist() == plain.run(start(plain), **given)[0].params_view().tolist()
 
 
 def test_draws_repeat_by_seed_and_differ_by_step_worker_and_seed() -> None:

@@ -19,7 +19,7 @@ from deepspark_ops.simulation.results import (
     time_to,
     write_result,
 )
-from deepspark_ops.train.worker import rate_scale
+from deepspark_ops.train.worker import inner_product_rate, rate_scale
 from tests.paths import ROOT
 from tests.unit.deepspark_ops.simulation.small_results import result
 
@@ -63,6 +63,7 @@ def test_whatever_changes_a_run_changes_its_file(tmp_path: Path) -> None:
 def test_a_changed_default_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = result_file(tmp_path, config(), "inputs")
     given = result_file(tmp_path, config(moving_rate=0.4), "inputs")
+    of_sync = result_file(tmp_path, config(strategy="sync"), "inputs")
     with monkeypatch.context() as patched:
         patched.setattr(Elastic, "default_moving_rate", lambda _strategy, _n_workers: 0.25)
         assert result_file(tmp_path, config(), "inputs") != own
@@ -70,6 +71,10 @@ def test_a_changed_default_is_another_run(tmp_path: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr(rate_scale, "LONG_WARMUP_FRACTION", 0.2)
         assert result_file(tmp_path, config(), "inputs") != own
+    with monkeypatch.context() as patched:
+        patched.setattr(inner_product_rate, "SHARE", 0.25)
+        assert result_file(tmp_path, config(), "inputs") != own
+        assert result_file(tmp_path, config(strategy="sync"), "inputs") == of_sync
     assert result_file(tmp_path, config(), "inputs") == own
 
 

@@ -1,0 +1,82 @@
+"""The curvature that a worker's model measures, against the one that algebra gives."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.files.prototxt import parse_net, parse_solver
+from caffe_import.net.fillers import initial_vector
+from caffe_import.net.net_spec import build_net_spec
+from caffe_import.solver.solver_spec import solver_spec
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.devices.assigned import AssignedDevices
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.train.data.data_binding import DataBinding
+from deepspark_ops.train.setup.run import Run
+from deepspark_ops.train.worker import inner_product_rate
+from deepspark_ops.train.worker.tf_devices import set_up_worker
+from deepspark_ops.train.worker.tf_model import TfModel
+
+pytestmark = pytest.mark.tf
+
+BATCH, SIDE, RATE, SCALE = 8, 3, 0.02, 8.0
+# The convolution lets the image through, so that the inner product is linear regression on what is fed.
+NET = """
+layer { name: "data" type: "Input" top: "data" top: "target"
+  input_param { shape { dim: 8 dim: 1 dim: 3 dim: 3 } shape { dim: 8 dim: 2 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 1 kernel_size: 1 weight_filler { type: "constant" value: 1 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip" param { lr_mult: 1 } param { lr_mult: 2 }
+  inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "target" top: "loss" }
+"""
+
+
+def model_of(folder: Path, *, n_workers: int, iter_size: int = 1) -> TfModel:
+    values = {"solver": folder / "solver.prototxt", "run_dir": folder, "n_workers": n_workers, "strategy": "easgd"}
+    solver = f'base_lr: {RATE} momentum: 0.5 lr_policy: "fixed" max_iter: 9 iter_size: {iter_size} random_seed: 1'
+    config, net = parse_config(TrainConfig, values), build_net_spec(parse_net(NET), phase="TRAIN")
+    binding, spec = DataBinding(None, folder, stamps={}), solver_spec(parse_solver(solver))
+    run = Run(config, RunPaths(folder), spec, net, (), binding, ComputePlan())
+    devices, _ = set_up_worker(AssignedDevices("cpu", (), 1), config, 1)
+    return TfModel(run, worker=0, pull=lambda: initial_vector(net, 1), state=None, devices=devices)
+
+
+@pytest.mark.parametrize("iter_size", [1, 2])
+def test_a_step_has_the_factor_that_the_minibatchs_curvature_allows(
+    iter_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inner_product_rate, "FIRST_AT", 0)
+    monkeypatch.setattr(inner_product_rate, "FIRST_ROUNDS", 40)
+    rng = np.random.default_rng(2)
+    images = rng.normal(size=(3 * iter_size, BATCH, 1, SIDE, SIDE)).astype(np.float32)
+    targets = rng.normal(size=(3 * iter_size, BATCH, 2)).astype(np.float32)
+    feeds = {"data": images, "target": targets}
+    # Caffe's EuclideanLoss: sum of squares / (2 BATCH). Steps of the bias are twice as large.
+    rows = images[:iter_size].reshape(-1, SIDE * SIDE).astype(np.float64)
+    with_bias = np.hstack([rows, np.full((len(rows), 1), np.sqrt(2.0))])
+    curvature = np.linalg.eigvalsh(with_bias.T @ with_bias / len(rows))[-1]
+    factor = 0.5 * 2 * (1 + 0.5) / (RATE * SCALE * curvature)
+    assert 1.2 < factor < 3.8, "the case must not be at a bound"
+
+    model, plain = (model_of(tmp_path / str(p), n_workers=p, iter_size=iter_size) for p in (3, 2))
+    report = model.run(step=0, n_steps=3, rate_scale=SCALE, feeds=feeds)
+    told = re.match(r"inner products' rate times (\S+): their largest curvature is (\S+);", report.note)
+    assert told is not None
+    assert float(told[1]) == pytest.approx(factor, rel=0.02)
+    assert float(told[2]) == pytest.approx(curvature, rel=0.02)
+    assert model.n_measured == 41
+
+    first = {name: batches[:iter_size] for name, batches in feeds.items()}
+    model, start = model_of(tmp_path / "again", n_workers=3, iter_size=iter_size), plain.local().copy()
+    model.run(step=0, n_steps=1, rate_scale=SCALE, feeds=first)
+    assert plain.run(step=0, n_steps=1, rate_scale=SCALE, feeds=first).note == ""
+    moved, moved_plain = model.local() - start, plain.local() - start
+    np.testing.assert_allclose(moved[:2], moved_plain[:2], rtol=1e-5)  # the convolution's weight and bias
+    np.testing.assert_allclose(moved[2:], factor * moved_plain[2:], rtol=0.02)

@@ -1,0 +1,167 @@
+"""The factor on the rate of inner products, on slopes whose curvature is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.files.prototxt import parse_net, parse_solver
+from caffe_import.net.net_spec import build_net_spec
+from caffe_import.net.param_layout import ParamEntry
+from caffe_import.solver.solver_spec import solver_spec
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.param_vector import Vector
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.train.data.data_binding import DataBinding
+from deepspark_ops.train.setup.run import Run
+from deepspark_ops.train.worker.inner_product_rate import InnerProductRate, inner_product_rate, inner_products
+
+N_OTHERS, N_OWN = 4, 6
+MOMENTUM, RATE = 0.9, 0.01
+BEARS = 2 * (1 + MOMENTUM) / RATE
+"""The curvature at which steps of the rate no longer shrink."""
+NET = """
+layer {{ name: "data" type: "Input" top: "data" top: "label"
+  input_param {{ shape {{ dim: 2 dim: 1 dim: 5 dim: 5 }} shape {{ dim: 2 }} }} }}
+{conv}
+layer {{ name: "ip" type: "InnerProduct" bottom: "{below}" top: "ip" param {{ lr_mult: 1 }} param {{ lr_mult: {bias} }}
+  inner_product_param {{ num_output: 3 }} }}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }}
+"""
+CONV = """
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" param { lr_mult: %g } param { lr_mult: %g }
+  convolution_param { num_output: 2 kernel_size: 3 } }"""
+
+
+def slope(largest: float, seed: int = 0) -> Callable[[Vector], Vector]:
+    """Return the steps on a slope whose own part has eigenvalues up to ``largest``; the others' part is far steeper."""
+    rng = np.random.default_rng(seed)
+    turned, _ = np.linalg.qr(rng.normal(size=(N_OWN, N_OWN)))
+    own = turned @ np.diag(np.linspace(0.1, 1.0, N_OWN) ** 2 * largest) @ turned.T
+    hessian = np.zeros((N_OTHERS + N_OWN, N_OTHERS + N_OWN))
+    hessian[:N_OTHERS, :N_OTHERS] = 1e4 * np.eye(N_OTHERS)
+    hessian[N_OTHERS:, N_OTHERS:] = own
+    hessian[:N_OTHERS, N_OTHERS:] = 3.0
+    hessian[N_OTHERS:, :N_OTHERS] = 3.0
+    lowest = rng.normal(size=N_OTHERS + N_OWN)
+    return lambda params: (hessian @ (params - lowest)).astype(np.float32)
+
+
+def measures(**changes: float) -> InnerProductRate:
+    entries = [ParamEntry("ip", 0, N_OTHERS, (2, 2)), ParamEntry("ip", 1, N_OTHERS + 4, (2,))]
+    return InnerProductRate(entries, **{"momentum": MOMENTUM, "most": 4.0, **changes})
+
+
+PARAMS = np.linspace(-1, 1, N_OTHERS + N_OWN).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("largest", "factor"),
+    [(BEARS / 100, 4.0), (BEARS / 8, 4.0), (BEARS / 5, 2.5), (BEARS / 3, 1.5), (BEARS / 2, 1.0), (BEARS * 2, 1.0)],
+)
+def test_the_rate_is_half_of_what_momentum_bears_at_most_four_times_and_never_less(
+    largest: float, factor: float
+) -> None:
+    rate, params = measures(), PARAMS.copy()
+    rate.measure(slope(largest), params, RATE)
+    assert rate.factor == pytest.approx(factor, rel=0.1)
+    assert np.array_equal(params, PARAMS)
+    assert rate.n_gradients == 4
+
+
+def test_a_later_measurement_goes_on_where_the_one_before_has_ended() -> None:
+    rate, step_of = measures(most=100.0), slope(BEARS / 20)
+    for _ in range(5):
+        rate.measure(step_of, PARAMS, RATE)
+    assert rate.factor == pytest.approx(10.0, rel=1e-3)
+    assert rate.n_gradients == 4 + 4 * 3
+
+
+def test_of_two_measurements_the_steeper_holds() -> None:
+    rate = measures()
+    factors = []
+    for largest in (BEARS / 3, BEARS / 100, BEARS / 100, BEARS / 3):
+        rate.measure(slope(largest), PARAMS, RATE)
+        factors.append(round(rate.factor, 1))
+    assert factors == [1.5, 1.5, 4.0, 1.5]
+
+
+def test_measurements_come_four_times_later_each_and_then_every_thousand() -> None:
+    rate, at = measures(), []
+    for update in range(4_000):
+        if rate.is_due():
+            rate.measure(slope(1.0), PARAMS, RATE)
+            at.append(update)
+        rate.count(1)
+    assert at == [8, 32, 128, 512, 1512, 2512, 3512]
+
+
+def test_the_log_is_told_of_a_change_and_of_no_change() -> None:
+    rate = measures()
+    told = [rate.measure(slope(BEARS / by), PARAMS, RATE) for by in (5, 5.1, 2)]
+    assert told[0].startswith("inner products' rate times 2.")
+    assert told[1] == ""
+    assert told[2].startswith("inner products' rate times 1: their largest curvature is 1")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_leaves_the_nets_own_rate(value: float) -> None:
+    rate = measures()
+    rate.measure(slope(1.0), PARAMS, RATE)
+    assert rate.factor == 4.0
+    rate.measure(lambda params: np.full_like(params, value), PARAMS, RATE)
+    assert rate.factor == 1.0
+
+
+def test_a_flat_slope_bears_the_most() -> None:
+    rate = measures()
+    rate.measure(lambda params: np.zeros_like(params), PARAMS, RATE)
+    assert rate.factor == 4.0
+
+
+def run_of(folder: Path, *, conv: str = CONV % (1, 1), bias: float = 2, solver: str = "", **options: Any) -> Run:
+    net = build_net_spec(parse_net(NET.format(conv=conv, below="conv" if conv else "data", bias=bias)), phase="TRAIN")
+    values = {"solver": folder / "solver.prototxt", "run_dir": folder, "n_workers": 8, "strategy": "easgd", **options}
+    spec = solver_spec(parse_solver(f'base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" max_iter: 100 {solver}'))
+    config, paths = parse_config(TrainConfig, values), RunPaths(folder)
+    return Run(config, paths, spec, net, (), DataBinding(None, folder, stamps={}), ComputePlan())
+
+
+def test_inner_products_beside_convolutions_have_a_rate_of_their_own(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    assert [entry.name for entry in inner_products(run)] == ["ip[0]", "ip[1]"]
+    assert inner_product_rate(run) is not None
+    assert [entry.name for entry in inner_products(run_of(tmp_path, bias=0))] == ["ip[0]"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_workers": 1},
+        {"n_workers": 2},
+        {"strategy": "sync"},
+        {"rate_scale": "none"},
+        {"rate_scale": 3.0},
+        {"conv": ""},
+        {"conv": CONV % (0, 0)},
+        {"solver": "clip_gradients: 5"},
+        {"solver": 'type: "Adam"'},
+    ],
+)
+def test_else_the_net_keeps_its_own(changes: dict[str, Any], tmp_path: Path) -> None:
+    run = run_of(tmp_path, **changes)
+    assert inner_products(run) == ()
+    assert inner_product_rate(run) is None
+
+
+@pytest.mark.parametrize("plan", [{"precision": "float16"}, {"precision": "bfloat16"}, {"n_replicas": 2}])
+def test_sixteen_bits_and_several_devices_keep_it_too(plan: dict[str, Any], tmp_path: Path) -> None:
+    run = replace(run_of(tmp_path), plan=ComputePlan(**plan))
+    assert inner_products(run) == ()
