@@ -40,8 +40,8 @@ class UpdateGraph:
         rule: The solver's rule.
         pieces: What is updated.
         with_grad_norm: Compute the gradient's norm.
-        factored_layers: Names of the layers whose rate has a factor that each call gives.
         on: Device number -> scope in which its operations are made.
+        factored_layers: Names of the layers whose rate has a factor that each call gives.
     """
 
     solver: SolverSpec
@@ -93,12 +93,9 @@ class UpdateGraph:
         gradients = [*gradients, *(tf.zeros_like(pieces[k]) for k, _ in statistics)]
         updated = [*self.pieces.of_kind("weight"), *statistics]
         # One product for each factor, not for each blob: a deep net has hundreds.
-        factored = rate if layer_factor is None else rate * layer_factor
-        rates = {
-            (mult, is_own): scaled if mult == 1 else scaled * mult
-            for mult, is_own in {self._factors(piece) for _, piece in updated}
-            for scaled in [factored if is_own else rate]
-        }
+        scaled = {False: rate, True: rate if layer_factor is None else rate * layer_factor}
+        factors = {self._factors(piece) for _, piece in updated}
+        rates = {(mult, own): scaled[own] if mult == 1 else scaled[own] * mult for mult, own in factors}
         for gradient, (k, piece) in zip(gradients, updated, strict=True):
             with self.on(piece.device):
                 done = self.rule.compute_update(
@@ -120,6 +117,7 @@ class UpdateGraph:
         return pieces, slots, steps
 
     def _factors(self, piece: Piece) -> tuple[float, bool]:
+        """Return the lr_mult of a piece, and whether its layer has a factor of its own."""
         return piece.entry.lr_mult, piece.entry.layer in self.factored_layers
 
     def _on_each(self, compute: Callable[[tf.Tensor], tf.Tensor], gradients: Tensors) -> Tensors:

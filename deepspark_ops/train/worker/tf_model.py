@@ -181,7 +181,7 @@ class TfModel:
         if n_steps and rate > 0 and layer_rate.is_due():
             note = layer_rate.measure(self._step_of(step, feeds), self._state.params_view(), rate)
         layer_rate.count(n_steps)
-        return note if self._worker == 0 else ""  # the others find nearly the same
+        return note if self._worker == 0 else ""  # one line, not one of each worker
 
     def _step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
         """Return the function of ``InnerProductRate.measure``, of the first minibatch of ``feeds``."""
