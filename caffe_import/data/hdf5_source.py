@@ -15,6 +15,7 @@ from caffe_import.errors import DataSourceError
 from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.hdf5_file import data_set, open_hdf5
+from caffe_import.files.text_file import read_text_file, text_lines
 from caffe_import.net.layer_registry import Shape
 
 
@@ -178,8 +179,7 @@ def hdf5_list_lines(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         msg = f"{path}: no such list of HDF5 files"
         raise DataSourceError(msg)
-    written = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    lines = tuple(line.strip() for line in written if line.strip())
+    lines = text_lines(read_text_file(path))
     if not lines:
         msg = f"{path}: the list names no HDF5 file"
         raise DataSourceError(msg)

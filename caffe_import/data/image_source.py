@@ -16,6 +16,7 @@ from caffe_import.data.sample_source import Column, check_range
 from caffe_import.errors import DataSourceError
 from caffe_import.files.allowed_roots import check_named_path, may_quote
 from caffe_import.files.datum import Image, decode_image, resize_image
+from caffe_import.files.text_file import read_text_file
 from caffe_import.net.layer_registry import Shape
 
 
@@ -137,7 +138,7 @@ def read_image_list(path: Path) -> list[ListedImage]:
         msg = f"{path}: no such image list"
         raise DataSourceError(msg)
     images = []
-    for entry in parse_image_list(path.read_text(encoding="utf-8", errors="surrogateescape")):
+    for entry in parse_image_list(read_text_file(path)):
         if isinstance(entry, BadLine):
             found = f'"{entry.text}" is not' if may_quote(path) else "is not"
             msg = f'{path}:{entry.number}: {found} "path label"'

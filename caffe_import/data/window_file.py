@@ -11,6 +11,7 @@ from pathlib import Path
 
 from caffe_import.errors import DataSourceError
 from caffe_import.files.allowed_roots import check_named_path, may_quote
+from caffe_import.files.text_file import read_text_file
 
 _COLOUR_CHANNELS = 3
 
@@ -63,7 +64,7 @@ def read_window_file(path: Path, *, fg_threshold: float, bg_threshold: float) ->
     """
     check_named_path(path, named_by="the source of a WindowData layer")
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        text = read_text_file(path)
     except OSError as error:
         msg = f"{path}: no such window file ({error.strerror or error})"
         raise DataSourceError(msg) from error

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.files.text_file import read_text_file, text_lines
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
@@ -336,8 +337,8 @@ def read_class_names(class_names: Path, work: Path) -> tuple[str, ...]:
     if member is not None:
         text = read_member_text(open_archive(path, work), member)
     else:
-        text = path.read_text(encoding="utf-8")
-    names = tuple(line.strip() for line in text.splitlines() if line.strip())
+        text = read_text_file(path)
+    names = text_lines(text)
     if not names:
         msg = f"class_names={class_names}: the file is empty"
         raise ConfigError(msg)

@@ -11,6 +11,7 @@ from pathlib import Path
 from caffe_import.data.transform import transform_options
 from caffe_import.files.mean_file import read_mean
 from caffe_import.files.prototxt import read_net
+from caffe_import.files.text_file import read_text_file
 from caffe_import.net.label_users import label_users
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec, build_net_spec
@@ -166,11 +167,16 @@ def _drawn(
 def _class_names(config: ConvertConfig, samples: CheckSamples, n_classes: int) -> tuple[str, ...]:
     if config.labels is None:
         return samples.class_names if isinstance(samples, Samples) else ()
-    names = tuple(config.labels.read_text(encoding="utf-8").splitlines())
+    names = read_labels(config.labels)
     if len(names) != n_classes:
         msg = f"labels={config.labels}: has {len(names):,} lines, the net tells {n_classes:,} classes apart; one a line"
         raise ConfigError(msg)
     return names
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Return the names of a net's classes, one a line."""
+    return tuple(read_text_file(path).splitlines())
 
 
 def _origin(config: ConvertConfig) -> Origin:

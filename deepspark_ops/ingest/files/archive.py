@@ -22,6 +22,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from caffe_import.files.text_file import decode_text
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.zip_archive import ZIP_MARKS, ZipReader, zip_places, zip_reader
@@ -178,7 +179,7 @@ def read_member_text(archive: Archive, member: str) -> str:
             msg = f'{archive.path}: member "{member}": {error}'
             raise DataError(msg) from error
     assert isinstance(content, bytes)
-    return content.decode("utf-8", "surrogateescape")
+    return decode_text(content)
 
 
 def is_archive(start: bytes) -> bool:

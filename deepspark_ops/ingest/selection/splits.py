@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.files.text_file import read_text_file
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.findings import Finding, Findings
@@ -196,7 +197,7 @@ def _files_of_folder(path: Path) -> dict[SplitName, Path]:
 
 def _lines(path: Path) -> list[tuple[int, str]]:
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        text = read_text_file(path)
     except OSError as error:
         msg = f"split_list={path}: {error.strerror or error}"
         raise ConfigError(msg) from error

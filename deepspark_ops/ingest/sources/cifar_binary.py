@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.files.text_file import read_text_file
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
@@ -129,7 +130,7 @@ def _rows(path: Path, label_bytes: int) -> npt.NDArray[np.uint8]:
 def _class_names(folder: Path, which: CifarLabels) -> tuple[str, ...]:
     for name in _LABEL_NAMES[which]:
         if (folder / name).is_file():
-            return tuple((folder / name).read_text(encoding="utf-8").split())
+            return tuple(read_text_file(folder / name).split())
     return ()
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from caffe_import.files.text_file import decode_text
 from deepspark_ops.config.ingest import IngestConfig, is_catalog_table
 from deepspark_ops.ingest.files.archive import read_start, split_member
 from deepspark_ops.ingest.records import SourceIndex
@@ -55,6 +56,16 @@ class Look:
             DataError: The compressed file is damaged.
         """
         return b"" if self.path.is_dir() else read_start(self.path, _LOOK_BYTES)
+
+    @cached_property
+    def text(self) -> str | None:
+        """The first characters of a text without a byte order mark, the last perhaps cut off; None of a binary file.
+
+        Raises:
+            DataError: The compressed file is damaged.
+        """
+        text = decode_text(self.start)
+        return None if "\0" in text else text
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.datum import Image
 from caffe_import.files.hdf5_file import data_set, open_hdf5
+from caffe_import.files.text_file import read_text_file, text_lines
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.source_digest import source_digest
@@ -145,8 +146,7 @@ def _files(source: Path, root_folder: Path | None) -> tuple[Path, ...]:
     with source.open("rb") as handle:
         if handle.read(len(_MAGIC)) == _MAGIC:
             return (source,)
-    lines = source.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    names = [line.strip() for line in lines if line.strip()]
+    names = text_lines(read_text_file(source))
     if not names:
         msg = f"{source}: the list names no HDF5 file"
         raise DataError(msg)
@@ -240,11 +240,9 @@ def _image_shape(source: Path, column: str, shape: tuple[int, ...]) -> tuple[int
 def _looks_like(look: Look) -> bool:
     if look.start.startswith(_MAGIC):
         return True
-    if b"\0" in look.start:
-        return False
     # The last line may be cut by the look's length.
-    lines = [line.strip().lower() for line in look.start.decode("utf-8", "replace").splitlines()][:20]
-    return any(lines) and all(line.endswith(_ENDINGS) for line in lines if line)
+    lines = [line.lower() for line in text_lines(look.text or "")][:20]
+    return any(lines) and all(line.endswith(_ENDINGS) for line in lines)
 
 
 FORMAT = Format(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from caffe_import.files.text_file import read_text_file
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import is_archive, open_archive, read_member_text, split_member
@@ -48,7 +49,7 @@ def index_image_list(
     """
     path, member = split_member(source)
     if member is None:
-        lines = _read_lines(path.read_text(encoding="utf-8", errors="surrogateescape"), source, columns)
+        lines = _read_lines(read_text_file(path), source, columns)
         folder = path.parent if root_folder is None else root_folder
         return _index(lines, listed_reader(folder, lines.paths, named_by=f"the image list {source}"))
     archive = open_archive(path, work)
@@ -68,7 +69,7 @@ def digest_image_list(source: Path, root_folder: Path | None, columns: Sequence[
         return source_digest(path)
     digest = hashlib.sha256(path.read_bytes())
     folder = path.parent if root_folder is None else root_folder
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    text = read_text_file(path)
     lines = split_lines(text) if columns is None else split_table(text, *columns)
     for stamp in file_stamps(folder, lines.paths if lines is not None else ()):
         digest.update(stamp)
@@ -164,7 +165,7 @@ def _index(lines: ListLines, reader: RecordReader) -> SourceIndex:
 
 
 def _looks_like(look: Look) -> bool:
-    return look.member is not None or not (b"\0" in look.start or is_archive(look.start))
+    return look.member is not None or not (look.text is None or is_archive(look.start))
 
 
 def _resembles(look: Look) -> str | None:

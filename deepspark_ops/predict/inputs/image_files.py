@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from caffe_import.files.text_file import open_text_file
 from deepspark_ops.ingest.files.image_files import is_image_name
 from deepspark_ops.predict.record import InputRecord, Inputs
 from deepspark_ops.stores.listing import objects_below
@@ -53,6 +54,11 @@ def listed_images(path: Path, root: Path) -> Inputs:
     return Inputs("image list", lambda: sum(1 for _ in _lines(path)), read)
 
 
+def _lines(path: Path) -> Iterator[str]:
+    with open_text_file(path) as file:
+        yield from (line.strip() for line in file if line.strip())
+
+
 def first_listed(path: Path) -> str:
     """Return the first path of a list, empty of an empty one."""
     return next((path_of_line(line) for line in _lines(path)), "")
@@ -72,11 +78,6 @@ def path_of_line(line: str) -> str:
         if len(fields) == 2 and is_image_name(fields[0].strip()):
             return fields[0].strip()
     return line.rsplit(None, 1)[0]
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8", errors="surrogateescape") as file:
-        yield from (line.strip() for line in file if line.strip())
 
 
 def _names_below(folder: Path, prefix: str = "") -> Iterator[str]:

@@ -15,7 +15,7 @@ def _looks_like(look: Look) -> bool:
     if look.kind == "folder":
         found = first_data_file(look.path, (*_ENDINGS, *(f"{ending}.gz" for ending in _ENDINGS)))
         return found is not None and _looks_like(Look(found))
-    text = look.start.decode("utf-8", "replace").lstrip("\ufeff \n")
+    text = (look.text or "").lstrip()
     if not text.startswith("{"):
         return False
     line, _, rest = text.partition("\n")

@@ -1,0 +1,55 @@
+"""Text files that a person writes: lists of images and files, names of classes, windows; not prototxt."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+from typing import Final, TextIO, cast
+
+_MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+"""Byte order mark -> the codec that leaves it out of the text. Editors on Windows write one."""
+
+
+def decode_text(content: bytes) -> str:
+    r"""Return the text of a file: UTF-8, or UTF-16 behind a byte order mark.
+
+    Bytes that are not UTF-8 become surrogates, so a path in another encoding still names its file.
+
+    Example:
+        >>> decode_text(b"\xef\xbb\xbfcat/1.jpg 0"), decode_text("\ufeffcat".encode("utf-16-le"))
+        ('cat/1.jpg 0', 'cat')
+    """
+    return content.decode(*_codec(content))
+
+
+def open_text_file(path: Path) -> TextIO:
+    """Open a file as ``decode_text`` reads it; lines end in a line feed.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as handle:
+        encoding, errors = _codec(handle.read(4))
+    return cast(TextIO, path.open(encoding=encoding, errors=errors))
+
+
+def read_text_file(path: Path) -> str:
+    """Return the whole text of a file; see ``open_text_file``."""
+    with open_text_file(path) as handle:
+        return handle.read()
+
+
+def text_lines(text: str) -> tuple[str, ...]:
+    r"""Return the lines that are not blank, without blanks around them.
+
+    Example:
+        >>> text_lines("cat \n\ndog\n")
+        ('cat', 'dog')
+    """
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _codec(start: bytes) -> tuple[str, str]:
+    """Return the encoding of a text that starts so, and its error handler."""
+    encoding = next((codec for mark, codec in _MARKS if start.startswith(mark)), "utf-8")
+    return encoding, "replace" if encoding == "utf-16" else "surrogateescape"
