@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
 
 from caffe_import.files.datum import Image, decode_datum, parse_datum
+from caffe_import.proto import caffe_pb2
 
 _NUMBER = re.compile(r"^\d{8}_")
 
@@ -24,11 +28,41 @@ def image_of_datum(record: bytes | memoryview, *, where: str) -> Image | bytes:
     return datum.data if datum.encoded else decode_datum(record, where=where)[0]
 
 
-def names_of_keys(keys: Iterable[bytes]) -> list[str]:
+def content_sum(datum: caffe_pb2.Datum) -> int:
+    """Return a checksum of a record's image, without its label."""
+    return zlib.crc32(datum.data or np.asarray(datum.float_data, np.float32).tobytes())
+
+
+def names_of_keys(keys: Sequence[bytes], contents: Sequence[int]) -> list[str]:
     """Return the records' names: convert_imageset numbers its keys; the shards number them anew.
 
+    Args:
+        keys: (n,) as the database has them.
+        contents: (n,) checksums of the images. The name of an image that a list has twice says which image it is;
+            a name that several images share, such as their label, does not, so these keep the whole key.
+
     Example:
-        >>> names_of_keys([b"00000012_cat/1.jpg", b"dog"])
-        ['cat/1.jpg', 'dog']
+        >>> names_of_keys([b"00000012_cat/1.jpg", b"dog", b"00000013_cat/1.jpg"], [8, 9, 8])
+        ['cat/1.jpg', 'dog', 'cat/1.jpg']
+        >>> names_of_keys([b"00000000_3", b"00000001_3", b"00000002_4"], [8, 9, 7])
+        ['00000000_3', '00000001_3', '4']
     """
-    return [_NUMBER.sub("", key.decode("utf-8", "surrogateescape")) for key in keys]
+    whole = [key.decode("utf-8", "surrogateescape") for key in keys]
+    return distinct_names([_NUMBER.sub("", key) for key in whole], whole, contents)
+
+
+def distinct_names(names: Sequence[str], whole: Sequence[str], contents: Sequence[int]) -> list[str]:
+    """Return each record's name, or its whole name where another image has the same name.
+
+    A record's name decides its split, so a name that is a class would put the whole class into one split.
+
+    Args:
+        names: (n,) short names.
+        whole: (n,) names that differ from record to record.
+        contents: (n,) checksums of the images.
+    """
+    content_of: dict[str, int] = {}
+    shared = {
+        name for name, content in zip(names, contents, strict=True) if content_of.setdefault(name, content) != content
+    }
+    return [other if name in shared else name for name, other in zip(names, whole, strict=True)]

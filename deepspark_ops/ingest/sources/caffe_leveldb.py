@@ -15,7 +15,7 @@ from caffe_import.data.leveldb_source import LeveldbSource
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.files.datum_records import image_of_datum, names_of_keys
+from deepspark_ops.ingest.files.datum_records import content_sum, image_of_datum, names_of_keys
 from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
@@ -68,7 +68,7 @@ def index_leveldb(folder: Path) -> SourceIndex:
     Raises:
         DataError: The database is empty or damaged.
     """
-    keys, labels, places = [], [], []
+    keys, labels, contents, places = [], [], [], []
     values: list[bytes | None] = []
     tables: dict[str, int] = {}
     with local_copy(folder) as local:
@@ -76,7 +76,9 @@ def index_leveldb(folder: Path) -> SourceIndex:
         try:
             for key, place, record in source.records():
                 keys.append(key)
-                labels.append(parse_datum(record, where=f"{folder}: record {key!r}").label)
+                datum = parse_datum(record, where=f"{folder}: record {key!r}")
+                labels.append(datum.label)
+                contents.append(content_sum(datum))
                 if place is None:
                     places.append((0, 0, 0, 0))
                 else:
@@ -89,7 +91,7 @@ def index_leveldb(folder: Path) -> SourceIndex:
             source.close()
     return SourceIndex(
         labels=np.array(labels, np.int64),
-        names=names_of_keys(keys),
+        names=names_of_keys(keys, contents),
         reader=LeveldbReader(tuple(folder / name for name in tables), np.array(places, np.int64), tuple(values)),
     )
 

@@ -17,7 +17,7 @@ from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.files.datum_records import image_of_datum, names_of_keys
+from deepspark_ops.ingest.files.datum_records import content_sum, image_of_datum, names_of_keys
 from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
@@ -79,21 +79,23 @@ def index_caffe_lmdb(folder: Path, n_records: int | None = None) -> SourceIndex:
     Raises:
         DataError: The database is missing, empty or damaged.
     """
-    keys, labels = [], []
+    keys, labels, contents = [], [], []
     with local_copy(folder) as local:
         source = LmdbSource(local)
         try:
             with source.records(0, n_records or len(source)) as records:
                 for key, record in records:
                     keys.append(key)
-                    labels.append(parse_datum(record, where=f"{folder}: record {key!r}").label)
+                    datum = parse_datum(record, where=f"{folder}: record {key!r}")
+                    labels.append(datum.label)
+                    contents.append(content_sum(datum))
         except DataSourceError as error:
             raise DataError(str(error)) from error
         finally:
             source.close()
     return SourceIndex(
         labels=np.array(labels, np.int64),
-        names=names_of_keys(keys),
+        names=names_of_keys(keys, contents),
         reader=LmdbReader(folder, tuple(keys)),
     )
 

@@ -29,7 +29,7 @@ from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.files.datum_records import image_of_datum
+from deepspark_ops.ingest.files.datum_records import content_sum, distinct_names, image_of_datum
 from deepspark_ops.ingest.files.hadoop_files import (
     MAGIC,
     SequenceHeader,
@@ -98,13 +98,18 @@ class SequenceReader:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One record as the driver sees it; ``label`` is None, with the reason in ``why_bad``, if it is unusable."""
+    """One record as the driver sees it; ``label`` is None, with the reason in ``why_bad``, if it is unusable.
+
+    ``content`` is a checksum of the image where the name is the record's key.
+    """
 
     place: tuple[int, int, int, int]
     name: str
     label: int | None
     shape: tuple[int, int, int] = (0, 0, 0)
     why_bad: str = ""
+    content: int = 0
+    position: str = ""
 
 
 def index_sequence_file(source: Path, n_records: int | None = None) -> SourceIndex:
@@ -137,7 +142,11 @@ def index_sequence_file(source: Path, n_records: int | None = None) -> SourceInd
         raise DataError(msg)
     return SourceIndex(
         labels=np.array([entry.label for entry in good], np.int64),
-        names=[entry.name for entry in good],
+        names=distinct_names(
+            [entry.name for entry in good],
+            [f"{entry.position}_{entry.name}" for entry in good],
+            [entry.content for entry in good],
+        ),
         reader=SequenceReader(
             files,
             headers,
@@ -185,8 +194,9 @@ def _entries(files: tuple[Path, ...], headers: tuple[SequenceHeader, ...], layou
                 elif layout == "image":
                     yield _caffeonspark_entry(where, key)
                 else:
-                    label = parse_datum(value[4:], where="value").label
-                    yield _Entry(where, _key_text(key, header.key_class) or name, label)
+                    datum = parse_datum(value[4:], where="value")
+                    key_name = _key_text(key, header.key_class) or name
+                    yield _Entry(where, key_name, datum.label, content=content_sum(datum), position=name)
             except (DataSourceError, ValueError, IndexError, struct.error) as error:
                 yield _Entry(where, name, None, why_bad=str(error))
 
