@@ -1,6 +1,6 @@
 """Bundles as stage export writes them, but of a few bytes."""
 
-from deepspark_ops.export.manifest import BundleManifest, file_digest
+from deepspark_ops.export.manifest import MANIFEST_VERSION, BundleManifest, file_digest
 from tests.reference.evaluations import write_evaluation
 
 
@@ -11,11 +11,20 @@ def make_bundle(folder, weights=b"weights", *, labels=(), n_classes=2, evaluated
     if evaluated is not None:
         write_evaluation(folder, evaluated)
     manifest = BundleManifest(
-        format_version=1,
+        format_version=MANIFEST_VERSION,
         created="2026-01-01T00:00:00+00:00",
         net="n",
         inputs=(),
         output={"scores": "scores", "classes": "classes", "n_classes": n_classes, "labels": labels},
+        outputs=(
+            {
+                "name": "scores",
+                "blob": "prob",
+                "task": "classification",
+                "shape": (-1, n_classes),
+                "n_classes": n_classes,
+            },
+        ),
         origin={
             "run": "r",
             "iteration": 1,

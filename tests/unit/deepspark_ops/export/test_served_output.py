@@ -18,54 +18,14 @@ from deepspark_ops.export.served_output import ServedOutput, served_outputs, ser
 from deepspark_ops.export.tf_saved_model import load_saved_model, write_saved_model
 from deepspark_ops.shards.table_columns import TableColumns
 from tests.reference.exported_models import exported_model
+from tests.reference.task_nets import CLASSES, NUMBERS, OWN_INPUT, PAIR, PIXELS, SIGMOIDS, given, net_of
 
 pytestmark = [pytest.mark.tf, pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
-
-FILLERS = 'weight_filler { type: "xavier" } bias_filler { type: "uniform" min: -0.3 max: 0.3 }'
-
-
-def given(name, *shape):
-    dims = " ".join(f"dim: {extent}" for extent in (1, *shape))
-    return f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {dims} }} }} }}\n'
-
-
-def product(name, bottom, n, share=""):
-    return (
-        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {share} '
-        f"inner_product_param {{ num_output: {n} {FILLERS} }} }}\n"
-    )
-
-
-def loss(kind, *bottoms, weight=1):
-    read = " ".join(f'bottom: "{bottom}"' for bottom in bottoms)
-    name = f"{kind}_{bottoms[0]}"
-    return f'layer {{ name: "{name}" type: "{kind}" {read} top: "{name}" loss_weight: {weight} }}\n'
-
-
-SIGMOIDS = product("tags", "data", 3) + loss("SigmoidCrossEntropyLoss", "tags", "truth")
-NUMBERS = product("price", "data", 2) + loss("EuclideanLoss", "price", "paid")
-PIXELS = (
-    f'layer {{ name: "score" type: "Convolution" bottom: "data" top: "score" '
-    f"convolution_param {{ num_output: 3 kernel_size: 3 pad: 1 {FILLERS} }} }}\n"
-    + loss("SoftmaxWithLoss", "score", "mask")
-)
-CLASSES = product("fc", "data", 4) + loss("SoftmaxWithLoss", "fc", "label", weight=3)
-OWN_INPUT = (
-    product("code", "data", 2)
-    + product("flat", "code", 48)
-    + 'layer { name: "again" type: "Reshape" bottom: "flat" top: "again" '
-    + "reshape_param { shape { dim: 0 dim: 3 dim: 4 dim: 4 } } }\n"
-    + loss("EuclideanLoss", "again", "data")
-)
 
 
 def softmax(values, axis=1):
     power = np.exp(values - values.max(axis=axis, keepdims=True))
     return power / power.sum(axis=axis, keepdims=True)
-
-
-def net_of(text):
-    return f'name: "n"\n{given("data", 3, 4, 4)}{text}'
 
 
 @pytest.mark.parametrize(
@@ -118,18 +78,6 @@ def test_activations_are_those_of_the_losses(tmp_path):
     raw = images @ views["tags[0]"].T + views["tags[1]"]
     np.testing.assert_allclose(expected["prob"], 1 / (1 + np.exp(-raw)), atol=1e-6)
     assert model.deploy.layer[-1].type == "Sigmoid"
-
-
-PAIR = (
-    'name: "pair"\n'
-    + given("pair_data", 2, 3, 3)
-    + given("sim")
-    + 'layer { name: "part" type: "Slice" bottom: "pair_data" top: "data" top: "data_p" '
-    + "slice_param { slice_point: 1 } }\n"
-    + product("feat", "data", 2, 'param { name: "w" } param { name: "b" }')
-    + product("feat_p", "data_p", 2, 'param { name: "w" } param { name: "b" }')
-    + loss("ContrastiveLoss", "feat", "feat_p", "sim")
-)
 
 
 def test_of_a_pair_one_branch_is_exported():
