@@ -17,6 +17,7 @@ from caffe_import.extras import missing_extra
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
 from deepspark_ops.processes.spark_failure import JVM_ENDED, jvm_has_ended
+from deepspark_ops.stores.store_path import StorePath, data_path
 
 PARENT_WATCH = "DEEPSPARK_PARENT_PID"
 """Environment: the stage's process must end with its parent. Workers and servers inherit it but do not read it."""
@@ -102,17 +103,20 @@ def user_trouble(error: Exception) -> tuple[int, str] | None:
 
 
 def file_trouble(error: OSError) -> tuple[int, str] | None:
-    """Return exit code and message where the file system refuses a path of the user's; None for other errors.
+    """Return exit code and message where file system or object store refuses a path; None for other errors.
 
     Example:
         >>> file_trouble(PermissionError(errno.EACCES, "Permission denied", "/data/run"))
         (2, '/data/run: Permission denied; give a path that can be read and written, or make this one so')
     """
     where = error.filename or "a file"
+    is_in_store = isinstance(where, str) and isinstance(data_path(where), StorePath)
     if error.errno in _NOT_USABLE:
         return USER_MISTAKE, f"{where}: {error.strerror}; give a path that can be read and written, or make this one so"
     if error.errno in _NO_ROOM:
         return FAILED, f"{where}: {error.strerror}; make room there, or give a folder on another disk, and run it again"
+    if is_in_store:
+        return FAILED, f"{where}: {error.strerror}; look at the address, the network and the store, and run it again"
     return None
 
 

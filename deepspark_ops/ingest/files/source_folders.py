@@ -10,13 +10,17 @@ from caffe_import.files.allowed_roots import allowed_roots_used
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, SourceConfig, is_catalog_table
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.processes.named_files import allowed_roots
+from deepspark_ops.stores.store_path import StorePath
 
 
 def source_folders(config: SourceConfig) -> list[Path]:
-    """Return the folders of what the user gave as raw data: of each source its own or that which it is in."""
+    """Return the local folders of the raw data: a source that is a folder, and the parent of a source that is a file.
+
+    Object stores are not asked: a list names no local file by them.
+    """
     given = [path for path in (config.source, config.test_source, config.validation_source) if path is not None]
     files = [split_member(path)[0] for path in given if not is_catalog_table(path)]
-    folders = [path if path.is_dir() else path.parent for path in files]
+    folders = [path if path.is_dir() else path.parent for path in files if not isinstance(path, StorePath)]
     if config.root_folder is not None and ARCHIVE_MARK not in str(config.source):
         folders.append(config.root_folder)
     return folders

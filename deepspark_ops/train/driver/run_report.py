@@ -98,7 +98,7 @@ def report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signa
 
 
 def _fetched(run: Run, watch: RunWatch, status: ExchangeStatus) -> dict[str, int]:
-    """Return what workers fetched from a store, after a note of it; nothing where all data are on a disk."""
+    """Return what the run fetched from a store, after a note of it; nothing where all data are on a disk."""
     if not watch.fetched_shards:
         return {}
     text = fetched_text(run, watch.fetched_shards, watch.fetched_bytes)

@@ -13,6 +13,7 @@ from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
 from deepspark_ops.events import Event, append_event, format_event, make_event
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.run_view.event_tail import EventTail
+from deepspark_ops.stores.staging import fetched
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter
 
@@ -56,7 +57,7 @@ class RunWatch:
 
     Attributes:
         clock: Minibatches done, as the exchange last said.
-        fetched_shards: Copies of shards that workers fetched from a store.
+        fetched_shards: Copies of shards that workers and this process fetched from a store.
         fetched_bytes: Bytes of them.
     """
 
@@ -152,7 +153,12 @@ class RunWatch:
             self._events, make_event("snapshot", clock=iteration, weights=str(snapshot.weights), seconds=seconds)
         )
 
+    def _add_fetched(self, n_shards: int, n_bytes: int) -> None:
+        self.fetched_shards += n_shards
+        self.fetched_bytes += n_bytes
+
     def _show_events(self) -> None:
+        self._add_fetched(*fetched.taken())  # the driver reads samples, too: the first one, and those of tests
         before = self._tail.place.first
         events = self._tail.read()
         if before is not None and self._tail.place.first != before:
@@ -161,8 +167,7 @@ class RunWatch:
             self._board.add(event)
             self._show(event)
             if event.kind == "fetch":
-                self.fetched_shards += event.data.get("shards", 0)
-                self.fetched_bytes += event.data.get("bytes", 0)
+                self._add_fetched(event.data.get("shards", 0), event.data.get("bytes", 0))
             if event.kind == "worker_devices":
                 self._tell_of_devices(event)
             if event.kind == "worker_lost":

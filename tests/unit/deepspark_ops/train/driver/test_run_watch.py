@@ -11,6 +11,7 @@ import pytest
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.events import DRIVER, Event, append_event, make_event, read_events
 from deepspark_ops.exchange.transport.link import ExchangeStatus
+from deepspark_ops.stores.staging import fetched
 from deepspark_ops.train.driver.run_report import report_missing
 from deepspark_ops.train.driver.run_watch import RunWatch, Throughput
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
@@ -170,10 +171,12 @@ def test_devices_are_a_line_per_worker_and_their_reason_is_told_once(
     ]
 
 
-def test_what_workers_fetched_from_a_store_is_added_up_and_not_logged(watch, tmp_path, caplog) -> None:
+def test_shards_that_workers_and_driver_fetched_are_added_up_and_not_logged(watch, tmp_path, caplog) -> None:
     caplog.set_level(logging.INFO)
+    fetched.taken()  # of earlier tests
+    fetched.add(50)
     for worker in (0, 1, 0):
         append_event(tmp_path / "events.jsonl", make_event("fetch", clock=5, worker=worker, shards=2, bytes=700))
     watch.step(status)
-    assert (watch.fetched_shards, watch.fetched_bytes) == (6, 2100)
+    assert (watch.fetched_shards, watch.fetched_bytes) == (7, 2150)
     assert not caplog.records
