@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from tests.paths import ROOT
 
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 TOP_LEVEL = {
     ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "README.md", "benchmarks", "caffe_import",
     "dags", "deepspark_ops", "docs", "examples", "plugins", "pyproject.toml", "requirements-dev.txt",
@@ -49,6 +50,21 @@ IN_LOCK = {
     "requirements-mlflow.txt": {"mlflow"},
 }
 """Lock file -> extras that it has beside what every part needs."""
+
+
+def test_contributing_says_when_each_target_that_make_test_leaves_out_is_run() -> None:
+    left_out = tomllib.loads(PYPROJECT)["tool"]["pytest"]["ini_options"]["addopts"]
+    markers = re.findall(r"\bnot (\w+)", left_out)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = dict(
+        re.findall(r"^(test-[a-z-]+):[^\n]*\n(?:\t[^\n]*\n)*?\t[^\n]* -m pytest -m (\w+)", makefile, re.MULTILINE)
+    )
+    rows = dict(re.findall(r"^\| `make (test-[a-z-]+)` \| (.*) \|$", CONTRIBUTING, re.MULTILINE))
+    assert {"browser", "cluster", "long"} <= set(markers)
+    assert sorted(markers) == sorted(targets.values())
+    assert set(rows) == set(targets)
+    for path in re.findall(r"`([\w./]+)`", " ".join(rows.values())):
+        assert (ROOT / path).exists(), path
 
 
 def dependencies(extras: set[str] | None = None) -> list[str]:
