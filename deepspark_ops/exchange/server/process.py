@@ -17,6 +17,7 @@ import gc
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -25,7 +26,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from deepspark_ops.errors import DeepSparkError, TrainingFailed
 from deepspark_ops.exchange.center.buffers import aligned_vector
@@ -50,7 +50,7 @@ TIMER_S = 0.2
 """Between two looks for workers that are silent or whose connection ended."""
 THREAD_STACK_BYTES = 512 << 10
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class ExchangeServer:
@@ -251,23 +251,33 @@ class _BufferStore:
             yield wire.number_bytes(buffer)
 
 
-def _end_with_driver(driver_pid: int) -> None:
-    """Have the kernel tell this process when the driver dies, however it dies.
+def _leave_signals_to_driver() -> None:
+    """Ignore what reaches the whole group, as a terminal's Ctrl-C or an Airflow kill does: we end with the driver."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
-    The signal comes when the driver's *thread* that started us ends; only a new parent means that the driver is gone.
-    Standard input ends with the driver too, unless a process that it forked holds the other end.
+
+def _wait_for_drivers_end(driver_pid: int) -> None:
+    """Return when standard input ends or the driver is dead, however it died; for the main thread.
+
+    Standard input ends with the driver, unless a process that it forked holds the other end. The kernel sends
+    SIGCONT, too, when the driver's thread that started us ends: SIGCONT continues a stopped process, and no other
+    signal but SIGKILL reaches one. A killed server would leave the center in shared memory until the next run starts.
+    Any thread may receive the signal of a process that is continued, so Python's handler writes to a pipe.
     """
-
-    def check_parent(_signal: int, _frame: FrameType | None) -> None:
-        if os.getppid() != driver_pid:
-            raise SystemExit(0)
-
-    signal.signal(signal.SIGHUP, check_parent)
-    # A terminal's Ctrl-C or an Airflow kill reaches the whole group: the driver decides, and we end with it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGHUP))
-    check_parent(0, None)
+    wake, woken = os.pipe()
+    for end in (wake, woken):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCONT, lambda *_: None)  # without a handler in Python nothing is written
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT))
+    stdin = sys.stdin.fileno()
+    while os.getppid() == driver_pid:  # only a new parent means that the driver is dead, and not its thread alone
+        readable, _, _ = select.select([stdin, wake], [], [])
+        if wake in readable:
+            os.read(wake, select.PIPE_BUF)
+        if stdin in readable and not os.read(stdin, select.PIPE_BUF):
+            return
 
 
 def main() -> None:
@@ -285,18 +295,14 @@ def main() -> None:
         sys.stdout.write(f"refused: {json.dumps(str(error))}\n")
         return
     try:
-        _end_with_driver(plain["driver_pid"])
+        _leave_signals_to_driver()
         server.start()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        sys.stdin.buffer.read()
+        _wait_for_drivers_end(plain["driver_pid"])
     finally:
-        try:
-            # EOF on standard input and SIGHUP both signal that the driver ended; the second must not interrupt the end.
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        finally:
-            center.unlink()
-            server.stop()
+        center.unlink()
+        server.stop()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -277,50 +278,83 @@ DRIVER = """
 """
 
 
-@pytest.mark.parametrize("mode", ["plain", "fork"])
-def test_server_and_its_memory_go_when_the_driver_is_killed(tmp_path: Path, mode: str) -> None:
+@contextmanager
+def driver_process(folder: Path, mode: str) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
+    """Run ``DRIVER``; yield its process, the server's id and the center's file. The block ends all processes."""
     driver = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path), mode],
+        [sys.executable, "-c", textwrap.dedent(DRIVER), str(folder), mode],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
         cwd=ROOT,
     )
     assert driver.stdout is not None
-    pid, path = driver.stdout.readline().split()
-    assert is_alive(int(pid))
-    assert Path(path).exists()
-    driver.kill()
-    driver.wait(60)
-    wait_until(lambda: not is_alive(int(pid)), "the server's end")
-    assert not Path(path).exists()
-    driver.stdout.close()
-    if mode == "fork":
-        os.killpg(driver.pid, signal.SIGKILL)
+    pid, center_path = driver.stdout.readline().split()
+    try:
+        yield driver, int(pid), Path(center_path)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait(60)
+        driver.stdout.close()
+
+
+@pytest.mark.parametrize("mode", ["plain", "fork"])
+def test_server_and_its_memory_go_when_the_driver_is_killed(tmp_path: Path, mode: str) -> None:
+    with driver_process(tmp_path, mode) as (driver, pid, center_path):
+        assert is_alive(pid)
+        assert center_path.exists()
+        driver.kill()
+        driver.wait(60)
+        wait_until(lambda: not is_alive(pid), "the server's end")
+        assert not center_path.exists()
+
+
+@pytest.mark.parametrize("mode", ["plain", "fork"])
+def test_a_stopped_server_and_its_memory_go_when_the_driver_is_killed_and_the_next_start_continues(
+    tmp_path: Path, mode: str
+) -> None:
+    with driver_process(tmp_path, mode) as (driver, pid, center_path):
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: state_of(pid) == "T", "the stopped server")
+        driver.kill()
+        driver.wait(60)
+        wait_until(lambda: not is_alive(pid), "the stopped server's end", timeout_s=20)
+        assert not center_path.exists()
+        with start_exchange(make_settings(tmp_path), initial_vector()) as running:
+            link = connect(running.address)
+            link.join(0)
+            assert link.request_grant(4).start == 0
+            link.close()
+
+
+def test_a_server_that_is_stopped_and_continued_serves_on_while_its_driver_lives(tmp_path: Path) -> None:
+    with start_exchange(make_settings(tmp_path), initial_vector()) as running:
+        os.kill(running.pid, signal.SIGSTOP)
+        wait_until(lambda: state_of(running.pid) == "T", "the stopped server")
+        os.kill(running.pid, signal.SIGCONT)
+        assert running.poll().clock == 0
+        assert running.restarts == 0
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of a process' state: ``T`` for a stopped one."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_center_in_the_run_folder_goes_with_the_next_driver_after_driver_and_server_were_killed(
     tmp_path: Path,
 ) -> None:
-    driver = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path), "no room in shared memory"],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=ROOT,
-    )
-    assert driver.stdout is not None
-    pid, left = driver.stdout.readline().split()
-    os.kill(int(pid), signal.SIGSTOP)  # so that it cannot tidy up when the driver goes
-    driver.kill()
-    os.kill(int(pid), signal.SIGKILL)
-    driver.wait(60)
-    driver.stdout.close()
-    assert Path(left).parent == tmp_path / "work"
-    wait_until(lambda: not is_alive(int(pid)), "the server's end")
-    assert Path(left).exists()
+    with driver_process(tmp_path, "no room in shared memory") as (driver, pid, center_path):
+        os.kill(driver.pid, signal.SIGSTOP)  # so that it does not start another server
+        os.kill(pid, signal.SIGKILL)
+        driver.kill()
+        driver.wait(60)
+        assert center_path.parent == tmp_path / "work"
+        wait_until(lambda: not is_alive(pid), "the server's end")
+        assert center_path.exists()
     with start_exchange(make_settings(tmp_path), initial_vector()) as running:
-        assert not Path(left).exists()
+        assert not center_path.exists()
         assert running.poll().clock == 0
     assert list((tmp_path / "work").iterdir()) == []
 

@@ -171,6 +171,8 @@ def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(
     job = training(tmp_path, "max_iter: 60000 snapshot: 2000", n_workers=1)
     job.wait_for(r"driver snapshot clock=2000 ")
     below = job.descendants()
+    (server,) = [pid for pid, command in below.items() if "deepspark_ops.exchange.server.process" in command]
+    os.kill(server, signal.SIGSTOP)  # a stopped process handles no signal but SIGKILL
     job.process.kill()
     job.wait()
     deadline = time.monotonic() + 60

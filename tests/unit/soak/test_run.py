@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,15 @@ def test_a_snapshot_that_is_passed_over_and_one_with_steps_that_nobody_did_are_f
 ) -> None:
     result = judged(drivers(**changes), tmp_path)
     assert (result.findings, result.lost) == ([finding], lost)
+
+
+def test_a_run_that_was_broken_off_is_not_blamed_for_the_files_that_the_next_driver_would_read(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "journal").touch()
+    parts = drivers()
+    finished, broken_off = judged(parts, tmp_path), judged([parts[0], replace(parts[1], is_over=False)], tmp_path)
+    assert [finding.rpartition("/")[2] for finding in finished.findings] == ["work is there", "journal is there"]
+    assert broken_off.findings == []
 
 
 def test_a_driver_that_dies_behind_its_last_snapshot_leaves_nothing_to_do(tmp_path: Path) -> None:
