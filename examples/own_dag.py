@@ -13,11 +13,11 @@ from airflow.sdk import DAG, Param, get_current_context, task
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.example_conf import example_conf
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.evaluate.metrics import classes_of, read_metrics
 from deepspark_ops.operators.check import CheckOperator
-from deepspark_ops.operators.dags.digits_example import digits_example
 from deepspark_ops.operators.evaluate import EvaluateOperator
 from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.form import form_params
@@ -50,7 +50,7 @@ with DAG(
         # The form of these stages, with the example's files; "solver" and "source" would be yours.
         **form_params(
             [("Train", CheckConfig), ("Train", TrainConfig), ("Ingest", IngestConfig), ("Evaluate", EvaluateConfig)],
-            {**digits_example(places.root), "strategy": "easgd", "n_workers": 2},
+            {**example_conf("own_digits", places.root), "strategy": "easgd", "n_workers": 2},
         ),
         "worst_class": Param(0.8, type="number", minimum=0, maximum=1, description="Accuracy that each class needs"),
     },

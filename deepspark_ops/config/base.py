@@ -186,6 +186,8 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
             if problem["type"] == "string_type" and name in refused:
                 continue  # the field takes text, too, but this was none
             finding = problem["msg"].removeprefix("Value error, ")
+            if problem["type"] == "missing" and len(problem["loc"]) == 1:
+                finding = f"must be given: {model.model_fields[name].description}"
             known = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
             start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
             findings.setdefault(start, []).append(finding + known)

@@ -23,6 +23,7 @@ from deepspark_ops.ingest.sources.registry import (
     resolve_format,
     with_own_splits,
 )
+from deepspark_ops.ingest.versions.sample_options import options_of_samples
 from deepspark_ops.shards.manifest import SourceRecord, SplitName
 from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.store_path import StorePath
@@ -131,6 +132,7 @@ def _recipe(config: IngestConfig, formats: Mapping[str, SourceFormat]) -> Recipe
             for split, source in sources.items()
         },
         sha256="",
+        options=options_of_samples(config),
     )
 
 

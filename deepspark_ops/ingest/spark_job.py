@@ -35,6 +35,7 @@ from deepspark_ops.ingest.files.source_folders import listed_files_limited
 from deepspark_ops.ingest.findings import WARNINGS_NAME, summary
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, make_recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.report.page import add_report, profile_before
+from deepspark_ops.ingest.report.resized import resize_text
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
 from deepspark_ops.ingest.versions.base import find_base
@@ -148,6 +149,8 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
             _log.info("ingest %s: records %s", split, told)
         if manifest.warnings:
             _log.warning("ingest %s: %s; named in %s/%s", split, summary(manifest.warnings), split, WARNINGS_NAME)
+    if resized := resize_text(config.output):
+        _log.info("ingest: %s", resized)
     add_report(config.output, before)
     _log.info("ingest: %s committed in %.1f s", config.output, time.monotonic() - started)
     return manifests

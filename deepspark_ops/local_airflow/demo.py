@@ -1,4 +1,4 @@
-"""``deepspark demo``: run the DAG deepspark_train on the digits through Airflow and report what came out."""
+"""``deepspark demo``: run the example of the DAG deepspark_train through Airflow and report what came out."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deepspark_ops.config.example_conf import example_conf
 from deepspark_ops.local_airflow.api import AirflowFailed, Api, quoted
 from deepspark_ops.local_airflow.folders import LocalFolders
 from deepspark_ops.local_airflow.services import Report, free_port, running_port, running_services
@@ -67,7 +68,7 @@ def run_demo(folders: LocalFolders, report: Report) -> DemoResult:
     interrupt_on_signals()
     started = time.monotonic()
     with _airflow(folders, progress) as api:
-        run_id = _trigger(api, folders.logs)
+        run_id = start_example(api, folders)
         progress(f"started {DAG}, run {run_id}")
         logs = folders.logs / f"dag_id={DAG}" / f"run_id={run_id}"
         state = _follow(api, run_id, TaskLogs(logs, report), progress)
@@ -89,8 +90,8 @@ def _airflow(folders: LocalFolders, progress: Report) -> Iterator[Api]:
         yield Api(port, folders.passwords)
 
 
-def _trigger(api: Api, logs: Path) -> str:
-    """Start a run and return its id.
+def start_example(api: Api, folders: LocalFolders) -> str:
+    """Start a run of the example and return its id.
 
     Raises:
         AirflowFailed: The DAG does not appear, or the run is refused.
@@ -101,11 +102,12 @@ def _trigger(api: Api, logs: Path) -> str:
             msg = f"{errors[0]['filename']} does not load:\n{errors[0]['stack_trace']}"
             raise AirflowFailed(msg)
         if time.monotonic() > deadline:
-            msg = f"{DAG} did not appear in {WAIT_FOR_DAG_S:.0f} s; see {logs}/services/dag-processor.log"
+            msg = f"{DAG} did not appear in {WAIT_FOR_DAG_S:.0f} s; see {folders.logs}/services/dag-processor.log"
             raise AirflowFailed(msg)
         time.sleep(POLL_S)
     api.call("PATCH", f"/dags/{DAG}", {"is_paused": False})
-    return str(api.call("POST", f"/dags/{DAG}/dagRuns", {"logical_date": None, "conf": {}})["dag_run_id"])
+    body = {"logical_date": None, "conf": example_conf(DAG, folders.root)}
+    return str(api.call("POST", f"/dags/{DAG}/dagRuns", body)["dag_run_id"])
 
 
 def _follow(api: Api, run_id: str, logs: TaskLogs, progress: Report) -> str:

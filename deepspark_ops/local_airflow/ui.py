@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import signal
 import sys
 import time
 from pathlib import Path
 
+from deepspark_ops.config.example_conf import example_conf
 from deepspark_ops.local_airflow.api import Api
 from deepspark_ops.local_airflow.folders import HOST, USER, LocalFolders
 from deepspark_ops.local_airflow.services import Report, running_services
@@ -42,7 +45,8 @@ def interrupt_on_signals() -> None:
 
 def _welcome(folders: LocalFolders, port: int) -> str:
     airflow = Path(sys.executable).with_name("airflow")
-    trigger = f"AIRFLOW_HOME={folders.airflow_home} {airflow} dags trigger deepspark_train --conf '{{}}'"
+    conf = json.dumps(example_conf("deepspark_train", folders.root))
+    trigger = f"AIRFLOW_HOME={folders.airflow_home} {airflow} dags trigger deepspark_train --conf {shlex.quote(conf)}"
     return (
         "\nAirflow is up.\n"
         f"  address       http://{HOST}:{port}\n"

@@ -12,6 +12,7 @@ from airflow.sdk import Asset, BaseOperator
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.example_conf import example_conf, example_file
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig, is_catalog_table
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
@@ -65,6 +66,7 @@ class CheckOperator(BaseOperator):
         with noted_stage(run_dir, str(self.task_id), self.log, first_group="preflight") as on_line, airflow_errors():
             refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
             self._skip_other_sources(context, params)
+            require_solver(context, self.places.root, is_scheduled=self.warm_start)
             run = StageRun(run_dir, chosen_dataset(params, self.places), self._production(context))
             config = checked_config(params, run, self.places)
             if problem := setting_problem():
@@ -104,6 +106,28 @@ class CheckOperator(BaseOperator):
         approval_config(context)  # a wrong value is refused now, not after the training
         promotion = promote_config(context, self.places)
         return production_weights(promotion.models, promotion.model)
+
+
+def require_solver(context: Any, root: Path, *, is_scheduled: bool = False) -> None:
+    """Refuse a run that names no solver.
+
+    Args:
+        context: Airflow's.
+        root: Folder that relative paths start from.
+        is_scheduled: Whether the DAG has scheduled runs, which take their values from a file.
+
+    Raises:
+        ConfigError: Says where a solver can be given, and the conf of an example.
+    """
+    if str(context["params"].get("solver") or "").strip():
+        return
+    dag_id = context["dag_run"].dag_id
+    options = "the form, in conf or in the JSON file of DEEPSPARK_RETRAIN_DEFAULTS" if is_scheduled else "form or conf"
+    msg = (
+        f"solver: no value; name a Caffe solver prototxt in {options}. Example: {example_file(dag_id, root)}, which is"
+        f" the conf {json.dumps(example_conf(dag_id, root))}"
+    )
+    raise ConfigError(msg)
 
 
 def chosen_dataset(params: Mapping[str, Any], places: Places) -> Path | None:

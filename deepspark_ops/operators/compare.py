@@ -21,7 +21,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowFailException, AirflowSkipException
-from deepspark_ops.operators.check import checked_config, chosen_dataset
+from deepspark_ops.operators.check import checked_config, chosen_dataset, require_solver
 from deepspark_ops.operators.evaluate import EvaluateOperator
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.ingest import IngestOperator
@@ -72,6 +72,8 @@ class CheckTrialsOperator(BaseOperator):
         with noted_stage(run_dir, str(self.task_id), self.log, first_group="preflight") as on_line, airflow_errors():
             refuse_unknown(run.conf, list(context["dag"].params))
             compare = config_from_params(CompareConfig, params, self.places.root)
+            if not compare.solvers:
+                require_solver(context, self.places.root)
             # Trials that are simulated have no folders and no pages of their own.
             folder_of = (lambda _run: run_dir) if compare.simulate else partial(self.places.run_folder, run.dag_id)
             plan = make_plan(compare, run.dag_id, run.run_id, folder_of)

@@ -2,7 +2,8 @@
 
 A field is in the form if its model says so: ``config.base.FORM`` for the basic part of its section, ``EXPERT`` for what
 few ever change. The models stay the only place that declares a type, a bound, a default, a title or a description; a
-DAG gives the sections, their order and the defaults of its example.
+DAG gives the sections and their order. A field without a default starts empty: the form asks for its value, and task
+``check`` refuses a run that has none.
 
 Airflow opens one part of a form by itself, the one of Params without a section ("Run Parameters"): that is the basic
 part of the first section. It refuses a text by a pattern with the regular expression as the reason, so no pattern goes
@@ -29,7 +30,7 @@ _COPIED = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 def form_params(
     sections: Sequence[Section],
-    defaults: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
     *,
     optional: Sequence[str] = (),
     choices: Mapping[str, Sequence[str]] | None = None,
@@ -41,13 +42,14 @@ def form_params(
 
     Args:
         sections: Parts of the form.
-        defaults: Values of the DAG's example; they take the place of the models' defaults. JSON values.
+        defaults: Values that take the place of the models' defaults in this DAG. JSON values.
         optional: Fields that may be left empty though their model needs them, since the stage is then left out.
         choices: Values of text fields whose choice a registry knows and the model does not.
 
     Raises:
-        ValueError: Two sections disagree about a field, a default is for no field, or a field has no default.
+        ValueError: Two sections disagree about a field, or a default is for no field.
     """
+    defaults = defaults or {}
     params: dict[str, Param] = {}
     schemas: dict[str, dict[str, Any]] = {}
     for title, model in sections:
@@ -58,16 +60,14 @@ def form_params(
                     raise ValueError(msg)
                 continue
             schemas[name] = schema
-            if name not in defaults and "default" not in schema:
-                msg = f"form field {name} of {model.__name__} has no default; a scheduled run would lack it"
-                raise ValueError(msg)
             keywords = {key: value for key, value in schema.items() if key not in ("default", "form")}
             if name in optional:
                 keywords["type"] = [keywords["type"], "null"]
             if choices and name in choices:
                 keywords["examples" if _takes_list(schema) else "enum"] = list(choices[name])  # of a list: to tick
             part = _part(title, schema["form"], is_first=title == sections[0][0])
-            params[name] = Param(defaults.get(name, schema.get("default")), **part, **keywords)
+            empty = None if "null" in keywords["type"] else ""
+            params[name] = Param(defaults.get(name, schema.get("default", empty)), **part, **keywords)
     if unused := sorted(set(defaults) - set(params)):
         msg = f"defaults for fields that are in no section of the form: {', '.join(unused)}"
         raise ValueError(msg)

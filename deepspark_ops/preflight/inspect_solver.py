@@ -31,6 +31,7 @@ from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.tasks.choice import NO_WISH, choose_tasks, task_wish
 from deepspark_ops.ingest.files.source_folders import source_folders
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
+from deepspark_ops.ingest.report.resized import resize_text
 from deepspark_ops.preflight.device_check import check_devices, with_precision_notes, with_worker_devices
 from deepspark_ops.preflight.emitters import require_emitter
 from deepspark_ops.preflight.layer_notes import layer_notes
@@ -103,9 +104,9 @@ class _Inspection:
         self._solver = solver
         self.problems: list[Problem] = []
         self._preview = self._look_ahead(config.ingest, scratch) if config.ingest is not None else None
-        dataset = self._preview.dataset if self._preview is not None else config.dataset
-        self._sources = SourceResolver(dataset, config.solver, scratch)
-        self._binding = DataBinding(dataset, Path.cwd())
+        self._dataset = self._preview.dataset if self._preview is not None else config.dataset
+        self._sources = SourceResolver(self._dataset, config.solver, scratch)
+        self._binding = DataBinding(self._dataset, Path.cwd())
         self.nets: list[NetReport] = []
         self.layer_types: set[str] = set()
         self.work: WorkReport | None = None
@@ -203,10 +204,11 @@ class _Inspection:
             if self._has_no_data_yet and any(_is_fed(message) for message in layers.layer):
                 return None
             net, fed, drawn = self._build(layers, source.phase)
+            resized = resize_text(self._dataset) if fed and self._dataset is not None else ""
         except (CaffeImportError, DeepSparkError) as error:
             self._blame(source, error)
             return None
-        report = _net_report(title, net, fed, {layer.name: layer.windows.summary() for layer in drawn})
+        report = _net_report(title, net, fed, {layer.name: layer.windows.summary() for layer in drawn}, resized)
         self.nets.append(report if self._preview is None else self._with_whole_source(report, self._preview))
         for note in net.notes:
             self._note("warning", f"{title} net: {note}")
@@ -322,8 +324,16 @@ def _is_fed(layer: caffe_pb2.LayerParameter) -> bool:
     return layer.type in READS_FILES or layer.type in FED_BY_COLUMN
 
 
-def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer], drawn: Mapping[str, str]) -> NetReport:
-    """Return the report of a net; ``drawn`` says what layers that draw at random draw from."""
+def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer], drawn: Mapping[str, str], resized: str) -> NetReport:
+    """Return the report of a net.
+
+    Args:
+        title: As in the report.
+        net: The net.
+        fed: Its data layers.
+        drawn: Name of a layer that draws at random -> what it draws from.
+        resized: As in ``DataReport``.
+    """
     owned: dict[str, int] = {}
     for entry in net.params.entries:
         owned[entry.layer] = owned.get(entry.layer, 0) + entry.size
@@ -348,6 +358,7 @@ def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer], drawn: Mappin
                 else layer.samples.dataset.shards[0].name,
                 n_samples=layer.samples.n_samples,
                 sample_shapes=layer.samples.dataset.sample_shapes,
+                resized=resized,
             )
             for layer in fed
         ),

@@ -114,12 +114,14 @@ class DataReport(_Frozen):
         source: Its source, or the dataset's folder.
         n_samples: Samples there; None if the data are not ingested yet and too many to count.
         sample_shapes: Shape of one sample per top, as stored.
+        resized: Sizes that the ingestion's resize changes, as a sentence; empty if it changes none.
     """
 
     layer: str
     source: str
     n_samples: int | None
     sample_shapes: tuple[tuple[int, ...], ...]
+    resized: str = ""
 
 
 class NetReport(_Frozen):

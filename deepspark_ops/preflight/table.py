@@ -66,6 +66,8 @@ def _title(net: NetReport) -> Text:
         shapes = ", ".join(_shape(shape) or "scalar" for shape in data.sample_shapes)
         n_samples = "" if data.n_samples is None else f"{data.n_samples:,} "
         text.append(f"\n  {data.layer} reads {data.source}: {n_samples}samples of {shapes}", style="dim")
+        if data.resized:
+            text.append(f"\n  {data.resized}")
     return text
 
 

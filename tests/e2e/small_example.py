@@ -77,8 +77,6 @@ class SmallExample:
         return {
             "solver": str(self.folder / "small_solver.prototxt"),
             "source": str(self.folder / IMAGES),
-            "resize_height": 0,
-            "resize_width": 0,
             "max_pixel": 16,
         } | changes
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from pathlib import Path
 
+import cv2
 import pytest
 
+from deepspark_ops.shards.manifest import read_manifest
 from tests.e2e.airflow_instance import AirflowInstance
-from tests.e2e.finished_runs import run_from_source, run_on_own_data
-from tests.e2e.small_example import SmallExample
+from tests.e2e.finished_runs import dataset_of, run_from_source, run_on_own_data
+from tests.e2e.small_example import FORMATS, SmallExample
+from tests.paths import ROOT
+from tests.reference.raw_sources import image_bgr
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -60,3 +65,26 @@ def test_a_mistake_ends_the_run_in_its_first_task_by_name(airflow: AirflowInstan
     told = [str(entry.get("event")) for entry in log[at + 1 :]]
     assert told[:2] == ["Task exited", "::group::Post Execute"]  # folded there: which notifiers were told
     assert not [entry for entry in log if "error_detail" in entry or "Traceback" in str(entry)]
+
+
+def test_the_readmes_conf_trains_a_folder_of_pictures_as_they_are(airflow: AirflowInstance, tmp_path: Path) -> None:
+    (written,) = re.findall(r"dags trigger deepspark_train --conf '(.*)'", (ROOT / "README.md").read_text())
+    conf = json.loads(written)
+    example = SmallExample(tmp_path).write()
+    conf |= {"solver": example.conf()["solver"], "source": str(write_class_folders(tmp_path / "pictures"))}
+    # What else is there only makes the run short.
+    done = airflow.trigger("deepspark_train", conf | {"n_workers": 1, "overrides": "max_iter: 20", "formats": FORMATS})
+    done.wait()
+    manifest = read_manifest(dataset_of(done) / "train")
+    assert manifest.sample_shape == (3, 40, 48)
+    assert (manifest.options["max_pixel"], manifest.class_names) == (255, ("cat", "dog"))
+    assert "become" not in done.log_text("check") + done.log_text("ingest")
+
+
+def write_class_folders(folder: Path) -> Path:
+    """Write PNGs of 40x48 pixels, 15 of each of two classes, and return their folder."""
+    for label, name in enumerate(("cat", "dog")):
+        (folder / name).mkdir(parents=True)
+        for i in range(15):
+            cv2.imwrite(str(folder / name / f"{i}.png"), image_bgr(2 * i + label, (40, 48)))
+    return folder

@@ -31,7 +31,7 @@ def make_dag() -> DAG:
         catchup=False,
         is_paused_upon_creation=False,  # it runs only when it is triggered
         max_active_runs=1,
-        params=form_params([("Clean", CleanConfig)], {}),
+        params=form_params([("Clean", CleanConfig)]),
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:

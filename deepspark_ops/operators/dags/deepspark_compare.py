@@ -22,7 +22,7 @@ from deepspark_ops.operators.compare import (
     IngestOnceOperator,
     TrainTrialOperator,
 )
-from deepspark_ops.operators.dags.digits_example import digits_example
+from deepspark_ops.operators.dags.documentation import with_example
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.simulate import SimulateTrialsOperator
@@ -57,7 +57,7 @@ def make_dag() -> DAG:
     with DAG(
         dag_id="deepspark_compare",
         description="Train one net in several ways and compare accuracy, time and bytes",
-        doc_md=_DESCRIPTION,
+        doc_md=with_example(_DESCRIPTION, "deepspark_compare", places.root),
         schedule=None,
         catchup=False,
         is_paused_upon_creation=False,  # it runs only when it is triggered
@@ -71,8 +71,7 @@ def make_dag() -> DAG:
                 ("Evaluate", EvaluateConfig),
                 ("Simulate", SimulateConfig),
             ],
-            {**digits_example(places.root), "strategies": ["easgd", "local_sgd"]},
-            optional=["source"],
+            optional=["solver", "source"],  # a list of solvers takes the place of the solver
             choices={"strategy": (AUTO, *strategy_names()), "strategies": (AUTO, *strategy_names())},
         ),
         default_args={**stage_retries(), **failure_notices()},

@@ -31,8 +31,7 @@ def make_dag() -> DAG:
         schedule=None,
         catchup=False,
         is_paused_upon_creation=False,  # it runs only when it is triggered
-        # There is no model to propose: both are empty, and the form asks for them.
-        params=form_params([("Convert", ConvertConfig)], {"net": "", "weights": ""}),
+        params=form_params([("Convert", ConvertConfig)]),
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:

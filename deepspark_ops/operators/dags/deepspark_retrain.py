@@ -25,7 +25,7 @@ from deepspark_ops.operators.airflow_names import (
 from deepspark_ops.operators.approve import ApproveOperator
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.dags.deepspark_train import DATASET
-from deepspark_ops.operators.dags.digits_example import digits_example
+from deepspark_ops.operators.dags.documentation import with_example
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.form import form_params
@@ -47,8 +47,8 @@ one that is better beyond chance is exported and promoted to `models/<model>/`. 
 **Ask before promoting** it waits until a person approves it (Required Actions). The decision is in the run's note when
 the run has ended, and in its report. `deepspark models rollback` goes back.
 
-Scheduled runs train what the JSON file named by `DEEPSPARK_RETRAIN_DEFAULTS` says (keys as in the form), the digits
-example without it.
+Scheduled runs train the solver and the source of the JSON file that `DEEPSPARK_RETRAIN_DEFAULTS` names. Its keys are
+the form's. Without this file a scheduled run is refused.
 """
 
 
@@ -60,7 +60,7 @@ def make_dag() -> DAG:
     with DAG(
         dag_id="deepspark_retrain",
         description=f"Retrain the model in production and replace it by a better one: {schedule}",
-        doc_md=_DESCRIPTION.format(schedule=schedule),
+        doc_md=with_example(_DESCRIPTION.format(schedule=schedule), "deepspark_retrain", places.root),
         schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone=_ZONE), assets=[DATASET]),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
@@ -114,10 +114,12 @@ def _schedule_words(cron: str) -> str:
 
 
 def _defaults(root: Path) -> dict[str, Any]:
-    """Return what scheduled runs train: the JSON file named by the environment, else the digits. Runs by hand differ.
+    """Return the values of scheduled runs, which the form starts with: the JSON file that the environment names.
+
+    A relative path of the file starts from ``root``, as the paths in the file do.
 
     Example of a file: ``{"solver": "nets/solver.prototxt", "source": "/data/train_list.txt", "model": "parts"}``.
     """
     if file := os.environ.get("DEEPSPARK_RETRAIN_DEFAULTS"):
-        return dict(json.loads(Path(file).read_text(encoding="utf-8")))
-    return {**digits_example(root), "overrides": "max_iter: 500 base_lr: 0.002", "model": "digits"}
+        return dict(json.loads((root / file).read_text(encoding="utf-8")))
+    return {}

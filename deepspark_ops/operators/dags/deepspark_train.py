@@ -12,7 +12,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.exchange.strategies.choice import AUTO
 from deepspark_ops.operators.check import CheckOperator
-from deepspark_ops.operators.dags.digits_example import digits_example
+from deepspark_ops.operators.dags.documentation import with_example
 from deepspark_ops.operators.evaluate import EvaluateOperator
 from deepspark_ops.operators.export import ExportOperator
 from deepspark_ops.operators.form import form_params
@@ -42,7 +42,7 @@ def make_dag() -> DAG:
     with DAG(
         dag_id="deepspark_train",
         description="Train a Caffe net: check, ingest, train, evaluate, export",
-        doc_md=_DESCRIPTION,
+        doc_md=with_example(_DESCRIPTION, "deepspark_train", places.root),
         schedule=None,
         catchup=False,
         is_paused_upon_creation=False,  # it runs only when it is triggered
@@ -54,7 +54,6 @@ def make_dag() -> DAG:
                 ("Evaluate", EvaluateConfig),
                 ("Export", ExportConfig),
             ],
-            digits_example(places.root),
             optional=["source"],
             choices={"strategy": (AUTO, *strategy_names())},
         ),

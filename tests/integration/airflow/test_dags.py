@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import shutil
 from datetime import timedelta
@@ -14,12 +15,21 @@ from airflow.sdk.bases.xcom import BaseXCom
 from airflow.utils.file import might_contain_dag_via_default_heuristic
 
 from caffe_import.solver.loaded_solver import load_solver
+from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.clean import CleanConfig
+from deepspark_ops.config.commands.simulate import SimulateConfig
+from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.config.convert import ConvertConfig
+from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
+from deepspark_ops.config.example_conf import example_conf
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.local_airflow.dag_files import install_dags
 from deepspark_ops.operators.airflow_names import AssetOrTimeSchedule
-from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.form import config_from_params, form_schemas
 from deepspark_ops.operators.tasks.retries import own_retries
 from tests.paths import ROOT
 
@@ -60,6 +70,14 @@ GRAPHS: dict[str, dict[str, set[str]]] = {
     },
     "deepspark_clean": {"clean": set()},
 }
+TRAINED: tuple[type[StageConfig], ...] = (CheckConfig, TrainConfig, IngestConfig, EvaluateConfig)
+FORM_MODELS: dict[str, tuple[type[StageConfig], ...]] = {
+    "deepspark_train": (*TRAINED, ExportConfig),
+    "deepspark_retrain": (*TRAINED, ScoreBundleConfig, PromoteConfig, ApprovalConfig),
+    "deepspark_compare": (CompareConfig, *TRAINED, SimulateConfig),
+    "deepspark_convert": (ConvertConfig,),
+    "deepspark_clean": (CleanConfig,),
+}
 TRAINS = ("deepspark_train", "deepspark_retrain", "deepspark_compare")
 
 
@@ -91,21 +109,53 @@ def test_every_param_has_a_default_that_is_valid_and_a_description(dag_id: str) 
         assert dag.params.get_param(name).description, name
 
 
-@pytest.mark.parametrize("dag_id", TRAINS)
-def test_defaults_run_the_digits_example_from_files_that_exist(
-    dag_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+EXAMPLES = {"deepspark_train": "run.json", "deepspark_retrain": "retrain.json", "deepspark_compare": "compare.json"}
+
+
+@pytest.mark.parametrize("dag_id", GRAPHS)
+def test_the_defaults_of_form_and_rest_are_those_of_the_config_models(dag_id: str) -> None:
+    declared: dict[str, Any] = {}
+    for model in FORM_MODELS[dag_id]:
+        for name, schema in form_schemas(model).items():
+            declared.setdefault(name, schema.get("default"))
+    defaults = {name: value or None for name, value in load(dag_id).params.dump().items()}
+    assert defaults == {name: value or None for name, value in declared.items()}
+
+
+def test_a_run_that_names_only_solver_and_source_keeps_the_pictures_as_they_are() -> None:
+    for dag_id in TRAINS:
+        params: dict[str, Any] = load(dag_id).params.dump() | {"solver": "s.prototxt", "source": "pictures"}
+        ingest = config_from_params(IngestConfig, params, ROOT, output=Path("o"))
+        assert ingest == IngestConfig(source=ROOT / "pictures", output=ROOT / "o")
+
+
+@pytest.mark.parametrize(("dag_id", "file"), EXAMPLES.items())
+def test_the_example_of_each_dag_is_a_conf_whose_files_exist(dag_id: str, file: str, tmp_path: Path) -> None:
     # A checkout has the example's files itself; elsewhere they are in the package.
     for root in (ROOT, tmp_path):
-        monkeypatch.setenv("DEEPSPARK_ROOT", str(root))
+        conf = example_conf(dag_id, root)
+        assert set(conf) == set(json.loads((ROOT / "examples" / "digits" / file).read_text()))
         params: dict[str, Any] = load(dag_id).params.dump()
+        assert set(conf) <= set(params)
+        params |= conf
         train = config_from_params(TrainConfig, params, root, run_dir=Path("r"))
         ingest = config_from_params(IngestConfig, params, root, output=Path("o"))
-        assert train.solver.is_file()
-        assert load_solver(train.solver).train_net.layer
+        assert load_solver(train.solver, train.overrides).train_net.layer
         assert ingest.source.is_file()
         assert Path(params["solver"]).is_absolute() is (root == tmp_path)
-    assert (ingest.resize_height, ingest.resize_width, ingest.max_pixel) == (28, 28, 16)
+        assert (ingest.resize_height, ingest.resize_width, ingest.max_pixel) == (28, 28, 16)
+
+
+def test_retraining_by_schedule_takes_its_values_from_the_file_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPSPARK_ROOT", str(ROOT))
+    monkeypatch.setenv("DEEPSPARK_RETRAIN_DEFAULTS", "examples/digits/retrain.json")  # from the root, as other paths
+    monkeypatch.chdir(tmp_path)
+    params: dict[str, Any] = load("deepspark_retrain").params.dump()
+    conf = example_conf("deepspark_retrain", ROOT)
+    assert {name: params[name] for name in conf} == conf
+    assert params["model"] == "digits"
 
 
 def test_the_forms_formats_are_what_is_exported() -> None:

@@ -165,7 +165,8 @@ def test_check_takes_the_options_of_data_that_are_ingested_later(folder, monkeyp
         None,
     ]
     lacking = invoke("check", "solver.prototxt", "--gray")
-    assert (lacking.exit_code, lacking.stderr) == (2, "error: source: Field required\n")
+    described = SourceConfig.model_fields["source"].description
+    assert (lacking.exit_code, lacking.stderr) == (2, f"error: source: must be given: {described}\n")
 
 
 def test_check_as_json_is_one_document(folder):

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from deepspark_ops.local_airflow.demo import DemoResult, TaskLogs
+import pytest
+
+from deepspark_ops.config.example_conf import example_conf
+from deepspark_ops.local_airflow.demo import DAG, DemoResult, TaskLogs, start_example
+from deepspark_ops.local_airflow.folders import LocalFolders
+from tests.paths import ROOT
 
 
 def line(event: str, logger: str = "deepspark_ops.train", level: str = "info") -> str:
@@ -39,3 +46,19 @@ def test_the_stages_own_lines_are_shown_once_and_whole(tmp_path: Path) -> None:
 def test_the_last_line_is_for_scripts(tmp_path: Path) -> None:
     summary = DemoResult(0.97494, tmp_path / "bundle", tmp_path / "report.html", 42.4).summary()
     assert summary.splitlines()[-1] == f"demo: test_accuracy=0.975 bundle={tmp_path / 'bundle'}"
+
+
+@pytest.mark.parametrize("is_checkout", [True, False])
+def test_the_demo_triggers_the_example_itself_and_relies_on_no_default(tmp_path: Path, is_checkout: bool) -> None:
+    folders = LocalFolders.find({"DEEPSPARK_HOME": str(tmp_path)}, tmp_path, ROOT if is_checkout else tmp_path / "none")
+    calls: list[tuple[str, str, Any]] = []
+
+    def call(method: str, path: str, body: Any = None) -> Any:
+        calls.append((method, path, body))
+        return {"/dags": {"dags": [{"dag_id": DAG}]}}.get(path, {"dag_run_id": "manual"})
+
+    assert start_example(SimpleNamespace(call=call), folders) == "manual"  # type: ignore[arg-type]
+    method, path, body = calls[-1]
+    assert (method, path) == ("POST", f"/dags/{DAG}/dagRuns")
+    assert body["conf"] == example_conf(DAG, folders.root)
+    assert (folders.root / body["conf"]["solver"]).is_file()

@@ -87,6 +87,16 @@ def test_check_passes_on_a_trial_each_and_reads_each_solver_once(
     assert (config.n_workers, config.overrides, config.parity) == (3, "base_lr: 0.5", True)
 
 
+def test_a_comparison_without_a_solver_is_refused_unless_a_list_has_solvers(
+    places: Places, dag: DAG, checked: list[CheckConfig]
+) -> None:
+    check = CheckTrialsOperator(task_id="check", places=places)
+    with pytest.raises(AirflowFailException, match=r"^solver: no value; .* Example: .*/compare\.json, "):
+        execute(check, context(dag, places, solver=None))
+    solver = context(dag, places)["params"]["solver"]
+    assert len(execute(check, context(dag, places, solver=None, solvers=solver))) == 2
+
+
 def test_a_trial_trains_by_its_own_values_and_the_forms(places: Places, dag: DAG, checked: list[CheckConfig]) -> None:
     values = context(dag, places, comm_periods="1, 1@0 4@9", overrides="max_iter: 9", comm_period=7)
     values["params"]["strategies"] = ["easgd", "downpour"]

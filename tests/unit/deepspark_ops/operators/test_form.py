@@ -226,8 +226,16 @@ class _Needs(StageConfig):
 def test_form_refuses_what_would_surprise_its_reader() -> None:
     with pytest.raises(ValueError, match="n_workers: _Other and an earlier section declare it differently"):
         form_params([("A", TrainConfig), ("B", _Other)], {"solver": "x"})
-    with pytest.raises(ValueError, match="thing of _Needs has no default"):
-        form_params([("A", _Needs)], {})
     with pytest.raises(ValueError, match="in no section of the form: nothing"):
         form_params([("A", _Needs)], {"thing": "x", "nothing": 1})
     assert isinstance(form_params([("A", _Needs)], {"thing": "x"})["thing"], Param)
+
+
+def test_a_field_without_a_default_starts_empty_and_is_then_missing_by_name(tmp_path: Path) -> None:
+    asked = form_params([("A", _Needs)])["thing"]
+    optional = form_params([("A", _Needs)], optional=["thing"])["thing"]
+    assert (asked.value, asked.schema["type"]) == ("", "string")  # the form takes it for a value that it must ask for
+    assert (optional.value, optional.schema["type"]) == (None, ["string", "null"])
+    for value in (asked.resolve(), optional.resolve()):
+        with pytest.raises(ConfigError, match=r"^thing: must be given: A thing$"):
+            config_from_params(_Needs, {"thing": value}, tmp_path)

@@ -201,6 +201,8 @@ def test_without_a_source_nothing_is_ingested(places: Places, dag: DAG, checked:
         ({"resize_height": 3}, "give both or neither"),
         ({"weights": "a.caffemodel", "resume": "b.solverstate"}, "give one"),
         ({"comm_period": "1.5"}, "comm_period='1.5': "),
+        ({"solver": ""}, r"^solver: no value; name a Caffe solver prototxt .*Example: .*/run\.json, "),
+        ({"solver": None, "source": None}, r"conf \{.*lenet_solver\.prototxt.*\}"),
     ],
 )
 def test_check_refuses_a_mistake_at_once(
@@ -208,6 +210,17 @@ def test_check_refuses_a_mistake_at_once(
 ) -> None:
     with pytest.raises(AirflowFailException, match=message):
         execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag, conf=conf))
+    assert checked == []
+
+
+def test_a_scheduled_run_without_a_solver_is_told_of_the_file_that_gives_one(
+    places: Places, dag: DAG, checked: list[StageConfig]
+) -> None:
+    check = CheckOperator(task_id="check", places=places, dag=dag, warm_start=True)
+    values = context(dag, conf={"solver": ""})
+    values["dag_run"].dag_id = "deepspark_retrain"
+    with pytest.raises(AirflowFailException, match=r"DEEPSPARK_RETRAIN_DEFAULTS\. Example: .*/retrain\.json, "):
+        execute(check, values)
     assert checked == []
 
 

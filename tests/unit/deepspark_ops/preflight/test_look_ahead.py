@@ -99,6 +99,17 @@ def test_options_of_the_ingestion_count(folder):
     assert report.nets[0].data[0].sample_shapes == ((1, 5, 6), ())
 
 
+def test_check_says_which_sizes_a_resize_changes(folder):
+    source = image_list(folder)
+    sentence = "pictures of 8x8 become 5x6 (height x width)"
+    report = inspect(folder, source=source, resize_height=5, resize_width=6)
+    assert [data.resized for net in report.nets for data in net.data] == [sentence, sentence]
+    assert report_lines(report).count(f"  {sentence}") == 2
+    for options in ({}, {"resize_height": 8, "resize_width": 8}):
+        kept = inspect(folder, source=source, **options)
+        assert {data.resized for net in kept.nets for data in net.data} == {""}
+
+
 def test_the_test_source_is_looked_at_too(folder):
     other = write_images(folder / "other", 12, size=(6, 6))
     (error,) = inspect(folder, source=image_list(folder), test_source=other).errors

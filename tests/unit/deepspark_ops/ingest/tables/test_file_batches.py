@@ -136,7 +136,7 @@ def test_a_query_stands_alone_and_a_catalogs_table_is_no_path(tmp_path):
     moved = with_paths_from(config, tmp_path)
     assert (str(moved.source), moved.output) == ("table:a.b", tmp_path / "out")
     assert make_recipe(moved).sources["train"].format == "spark_table"
-    with pytest.raises(ConfigError, match=r"^source: Field required"):
+    with pytest.raises(ConfigError, match=r"^source: must be given: Training data"):
         parse_config(IngestConfig, {"output": "out"})
 
 
