@@ -150,8 +150,8 @@ _LOSS_WORDS = {
     "staleness": "stale={:.3g}",
     "distance": "dist={:.3g}",
 }
-_UNSAID = ("memory_bytes",)
-"""Numbers of a report that only pages and TensorBoard show."""
+_UNSAID = ("memory_bytes", "first_call")
+"""Values of a report that only programs and pages read."""
 _SERVER_WORDS = {
     "exchanges_per_s": "exchanges/s={:.4g}",
     "bytes_per_s": "bytes/s={:.3g}",

@@ -43,8 +43,8 @@ def step_time(config: PlanConfig, size: NetSize) -> tuple[float, StepSource, str
 def run_step_time(run_dir: Path, images_per_step: int) -> float:
     """Return the seconds of a minibatch in a run, waiting for data included, exchanges left out; the median.
 
-    A loss event tells seconds and images/s of its interval; the first of each worker compiles the graph and is left
-    out.
+    A loss event holds seconds and images/s of its interval. Intervals with a part of the model's first call, which
+    builds the graph, are left out; so is each worker's first, since older runs do not mark the call.
 
     Raises:
         ConfigError: No run's folder, or it has no loss events to learn from.
@@ -58,7 +58,11 @@ def run_step_time(run_dir: Path, images_per_step: int) -> float:
     for event in read_events(path):
         if event.kind != "loss":
             continue
-        if event.worker in seen and (step_s := _interval_step_time(event, images_per_step)):
+        if (
+            event.worker in seen
+            and not event.data.get("first_call")
+            and (step_s := _interval_step_time(event, images_per_step))
+        ):
             found.append(step_s)
         seen.add(event.worker)
     if not found:

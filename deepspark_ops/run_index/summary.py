@@ -134,7 +134,6 @@ def _of_config(run_dir: Path) -> dict[str, Any]:
 
 def _of_events(progress: RunProgress, series: RunSeries) -> dict[str, Any]:
     started, ended = progress.started, progress.ended or {}
-    rate = ended.get("images_per_s", progress.images_per_s() if progress.has_trained else None)
     fields: dict[str, Any] = {
         "net": str(started["net"]) if started.get("net") else None,
         "n_workers": started.get("n_workers"),
@@ -143,7 +142,7 @@ def _of_events(progress: RunProgress, series: RunSeries) -> dict[str, Any]:
         "ending": str(ended["status"]) if "status" in ended else None,
         "loss": _finite(progress.mean_loss()),
         "curve": loss_curve(series),
-        "images_per_s": _finite(rate),
+        "images_per_s": _finite(progress.mean_images_per_s()),
     }
     if started.get("strategy"):
         fields["strategy"] = str(started["strategy"])

@@ -109,8 +109,8 @@ def _header(progress: RunProgress, now: float) -> dict[str, Any]:
 
 def _rate(progress: RunProgress) -> float | None:
     """Return images per second: of the whole run once it has ended, else of now; None before the first report."""
-    if progress.ended is not None and "images_per_s" in progress.ended:
-        return float(progress.ended["images_per_s"])
+    if progress.ended is not None:
+        return progress.mean_images_per_s()
     return progress.images_per_s() if progress.has_trained else None
 
 

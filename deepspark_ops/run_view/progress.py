@@ -30,6 +30,8 @@ class WorkerStanding:
         device: What it computes on, in words, likewise.
         reason: Why it was lost the last time; empty if it never was.
         ending: ``refused`` or ``failed`` where it ended the run; empty otherwise.
+        images: Samples of all its reports.
+        seconds: Time of all its reports, tests and waiting for the start left out.
     """
 
     state: Literal["joined", "training", "lost"] = "joined"
@@ -42,10 +44,19 @@ class WorkerStanding:
     device: str = ""
     reason: str = ""
     ending: str = ""
+    images: float = 0.0
+    seconds: float = 0.0
 
     def number(self, name: str) -> float:
         """Return a number of its last report; 0 if that has none of the name."""
         return number_of(self.report.get(name)) or 0.0
+
+    def take_report(self, clock: int, report: Mapping[str, Any]) -> None:
+        """Take a report of its training."""
+        self.state, self.clock, self.report = "training", clock, report
+        seconds = sum(self.number(name) for name in SECONDS)
+        self.images += self.number("images_per_s") * seconds
+        self.seconds += seconds
 
     def shares(self) -> dict[str, float]:
         """Return what part of its time each of ``SECONDS`` took; empty before its first report."""
@@ -168,8 +179,17 @@ class RunProgress:
         return [worker for worker in self.workers.values() if worker.state == "training"]
 
     def images_per_s(self) -> float:
-        """Return the sum over the workers that train."""
+        """Return the present rate: the sum of the last reports of the workers that train."""
         return sum(worker.number("images_per_s") for worker in self.training())
+
+    def mean_images_per_s(self) -> float | None:
+        """Return images by time, summed over all workers of this start; None before the first report.
+
+        The event of the run's end has the rate of the run; a run that was killed or was too short has none.
+        """
+        rates = [worker.images / worker.seconds for worker in self.workers.values() if worker.seconds > 0.0]
+        ended = number_of((self.ended or {}).get("images_per_s"))
+        return ended if ended is not None else sum(rates) if rates else None
 
     def mean_loss(self) -> float | None:
         """Return the mean of the workers' last losses, NaN if one of them is; None before the first."""
@@ -238,7 +258,7 @@ class RunProgress:
                 self._mark("lost", event, at, text)
                 self._note(event, at, text, is_warning=True)
             case "loss":
-                worker.state, worker.clock, worker.report = "training", event.clock, event.data
+                worker.take_report(event.clock, event.data)
                 self._reached = (event.time, self.clock)
                 self._begun = self._begun or self._reached
             case "exchange":

@@ -101,8 +101,9 @@ class RunSeries:
 
     Attributes:
         workers: Worker -> ``WORKER_NUMBERS`` of its reports.
-        whole: All workers together: ``loss`` (mean of their last), ``images_per_s`` (sum), ``learning_rate``, and the
-            shares ``SECONDS`` of their time.
+        whole: All workers together: ``loss`` (mean), ``images_per_s`` (sum), ``learning_rate`` (of the last report),
+            and the shares ``SECONDS`` of their time. Each row is made of the last report of each worker; ``_add_whole``
+            says when a row is added.
         tests: Test net -> its scalar outputs.
         server: ``SERVER_NUMBERS`` of the exchange as a whole.
         epochs: ``epoch``, those of the first dataset that is named.
@@ -125,12 +126,14 @@ class RunSeries:
         match event.kind:
             case "stage" if event.data.get("status") == "started":
                 self._start_again(event.clock, at)
+            case "stage" if self._last.has_news:
+                self._add_whole(at)
+            case "worker_joined":
+                self._last.expect(event.worker)
             case "loss" if event.worker != DRIVER:
                 self._take_report(event, at)
-            case "worker_lost" if event.worker in self.workers:
-                self._last.forget(event.worker)
-                self.workers[event.worker].gap(event.clock, event.time, at)
-                self._add_whole(event, at, {})
+            case "worker_lost":
+                self._take_lost_worker(event, at)
             case "evaluation":
                 net = int(event.data.get("test_net", 0))
                 columns = self.tests.setdefault(net, Columns())
@@ -152,16 +155,32 @@ class RunSeries:
         yield from (*self.workers.values(), self.whole, *self.tests.values(), self.server, self.epochs)
 
     def _take_report(self, event: Event, at: int) -> None:
+        """Take a worker's report, and add a row of all workers together where one is due.
+
+        The first row is due when every worker that has joined has reported. Each further row is due as soon as every
+        worker has reported since the row before, or before a worker's second report since then, or where a worker is
+        lost. A row at each report would change by one worker's loss after the other: a vertical line at each display.
+        """
         numbers = _named(event.data, WORKER_NUMBERS)
         self.workers.setdefault(event.worker, Columns()).add(event.clock, event.time, at, numbers)
-        self._last.note(event.worker, numbers)
-        rate = {"learning_rate": numbers["learning_rate"]} if "learning_rate" in numbers else {}
-        self._add_whole(event, at, rate)
+        if self._last.has_begun and self._last.is_new(event.worker):
+            self._add_whole(at)
+        self._last.note(event.worker, numbers, event.clock, event.time)
+        if self._last.is_complete:
+            self._add_whole(at)
 
-    def _add_whole(self, event: Event, at: int, rate: Mapping[str, float]) -> None:
+    def _take_lost_worker(self, event: Event, at: int) -> None:
+        if event.worker in self.workers:
+            self.workers[event.worker].gap(event.clock, event.time, at)
+        self._last.forget(event.worker, event.clock, event.time)
+        if self._last.has_begun or self._last.is_complete:
+            self._add_whole(at)
+
+    def _add_whole(self, at: int) -> None:
+        last = self._last
         # Workers report a little out of step; a line of all of them must not go back for it.
-        clock = max(event.clock, self.whole.clock[-1] if self.whole.clock else 0)
-        self.whole.add(clock, event.time, at, {**self._last.together(), **rate})
+        clock = max(last.clock, self.whole.clock[-1] if self.whole.clock else 0)
+        self.whole.add(clock, last.time, at, last.take_row())
 
     def _take_epoch(self, event: Event, at: int) -> None:
         name = str(event.data.get("dataset", ""))
@@ -180,20 +199,66 @@ class RunSeries:
 
 
 class _LastReports:
-    """The last report of each worker that is there, and their sums, which cost nothing more with a thousand workers."""
+    """The last report of each worker that is there, and their sums, which cost nothing more with a thousand workers.
+
+    Attributes:
+        clock: The greatest of the reports.
+        time: Of the newest report, seconds since the epoch.
+        has_begun: Whether a row was taken.
+    """
 
     def __init__(self) -> None:
+        self.clock = 0
+        self.time = 0.0
+        self.has_begun = False
         self._reports: dict[int, Mapping[str, float]] = {}
         self._sums = dict.fromkeys(("loss", "images_per_s", *SECONDS), 0.0)
         self._n_lost_losses = 0
+        self._expected: set[int] = set()
+        self._new: set[int] = set()
+        self._learning_rate: dict[str, float] = {}
 
-    def note(self, worker: int, numbers: Mapping[str, float]) -> None:
-        self.forget(worker)
+    @property
+    def has_news(self) -> bool:
+        """Whether a report is in no row yet."""
+        return bool(self._new)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each worker's report is in no row yet, and every worker that is expected has reported."""
+        return bool(self._new) and len(self._new) == len(self._reports) and not self._expected
+
+    def is_new(self, worker: int) -> bool:
+        """Return whether the worker's last report is in no row yet."""
+        return worker in self._new
+
+    def expect(self, worker: int) -> None:
+        """Have the first row wait for a worker that has joined."""
+        if not self.has_begun and worker not in self._reports:
+            self._expected.add(worker)
+
+    def note(self, worker: int, numbers: Mapping[str, float], clock: int, time: float) -> None:
+        """Take a worker's report in place of its last one."""
+        self.forget(worker, clock, time)
         self._reports[worker] = numbers
+        self._new.add(worker)
         self._add(numbers, 1)
+        if "learning_rate" in numbers:
+            self._learning_rate = {"learning_rate": numbers["learning_rate"]}
 
-    def forget(self, worker: int) -> None:
+    def forget(self, worker: int, clock: int, time: float) -> None:
+        """Drop a worker that is lost at a clock and time."""
+        self.clock, self.time = max(self.clock, clock), time
+        self._expected.discard(worker)
+        self._new.discard(worker)
         self._add(self._reports.pop(worker, {}), -1)
+
+    def take_row(self) -> dict[str, float]:
+        """Return mean loss, sum of rates, shares of the time, and the rate of the last report; all count as taken."""
+        self.has_begun = True
+        self._expected.clear()
+        self._new.clear()
+        return {**self._together(), **self._learning_rate}
 
     def _add(self, numbers: Mapping[str, float], sign: int) -> None:
         for name in self._sums:
@@ -203,7 +268,7 @@ class _LastReports:
         if not math.isfinite(numbers.get("loss", 0.0)):
             self._n_lost_losses += sign
 
-    def together(self) -> dict[str, float]:
+    def _together(self) -> dict[str, float]:
         """Return mean loss, sum of rates, shares of the time; with a loss that is no number, so is the mean."""
         if not self._reports:
             return {"images_per_s": 0.0}

@@ -59,8 +59,7 @@ def report_stage(run: Run, status: str, clock: int, **data: Any) -> None:
 
 def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
     """Report a run that has come to its end."""
-    rate = watch.images_per_s()
-    speed = {"images_per_s": round(rate, 1)} if rate is not None else {}
+    speed = watch.speed()
     counts = {**_exchanged(status), **_fetched(run, watch, status), "reissued_grants": status.reissued_grants}
     if any(status.refused_pushes):
         counts["refused_pushes"] = sum(status.refused_pushes)
@@ -83,7 +82,7 @@ def report_missing(watch: RunWatch, status: ExchangeStatus) -> None:
 
 def report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signal.Signals) -> None:
     """Report a run that a signal has stopped, and where it goes on."""
-    counts = {**_exchanged(status), **_fetched(run, watch, status)}
+    counts = {**watch.speed(), **_exchanged(status), **_fetched(run, watch, status)}
     report_stage(run, "stopped", status.acknowledged, signal=number.name, **counts)
     if not watch.written:
         _LOG.info("stopped by %s at clock=%d: nothing to save since the start", number.name, status.acknowledged)

@@ -26,7 +26,7 @@ SERVER_LINE_EVERY_S = 30.0
 
 @dataclass
 class Throughput:
-    """Images per second of the whole run, from the first minibatch that was done on.
+    """Images per second of the whole run, from the moment at which every worker has returned minibatches.
 
     Attributes:
         images_per_step: Samples of a minibatch.
@@ -35,14 +35,22 @@ class Throughput:
     images_per_step: int
     _first: tuple[float, int] | None = None
     _last: tuple[float, int] | None = None
+    _has_all: bool = False
 
-    def see(self, now: float, done: int) -> None:
-        """Take the minibatches done at a time in seconds."""
+    def see(self, now: float, done: int, *, has_all: bool = True) -> None:
+        """Take the minibatches done at a time in seconds.
+
+        Args:
+            now: The time.
+            done: The minibatches.
+            has_all: Whether every worker that is there has returned some. Minibatches that others were computing at the
+                first reading would else count, and the time that they took would not.
+        """
         if self._last is None or done > self._last[1]:
-            # Counting starts at the first reading: when its minibatches were done is not known.
             self._last = (now, done)
-            if self._first is None:
-                self._first = self._last
+            # When the minibatches of the first reading were done is not known.
+            if self._first is None or (has_all and not self._has_all):
+                self._first, self._has_all = self._last, has_all
 
     def images_per_s(self) -> float | None:
         """Return the rate, None if the run was too short for one."""
@@ -111,7 +119,8 @@ class RunWatch:
         if status.failure:
             raise TrainingFailed(status.failure)
         if status.acknowledged > self._first:
-            self._throughput.see(time.monotonic(), status.acknowledged)
+            has_all = len(status.exchanges) == 1 or all(status.exchanges[worker] for worker in status.live_workers)
+            self._throughput.see(time.monotonic(), status.acknowledged, has_all=has_all)
         for iteration in status.snapshots:
             if iteration not in self._written and self._snapshots.is_pending(iteration):
                 self._write(iteration)
@@ -126,9 +135,10 @@ class RunWatch:
             if status.exchanges[worker] <= known.get(worker, status.exchanges[worker])
         }
 
-    def images_per_s(self) -> float | None:
-        """Return the images per second so far."""
-        return self._throughput.images_per_s()
+    def speed(self) -> dict[str, float]:
+        """Return ``images_per_s`` of the run so far, for the event of its end; empty if it was too short for a rate."""
+        rate = self._throughput.images_per_s()
+        return {} if rate is None else {"images_per_s": round(rate, 1)}
 
     def note(self, text: str, *, clock: int, spark_ui: str | None = None) -> None:
         """Write a line of the driver's own to events and log; ``spark_ui`` is the address that it is about."""

@@ -156,7 +156,7 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
                 watch.warn(text, clock=status.acknowledged)
             report_missing(watch, status)
         except DeepSparkError as error:
-            report_stage(run, "failed", watch.clock, reason=str(error))
+            report_stage(run, "failed", watch.clock, reason=str(error), **watch.speed())
             raise
         finally:
             watch.finish()

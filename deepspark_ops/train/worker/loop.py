@@ -56,6 +56,7 @@ class WorkerLoop:
         self._was_idle = False
         self._last_rate = 0.0
         self._last_clock = 0
+        self._last_report: StepReport | None = None
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
         self._run_rate = 0.0  # of the first step of the model's last run: a drop within it is seen at the next one
         self._velocity = CenterVelocity(plan.n_workers, plan.center_weight) if plan.momentum_from_center else None
@@ -76,8 +77,9 @@ class WorkerLoop:
             if self._background is not None:
                 self._background.close()
         done = self._progress
-        if done.n_steps:
+        if self._last_report is not None:
             self._model.write_outputs(-1)
+            done.finish(self._last_clock, self._last_report)
         done.send_fetched(self._last_clock)
         return WorkerSummary(self._plan.worker, done.n_steps, done.n_exchanges, done.last_loss)
 
@@ -149,11 +151,8 @@ class WorkerLoop:
                 self._slow_down(self._velocity, step)
             report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._plan.rate_scale.at(step), feeds=feeds)
             done = self._now()
-            sums = self._progress.sums
-            sums.data_s += ready - began
-            sums.compute_s += done - ready
-            sums.steps += len(report.losses)
             compute_s += done - ready
+            self._progress.begin_block(began, ready, done, n_steps=len(report.losses))
             self._account(step, report)
             step += n_steps
         return compute_s
@@ -172,7 +171,7 @@ class WorkerLoop:
 
     def _account(self, first: int, report: StepReport) -> None:
         losses = report.losses.tolist()
-        self._last_clock = first + len(losses)
+        self._last_clock, self._last_report = first + len(losses), report
         self._progress.note(first, report.note)
         for offset, loss in enumerate(losses):
             if not (self._plan.searches or np.isfinite(loss)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Interval:
         overlaps: Sum over them.
         distance: L2 norm of local - center at the last one that measured it.
         transport: Of the last one.
+        has_first_call: Whether the model's first call is part of it, which builds the graph.
     """
 
     began: float
@@ -53,6 +54,7 @@ class Interval:
     overlaps: int = 0
     distance: float | None = None
     transport: str = ""
+    has_first_call: bool = False
 
     def add_exchange(self, report: ExchangeReport) -> None:
         """Count an exchange."""
@@ -66,11 +68,33 @@ class Interval:
             self.distance = report.distance
 
 
+@dataclass(frozen=True)
+class Block:
+    """Steps that the model computed in one call: each has the same share of the call's time.
+
+    Attributes:
+        began, ready, done: Times by the plan's clock: the wait for data began, the data were there, the call ended.
+        n_steps: Minibatches of the call, at least 1.
+        is_first: Whether it is the model's first call, which builds the graph.
+    """
+
+    began: float
+    ready: float
+    done: float
+    n_steps: int
+    is_first: bool
+
+    def end_of(self, offset: int) -> float:
+        """Return when step ``offset``, from 0, ended by its share; the last one ended with the call."""
+        n_later = self.n_steps - 1 - offset
+        return self.done - (self.done - self.began) * n_later / self.n_steps
+
+
 class ProgressLines:
     """Adds up what one worker does and sends it as events. Used by one thread.
 
     Attributes:
-        sums: Since the last loss line; the loop adds its seconds.
+        sums: Since the last loss line; the loop adds its seconds, all but those of a block's steps.
         n_steps: Minibatches so far.
         n_exchanges: Exchanges so far.
     """
@@ -85,11 +109,18 @@ class ProgressLines:
         self._link = link
         self._losses: deque[float] = deque(maxlen=max(1, plan.average_loss))
         self._shown: int | None = None
+        self._block = Block(self.sums.began, self.sums.began, self.sums.began, n_steps=1, is_first=False)
+        self._offset = 0
 
     @property
     def last_loss(self) -> float:
         """Of the last step; NaN before the first."""
         return self._losses[-1] if self._losses else float("nan")
+
+    def begin_block(self, began: float, ready: float, done: float, *, n_steps: int) -> None:
+        """Take the times of a model's call, as ``Block`` has them, before the first of its ``step_done``."""
+        self._block = Block(began, ready, done, n_steps, is_first=self.n_steps == 0)
+        self._offset = -1
 
     def step_done(self, clock: int, loss: float) -> bool:
         """Note a step's loss; return whether its line is due: the first step at or after a display boundary.
@@ -98,6 +129,7 @@ class ProgressLines:
         """
         self.n_steps += 1
         self._losses.append(loss)
+        self._add_step()
         display = self._plan.display
         if display <= 0:
             return False
@@ -107,6 +139,14 @@ class ProgressLines:
             return False
         self._shown = clock // display
         return True
+
+    def _add_step(self) -> None:
+        block, sums = self._block, self.sums
+        self._offset += 1
+        sums.steps += 1
+        sums.data_s += (block.ready - block.began) / block.n_steps
+        sums.compute_s += (block.done - block.ready) / block.n_steps
+        sums.has_first_call = sums.has_first_call or block.is_first
 
     def exchanged(self, report: ExchangeReport) -> None:
         """Note an exchange."""
@@ -124,15 +164,30 @@ class ProgressLines:
         """Send the lines of step ``offset`` of a report and what was summed up; begin new sums."""
         if report.debug_lines is not None:
             self.debug(clock, report.debug_lines(offset))
-        now = self._now()
-        self._send_loss(clock, report, offset, now)
+        self._send_sums(clock, report, offset, self._block.end_of(self._offset))
+
+    def finish(self, clock: int, report: StepReport) -> None:
+        """Send what was summed up since the last line, at the clock of the worker's end.
+
+        Caffe, too, displays the loss once more after the last step (BVLC Caffe @9b89154, src/caffe/solver.cpp,
+        ``Solver::Solve``).
+
+        Args:
+            clock: One past the worker's last step.
+            report: Of the model's last call.
+        """
+        if self._plan.display > 0 and self.sums.steps:
+            self._send_sums(clock, report, -1, self._now())
+
+    def _send_sums(self, clock: int, report: StepReport, offset: int, ended: float) -> None:
+        self._send_loss(clock, report, offset, ended)
         self._send_exchanges(clock)
         self.send_fetched(clock)
-        self.sums = Interval(now)
+        self.sums = Interval(ended)
 
-    def _send_loss(self, clock: int, report: StepReport, offset: int, now: float) -> None:
+    def _send_loss(self, clock: int, report: StepReport, offset: int, ended: float) -> None:
         sums = self.sums
-        wall_s = max(1e-9, now - sums.began - sums.aside_s)
+        wall_s = max(1e-9, ended - sums.began - sums.aside_s)
         data: dict[str, Any] = {
             "loss": round(sum(self._losses) / len(self._losses), 6),
             "learning_rate": float(report.learning_rates[offset]),
@@ -149,9 +204,11 @@ class ProgressLines:
             data["loss_scale"] = float(report.scales.begun[offset])
         if (memory := resident_bytes()) is not None:
             data["memory_bytes"] = memory
+        if sums.has_first_call:
+            data["first_call"] = True
         if outputs := report.scalars(offset):
             data["outputs"] = outputs
-        self.send("loss", clock, **data)
+        self.send("loss", clock, seconds_ago=self._now() - ended, **data)
 
     def _send_exchanges(self, clock: int) -> None:
         sums = self.sums
@@ -185,9 +242,10 @@ class ProgressLines:
         if text:
             self.send("note", clock, text=text)
 
-    def send(self, kind: EventKind, clock: int, **data: Any) -> None:
+    def send(self, kind: EventKind, clock: int, *, seconds_ago: float = 0.0, **data: Any) -> None:
         """Send an event of this worker; in place of one that would be refused for its size, a note that says so."""
         event = make_event(kind, clock=clock, worker=self._plan.worker, **data)
+        event = replace(event, time=event.time - seconds_ago)
         n_bytes = len(event.to_json())
         if n_bytes > MAX_EVENT_BYTES:
             text = f"an event of kind {kind} with {n_bytes:,} bytes is left out: one may have {MAX_EVENT_BYTES:,}"

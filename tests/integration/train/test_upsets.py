@@ -103,7 +103,7 @@ def test_clock_jumps_and_a_removed_events_file_change_nothing(
     numbers = [event.data for event in finished.events("loss")]
     for name in ("compute_s", "data_s", "exchange_s"):
         assert all(0 <= data[name] < 60 for data in numbers)
-    assert all(data["images_per_s"] >= 0 for data in numbers)  # 0 within one call of the graph
+    assert all(data["images_per_s"] > 0 for data in numbers)
     assert finished.events("worker_lost") == []
     stamps = [event.time for event in finished.events("loss")]
     assert max(stamps) - min(stamps) > 3600, "the jumps were there"

@@ -36,7 +36,7 @@ def test_an_index_holds_what_the_runs_files_say(run_dir: Path) -> None:
     assert found.dataset_digest == "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
     assert (found.clock, found.max_iter, found.ending, found.images_per_s) == (1000, 1000, "finished", 812.5)
     assert (found.accuracy, found.accuracy_of) == (0.975, "test net")
-    assert found.curve[0] == (0.0, 2.4)
+    assert found.curve[0] == (100.0, 1.7)
 
 
 def test_another_task_than_classification_has_its_own_figure(run_dir: Path) -> None:

@@ -1,3 +1,5 @@
+import pytest
+
 from deepspark_ops.events import DRIVER, Event
 from deepspark_ops.run_view.progress import RunProgress, SnapshotNote
 from tests.unit.deepspark_ops.run_view.run_events import RUN, loss, stage, started
@@ -17,6 +19,19 @@ def test_clock_rate_and_the_time_left() -> None:
     assert progress.steps_per_s() == 10.0
     assert progress.seconds_left() == 60.0
     assert progress.images_per_s() == 200.0
+
+
+def test_the_mean_rate_is_images_by_time_and_not_the_mean_of_rates() -> None:
+    spent = {"compute_s": 1.0, "data_s": 0.0, "exchange_s": 0.0}
+    events = [started(0, 0.0), loss(0, 10, 1.0, images_per_s=600.0, **spent)]
+    events.append(loss(0, 20, 10.0, images_per_s=100.0, **{**spent, "data_s": 8.0}))
+    events.append(loss(1, 30, 10.0, images_per_s=50.0, **spent))
+    assert taken(events).mean_images_per_s() == pytest.approx((600 * 1 + 100 * 9) / 10 + 50)
+    assert taken(events).images_per_s() == 150.0, "the rate of now"
+    assert taken([*events, stage("finished", 30, 11.0, images_per_s=190.0)]).mean_images_per_s() == 190.0
+    killed = taken([*events, stage("failed", 30, 11.0, reason="killed")])
+    assert killed.mean_images_per_s() == pytest.approx(200.0)
+    assert taken([]).mean_images_per_s() is None
 
 
 def test_before_the_first_report_nothing_is_known() -> None:

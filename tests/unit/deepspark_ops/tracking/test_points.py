@@ -9,7 +9,7 @@ import pytest
 from deepspark_ops.run_view.series import RunSeries
 from deepspark_ops.tracking.points import MAX_POINTS, MAX_WORKERS, MetricPoint, curve_points, evaluation_points
 from tests.reference.evaluations import evaluation
-from tests.unit.deepspark_ops.run_view.run_events import RUN, loss, started
+from tests.unit.deepspark_ops.run_view.run_events import RUN, loss, stage, started
 
 
 def series_of(events) -> RunSeries:
@@ -38,7 +38,7 @@ def test_each_number_of_a_report_is_a_point_at_its_clock_and_time() -> None:
         assert found[f"worker_loss/worker_{worker}"] == expected
     tests = [event for event in RUN if event.kind == "evaluation"]
     assert found["test_0/accuracy"] == [(e.clock, e.data["accuracy"], int(e.time * 1000)) for e in tests]
-    assert found["images_per_s"][1][1] == 200  # both workers together
+    assert found["images_per_s"][0][1] == 200  # both workers together
 
 
 def test_what_is_not_finite_is_left_out() -> None:
@@ -54,7 +54,8 @@ def test_only_what_came_behind_the_offset_is_told() -> None:
 @pytest.mark.parametrize("n_workers", [1, MAX_WORKERS, MAX_WORKERS + 1])
 def test_a_long_run_is_thinned_out_and_keeps_its_ends_and_extremes(n_workers: int) -> None:
     losses = {at: 5.0 - (at % 7) * 0.5 for at in range(1, 16_001)} | {777: 99.0, 12_222: -7.0}
-    events = [started(0, 0.0), *(loss(at % n_workers, at, at * 0.5, loss=value) for at, value in losses.items())]
+    ended = stage("finished", 16_000, 8_001.0)
+    events = [started(0, 0.0), *(loss(at % n_workers, at, at * 0.5, loss=value) for at, value in losses.items()), ended]
     points = curve_points(series_of(events))
     assert len(points) <= MAX_POINTS
     found = by_key(points)

@@ -155,6 +155,20 @@ def test_throughput_counts_from_the_first_minibatch_seen() -> None:
     assert rate.images_per_s() == 100.0
 
 
+def test_throughput_counts_from_when_all_workers_have_returned_minibatches() -> None:
+    # Two workers, 50 minibatches a call of 10 s each, and one call more of the first: 10 minibatches a second.
+    rate = Throughput(images_per_step=10)
+    rate.see(110.0, 50, has_all=False)
+    assert rate.images_per_s() is None
+    for now, done in ((110.2, 100), (120.0, 150), (120.2, 200)):
+        rate.see(now, done)
+    assert rate.images_per_s() == pytest.approx(100.0)
+    short = Throughput(images_per_step=10)
+    short.see(110.0, 50, has_all=False)
+    short.see(120.0, 100, has_all=False)  # the other worker never returned any
+    assert short.images_per_s() == pytest.approx(50.0)
+
+
 def test_devices_are_a_line_per_worker_and_their_reason_is_told_once(
     watch: RunWatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,15 +176,49 @@ def test_rate_scale_follows_the_clock_of_each_call(tmp_path: Path) -> None:
     assert [scale for _, _, scale in bench.model.calls] == [1.0, 1.75, 2.0, 2.75, 3.0]
 
 
-def test_display_averages_and_keeps_caffes_places(tmp_path: Path) -> None:
+def test_display_averages_and_keeps_caffes_places_and_the_last_line_is_at_the_end(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(10), display=4, average_loss=2)
     bench.run()
     losses = bench.events("loss")
-    assert [event.clock for event in losses] == [0, 4, 8]
-    assert [event.data["loss"] for event in losses] == [100.0, (97.0 + 96.0) / 2, (93.0 + 92.0) / 2]
+    assert [event.clock for event in losses] == [0, 4, 8, 10]
+    assert [event.data["loss"] for event in losses] == [100.0, 96.5, 92.5, 91.5]
     assert {event.data["learning_rate"] for event in losses} == {0.5}
-    assert [event.clock for event in bench.events("exchange")] == [4, 8]
+    assert [event.clock for event in bench.events("exchange")] == [4, 8, 10]
     assert all(event.data["p99_ms"] > 0.0 for event in bench.events("exchange"))
+
+
+@pytest.mark.parametrize("display", [1, 2, 3, 7, 100])
+def test_displays_of_one_call_share_its_time_and_their_images_by_time_are_those_of_the_run(
+    tmp_path: Path, display: int
+) -> None:
+    clock = StepClock()
+    bench = Bench(tmp_path, Schedule(29), display=display, comm_period=CommPeriod(12), time=clock, images_per_step=10)
+    run, bench.batches.take = bench.model.run, lambda max_steps: ({}, min(6, max_steps))
+
+    def timed_run(**arguments: Any) -> StepReport:
+        clock.seconds += 0.25 * arguments["n_steps"]
+        return run(**arguments)
+
+    bench.model.run = timed_run  # type: ignore[method-assign]
+    bench.run()
+    losses = [event.data for event in bench.events("loss")]
+    assert len(losses) == 1 + -(-28 // display)
+    assert [data["images_per_s"] for data in losses] == [40.0] * len(losses)
+    assert sum(data["compute_s"] for data in losses) == pytest.approx(29 * 0.25)
+    assert all(data["compute_s"] > 0.0 for data in losses)
+
+
+class StepClock:
+    """Time that passes only where a test says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
 
 
 def test_worker_that_gets_no_boundary_shows_its_first_step_after_it(tmp_path: Path) -> None:
@@ -191,13 +226,13 @@ def test_worker_that_gets_no_boundary_shows_its_first_step_after_it(tmp_path: Pa
     grant = bench.link.request_grant(7)  # steps 0..6 are another's: acknowledged without this loop
     bench.link.acknowledge(grant)
     bench.run()
-    assert [event.clock for event in bench.events("loss")] == [10, 20]
+    assert [event.clock for event in bench.events("loss")] == [10, 20, 30]
 
 
 def test_resumed_run_shows_only_at_boundaries(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(30, first=15), display=10, origin=15)
     bench.run()
-    assert [event.clock for event in bench.events("loss")] == [20]
+    assert [event.clock for event in bench.events("loss")] == [20, 30]
 
 
 def test_tests_run_before_their_step_on_the_own_parameters_and_once_more_at_the_end(tmp_path: Path) -> None:
@@ -249,7 +284,8 @@ def test_changes_of_the_loss_scale_are_notes_and_loss_lines_show_it(tmp_path: Pa
         (1, "loss_scale 8 -> 4"),
         (4, "loss_scale 4 -> 8"),
     ]
-    assert [(event.clock, event.data["loss_scale"]) for event in bench.events("loss")] == [(0, 8), (2, 4), (4, 4)]
+    scales = [(event.clock, event.data["loss_scale"]) for event in bench.events("loss")]
+    assert scales == [(0, 8), (2, 4), (4, 4), (6, 8)]
 
 
 def test_a_gradient_that_no_loss_scale_makes_finite_ends_the_run(tmp_path: Path) -> None:

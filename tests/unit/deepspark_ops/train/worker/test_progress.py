@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,16 +65,16 @@ def test_nothing_is_due_where_nothing_is_displayed() -> None:
 def test_lines_show_sums_since_the_last_ones() -> None:
     progress, sent = progress_with(display=2, average_loss=2)
     report = report_of([4.0, 2.0, 1.0])
+    progress.begin_block(10.0, 10.125, 10.375, n_steps=3)
     for clock, loss in enumerate((4.0, 2.0, 1.0)):
         progress.step_done(clock, loss)
-    progress.sums.compute_s, progress.sums.data_s = 0.25, 0.125
     for seconds, staleness, distance in ((0.001, 1, 3.0), (0.004, 2, None)):
         progress.exchanged(exchange(seconds, staleness, distance))
     progress.show(2, report, 2)
     loss, exchanged = sent
     assert (loss.kind, loss.clock, loss.worker) == ("loss", 2, PLAN.worker)
     expected = {"loss": 1.5, "learning_rate": 0.5, "compute_s": 0.25, "data_s": 0.125, "exchange_s": 0.0}
-    expected |= {"staleness": 1.5, "distance": 3.0, "outputs": {"loss": 1.0, "accuracy": 0.25}}
+    expected |= {"first_call": True, "staleness": 1.5, "distance": 3.0, "outputs": {"loss": 1.0, "accuracy": 0.25}}
     measured = ("images_per_s", "memory_bytes")
     assert {name: value for name, value in loss.data.items() if name not in measured} == expected
     assert exchanged.kind == "exchange"
@@ -83,6 +84,45 @@ def test_lines_show_sums_since_the_last_ones() -> None:
     assert [event.kind for event in sent[2:]] == ["loss"]
     assert {"staleness", "distance"}.isdisjoint(sent[2].data)
     assert progress.n_exchanges == 2
+
+
+def test_a_line_has_the_time_at_which_its_step_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 50.0
+    progress, sent = progress_with(display=1, time=FixedTime(lambda: now))
+    monkeypatch.setattr("time.time", lambda: 1_000.0)
+    now = 54.0
+    progress.begin_block(50.0, 51.0, 54.0, n_steps=4)
+    report = report_of([4.0, 3.0, 2.0, 1.0])
+    for clock in range(4):
+        assert progress.step_done(clock, 1.0)
+        progress.show(clock, report, clock)
+    assert [event.time for event in sent] == [997.0, 998.0, 999.0, 1_000.0]
+    assert [(event.data["data_s"], event.data["compute_s"]) for event in sent] == [(0.25, 0.75)] * 4
+    assert [event.data.get("first_call") for event in sent] == [True] * 4
+    progress.begin_block(54.0, 54.0, 55.0, n_steps=1)
+    progress.step_done(4, 1.0)
+    progress.show(4, report, 0)
+    assert "first_call" not in sent[-1].data
+
+
+@pytest.mark.parametrize(("display", "n_steps", "last"), [(2, 4, [4]), (2, 3, []), (0, 4, [])])
+def test_the_last_line_has_what_came_after_the_one_before(display: int, n_steps: int, last: list[int]) -> None:
+    progress, sent = progress_with(display=display)
+    report = report_of([1.0] * n_steps)
+    progress.begin_block(0.0, 0.0, 4.0, n_steps=n_steps)
+    for clock in range(n_steps):
+        if progress.step_done(clock, 1.0):
+            progress.show(clock, report, clock)
+    n_before = len(sent)
+    progress.finish(n_steps, report)
+    assert [event.clock for event in sent[n_before:]] == last
+
+
+class FixedTime:
+    """A plan's time that a test sets."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
 
 
 def test_a_line_says_how_much_memory_the_process_holds(tmp_path: Path) -> None:
