@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import ClassLabels, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis
 from caffe_import.net.shapes.loss_options import require_labels
 
@@ -27,7 +28,15 @@ class AccuracyOptions:
     ignore_label: int | None
 
 
-@layer_type("Accuracy", bottoms=(2, 2), tops=(1, 2), differentiable_bottoms=False, label_bottoms=(1,))
+@layer_type(
+    "Accuracy",
+    bottoms=(2, 2),
+    tops=(1, 2),
+    differentiable_bottoms=False,
+    label_bottoms=(1,),
+    traits=LayerTraits(arithmetic="float32", axis_order="caffe", gradient_keeps="nothing", reads_overwritten=False),
+    no_keras_form="a bundle's net has no losses and no accuracies",
+)
 def define_accuracy(request: LayerRequest) -> LayerDefinition:
     """Tops: the scalar share; optionally the share for each class, (classes,), 0 for a class without samples."""
     param = request.message.accuracy_param

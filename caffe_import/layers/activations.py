@@ -7,40 +7,46 @@ files of their own. Source: BVLC Caffe, src/caffe/layers/<type>_layer.cpp.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import VALUE_BYTES, LayerTraits, per_top_value
 from caffe_import.proto import caffe_pb2
 
 _activation = partial(layer_type, bottoms=(1, 1), tops=(1, 1), in_place=True)
+_traits = partial(LayerTraits, arithmetic="float32", axis_order="its bottoms'", reuses_bottom=True)
 
 
-def _same_shape(request: LayerRequest, options: object = None, *, gradient_reads_bottoms: bool) -> LayerDefinition:
+def _same_shape(
+    request: LayerRequest, options: object = None, *, gradient_reads_bottoms: bool, traits: LayerTraits | None = None
+) -> LayerDefinition:
     return LayerDefinition(
-        top_shapes=request.bottom_shapes, options=options, gradient_reads_bottoms=gradient_reads_bottoms
+        top_shapes=request.bottom_shapes, options=options, gradient_reads_bottoms=gradient_reads_bottoms, traits=traits
     )
 
 
-@_activation("AbsVal")
+@_activation(
+    "AbsVal", in_place=False, traits=_traits(arithmetic="kept", gradient_keeps="bottoms", reads_overwritten=False)
+)
 def define_absval(request: LayerRequest) -> LayerDefinition:
     """AbsVal: y = |x|; the gradient at 0 is 0."""
     return _same_shape(request, gradient_reads_bottoms=True)
 
 
-@_activation("BNLL")
+@_activation("BNLL", traits=_traits(gradient_keeps="bottoms", reads_overwritten=True))
 def define_bnll(request: LayerRequest) -> LayerDefinition:
     """BNLL: y = log(1 + exp(x))."""
     return _same_shape(request, gradient_reads_bottoms=True)
 
 
-@_activation("Sigmoid")
+@_activation("Sigmoid", traits=_traits(gradient_keeps="tops", reads_overwritten=True))
 def define_sigmoid(request: LayerRequest) -> LayerDefinition:
     """Sigmoid: y = 1 / (1 + exp(-x))."""
     return _same_shape(request, gradient_reads_bottoms=False)
 
 
-@_activation("TanH")
+@_activation("TanH", traits=_traits(gradient_keeps="tops", reads_overwritten=True))
 def define_tanh(request: LayerRequest) -> LayerDefinition:
     """TanH: y = tanh(x)."""
     return _same_shape(request, gradient_reads_bottoms=False)
@@ -59,7 +65,7 @@ class ClipOptions:
     max: float
 
 
-@_activation("Clip")
+@_activation("Clip", traits=_traits(gradient_keeps="bottoms", reads_overwritten=True))
 def define_clip(request: LayerRequest) -> LayerDefinition:
     """Clip: y = min(max(x, min), max); the gradient passes on the bounds themselves."""
     param = request.message.clip_param
@@ -76,7 +82,9 @@ class ELUOptions:
     alpha: float
 
 
-@_activation("ELU")
+@_activation(
+    "ELU", traits=_traits(gradient_keeps="bottoms", reads_overwritten=True, kept_bytes=per_top_value(VALUE_BYTES + 1))
+)
 def define_elu(request: LayerRequest) -> LayerDefinition:
     """ELU: y = x for x > 0, else alpha (exp(x) - 1); the slope at 0 is alpha."""
     return _same_shape(request, ELUOptions(request.message.elu_param.alpha), gradient_reads_bottoms=True)
@@ -104,13 +112,13 @@ def _scaled_base(request: LayerRequest, param: caffe_pb2.ExpParameter | caffe_pb
     return ScaledBase(1.0 if param.base == -1 else math.log(param.base), param.scale, param.shift)
 
 
-@_activation("Exp")
+@_activation("Exp", traits=_traits(gradient_keeps="tops", reads_overwritten=True))
 def define_exp(request: LayerRequest) -> LayerDefinition:
     """Exp: y = base ^ (shift + scale x); base -1 means e."""
     return _same_shape(request, _scaled_base(request, request.message.exp_param), gradient_reads_bottoms=False)
 
 
-@_activation("Log")
+@_activation("Log", traits=_traits(gradient_keeps="bottoms and tops", reads_overwritten=True))
 def define_log(request: LayerRequest) -> LayerDefinition:
     """Log: y = log_base(shift + scale x); base -1 means e."""
     return _same_shape(request, _scaled_base(request, request.message.log_param), gradient_reads_bottoms=True)
@@ -131,7 +139,7 @@ class PowerOptions:
     shift: float
 
 
-@_activation("Power")
+@_activation("Power", traits=_traits(gradient_keeps="bottoms and tops", reads_overwritten=True))
 def define_power(request: LayerRequest) -> LayerDefinition:
     """Power: y = (shift + scale x) ^ power; constant where power x scale = 0."""
     param = request.message.power_param
@@ -145,13 +153,18 @@ class ReLUOptions:
     negative_slope: float
 
 
-@_activation("ReLU")
+_RELU = _traits(arithmetic="kept", gradient_keeps="tops", reads_overwritten=True)
+
+
+@_activation("ReLU", traits=_RELU)
 def define_relu(request: LayerRequest) -> LayerDefinition:
     """ReLU: y = max(x, 0) + negative_slope min(x, 0)."""
-    return _same_shape(request, ReLUOptions(request.message.relu_param.negative_slope), gradient_reads_bottoms=True)
+    slope = request.message.relu_param.negative_slope
+    traits = _RELU if slope == 0 else replace(_RELU, gradient_keeps="bottoms")
+    return _same_shape(request, ReLUOptions(slope), gradient_reads_bottoms=True, traits=traits)
 
 
-@_activation("ReLU6")
+@_activation("ReLU6", traits=_traits(arithmetic="kept", gradient_keeps="tops", reads_overwritten=True))
 def define_relu6(request: LayerRequest) -> LayerDefinition:
     """ReLU6: y = min(max(x, 0), 6). Source: MobileNet's forks of Caffe, src/caffe/layers/relu6_layer.cpp."""
     slope = request.message.relu_param.negative_slope
@@ -168,7 +181,9 @@ class SwishOptions:
     beta: float
 
 
-@_activation("Swish")
+@_activation(
+    "Swish", traits=_traits(gradient_keeps="bottoms", reads_overwritten=True, kept_bytes=per_top_value(VALUE_BYTES))
+)
 def define_swish(request: LayerRequest) -> LayerDefinition:
     """Swish: y = x sigmoid(beta x)."""
     return _same_shape(request, SwishOptions(request.message.swish_param.beta), gradient_reads_bottoms=False)
@@ -181,7 +196,9 @@ class ThresholdOptions:
     threshold: float
 
 
-@_activation("Threshold", differentiable_bottoms=False)
+@_activation(
+    "Threshold", differentiable_bottoms=False, traits=_traits(gradient_keeps="nothing", reads_overwritten=False)
+)
 def define_threshold(request: LayerRequest) -> LayerDefinition:
     """Threshold: y = 1 for x > threshold, else 0. It has no gradient."""
     options = ThresholdOptions(request.message.threshold_param.threshold)

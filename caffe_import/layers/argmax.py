@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis
 
 
@@ -24,7 +25,13 @@ class ArgMaxOptions:
     out_max_val: bool
 
 
-@layer_type("ArgMax", bottoms=(1, 1), tops=(1, 1), differentiable_bottoms=False)
+@layer_type(
+    "ArgMax",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    differentiable_bottoms=False,
+    traits=LayerTraits(arithmetic="float32", axis_order="caffe", gradient_keeps="nothing", reads_overwritten=False),
+)
 def define_argmax(request: LayerRequest) -> LayerDefinition:
     """N x (1 or 2) x top_k without an axis, else top_k along it. Source: argmax_layer.cpp, ArgMaxLayer::Reshape."""
     param = request.message.argmax_param

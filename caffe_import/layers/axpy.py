@@ -6,10 +6,22 @@ Source: SENet's fork of Caffe, src/caffe/layers/axpy_layer.cpp.
 from __future__ import annotations
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import require_rank, require_same_shape, shape_text
 
 
-@layer_type("Axpy", bottoms=(3, 3), tops=(1, 1))
+@layer_type(
+    "Axpy",
+    bottoms=(3, 3),
+    tops=(1, 1),
+    traits=LayerTraits(
+        arithmetic="float32",
+        axis_order="its bottoms'",
+        gradient_keeps="bottoms",
+        reads_overwritten=False,
+        reuses_bottom=True,
+    ),
+)
 def define_axpy(request: LayerRequest) -> LayerDefinition:
     """Bottoms: the factors (N, C) or (N, C, 1, 1), x and y (N, C, H, W). Top: the shape of x."""
     factors = request.bottom_shapes[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,15 @@ class BatchNormOptions:
     eps: float
 
 
-@layer_type("BatchNorm", bottoms=(1, 1), tops=(1, 1), in_place=True)
+@layer_type(
+    "BatchNorm",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    in_place=True,
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="channels last", gradient_keeps="bottoms", reads_overwritten=False
+    ),
+)
 def define_batch_norm(request: LayerRequest) -> LayerDefinition:
     """Top: the bottom's shape. Blobs: sum of means (C), sum of variances (C), sum of weights (1), all ``statistic``.
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 
 
-@layer_type("BatchReindex", bottoms=(2, 2), tops=(1, 1), label_bottoms=(1,))
+@layer_type(
+    "BatchReindex",
+    bottoms=(2, 2),
+    tops=(1, 1),
+    label_bottoms=(1,),
+    traits=LayerTraits(arithmetic="float32", axis_order="caffe", gradient_keeps="nothing", reads_overwritten=False),
+    no_keras_form="it changes the number of samples in a batch",
+)
 def define_batch_reindex(request: LayerRequest) -> LayerDefinition:
     """Replace the batch axis by the number of indices. Source: batch_reindex_layer.cpp, Reshape."""
     data, index = request.bottom_shapes

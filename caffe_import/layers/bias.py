@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.covered_axes import covered_axes, require_covered
 
 
@@ -18,7 +19,19 @@ class BiasOptions:
     axis: int
 
 
-@layer_type("Bias", bottoms=(1, 2), tops=(1, 1), in_place=True)
+@layer_type(
+    "Bias",
+    bottoms=(1, 2),
+    tops=(1, 1),
+    in_place=True,
+    traits=LayerTraits(
+        arithmetic="float32",
+        axis_order="its bottoms'",
+        gradient_keeps="nothing",
+        reads_overwritten=False,
+        reuses_bottom=True,
+    ),
+)
 def define_bias(request: LayerRequest) -> LayerDefinition:
     """Top: the first bottom's shape."""
     param = request.message.bias_param

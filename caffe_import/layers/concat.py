@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis, shape_text
 
 
@@ -15,7 +16,12 @@ class ConcatOptions:
     axis: int
 
 
-@layer_type("Concat", bottoms=(1, None), tops=(1, 1))
+@layer_type(
+    "Concat",
+    bottoms=(1, None),
+    tops=(1, 1),
+    traits=LayerTraits(arithmetic="kept", axis_order="its bottoms'", gradient_keeps="nothing", reads_overwritten=False),
+)
 def define_concat(request: LayerRequest) -> LayerDefinition:
     """Top: the bottoms' shape, summed along the axis. ``concat_dim`` is the deprecated name of ``axis``."""
     param = request.message.concat_param

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,16 @@ class ContrastiveLossOptions:
     legacy: bool
 
 
-@layer_type("ContrastiveLoss", bottoms=(3, 3), tops=(1, 1), label_bottoms=(2,))
+@layer_type(
+    "ContrastiveLoss",
+    bottoms=(3, 3),
+    tops=(1, 1),
+    label_bottoms=(2,),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+    no_keras_form="a bundle's net has no losses and no accuracies",
+)
 def define_contrastive_loss(request: LayerRequest) -> LayerDefinition:
     """A scalar from two feature blobs (N, C[, 1, 1]) and similarity (N). Source: contrastive_loss_layer.cpp."""
     a, b, similar = request.bottom_shapes

@@ -6,10 +6,15 @@ Source: BVLC Caffe, src/caffe/layers/base_conv_layer.cpp and conv_layer.cpp.
 from __future__ import annotations
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
-from caffe_import.net.shapes.convolved_windows import convolution_definition
+from caffe_import.net.shapes.convolved_windows import CONVOLUTION_TRAITS, convolution_definition
 
 
-@layer_type("Convolution", bottoms=(1, None), tops=(1, None))
+@layer_type(
+    "Convolution",
+    bottoms=(1, None),
+    tops=(1, None),
+    traits=CONVOLUTION_TRAITS,
+)
 def define_convolution(request: LayerRequest) -> LayerDefinition:
     """Tops: bottom's axes before the channel axis, num_output, floor((size + 2 pad - extent) / stride) + 1.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis
 
 
@@ -21,7 +22,15 @@ class CropOptions:
     crops_batch: bool
 
 
-@layer_type("Crop", bottoms=(2, 2), tops=(1, 1), label_bottoms=(1,))
+@layer_type(
+    "Crop",
+    bottoms=(2, 2),
+    tops=(1, 1),
+    label_bottoms=(1,),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="its bottoms'", gradient_keeps="nothing", reads_overwritten=False
+    ),
+)
 def define_crop(request: LayerRequest) -> LayerDefinition:
     """Resolve offsets: none is 0, one serves all cropped axes. Source: crop_layer.cpp, CropLayer::Reshape."""
     param = request.message.crop_param

@@ -7,11 +7,21 @@ channels, computed faster. Other forks call the same layer ConvolutionDepthwise.
 from __future__ import annotations
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
-from caffe_import.net.shapes.convolved_windows import ConvolutionOptions, convolution_definition
+from caffe_import.net.shapes.convolved_windows import CONVOLUTION_TRAITS, ConvolutionOptions, convolution_definition
 
 
-@layer_type("ConvolutionDepthwise", bottoms=(1, None), tops=(1, None))
-@layer_type("DepthwiseConvolution", bottoms=(1, None), tops=(1, None))
+@layer_type(
+    "ConvolutionDepthwise",
+    bottoms=(1, None),
+    tops=(1, None),
+    traits=CONVOLUTION_TRAITS,
+)
+@layer_type(
+    "DepthwiseConvolution",
+    bottoms=(1, None),
+    tops=(1, None),
+    traits=CONVOLUTION_TRAITS,
+)
 def define_depthwise_convolution(request: LayerRequest) -> LayerDefinition:
     """Return Convolution's definition; num_output, group and the bottom's channels are one number.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.proto import caffe_pb2
 
 _LEGACY = ("num", "channels", "height", "width")
@@ -17,7 +18,15 @@ class DummyDataOptions:
     fillers: tuple[caffe_pb2.FillerParameter, ...]
 
 
-@layer_type("DummyData", bottoms=(0, 0), tops=(1, None))
+@layer_type(
+    "DummyData",
+    bottoms=(0, 0),
+    tops=(1, None),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+    no_keras_form="a bundle's input takes the place of data layers",
+)
 def define_dummy_data(request: LayerRequest) -> LayerDefinition:
     """Tops: as written by ``shape``, or by the deprecated num, channels, height, width. No data are fed to it."""
     param = request.message.dummy_data_param

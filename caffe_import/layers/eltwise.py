@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits, per_top_value
 from caffe_import.net.shapes.axes import require_same_shape
 from caffe_import.proto import caffe_pb2
 
@@ -27,7 +28,21 @@ class EltwiseOptions:
     divides_top: bool
 
 
-@layer_type("Eltwise", bottoms=(2, None), tops=(1, 1))
+_TRAITS = LayerTraits(
+    arithmetic="float32",
+    axis_order="its bottoms'",
+    gradient_keeps="bottoms",
+    reads_overwritten=True,
+    reuses_bottom=True,
+)
+
+
+@layer_type(
+    "Eltwise",
+    bottoms=(2, None),
+    tops=(1, 1),
+    traits=_TRAITS,
+)
 def define_eltwise(request: LayerRequest) -> LayerDefinition:
     """Top: the bottoms' common shape.
 
@@ -50,5 +65,18 @@ def define_eltwise(request: LayerRequest) -> LayerDefinition:
         coefficients = tuple(param.coeff) or (1.0,) * n_bottoms
     options = EltwiseOptions(operation, coefficients, operation == "PROD" and not param.stable_prod_grad)
     return LayerDefinition(
-        top_shapes=request.bottom_shapes[:1], options=options, gradient_reads_bottoms=operation == "PROD"
+        top_shapes=request.bottom_shapes[:1],
+        options=options,
+        gradient_reads_bottoms=operation == "PROD",
+        traits=_traits(options, n_bottoms),
     )
+
+
+def _traits(options: EltwiseOptions, n_bottoms: int) -> LayerTraits:
+    traits = replace(_TRAITS, reads_overwritten=options.divides_top)
+    if options.operation == "PROD":
+        return traits
+    if options.operation == "SUM":
+        return replace(traits, gradient_keeps="nothing")
+    # Each comparison of two bottoms leaves a mask of one byte a value.
+    return replace(traits, arithmetic="kept", gradient_keeps="nothing", kept_bytes=per_top_value(n_bottoms - 1))

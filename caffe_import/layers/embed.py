@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,13 @@ class EmbedOptions:
     has_bias: bool
 
 
-@layer_type("Embed", bottoms=(1, 1), tops=(1, 1), differentiable_bottoms=False)
+@layer_type(
+    "Embed",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    differentiable_bottoms=False,
+    traits=LayerTraits(arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms", reads_overwritten=False),
+)
 def define_embed(request: LayerRequest) -> LayerDefinition:
     """Append an axis of num_output; the table is (input_dim, num_output). Source: embed_layer.cpp, LayerSetUp."""
     param = request.message.embed_param

@@ -5,11 +5,20 @@ from __future__ import annotations
 from math import prod
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import shape_text
 from caffe_import.net.shapes.loss_options import require_same_batch
 
 
-@layer_type("EuclideanLoss", bottoms=(2, 2), tops=(1, 1))
+@layer_type(
+    "EuclideanLoss",
+    bottoms=(2, 2),
+    tops=(1, 1),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+    no_keras_form="a bundle's net has no losses and no accuracies",
+)
 def define_euclidean_loss(request: LayerRequest) -> LayerDefinition:
     """Top: the scalar sum of squared differences over 2N. Both bottoms take a gradient."""
     require_same_batch(request)

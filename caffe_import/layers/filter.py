@@ -5,9 +5,16 @@ from __future__ import annotations
 from math import prod
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 
 
-@layer_type("Filter", bottoms=(2, None), tops=(1, None))
+@layer_type(
+    "Filter",
+    bottoms=(2, None),
+    tops=(1, None),
+    traits=LayerTraits(arithmetic="float32", axis_order="caffe", gradient_keeps="nothing", reads_overwritten=False),
+    no_keras_form="it changes the number of samples in a batch",
+)
 def define_filter(request: LayerRequest) -> LayerDefinition:
     """One top per bottom but the last, the selector. At set-up the full batch is assumed.
 

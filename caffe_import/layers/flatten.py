@@ -5,10 +5,18 @@ from __future__ import annotations
 from math import prod
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis
 
 
-@layer_type("Flatten", bottoms=(1, 1), tops=(1, 1))
+@layer_type(
+    "Flatten",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=LayerTraits(
+        arithmetic="kept", axis_order="caffe", gradient_keeps="nothing", reads_overwritten=False, is_identity=True
+    ),
+)
 def define_flatten(request: LayerRequest) -> LayerDefinition:
     """Top: axes ``axis`` to ``end_axis``, both included, joined in Caffe's order.
 

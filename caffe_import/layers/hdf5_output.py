@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,14 @@ class HDF5OutputOptions:
     file_name: str
 
 
-@layer_type("HDF5Output", bottoms=(2, 2), tops=(0, 0), differentiable_bottoms=False)
+@layer_type(
+    "HDF5Output",
+    bottoms=(2, 2),
+    tops=(0, 0),
+    differentiable_bottoms=False,
+    traits=LayerTraits(arithmetic="float32", axis_order="caffe", gradient_keeps="nothing", reads_overwritten=False),
+    no_keras_form="it writes a file",
+)
 def define_hdf5_output(request: LayerRequest) -> LayerDefinition:
     """No tops. A graph has no side effects: the caller reads the two bottoms and writes the file."""
     file_name = request.message.hdf5_output_param.file_name

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from caffe_import.net.layer_registry import ClassLabels, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.proto import caffe_pb2
 
 
@@ -20,7 +21,16 @@ class HingeLossOptions:
     squared: bool
 
 
-@layer_type("HingeLoss", bottoms=(2, 2), tops=(1, 1), label_bottoms=(1,))
+@layer_type(
+    "HingeLoss",
+    bottoms=(2, 2),
+    tops=(1, 1),
+    label_bottoms=(1,),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+    no_keras_form="a bundle's net has no losses and no accuracies",
+)
 def define_hinge_loss(request: LayerRequest) -> LayerDefinition:
     """A scalar from scores (N, ...) and one label per sample. Source: hinge_loss_layer.cpp."""
     scores, labels = request.bottom_shapes

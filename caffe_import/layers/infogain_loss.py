@@ -16,6 +16,7 @@ from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.binary_file import read_message
 from caffe_import.files.blob_proto import array_from_blob
 from caffe_import.net.layer_registry import ClassLabels, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis
 from caffe_import.net.shapes.loss_options import (
     LossOptions,
@@ -41,7 +42,16 @@ class InfogainLossOptions:
     matrix: npt.NDArray[np.float32] | None = field(compare=False)
 
 
-@layer_type("InfogainLoss", bottoms=(2, 3), tops=(1, 2), label_bottoms=(1, 2))
+@layer_type(
+    "InfogainLoss",
+    bottoms=(2, 3),
+    tops=(1, 2),
+    label_bottoms=(1, 2),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+    no_keras_form="a bundle's net has no losses and no accuracies",
+)
 def define_infogain_loss(request: LayerRequest) -> LayerDefinition:
     """Tops: the scalar loss; optionally the probabilities, which take no gradient of their own.
 

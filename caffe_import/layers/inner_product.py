@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis
 
 
@@ -26,7 +27,12 @@ class InnerProductOptions:
     has_bias: bool
 
 
-@layer_type("InnerProduct", bottoms=(1, 1), tops=(1, 1))
+@layer_type(
+    "InnerProduct",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=LayerTraits(arithmetic="16 bit", axis_order="caffe", gradient_keeps="bottoms", reads_overwritten=False),
+)
 def define_inner_product(request: LayerRequest) -> LayerDefinition:
     """Top: (axes before ``axis``, num_output)."""
     param = request.message.inner_product_param

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 
 
-@layer_type("Input", bottoms=(0, 0), tops=(1, None))
+@layer_type(
+    "Input",
+    bottoms=(0, 0),
+    tops=(1, None),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+    no_keras_form="a bundle's input takes the place of data layers",
+)
 def define_input(request: LayerRequest) -> LayerDefinition:
     """Tops: as written; one shape may serve all tops. Caffe also takes none and waits for a reshape; we cannot."""
     shapes = tuple(tuple(shape.dim) for shape in request.message.input_param.shape)

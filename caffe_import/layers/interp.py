@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import require_rank
 from caffe_import.proto import caffe_pb2
 
@@ -27,7 +28,14 @@ class InterpOptions:
     size: tuple[int, int]
 
 
-@layer_type("Interp", bottoms=(1, 1), tops=(1, 1))
+@layer_type(
+    "Interp",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="channels last", gradient_keeps="bottoms", reads_overwritten=False
+    ),
+)
 def define_interp(request: LayerRequest) -> LayerDefinition:
     """Top: (N, C, height, width), from the factors, else from height and width themselves.
 

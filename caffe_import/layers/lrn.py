@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import VALUE_BYTES, LayerTraits, per_top_value
 from caffe_import.net.shapes.axes import require_rank
 from caffe_import.proto import caffe_pb2
 
@@ -32,7 +33,22 @@ class LRNOptions:
     k: float
 
 
-@layer_type("LRN", bottoms=(1, 1), tops=(1, 1))
+_TRAITS = LayerTraits(
+    arithmetic="float32",
+    axis_order="channels last",
+    gradient_keeps="bottoms and tops",
+    reads_overwritten=True,
+    kept_bytes=per_top_value(2 * VALUE_BYTES),
+    scratch_tops=3,
+)
+
+
+@layer_type(
+    "LRN",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=_TRAITS,
+)
 def define_lrn(request: LayerRequest) -> LayerDefinition:
     """Top: the bottom's shape (N, C, H, W)."""
     param = request.message.lrn_param
@@ -51,4 +67,11 @@ def define_lrn(request: LayerRequest) -> LayerDefinition:
         beta=param.beta,
         k=param.k if is_across else 1.0,
     )
-    return LayerDefinition(top_shapes=request.bottom_shapes, options=options, notes=notes, gradient_reads_bottoms=True)
+    return LayerDefinition(
+        top_shapes=request.bottom_shapes,
+        options=options,
+        notes=notes,
+        gradient_reads_bottoms=True,
+        # Within channels Caffe's LRN is a net of layers of its own, and its product keeps what it multiplied.
+        traits=replace(_TRAITS, reads_overwritten=is_across),
+    )

@@ -6,12 +6,26 @@ Hochreiter and Schmidhuber, "Long short-term memory" (1997), with forget gates, 
 from __future__ import annotations
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import VALUE_BYTES, LayerTraits, per_top_value
 from caffe_import.net.shapes.recurrence import resolve_recurrence
 
 _N_GATES = 4
 
 
-@layer_type("LSTM", bottoms=(2, 5), tops=(1, 3), label_bottoms=(1,))
+@layer_type(
+    "LSTM",
+    bottoms=(2, 5),
+    tops=(1, 3),
+    label_bottoms=(1,),
+    traits=LayerTraits(
+        arithmetic="float32",
+        axis_order="caffe",
+        gradient_keeps="bottoms and tops",
+        reads_overwritten=False,
+        kept_bytes=per_top_value(12 * VALUE_BYTES),
+    ),
+    no_keras_form="time is its first axis, and a second bottom marks where sequences begin",
+)
 def define_lstm(request: LayerRequest) -> LayerDefinition:
     """Bottoms: x (T, N, ...), cont (T, N), [static (N, ...)], [h0, c0]. Tops: h (T, N, H), [hT, cT].
 

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import shape_text
 
 
-@layer_type("LSTMUnit", bottoms=(3, 3), tops=(2, 2), label_bottoms=(2,))
+@layer_type(
+    "LSTMUnit",
+    bottoms=(3, 3),
+    tops=(2, 2),
+    label_bottoms=(2,),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+    no_keras_form="time is its first axis, and a second bottom marks where sequences begin",
+)
 def define_lstm_unit(request: LayerRequest) -> LayerDefinition:
     """Bottoms: c (1, N, H), gates (1, N, 4H) before their nonlinearities, cont (1, N). Tops: c, h (1, N, H)."""
     cell, gates, cont = request.bottom_shapes

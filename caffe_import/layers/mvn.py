@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import shape_text
 
 
@@ -23,7 +24,13 @@ class MVNOptions:
     eps: float
 
 
-@layer_type("MVN", bottoms=(1, 1), tops=(1, 1), in_place=True)
+@layer_type(
+    "MVN",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    in_place=True,
+    traits=LayerTraits(arithmetic="float32", axis_order="caffe", gradient_keeps="tops", reads_overwritten=True),
+)
 def define_mvn(request: LayerRequest) -> LayerDefinition:
     """Top: (N, C, H, W), 1 for axes that the bottom lacks. Source: mvn_layer.cpp, MVNLayer::Reshape."""
     shape = request.bottom_shapes[0]

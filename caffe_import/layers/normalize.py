@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import shape_text
 from caffe_import.proto import caffe_pb2
 
@@ -27,7 +28,18 @@ class NormalizeOptions:
     eps: float
 
 
-@layer_type("Normalize", bottoms=(1, 1), tops=(1, 1))
+@layer_type(
+    "Normalize",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=LayerTraits(
+        arithmetic="float32",
+        axis_order="its bottoms'",
+        gradient_keeps="bottoms and tops",
+        reads_overwritten=False,
+        reuses_bottom=True,
+    ),
+)
 def define_normalize(request: LayerRequest) -> LayerDefinition:
     """Top: the bottom's shape. Blob: the scale, () or (C,); its default filler is constant 1."""
     param = request.message.norm_param

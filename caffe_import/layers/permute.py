@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,12 @@ class PermuteOptions:
     order: tuple[int, ...]
 
 
-@layer_type("Permute", bottoms=(1, 1), tops=(1, 1))
+@layer_type(
+    "Permute",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=LayerTraits(arithmetic="kept", axis_order="caffe", gradient_keeps="nothing", reads_overwritten=False),
+)
 def define_permute(request: LayerRequest) -> LayerDefinition:
     """Top: the bottom's extents in the new order. Axes that ``order`` leaves out follow in their old order."""
     shape = request.bottom_shapes[0]

@@ -5,9 +5,11 @@ Source: BVLC Caffe, src/caffe/layers/pooling_layer.cpp (CPU) and pooling_layer.c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import Arithmetic, LayerTraits, per_top_value
 from caffe_import.net.shapes.axes import require_rank, shape_text
 from caffe_import.net.shapes.pooled_windows import (
     Method,
@@ -18,8 +20,17 @@ from caffe_import.net.shapes.pooled_windows import (
 )
 from caffe_import.proto import caffe_pb2
 
+_TRAITS = LayerTraits(
+    arithmetic="float32", axis_order="channels last", gradient_keeps="bottoms", reads_overwritten=False
+)
 
-@layer_type("Pooling", bottoms=(1, 1), tops=(1, 2))
+
+@layer_type(
+    "Pooling",
+    bottoms=(1, 1),
+    tops=(1, 2),
+    traits=_TRAITS,
+)
 def define_pooling(request: LayerRequest) -> LayerDefinition:
     """Tops: (N, C, pooled_h, pooled_w), rounded up unless round_mode is FLOOR; for MAX also the mask.
 
@@ -41,7 +52,18 @@ def define_pooling(request: LayerRequest) -> LayerDefinition:
         top_shapes=((shape[0], shape[1], *pooled),) * len(request.message.top),
         options=options,
         notes=_notes(options, size, pooled),
+        traits=_traits(options),
     )
+
+
+def _traits(options: PoolingOptions) -> LayerTraits:
+    if options.method == "AVE":
+        return replace(_TRAITS, gradient_keeps="nothing")
+    if options.method == "STOCHASTIC":
+        return _TRAITS
+    # The mask holds positions, which 16 bits cannot. oneDNN's kernel notes where in its window each maximum was.
+    arithmetic: Arithmetic = "float32" if options.has_mask else "kept"
+    return replace(_TRAITS, arithmetic=arithmetic, gradient_keeps="bottoms and tops", kept_bytes=per_top_value(1))
 
 
 def _is_ceil(request: LayerRequest, param: caffe_pb2.PoolingParameter) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits, per_top_value
 from caffe_import.proto import caffe_pb2
 
 
@@ -19,7 +20,20 @@ class PReLUOptions:
     channel_shared: bool
 
 
-@layer_type("PReLU", bottoms=(1, 1), tops=(1, 1), in_place=True)
+@layer_type(
+    "PReLU",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    in_place=True,
+    traits=LayerTraits(
+        arithmetic="float32",
+        axis_order="its bottoms'",
+        gradient_keeps="bottoms",
+        reads_overwritten=False,
+        kept_bytes=per_top_value(1),
+        reuses_bottom=True,
+    ),
+)
 def define_prelu(request: LayerRequest) -> LayerDefinition:
     """Keep the shape; the slopes start at 0.25 unless a filler is given. Source: prelu_layer.cpp, LayerSetUp."""
     shape = request.bottom_shapes[0]

@@ -12,6 +12,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.python_layers import PythonBlob, PythonLayer, find_python_layer
 from caffe_import.proto import caffe_pb2
 
@@ -23,7 +24,16 @@ class PythonOptions:
     layer: PythonLayer
 
 
-@layer_type("Python", bottoms=(0, None), tops=(0, None), in_place=True)
+@layer_type(
+    "Python",
+    bottoms=(0, None),
+    tops=(0, None),
+    in_place=True,
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+    no_keras_form="its class is written in TensorFlow operations",
+)
 def define_python(request: LayerRequest) -> LayerDefinition:
     """Tops: what the class' ``reshape`` returns. Blobs: what its ``blobs`` returns, if it has that method.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis
 from caffe_import.proto import caffe_pb2
 
@@ -24,7 +25,12 @@ class ReductionOptions:
     coeff: float
 
 
-@layer_type("Reduction", bottoms=(1, 1), tops=(1, 1))
+@layer_type(
+    "Reduction",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=LayerTraits(arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms", reads_overwritten=False),
+)
 def define_reduction(request: LayerRequest) -> LayerDefinition:
     """Keep the axes before ``axis``. Source: reduction_layer.cpp."""
     param = request.message.reduction_param

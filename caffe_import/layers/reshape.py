@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,14 @@ class ReshapeOptions:
     open_axis: int | None
 
 
-@layer_type("Reshape", bottoms=(1, 1), tops=(1, 1))
+@layer_type(
+    "Reshape",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=LayerTraits(
+        arithmetic="kept", axis_order="caffe", gradient_keeps="nothing", reads_overwritten=False, is_identity=True
+    ),
+)
 def define_reshape(request: LayerRequest) -> LayerDefinition:
     """Replace the axes [axis, axis + num_axes). A negative axis counts from *after* the last one.
 

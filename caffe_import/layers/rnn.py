@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import VALUE_BYTES, LayerTraits, per_top_value
 from caffe_import.net.shapes.recurrence import resolve_recurrence
 
 
-@layer_type("RNN", bottoms=(2, 4), tops=(1, 2), label_bottoms=(1,))
+@layer_type(
+    "RNN",
+    bottoms=(2, 4),
+    tops=(1, 2),
+    label_bottoms=(1,),
+    traits=LayerTraits(
+        arithmetic="float32",
+        axis_order="caffe",
+        gradient_keeps="bottoms and tops",
+        reads_overwritten=False,
+        kept_bytes=per_top_value(3 * VALUE_BYTES),
+    ),
+    no_keras_form="time is its first axis, and a second bottom marks where sequences begin",
+)
 def define_rnn(request: LayerRequest) -> LayerDefinition:
     """Bottoms: x (T, N, ...), cont (T, N), [static (N, ...)], [h0]. Tops: o (T, N, H), [hT].
 

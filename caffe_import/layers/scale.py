@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.covered_axes import covered_axes, require_covered
 from caffe_import.proto import caffe_pb2
 
@@ -25,7 +26,20 @@ class ScaleOptions:
     has_bias: bool
 
 
-@layer_type("Scale", bottoms=(1, 2), tops=(1, 1), in_place=True)
+@layer_type(
+    "Scale",
+    bottoms=(1, 2),
+    tops=(1, 1),
+    in_place=True,
+    traits=LayerTraits(
+        arithmetic="float32",
+        axis_order="its bottoms'",
+        gradient_keeps="bottoms",
+        reads_overwritten=False,
+        scratch_tops=1,
+        reuses_bottom=True,
+    ),
+)
 def define_scale(request: LayerRequest) -> LayerDefinition:
     """Top: the first bottom's shape. The factors' default filler is constant 1, the bias' constant 0."""
     param = request.message.scale_param

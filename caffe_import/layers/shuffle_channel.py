@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import shape_text
 
 
@@ -18,7 +19,12 @@ class ShuffleChannelOptions:
     group: int
 
 
-@layer_type("ShuffleChannel", bottoms=(1, 1), tops=(1, 1))
+@layer_type(
+    "ShuffleChannel",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=LayerTraits(arithmetic="kept", axis_order="its bottoms'", gradient_keeps="nothing", reads_overwritten=False),
+)
 def define_shuffle_channel(request: LayerRequest) -> LayerDefinition:
     """Top: the bottom's shape."""
     shape = request.bottom_shapes[0]

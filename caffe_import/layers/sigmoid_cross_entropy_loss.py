@@ -8,11 +8,21 @@ from __future__ import annotations
 from math import prod
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import shape_text
 from caffe_import.net.shapes.loss_options import require_same_batch, resolve_loss
 
 
-@layer_type("SigmoidCrossEntropyLoss", bottoms=(2, 2), tops=(1, 2), label_bottoms=(1,))
+@layer_type(
+    "SigmoidCrossEntropyLoss",
+    bottoms=(2, 2),
+    tops=(1, 2),
+    label_bottoms=(1,),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+    no_keras_form="a bundle's net has no losses and no accuracies",
+)
 def define_sigmoid_cross_entropy_loss(request: LayerRequest) -> LayerDefinition:
     """Tops: the scalar loss; optionally the sigmoids. Divides by the batch size by default."""
     require_same_batch(request)

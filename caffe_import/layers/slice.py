@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis
 
 
@@ -22,7 +23,12 @@ class SliceOptions:
     sizes: tuple[int, ...]
 
 
-@layer_type("Slice", bottoms=(1, 1), tops=(1, None))
+@layer_type(
+    "Slice",
+    bottoms=(1, 1),
+    tops=(1, None),
+    traits=LayerTraits(arithmetic="kept", axis_order="its bottoms'", gradient_keeps="nothing", reads_overwritten=False),
+)
 def define_slice(request: LayerRequest) -> LayerDefinition:
     """Cut at slice_point, or into equal parts. Source: slice_layer.cpp, SliceLayer::Reshape."""
     param = request.message.slice_param

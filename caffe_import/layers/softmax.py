@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis
 
 
@@ -15,7 +16,19 @@ class SoftmaxOptions:
     axis: int
 
 
-@layer_type("Softmax", bottoms=(1, 1), tops=(1, 1), in_place=True)
+@layer_type(
+    "Softmax",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    in_place=True,
+    traits=LayerTraits(
+        arithmetic="float32",
+        axis_order="its bottoms'",
+        gradient_keeps="tops",
+        reads_overwritten=True,
+        reuses_bottom=True,
+    ),
+)
 def define_softmax(request: LayerRequest) -> LayerDefinition:
     """Top: the bottom's shape; sums to 1 along the axis."""
     rank = len(request.bottom_shapes[0])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import require_rank
 from caffe_import.net.shapes.pooled_windows import (
     Method,
@@ -27,7 +28,14 @@ class SPPOptions:
     levels: tuple[tuple[PoolingOptions, Pair], ...]
 
 
-@layer_type("SPP", bottoms=(1, 1), tops=(1, 1))
+@layer_type(
+    "SPP",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="channels last", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+)
 def define_spp(request: LayerRequest) -> LayerDefinition:
     """Top: (N, values of all levels); with one level (N, C, 1, 1), as Caffe then leaves out the flattening."""
     param = request.message.spp_param

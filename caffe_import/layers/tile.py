@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import canonical_axis
 
 
@@ -21,7 +22,14 @@ class TileOptions:
     tiles: int
 
 
-@layer_type("Tile", bottoms=(1, 1), tops=(1, 1))
+@layer_type(
+    "Tile",
+    bottoms=(1, 1),
+    tops=(1, 1),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="its bottoms'", gradient_keeps="nothing", reads_overwritten=False
+    ),
+)
 def define_tile(request: LayerRequest) -> LayerDefinition:
     """Multiply one extent. Source: tile_layer.cpp, TileLayer::Reshape."""
     param = request.message.tile_param

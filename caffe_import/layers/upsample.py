@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.axes import require_rank, require_same_shape
 
 _OF_SEGNET = ("pad_out_h", "pad_out_w", "upsample_h", "upsample_w")
@@ -29,7 +30,15 @@ class UnpoolingOptions:
     size: tuple[int, int]
 
 
-@layer_type("Upsample", bottoms=(1, 2), tops=(1, 1), label_bottoms=(1,))
+@layer_type(
+    "Upsample",
+    bottoms=(1, 2),
+    tops=(1, 1),
+    label_bottoms=(1,),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="channels last", gradient_keeps="nothing", reads_overwritten=False
+    ),
+)
 def define_upsample(request: LayerRequest) -> LayerDefinition:
     """Top: (N, C, H scale_h, W scale_w); ``scale`` sets both; the default is 2.
 

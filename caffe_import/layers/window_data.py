@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.shapes.data_tops import batch_of, require_batch_size, shapes_of_samples
 
 _CROP_MODES = ("warp", "square")
 
 
-@layer_type("WindowData", bottoms=(0, 0), tops=(2, 2))
+@layer_type(
+    "WindowData",
+    bottoms=(0, 0),
+    tops=(2, 2),
+    traits=LayerTraits(
+        arithmetic="float32", axis_order="caffe", gradient_keeps="bottoms and tops", reads_overwritten=False
+    ),
+    no_keras_form="a bundle's input takes the place of data layers",
+)
 def define_window_data(request: LayerRequest) -> LayerDefinition:
     """Tops: windows (batch, C, crop, crop), labels (batch,)."""
     param = request.message.window_data_param

@@ -2,7 +2,7 @@
 
 A layer type is one function in ``layers/<type>.py`` (the activations share a file)::
 
-    @layer_type("Pooling", bottoms=(1, 1), tops=(1, 2))
+    @layer_type("Pooling", bottoms=(1, 1), tops=(1, 2), traits=LayerTraits(...))
     def define_pooling(request: LayerRequest) -> LayerDefinition: ...
 
 and, mirrored, one emitter in ``tf_graph/layers/<type>.py``. Nothing here computes a value.
@@ -19,9 +19,10 @@ from typing import Literal
 
 from caffe_import.errors import NetError, did_you_mean
 from caffe_import.fork_names import fork_of_type
+from caffe_import.net.layer_traits import LayerTraits
+from caffe_import.net.layer_traits import Shape as Shape
 from caffe_import.proto import caffe_pb2
 
-Shape = tuple[int, ...]
 Phase = Literal["TRAIN", "TEST"]
 BlobKind = Literal["weight", "statistic"]
 SampleShapes = Callable[[caffe_pb2.LayerParameter], tuple[Shape, ...]]
@@ -92,6 +93,7 @@ class LayerDefinition:
             declared: every loss reads them again.
         labels: What the second bottom holds, where it holds classes.
         shares_memory: Are the tops the memory of the first bottom in Caffe (``Blob::ShareData``), with no copy?
+        traits: The layer's traits where its options decide them; None: those of its type.
     """
 
     top_shapes: tuple[Shape, ...]
@@ -106,6 +108,7 @@ class LayerDefinition:
     gradient_reads_bottoms: bool = False
     shares_memory: bool = False
     labels: ClassLabels | None = None
+    traits: LayerTraits | None = None
 
 
 DefineLayer = Callable[[LayerRequest], LayerDefinition]
@@ -117,16 +120,19 @@ class LayerType:
 
     ``differentiable_bottoms`` False means Caffe never sends a gradient to any bottom (Accuracy, ArgMax).
     ``label_bottoms`` are positions that take no gradient (a loss layer's label is bottom 1).
-    ``in_place`` says whether a top may carry its bottom's name.
+    ``in_place`` says whether a top may carry its bottom's name. ``traits`` say how TensorFlow computes the type.
+    ``no_keras_form`` says why the type has no Keras form; None: it has one.
     """
 
     name: str
     define: DefineLayer
     bottoms: tuple[int, int | None]
     tops: tuple[int, int | None]
+    traits: LayerTraits
     differentiable_bottoms: bool = True
     label_bottoms: tuple[int, ...] = ()
     in_place: bool = False
+    no_keras_form: str | None = None
 
 
 _TYPES: dict[str, LayerType] = {}
@@ -137,9 +143,11 @@ def layer_type(
     *,
     bottoms: tuple[int, int | None],
     tops: tuple[int, int | None],
+    traits: LayerTraits,
     differentiable_bottoms: bool = True,
     label_bottoms: tuple[int, ...] = (),
     in_place: bool = False,
+    no_keras_form: str | None = None,
 ) -> Callable[[DefineLayer], DefineLayer]:
     """Register the decorated function as the definition of layer type ``name``.
 
@@ -152,7 +160,9 @@ def layer_type(
         if known is not None and known.define is not define:
             msg = f'layer type "{name}" is registered twice: {known.define.__module__} and {define.__module__}'
             raise ValueError(msg)
-        _TYPES[name] = LayerType(name, define, bottoms, tops, differentiable_bottoms, label_bottoms, in_place)
+        _TYPES[name] = LayerType(
+            name, define, bottoms, tops, traits, differentiable_bottoms, label_bottoms, in_place, no_keras_form
+        )
         return define
 
     return register

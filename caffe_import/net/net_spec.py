@@ -20,6 +20,7 @@ from caffe_import.net.layer_registry import (
     Shape,
     find_layer_type,
 )
+from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.param_layout import ParamLayout
 from caffe_import.net.param_owners import ParamOwners
 from caffe_import.net.phases import filter_layers
@@ -71,6 +72,11 @@ class LayerSpec:
     def type(self) -> str:
         """The layer's registered type."""
         return self.message.type
+
+    @property
+    def traits(self) -> LayerTraits:
+        """How TensorFlow computes the layer: as its options say, else as its type does."""
+        return self.definition.traits or find_layer_type(self.type, layer=self.name).traits
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Every layer type has its file, its emitter and its mirror; what Caffe feeds from outside needs no emitter.
+"""Every layer type has an emitter, and its Keras form or the reason why it has none.
 
-The activations share one file, here and in the mirror.
+``test_recipes.py`` says which step of a recipe is missing.
 """
 
 from __future__ import annotations
@@ -8,36 +8,29 @@ from __future__ import annotations
 import pytest
 
 from caffe_import.net.layer_registry import registered_types
-from tests.paths import ROOT
+from tests.architecture.test_recipes import FED_FROM_OUTSIDE, stem_of
 
 pytestmark = pytest.mark.tf
-
-ACTIVATIONS = frozenset(
-    {"AbsVal", "BNLL", "Clip", "ELU", "Exp", "Log", "Power", "ReLU", "ReLU6", "Sigmoid", "Swish", "TanH", "Threshold"}
-)
-FED_FROM_OUTSIDE = {"Data", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData"}
-
-SECOND_NAMES = {"ConvolutionDepthwise": "DepthwiseConvolution"}
-
-
-def file_name(type_name: str) -> str:
-    """``SoftmaxWithLoss`` -> ``softmax_with_loss``, as the files are named: compared without underscores."""
-    return "activations" if type_name in ACTIVATIONS else SECOND_NAMES.get(type_name, type_name).lower()
-
-
-def stems(folder: str) -> set[str]:
-    return {path.stem.replace("_", "") for path in (ROOT / folder).glob("*.py")}
 
 
 def test_every_type_that_computes_has_an_emitter_and_the_other_way_round() -> None:
     from caffe_import.tf_graph.emitters import registered_emitters
 
-    assert set(registered_emitters()) == set(registered_types()) - FED_FROM_OUTSIDE
+    emitters = registered_emitters()
+    assert set(emitters) == set(registered_types()) - FED_FROM_OUTSIDE
+    for name, emit in emitters.items():
+        assert emit.__module__ == f"caffe_import.tf_graph.layers.{stem_of(name)}"
 
 
-@pytest.mark.parametrize("type_name", sorted(registered_types()))
-def test_type_lives_in_a_file_of_its_name(type_name: str) -> None:
-    module = registered_types()[type_name].define.__module__
-    assert module.rpartition(".")[2].replace("_", "") == file_name(type_name)
-    if type_name not in FED_FROM_OUTSIDE:
-        assert file_name(type_name) in stems("caffe_import/tf_graph/layers")
+def test_every_type_with_a_memory_gradient_says_so() -> None:
+    from caffe_import.tf_graph.in_place import types_with_memory_gradient
+
+    reads = {name for name, kind in registered_types().items() if kind.traits.reads_overwritten}
+    assert types_with_memory_gradient() == reads
+
+
+def test_every_type_has_a_keras_form_or_says_why_not() -> None:
+    from deepspark_ops.export.formats.keras_layers.registry import registered_forms
+
+    without = {name for name, kind in registered_types().items() if kind.no_keras_form}
+    assert set(registered_forms()) == set(registered_types()) - without

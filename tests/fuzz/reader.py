@@ -25,6 +25,7 @@ class Reader:
         words: What means something in the format.
         may_die: The library below it is known to kill the process on damaged files, and the project reads these in a
             process of its own first: a death is counted, but is no finding.
+        source_format: The format of raw data (``--source-format``) that it reads; empty: none.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Reader:
     read: Callable[[bytes, Path], object]
     words: Sequence[bytes] = ()
     may_die: str = ""
+    source_format: str = ""
 
 
 def file_reader(read: Callable[[Path], object], name: str) -> Callable[[bytes, Path], object]:

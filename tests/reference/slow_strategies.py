@@ -6,15 +6,18 @@ parameters before it exchanges); all workers begin with the initial center.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
+from typing import Final
 
 import numpy as np
 
+from tests.reference.slow_easgd import slow_run
 from tests.reference.slow_training import SlowSolver, one_step
 
 Run = Sequence[tuple[int, Sequence[float]]]
-Result = tuple[list[list[np.float32]], list[np.float32]]
+Center = list[np.float32]
+Result = tuple[list[list[np.float32]], Center]
 F = np.float32
 
 
@@ -276,3 +279,35 @@ def slow_dcasgd(
             center[i] -= velocities[w][i]
         places[w] = list(center)
     return places, center
+
+
+AtEachPush = Callable[[Sequence[float], Run, int, float], Result]
+"""Takes the center at the start, the run, the number of workers and the moving rate; options are the defaults."""
+InRounds = Callable[[Sequence[float], Sequence[Sequence[Sequence[float]]], Sequence[Sequence[int]], float], Center]
+"""Takes the center at the start, each round's pushes by worker, the order of each round's pushes, and the solver's
+rate; returns the center at the end. Options are the defaults, and the solver's momentum is 0.9."""
+
+AT_EACH_PUSH: Final[Mapping[str, AtEachPush]] = {
+    "easgd": slow_run,
+    "eamsgd": slow_run,
+    "deepspark": lambda initial, run, n_workers, alpha: slow_deepspark(
+        initial, run, n_workers, alpha, (1.0, 1, -1), (1.0, 1.0, 1, -1)
+    ),
+    "downpour": lambda initial, run, n_workers, _: slow_downpour(initial, run, n_workers, 1.0 / n_workers),
+    "staleness": lambda initial, run, n_workers, _: slow_staleness(initial, run, n_workers, count_own=True),
+    "softsync": lambda initial, run, n_workers, _: slow_softsync(initial, run, n_workers, updates_per_apply=2),
+    # The compensation is the worker's own.
+    "dcasgd": lambda initial, run, n_workers, _: slow_downpour(initial, run, n_workers, 1.0),
+    "async_diloco": lambda initial, run, n_workers, _: slow_async_diloco(
+        initial, run, n_workers, rate=0.7, momentum=0.2, delay=n_workers
+    ),
+}
+"""Strategies whose center moves at each push. Every strategy is here or in ``IN_ROUNDS``; tests compare all of both."""
+
+IN_ROUNDS: Final[Mapping[str, InRounds]] = {
+    "local_sgd": lambda initial, pushes, orders, _: slow_averaging_in_order(initial, pushes, orders, 0.0),
+    "diloco": lambda initial, pushes, orders, _: slow_diloco_in_order(initial, pushes, orders, rate=0.7, momentum=0.3),
+    "sync": lambda initial, pushes, orders, rate: slow_sync_in_order(initial, pushes, orders, rate=rate, momentum=0.9),
+}
+LINE_SEARCHES: Final = ("lbfgs",)
+"""Their center takes a step only when a line search ends: ``test_lbfgs.py`` compares it, other tests a round's sum."""

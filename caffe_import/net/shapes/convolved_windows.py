@@ -6,12 +6,19 @@ compute_output_shape in conv_layer.cpp and deconv_layer.cpp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Final
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, Shape
+from caffe_import.net.layer_traits import VALUE_BYTES, LayerTraits, n_values
 from caffe_import.net.shapes.axes import require_same_shape, shape_text
 from caffe_import.net.shapes.windows import Window, require_window_fits, resolve_window, window_flops
+
+CONVOLUTION_TRAITS: Final = LayerTraits(
+    arithmetic="16 bit", axis_order="channels last", gradient_keeps="bottoms", reads_overwritten=False
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,18 @@ def convolution_definition(request: LayerRequest, group: int) -> LayerDefinition
     require_window_fits(request, window, spatial)
     weights = (_n_outputs(request), shape[window.channel_axis] // group, *window.kernel)
     top = (*shape[: window.channel_axis], _n_outputs(request), *window.slid_over(spatial))
-    return _definition(request, window, group, top, weights, flops=window_flops(top, weights))
+    definition = _definition(request, window, group, top, weights, flops=window_flops(top, weights))
+    is_depthwise = group == shape[window.channel_axis] and max(window.dilation, default=1) == 1
+    if group == 1 or is_depthwise:
+        return definition
+    return replace(
+        definition, traits=replace(CONVOLUTION_TRAITS, gradient_keeps="nothing", kept_bytes=_bytes_of_group_inputs)
+    )
+
+
+def _bytes_of_group_inputs(bottoms: Sequence[Shape], _tops: Sequence[Shape]) -> int:
+    """Return the bytes of the copies that the groups' kernels read, and the gradient of the weights reads again."""
+    return VALUE_BYTES * n_values(bottoms)
 
 
 def deconvolution_definition(request: LayerRequest) -> LayerDefinition:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from caffe_import.layers.eltwise import EltwiseOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.in_place import Memory, memory_gradient
 
 
 @emitter("Eltwise")
@@ -43,3 +44,9 @@ def _maximum(inputs: Sequence[tf.Tensor]) -> tf.Tensor:
     for challenger in later:
         best = tf.where(challenger > best, challenger, best)
     return best
+
+
+@memory_gradient("Eltwise", own_value_is_enough=False, always=True)
+def _product_from_memory(memory: Memory) -> tf.Tensor:
+    # 0 / 0 is NaN there too.
+    return memory.top / memory.bottom * memory.gradient

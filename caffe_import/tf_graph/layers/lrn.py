@@ -15,6 +15,7 @@ from caffe_import.layers.lrn import LRNOptions
 from caffe_import.net.shapes.pooled_windows import PoolingOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.in_place import Memory, memory_gradient
 from caffe_import.tf_graph.layers.pooling import average_pool
 
 # Up to this many channels per summed one a product with a band matrix is faster than adding shifted copies.
@@ -54,12 +55,6 @@ def _across_channels(inputs: tf.Tensor, options: LRNOptions) -> tf.Tensor:
     return normalise(inputs)
 
 
-def across_channels_gradient(x: tf.Tensor, y: tf.Tensor, dy: tf.Tensor, options: LRNOptions) -> tf.Tensor:
-    """Return the gradient (N, H, W, C) of bottom ``x`` for ``dy`` at the top, where memory holds ``y`` as the top."""
-    s = options.k + options.alpha / options.local_size * _sum_of_neighbours(tf.square(x), options.local_size)
-    return _gradient(x, y, dy, s, _negative_power(s, options.beta), options)
-
-
 def _gradient(
     x: tf.Tensor, y: tf.Tensor, dy: tf.Tensor, s: tf.Tensor, power: tf.Tensor, options: LRNOptions
 ) -> tf.Tensor:
@@ -83,3 +78,11 @@ def _negative_power(base: tf.Tensor, beta: float) -> tf.Tensor:
     if beta == 0.75:
         return tf.math.rsqrt(base * tf.sqrt(base))
     return tf.pow(base, -beta)
+
+
+@memory_gradient("LRN", own_value_is_enough=True)
+def _lrn_from_memory(memory: Memory) -> tf.Tensor:
+    options = memory.layer.definition.options
+    assert isinstance(options, LRNOptions)
+    s = options.k + options.alpha / options.local_size * _sum_of_neighbours(tf.square(memory.given), options.local_size)
+    return _gradient(memory.given, memory.top, memory.gradient, s, _negative_power(s, options.beta), options)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from caffe_import.layers.mvn import MVNOptions
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.in_place import Memory, memory_gradient
 
 
 @emitter("MVN")
@@ -40,3 +41,20 @@ def _normalise(x: tf.Tensor, axes: list[int], eps: float) -> tf.Tensor:
         return top, gradient
 
     return run(x)
+
+
+@memory_gradient("MVN", own_value_is_enough=False)
+def _mvn_from_memory(memory: Memory) -> tf.Tensor:
+    options = memory.layer.definition.options
+    assert isinstance(options, MVNOptions)
+    axes = [memory.axis(axis) for axis in ((1, 2, 3) if options.across_channels else (2, 3))]
+    if not options.normalize_variance:
+        return memory.gradient - tf.reduce_mean(memory.gradient, axes, keepdims=True)
+    centred = memory.given - tf.reduce_mean(memory.given, axes, keepdims=True)
+    deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axes, keepdims=True)) + options.eps
+    along = tf.reduce_mean(memory.gradient * memory.top, axes, keepdims=True)
+    if memory.is_in_place:
+        # Each step reads what the one before has written over the gradient; the last, y = y * (-1/n) + x, has y = x.
+        n_values = tf.cast(tf.size(memory.top) // tf.size(along), tf.float32)
+        return -2 * along * (memory.top + n_values * tf.reduce_mean(memory.top, axes, keepdims=True)) / deviation
+    return (memory.gradient - tf.reduce_mean(memory.gradient, axes, keepdims=True) - memory.top * along) / deviation

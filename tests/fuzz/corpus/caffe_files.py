@@ -170,9 +170,15 @@ READERS: Sequence[Reader] = (
     Reader("solverstate_h5", _files("solvers/*/*.solverstate.h5"), file_reader(read_solverstate, "s")),
     Reader("mean", _files("data/mean.binaryproto", "files/infogain*"), file_reader(lambda path: _mean(path), "m")),
     Reader("datum", _datums, lambda content, folder: decode_datum(content)),
-    Reader("lmdb", _lmdb, _read_lmdb, may_die="LMDB trusts its pages; they are walked in a process of their own first"),
-    Reader("leveldb_table", _leveldb_tables, partial(_leveldb, is_table=True)),
-    Reader("leveldb_log", _leveldb_logs, partial(_leveldb, is_table=False)),
+    Reader(
+        "lmdb",
+        _lmdb,
+        _read_lmdb,
+        may_die="LMDB trusts its pages; they are walked in a process of their own first",
+        source_format="caffe_lmdb",
+    ),
+    Reader("leveldb_table", _leveldb_tables, partial(_leveldb, is_table=True), source_format="caffe_leveldb"),
+    Reader("leveldb_log", _leveldb_logs, partial(_leveldb, is_table=False), source_format="caffe_leveldb"),
     Reader("hdf5_rows", _hdf5_shards, file_reader(_read_rows, "d.h5")),
     Reader("image_list", _image_lists, file_reader(read_image_list, "l.txt")),
     Reader(

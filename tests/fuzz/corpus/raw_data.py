@@ -97,18 +97,29 @@ _SEQUENCES = tuple(f"sequence_file/datum_{kind}.seq" for kind in ("block", "bzip
 _TABLE = b"path,label,split\na.png,0,train\nb.png,1,test\n"
 
 READERS: Sequence[Reader] = (
-    Reader("idx", _idx, _indexed("images-idx3-ubyte", _index_idx)),
-    Reader("cifar", _cifar, _indexed("data_batch_1.bin", lambda path, work: index_cifar(path))),
+    Reader("idx", _idx, _indexed("images-idx3-ubyte", _index_idx), source_format="idx"),
+    Reader(
+        "cifar",
+        _cifar,
+        _indexed("data_batch_1.bin", lambda path, work: index_cifar(path)),
+        source_format="cifar_binary",
+    ),
     Reader(
         "raw_image_list",
         lambda folder: [b"a.png 0\nb.png 1\n", b"a b.png cat\nc.png dog\n", _TABLE],
         lambda content, folder: _listed(content, folder),
+        source_format="image_list",
     ),
     Reader("tar", _tar, _read_archive("a.tar")),
     Reader("zip", _zip, _read_archive("a.zip")),
-    Reader("tfrecord", _fixtures(*_TFRECORDS), _indexed("a.tfrecord", index_tfrecord)),
-    Reader("sequence_file", _fixtures(*_SEQUENCES), _indexed("a.seq", lambda path, work: index_sequence_file(path))),
-    Reader("raw_hdf5", _hdf5_shards, _indexed("a.h5", lambda path, work: index_hdf5(path))),
+    Reader("tfrecord", _fixtures(*_TFRECORDS), _indexed("a.tfrecord", index_tfrecord), source_format="tfrecord"),
+    Reader(
+        "sequence_file",
+        _fixtures(*_SEQUENCES),
+        _indexed("a.seq", lambda path, work: index_sequence_file(path)),
+        source_format="sequence_file",
+    ),
+    Reader("raw_hdf5", _hdf5_shards, _indexed("a.h5", lambda path, work: index_hdf5(path)), source_format="hdf5"),
 )
 
 

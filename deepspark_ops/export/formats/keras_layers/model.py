@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from caffe_import.data.transform import TransformOptions
+from caffe_import.net.layer_registry import find_layer_type
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from deepspark_ops.export.formats.exported_model import CannotHave
@@ -58,7 +59,8 @@ def keras_values(net: NetSpec, params: Vector, made: Mapping[str, Value]) -> dic
             continue
         form = forms.get(layer.type)
         if form is None:
-            msg = f'layer "{layer.name}": type {layer.type} has no Keras form'
+            why = find_layer_type(layer.type, layer=layer.name).no_keras_form
+            msg = f'layer "{layer.name}": type {layer.type} has no Keras form: {why}'
             raise CannotHave(msg)
         request = FormRequest(
             layer=layer,

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from caffe_import.files.prototxt import parse_net
+from caffe_import.net.layer_registry import registered_types
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import run_passes
-from caffe_import.tf_graph.in_place import reads_overwritten_memory
+from caffe_import.tf_graph.in_place import reads_overwritten_memory, types_with_memory_gradient
 from tests.reference.slow_windows import slow_lrn_across
 
 pytestmark = pytest.mark.tf
@@ -21,10 +22,11 @@ def neuron(layer_type: str, param: str = "") -> str:
     return f'layer {{ name: "n" type: "{layer_type}" bottom: "y" top: "y" {param} }}'
 
 
-def chain(*layers: str) -> NetSpec:
+def chain(*layers: str, batch: int = 1) -> NetSpec:
     """x, copied into y, then the layers in place on y."""
     head = (
-        'force_backward: true layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 4 } } }'
+        'force_backward: true layer { name: "in" type: "Input" top: "x" '
+        f"input_param {{ shape {{ dim: {batch} dim: 4 }} }} }}"
         'layer { name: "copy" type: "Reshape" bottom: "x" top: "y" reshape_param { shape { dim: 0 dim: 4 } } }'
     )
     return build_net_spec(parse_net(head + "".join(layers)), phase="TRAIN")
@@ -35,6 +37,9 @@ OVERWRITES = (
     'layer { name: "s" type: "Scale" bottom: "y" top: "y" param { lr_mult: 0 } param { lr_mult: 0 } '
     "scale_param { bias_term: true } }"
 )
+
+
+OVERWRITES_Z = OVERWRITES.replace('bottom: "y" top: "y"', 'bottom: "z" top: "w"')
 
 
 def gradient(net: NetSpec, x: np.ndarray = X) -> np.ndarray:
@@ -108,6 +113,47 @@ def test_relu_before_dropout_is_left_to_its_own_kernel() -> None:
     dropout = 'layer { name: "d" type: "Dropout" bottom: "y" top: "y" }'
     assert reads_overwritten_memory(chain(neuron("ReLU"), dropout)) == {}
     assert reads_overwritten_memory(chain(neuron("ReLU"), dropout, OVERWRITES)) == {"n": "y"}
+
+
+KEEPS_A_COPY = {
+    "BatchNorm": "",
+    "Bias": "",
+    "Dropout": "dropout_param { dropout_ratio: 0.25 }",
+    "PReLU": "",
+    "Scale": "",
+    "Threshold": "",
+}
+"""In-place types whose Backward_cpu reads no overwritten memory: they keep a copy (x_norm_, bottom_memory_, temp_,
+rand_vec_), or read no values. A net's Python layer is differentiated by TensorFlow, in place too."""
+
+
+def test_every_in_place_type_keeps_a_copy_or_has_a_memory_gradient() -> None:
+    types = registered_types()
+    in_place = {name for name, kind in types.items() if kind.in_place}
+    reads = {name for name, kind in types.items() if kind.traits.reads_overwritten}
+    assert reads == types_with_memory_gradient(), "traits.reads_overwritten, or @memory_gradient beside the emitter"
+    assert in_place - reads - {"Python"} == set(KEEPS_A_COPY), "a line for a type that keeps a copy"
+
+
+@pytest.mark.parametrize("layer_type", KEEPS_A_COPY)
+def test_a_layer_that_keeps_a_copy_has_the_gradient_of_a_top_of_its_own(layer_type: str) -> None:
+    layer = neuron(layer_type, KEEPS_A_COPY[layer_type])
+    x = np.concatenate([X, X**2])  # of one sample the gradient of BatchNorm is 0
+    in_place = chain(layer, OVERWRITES, batch=2)
+    apart = chain(layer.replace('top: "y"', 'top: "z"'), OVERWRITES_Z, batch=2)
+    assert reads_overwritten_memory(in_place) == {}
+    found = []
+    for net, top in ((in_place, "y"), (apart, "w")):
+        params = np.linspace(0.5, 1.5, net.params.n_params, dtype=np.float32)
+        state, at_top = initial_layer_state(net), {top: np.concatenate([DY, DY + 1])}
+        run = run_passes(net, params, {"x": x}, layer_state=state, top_gradients=at_top, seed=3)
+        found.append((run.blob_gradients["x"], run.param_gradients))
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+    if layer_type == "Threshold":
+        assert found[0][0] is None or not found[0][0].any()
+    else:
+        np.testing.assert_array_equal(found[0][0], found[1][0])
+        assert found[0][0].any()
 
 
 def deviation(x: np.ndarray) -> float:

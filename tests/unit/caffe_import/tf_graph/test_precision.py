@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caffe_import.devices import precision_types
 from caffe_import.devices.compute_plan import ComputePlan, Precision
 from caffe_import.files.prototxt import parse_net
+from caffe_import.net.layer_registry import registered_types
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.tf_graph import precision as tested
 from caffe_import.tf_graph.builder import build_forward
@@ -79,6 +79,20 @@ def test_a_convolution_is_the_sum_of_rounded_values_rounded(case: str, precision
     )
     for found in (*run.tops, run.passes.blob_gradients["x0"]):
         assert np.array_equal(found, np.asarray(found).astype(DTYPES[precision]).astype(np.float32)), "not rounded"
+
+
+@SIXTEEN_BITS
+@pytest.mark.parametrize("layer_type", ["ConvolutionDepthwise", "DepthwiseConvolution"])
+def test_a_depthwise_convolution_too(layer_type: str, precision: Precision) -> None:
+    options, slow, bottom, weights = CONVOLVED["depthwise"]
+    check_layer(
+        f'type: "{layer_type}" top: "n0" convolution_param {{ num_output: 4 {options} }}',
+        windows(slow_convolution, **slow),
+        [drawn(precision, *bottom)],
+        [drawn(precision, *weights, seed=2), drawn(precision, 4, seed=3)],
+        by_direction=True,
+        precision=precision,
+    )
 
 
 @ON_EITHER_KIND
@@ -272,7 +286,8 @@ layer { name: "conv2" type: "Convolution" bottom: "data" top: "other"
 
 
 def test_every_type_that_keeps_values_is_carried() -> None:
-    assert set(CARRIERS) == {*precision_types.CARRIERS, "Pooling", "Eltwise"}
+    kept = {name for name, kind in registered_types().items() if kind.traits.arithmetic == "kept"}
+    assert set(CARRIERS) == {*kept, "Pooling", "Eltwise"}, "of Pooling and Eltwise the options decide"
 
 
 @pytest.mark.parametrize("kind", list(CARRIERS))

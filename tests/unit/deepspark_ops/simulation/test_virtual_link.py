@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,25 +12,13 @@ import pytest
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.state.grants import Grant, Schedule
-from deepspark_ops.exchange.strategies.base import configure, find_strategy, strategy_names
+from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
 from deepspark_ops.exchange.transport.link import ExchangeReport
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.planning.simulator import ExchangeCost
 from deepspark_ops.simulation.virtual_link import VirtualCenter, VirtualLink
 from deepspark_ops.simulation.virtual_time import VirtualTime, WorkerTime
-from tests.reference.slow_easgd import slow_run
-from tests.reference.slow_strategies import (
-    Result,
-    Run,
-    slow_async_diloco,
-    slow_averaging_in_order,
-    slow_deepspark,
-    slow_diloco_in_order,
-    slow_downpour,
-    slow_softsync,
-    slow_staleness,
-    slow_sync_in_order,
-)
+from tests.reference.slow_strategies import AT_EACH_PUSH, IN_ROUNDS, LINE_SEARCHES, Run
 from tests.reference.slow_training import SlowSolver
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings, update_of
 from tests.unit.deepspark_ops.exchange.strategies.played_run import assert_same
@@ -41,31 +28,8 @@ N_PARAMS, N_WORKERS, N_EXCHANGES = 30, 3, 6
 STEP_S = (1.0, 1.3, 0.41)
 """Of each worker: they overtake each other."""
 INITIAL = initial_vector(N_PARAMS).tolist()
-ALPHA = 0.3
+ALPHA, RATE = 0.3, 0.25
 FREE = ExchangeCost(0.0, 0.0, 0.0, 0.0)
-AT_EACH_PUSH: dict[str, Callable[[Run], Result]] = {
-    "easgd": lambda run: slow_run(INITIAL, run, N_WORKERS, ALPHA),
-    "deepspark": lambda run: slow_deepspark(INITIAL, run, N_WORKERS, ALPHA, (1.0, 1, -1), (1.0, 1.0, 1, -1)),
-    "downpour": lambda run: slow_downpour(INITIAL, run, N_WORKERS, 1.0 / N_WORKERS),
-    "staleness": lambda run: slow_staleness(INITIAL, run, N_WORKERS, count_own=True),
-    "softsync": lambda run: slow_softsync(INITIAL, run, N_WORKERS, configure("softsync", {}).updates_per_apply),
-    "dcasgd": lambda run: slow_downpour(INITIAL, run, N_WORKERS, 1.0),
-    "async_diloco": lambda run: slow_async_diloco(INITIAL, run, N_WORKERS, **outer_of("async_diloco"), delay=N_WORKERS),
-}
-
-
-def outer_of(strategy: str) -> dict[str, float]:
-    """Return rate and momentum of a strategy's outer steps, its defaults."""
-    options = vars(find_strategy(strategy))
-    return {"rate": options["outer_rate"], "momentum": options["outer_momentum"]}
-
-
-Updates = Sequence[Sequence[Sequence[float]]]
-IN_ROUNDS: dict[str, Callable[[Updates, Sequence[Sequence[int]]], list[np.float32]]] = {
-    "local_sgd": lambda updates, orders: slow_averaging_in_order(INITIAL, updates, orders, 0.0),
-    "diloco": lambda updates, orders: slow_diloco_in_order(INITIAL, updates, orders, **outer_of("diloco")),
-    "sync": lambda updates, orders: slow_sync_in_order(INITIAL, updates, orders, rate=0.25, momentum=0.9),
-}
 
 
 @dataclass
@@ -96,7 +60,7 @@ def play(
     exchange = LocalExchange(make_settings(folder, strategy=strategy, **fields), initial_vector(N_PARAMS), time.now)
     center = VirtualCenter(exchange, cost, time)
     played = Played(locals=[initial_vector(N_PARAMS)] * n_workers)
-    pushes_gradients = strategy in ("sync", "lbfgs")
+    pushes_gradients = find_strategy(strategy).unit == "gradient"
 
     def work(worker: int) -> None:
         own = WorkerTime(time, worker)
@@ -109,7 +73,7 @@ def play(
             own.sleep(step_s[worker])
             update = update_of(10 * turn + worker, N_PARAMS)
             played.order.append(worker)
-            note = RoundNote(learning_rate=0.25, update=turn + 1) if pushes_gradients else None
+            note = RoundNote(learning_rate=RATE, update=turn + 1) if pushes_gradients else None
             local, report = link.exchange(update if pushes_gradients else local + update, note=note)
             link.acknowledge(grant)
             played.ends.append((own.now(), worker))
@@ -140,7 +104,7 @@ def test_the_virtual_order_explains_the_center_bit_for_bit(strategy: str, tmp_pa
     found = play(tmp_path, strategy)
     # Worker 2 at 0.41, 0.82, ...; worker 0 at 1, 2, ...; worker 1 at 1.3, 2.6, ...
     assert found.order[:8] == [2, 2, 0, 2, 1, 2, 0, 2]
-    assert_same((found.locals, found.center), AT_EACH_PUSH[strategy](run_of(found.order)))
+    assert_same((found.locals, found.center), AT_EACH_PUSH[strategy](INITIAL, run_of(found.order), N_WORKERS, ALPHA))
 
 
 @pytest.mark.parametrize("strategy", IN_ROUNDS)
@@ -150,13 +114,12 @@ def test_rounds_are_explained_by_the_order_of_their_pushes(strategy: str, tmp_pa
     assert orders == [[2, 0, 1]] * N_EXCHANGES
     rounds = [[update_of(10 * turn + worker, N_PARAMS) for worker in range(N_WORKERS)] for turn in range(N_EXCHANGES)]
     plain = [[update.tolist() for update in one] for one in rounds]
-    np.testing.assert_array_equal(found.center, np.float32(IN_ROUNDS[strategy](plain, orders)))
+    np.testing.assert_array_equal(found.center, np.float32(IN_ROUNDS[strategy](INITIAL, plain, orders, RATE)))
     assert all(np.array_equal(local, found.center) for local in found.locals)
 
 
-def test_every_strategy_plays(tmp_path: Path) -> None:
-    known = {*AT_EACH_PUSH, *IN_ROUNDS, "eamsgd", "lbfgs"}
-    assert known == set(strategy_names()), "a new strategy is compared here, too"
+def test_every_strategy_plays() -> None:
+    assert {*AT_EACH_PUSH, *IN_ROUNDS, *LINE_SEARCHES} == set(strategy_names())
 
 
 def test_a_worker_alone_takes_its_own_time(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +10,15 @@ import pytest
 
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.exchange.strategies.base import Option, configure, find_strategy, strategy_names
+from deepspark_ops.exchange.strategies.base import Option, find_strategy, strategy_names
 from deepspark_ops.param_vector import Vector
-from tests.reference.slow_easgd import slow_run
 from tests.reference.slow_strategies import (
-    Result,
-    slow_async_diloco,
+    AT_EACH_PUSH,
+    IN_ROUNDS,
+    LINE_SEARCHES,
     slow_averaging_in_order,
-    slow_deepspark,
     slow_diloco_in_order,
-    slow_downpour,
     slow_mean_gradient,
-    slow_softsync,
-    slow_staleness,
-    slow_sync_in_order,
 )
 from tests.reference.slow_training import SlowSolver
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings, update_of
@@ -32,17 +26,6 @@ from tests.unit.deepspark_ops.exchange.strategies.played_run import INITIAL, N_P
 from tests.unit.deepspark_ops.exchange.strategies.test_sync import center_solver
 
 ALPHA = 0.3  # 0.9 / 3 workers
-AT_EACH_PUSH: dict[str, Callable[[], Result]] = {
-    "easgd": lambda: slow_run(INITIAL, RUN, N_WORKERS, ALPHA),
-    "eamsgd": lambda: slow_run(INITIAL, RUN, N_WORKERS, ALPHA),
-    "deepspark": lambda: slow_deepspark(INITIAL, RUN, N_WORKERS, ALPHA, (1.0, 1, -1), (1.0, 1.0, 1, -1)),
-    "downpour": lambda: slow_downpour(INITIAL, RUN, N_WORKERS, 1.0 / N_WORKERS),
-    "staleness": lambda: slow_staleness(INITIAL, RUN, N_WORKERS, count_own=True),
-    "softsync": lambda: slow_softsync(INITIAL, RUN, N_WORKERS, configure("softsync", {}).updates_per_apply),
-    "dcasgd": lambda: slow_downpour(INITIAL, RUN, N_WORKERS, 1.0),  # the compensation is the worker's own
-    "async_diloco": lambda: slow_async_diloco(INITIAL, RUN, N_WORKERS, rate=0.7, momentum=0.2, delay=N_WORKERS),
-}
-IN_ROUNDS = ("diloco", "local_sgd", "sync", "lbfgs")
 ORDERS = [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)]  # of the pushes of each round
 PUSHES = [[update_of(10 * step + worker, N_PARAMS) for worker in range(N_WORKERS)] for step in range(len(ORDERS))]
 RATE = 0.25
@@ -90,12 +73,18 @@ def play_rounds(folder: Path, strategy: str, options: dict[str, Option] | None =
 
 
 def test_every_strategy_is_compared() -> None:
-    assert sorted((*AT_EACH_PUSH, *IN_ROUNDS)) == list(strategy_names())
+    assert sorted((*AT_EACH_PUSH, *IN_ROUNDS, *LINE_SEARCHES)) == list(strategy_names())
 
 
 @pytest.mark.parametrize("strategy", AT_EACH_PUSH)
 def test_exchanges_in_order_agree_bit_for_bit(tmp_path: Path, strategy: str) -> None:
-    assert_same(play(tmp_path, strategy, moving_rate=ALPHA), AT_EACH_PUSH[strategy]())
+    assert_same(play(tmp_path, strategy, moving_rate=ALPHA), AT_EACH_PUSH[strategy](INITIAL, RUN, N_WORKERS, ALPHA))
+
+
+@pytest.mark.parametrize("strategy", IN_ROUNDS)
+def test_rounds_in_order_agree_bit_for_bit(tmp_path: Path, strategy: str) -> None:
+    _, center = play_rounds(tmp_path, strategy)
+    np.testing.assert_array_equal(center, IN_ROUNDS[strategy](INITIAL, PUSHES, ORDERS, RATE))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.75])
@@ -108,11 +97,6 @@ def test_averages_in_order_agree_bit_for_bit(tmp_path: Path, momentum: float) ->
 def test_outer_steps_in_order_agree_bit_for_bit(tmp_path: Path, momentum: float) -> None:
     _, center = play_rounds(tmp_path, "diloco", {"outer_rate": 0.7, "outer_momentum": momentum})
     np.testing.assert_array_equal(center, slow_diloco_in_order(INITIAL, PUSHES, ORDERS, rate=0.7, momentum=momentum))
-
-
-def test_synchronous_steps_in_order_agree_bit_for_bit(tmp_path: Path) -> None:
-    _, center = play_rounds(tmp_path, "sync")
-    np.testing.assert_array_equal(center, slow_sync_in_order(INITIAL, PUSHES, ORDERS, rate=RATE, momentum=0.9))
 
 
 @pytest.mark.parametrize("strategy", ["sync", "lbfgs"])

@@ -83,7 +83,7 @@ def test_a_layer_without_a_keras_form_is_named(tmp_path):
     text = SMALL_NETS["lenet"].replace('bottom: "data"', 'bottom: "c"')
     first = text.index('layer { name: "conv1"')
     model, _ = exported_model(f"{text[:first]}{added}\n{text[first:]}", tmp_path)
-    with pytest.raises(CannotHave, match=r'^layer "columns": type Im2col has no Keras form$'):
+    with pytest.raises(CannotHave, match=r'^layer "columns": type Im2col has no Keras form: no Keras operation'):
         keras_file.FORMAT.write(model)
 
 

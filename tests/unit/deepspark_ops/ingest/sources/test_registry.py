@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, SourceFormat
+from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, TABLE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest import sources
 from deepspark_ops.ingest.sources import tables
@@ -19,12 +19,38 @@ from deepspark_ops.ingest.sources.registry import (
     usual_test_source,
 )
 from tests.paths import FIXTURES
+from tests.reference.example_sources import EXAMPLE_SOURCES
 from tests.reference.raw_sources import write_cifar, write_idx, write_images, write_tar
 
 DATA = FIXTURES / "caffe" / "data"
 
 
-def test_each_format_is_recognized(tmp_path):
+@pytest.mark.parametrize("name", SOURCE_FORMATS)
+def test_auto_finds_each_format(tmp_path, name):
+    assert detect_format(EXAMPLE_SOURCES[name](tmp_path)) == name
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCE_FORMATS if name not in TABLE_FORMATS])
+def test_each_format_is_read_and_its_digest_is_steady(tmp_path, name):
+    (tmp_path / "source").mkdir()
+    source, chosen = EXAMPLE_SOURCES[name](tmp_path / "source"), find_format(name)
+    config = IngestConfig(source=source, output=tmp_path / "dataset")
+    index = chosen.index(config, source, tmp_path)
+    assert len(index.labels) == len(index.names) > 1
+    with index.reader.opened() as read, index.reader.subset(np.array([1])).opened() as read_subset:
+        assert_same_record(read(1), read_subset(0))
+    assert chosen.digest(config, source) == chosen.digest(config, source)
+
+
+def assert_same_record(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(one, other)
+    else:
+        assert one == other
+
+
+def test_files_of_one_format_and_of_several_are_recognized(tmp_path):
     archive = write_tar(tmp_path / "a.tar.gz", {"list.txt": b"x 1\n"})
     (tmp_path / "cifar").mkdir()
     write_cifar(tmp_path / "cifar" / "data_batch_1.bin", [1])
