@@ -36,7 +36,8 @@ from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import read_statuses
-from deepspark_ops.trials.plan import Plan, form_values, make_plan, read_plan, write_plan
+from deepspark_ops.train.setup.strategy_plan import training_identity
+from deepspark_ops.trials.plan import Plan, Value, form_values, make_plan, read_plan, write_plan
 from deepspark_ops.trials.standing import TRAIN
 
 _SHOWN_SETTINGS = (
@@ -74,9 +75,7 @@ class CheckTrialsOperator(BaseOperator):
             compare = config_from_params(CompareConfig, params, self.places.root)
             if not compare.solvers:
                 require_solver(context, self.places.root)
-            # Trials that are simulated have no folders and no pages of their own.
-            folder_of = (lambda _run: run_dir) if compare.simulate else partial(self.places.run_folder, run.dag_id)
-            plan = make_plan(compare, run.dag_id, run.run_id, folder_of)
+            plan = self._plan(compare, run, run_dir, params)
             _refuse_two_rates(compare, params)
             dataset = chosen_dataset(params, self.places)
             if compare.simulate:
@@ -89,8 +88,26 @@ class CheckTrialsOperator(BaseOperator):
             self._look_into(configs, run_dir, on_line)
         for trial in plan.trials:
             self.log.info("trial %d of %d: %s: %s", trial.number, len(plan.trials), trial.name, trial.run_dir)
+            if trial.same_runs:
+                self.log.info("trial %d is also: %s: the same run", trial.number, "; ".join(trial.same_runs))
         found = None if dataset is None else str(dataset)
         return [asdict(TrialRun(trial.name, trial.run_dir, found, trial.values)) for trial in plan.trials]
+
+    def _plan(self, compare: CompareConfig, run: Any, run_dir: Path, params: Mapping[str, Any]) -> Plan:
+        """Return the trials; those that are simulated have no folders and no pages of their own."""
+        if compare.simulate:
+            return make_plan(compare, run.dag_id, run.run_id, lambda _run: run_dir)
+
+        def training_of(values: Mapping[str, Value]) -> object:
+            trial_params = form_values(values, params)
+            try:
+                config = config_from_params(TrainConfig, trial_params, self.places.root, run_dir=run_dir)
+                return training_identity(config)
+            except ConfigError:
+                return object()  # it is told of with the trial's name, by _checked
+
+        folder_of = partial(self.places.run_folder, run.dag_id)
+        return make_plan(compare, run.dag_id, run.run_id, folder_of, training_of)
 
     def _checked(self, plan: Plan, params: Mapping[str, Any], dataset: Path | None) -> list[CheckConfig]:
         """Validate each trial's values.

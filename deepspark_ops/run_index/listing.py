@@ -35,6 +35,7 @@ class KnownRun:
         kind: ``manual``, ``scheduled``, ``asset_triggered``, ``backfill``; empty if unknown.
         user: Who triggered it; None where nobody did.
         asks: Id of its task that waits for a person's answer; None where none does.
+        waited_s: Seconds between its beginning and its end in which it waited for other runs: no part of its duration.
     """
 
     dag: str
@@ -46,6 +47,7 @@ class KnownRun:
     kind: str = ""
     user: str | None = None
     asks: str | None = None
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def row_of(known: KnownRun, summary: RunSummary | None, *, now: float) -> dict[s
         "is_read": summary is not None,
         **fields,
         "curve": [list(point) for point in read.curve],
-        "seconds": None if known.began is None else max(0.0, ended - known.began),
+        "seconds": None if known.began is None else max(0.0, ended - known.began - known.waited_s),
         "when": known.when,
         "kind": known.kind,
         "who": known.user or known.kind or None,

@@ -19,7 +19,8 @@ PLAN_NAME: Final = "trials.json"
 """In ``stages/`` of the comparison's folder."""
 MEMBER_NAME: Final = "trial.json"
 """In ``stages/`` of a trial's folder; it names the comparison, so that neither is removed without the other."""
-PLAN_VERSION: Final = 1
+PLAN_VERSION: Final = 2
+_MEMBER_VERSION: Final = 1
 VARIED: Final = ("solver", "strategy", "n_workers", "comm_period", "base_lr")
 """What a trial may have of its own, in the order of its name; the last is a field of the solver."""
 Value = str | int | float
@@ -39,6 +40,7 @@ class Trial(_Frozen):
         values: Those of ``VARIED`` that a list gave.
         run: Its run id, from the comparison's.
         run_dir: Its folder.
+        same_runs: Names of the other combinations that are exactly this training.
     """
 
     number: int
@@ -46,34 +48,43 @@ class Trial(_Frozen):
     values: dict[str, Value]
     run: str
     run_dir: str
+    same_runs: tuple[str, ...] = ()
 
 
 class Plan(_Frozen):
     """The trials of one DAG run.
 
     Attributes:
-        format_version: Version of this form.
+        format_version: Version of this form; 1 has no ``same_runs``.
         dag: Id of the DAG.
         run: Id of the run.
         target_accuracy: As it was asked for; None for the lowest last accuracy.
         trials: By number.
     """
 
-    format_version: Literal[1] = PLAN_VERSION
+    format_version: Literal[1, 2] = PLAN_VERSION
     dag: str
     run: str
     target_accuracy: float | None
     trials: tuple[Trial, ...]
 
 
-def make_plan(config: CompareConfig, dag: str, run: str, folder_of: Callable[[str], Path]) -> Plan:
-    """Return all combinations of the lists; the last list varies first.
+def make_plan(
+    config: CompareConfig,
+    dag: str,
+    run: str,
+    folder_of: Callable[[str], Path],
+    training_of: Callable[[Mapping[str, Value]], object] | None = None,
+) -> Plan:
+    """Return all combinations of the lists, one trial for each training; the last list varies first.
 
     Args:
         config: The lists.
         dag: Id of the DAG.
         run: Id of its run.
         folder_of: Returns the folder of a run id.
+        training_of: Returns what a combination's values make a training be. Combinations that it returns equal objects
+            for are one trial. None: every combination is a training of its own.
 
     Raises:
         ConfigError: There are too many, or only one.
@@ -92,16 +103,43 @@ def make_plan(config: CompareConfig, dag: str, run: str, folder_of: Callable[[st
         msg = f"{counts} are {len(combined)} trials; at most {MAX_TRIALS} are compared: shorten a list"
         raise ConfigError(msg)
     if len(combined) < 2:
-        names = ", ".join(_LISTS.values())
-        msg = f"there is one trial, and nothing to compare it with: give two or more values in one of {names}"
+        list_names = ", ".join(_LISTS.values())
+        msg = f"there is one trial, and nothing to compare it with: give two or more values in one of {list_names}"
         raise ConfigError(msg)
     shown = {name: _shown(name, values) for name, values in given.items() if len(values) > 1}
+    names = [", ".join(shown[one][values[one]] for one in VARIED if one in shown) for values in combined]
+    groups = _equal_trainings(combined, training_of)
+    if len(groups) < 2:
+        msg = f"{', '.join(names)}: these trials are one and the same training, and there is nothing to compare"
+        raise ConfigError(msg)
     trials = []
-    for number, values in enumerate(combined, start=1):
+    for number, (first, *others) in enumerate(groups, start=1):
         trial_run = trial_run_id(run, number)
-        name = ", ".join(shown[one][values[one]] for one in VARIED if one in shown)
-        trials.append(Trial(number=number, name=name, values=values, run=trial_run, run_dir=str(folder_of(trial_run))))
+        trial = Trial(
+            number=number,
+            name=names[first],
+            values=combined[first],
+            run=trial_run,
+            run_dir=str(folder_of(trial_run)),
+            same_runs=tuple(names[at] for at in others),
+        )
+        trials.append(trial)
     return Plan(dag=dag, run=run, target_accuracy=config.target_accuracy, trials=tuple(trials))
+
+
+def _equal_trainings(
+    combined: Sequence[Mapping[str, Value]], training_of: Callable[[Mapping[str, Value]], object] | None
+) -> list[list[int]]:
+    """Return the indices of the combinations that are the same training, a list for each training."""
+    groups: list[tuple[object, list[int]]] = []
+    for at, values in enumerate(combined):
+        training = at if training_of is None else training_of(values)
+        equal = next((members for other, members in groups if other == training), None)
+        if equal is None:
+            groups.append((training, [at]))
+        else:
+            equal.append(at)
+    return [members for _, members in groups]
 
 
 _LISTS: Final = {
@@ -190,7 +228,7 @@ class Member(_Frozen):
         name: Of the trial.
     """
 
-    format_version: Literal[1] = PLAN_VERSION
+    format_version: Literal[1] = _MEMBER_VERSION
     comparison: str
     run: str
     name: str

@@ -22,7 +22,7 @@ from deepspark_ops.trials.course import Course, read_course, time_to
 from deepspark_ops.trials.plan import Plan, Trial, Value
 from deepspark_ops.trials.standing import Standing, standing_of
 
-TABLE_VERSION: Final = 2
+TABLE_VERSION: Final = 3
 TABLE_NAME: Final = "comparison.json"
 CSV_NAME: Final = "comparison.csv"
 
@@ -40,6 +40,7 @@ class Row(_Frozen):
         run: Its run id.
         run_dir: Its folder.
         values: Solver, strategy, n_workers, comm_period and base_lr where lists gave them.
+        same_runs: Names of the other combinations of the lists that are exactly this training.
         status: ``finished`` or ``failed``.
         reason: Why it failed, whole.
         accuracy: Share of the evaluation's samples that are right; None without an evaluation.
@@ -60,6 +61,7 @@ class Row(_Frozen):
     run: str
     run_dir: str
     values: dict[str, Value]
+    same_runs: tuple[str, ...] = ()
     status: Literal["finished", "failed"]
     reason: str
     accuracy: float | None
@@ -88,7 +90,7 @@ class Table(_Frozen):
         rows: By number.
     """
 
-    format_version: Literal[2] = TABLE_VERSION
+    format_version: Literal[3] = TABLE_VERSION
     created: str
     dag: str
     run: str
@@ -105,6 +107,8 @@ class Table(_Frozen):
         target = "" if self.target_accuracy is None else f" to {self.target_accuracy:.4g}"
         found = []
         for row in self.rows:
+            if row.same_runs:
+                found.append(f"{row.name}: the same run: {'; '.join(row.same_runs)}")
             if row.status == "failed":
                 found.append(f"{row.name}: failed: {row.reason}")
                 continue
@@ -125,6 +129,7 @@ class Table(_Frozen):
         writer.writerow([*columns, *figures, *varied])
         for row in self.rows:
             values: list[Any] = [getattr(row, name) for name in columns]
+            values[columns.index("same_runs")] = "; ".join(row.same_runs)
             values += [row.figure.value if row.figure and row.figure.name == name else None for name in figures]
             values += [row.values.get(name) for name in varied]
             writer.writerow(["" if value is None else _safe(value) for value in values])

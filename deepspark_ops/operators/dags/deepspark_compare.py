@@ -37,6 +37,7 @@ accuracy, bytes that the workers exchanged.
 
 * What varies are the lists: strategies, numbers of workers, tau, learning rates, solver files. **All combinations** are
   trained, at most 64; an empty list takes the one value of the form. All are checked before the first one trains.
+  Combinations that are the same training, such as every strategy but `lbfgs` with one worker, are trained once.
 * One trial trains at a time, since trials on one machine slow each other down, and their times would say nothing. On a
   cluster that has room for several, `DEEPSPARK_COMPARE_AT_ONCE=4` in Airflow's environment lets 4 train at once.
 * A trial that fails is a row of the table with its reason; the others go on. It is not tried again by itself, since its

@@ -12,6 +12,7 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.operators.pages.access.headers import (
     ASSET_HEADERS,
     FILE_HEADERS,
@@ -32,6 +33,8 @@ from deepspark_ops.operators.pages.static_files import chart_library, static_fil
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.run_files import find_snapshot_file
+from deepspark_ops.simulation.simulate import REPORT_FILE
+from deepspark_ops.trials.table import TABLE_NAME
 
 
 def find_report(places: Places, dag_id: str, run_id: str) -> Path | None:
@@ -41,6 +44,16 @@ def find_report(places: Places, dag_id: str, run_id: str) -> Path | None:
         return None
     report = (RunPaths(run).evaluation / "report.html").resolve()
     return report if report.is_file() and report.is_relative_to(run) else None
+
+
+def find_figures(report: Path) -> Path | None:
+    """Return the JSON file with the numbers of a report: of a comparison, a simulation or an evaluation.
+
+    None if there is none, or if its path would leave the run's folder.
+    """
+    names = (TABLE_NAME, f"../simulation/{REPORT_FILE}", METRICS_NAME)
+    paths = [(report.parent / name).resolve() for name in names]
+    return next((path for path in paths if path.is_file() and path.is_relative_to(report.parents[1])), None)
 
 
 def build_app(places: Places, training: TrainingPage | None = None, runs: RunsPage | None = None) -> FastAPI:
@@ -69,9 +82,11 @@ def _add_run_routes(app: FastAPI, places: Places, page: TrainingPage) -> None:
     bundles = BundlePage(places)
 
     @app.get("/runs/{dag_id}/{run_id}/report", dependencies=may_read)
-    def report(request: Request, dag_id: str, run_id: str, map_index: str = "") -> Response:
+    def report(request: Request, dag_id: str, run_id: str, format: str = "html", map_index: str = "") -> Response:
         run_id = mapped_run_id(run_id, map_index)
         found = find_report(places, dag_id, run_id)
+        if format == "json":
+            return _report_figures(page, dag_id, run_id, found)
         if found is None:
             return _training_page(page, dag_id, run_id, site=site_of(request), is_report=True)
         return FileResponse(found, media_type="text/html", headers=REPORT_HEADERS)
@@ -111,6 +126,17 @@ def _run_file(run: Path, name: str) -> Path | None:
         found = find_bundle_file(bundle, inside)
         return found if found is not None and found.is_relative_to(run) else None
     return find_snapshot_file(run, inside) if folder == RunPaths(run).snapshots.name else None
+
+
+def _report_figures(page: TrainingPage, dag_id: str, run_id: str, report: Path | None) -> Response:
+    """Return the numbers of a report, or of the page Training while there is no report."""
+    if report is None:
+        answer = page.answer(dag_id, run_id, has_lines=False)
+        return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
+    figures = find_figures(report)
+    if figures is None:
+        raise HTTPException(404, f"{report.parent} has no file with the numbers of the report")
+    return FileResponse(figures, media_type="application/json", headers=PLAIN_HEADERS)
 
 
 def _training_page(page: TrainingPage, dag_id: str, run_id: str, *, site: str, is_report: bool) -> Response:

@@ -10,6 +10,7 @@ from deepspark_ops.config.shared_options.schedules import schedule_entries
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import (
+    SINGLE_WORKER,
     Option,
     Strategy,
     check_moving_rate,
@@ -73,6 +74,23 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
     rates = [rate for _, rate in moving_rates] if moving_rates else [given]
     warnings = [text for rate in rates for text in check_moving_rate(strategy, rate, config.n_workers)[1]]
     return StrategyPlan(strategy, running, found.options, period, rates[0], moving_rates, tuple(warnings))
+
+
+def training_identity(config: TrainConfig) -> tuple[object, ...]:
+    """Return what makes two trainings the same: equal values train the same weights by the same exchanges.
+
+    With one worker every strategy but ``lbfgs`` is ``single_worker``, so its name, its options and alpha do not count.
+    ``auto`` equals a strategy by name if ``auto`` takes this strategy both on one host and on a cluster.
+
+    Raises:
+        ConfigError: As ``plan_strategy``.
+    """
+    plan = plan_strategy(config)
+    on_cluster = plan_strategy(config.model_copy(update={"master": "spark://host:7077"}))
+    resolved_fields = {"solver", "strategy", "strategy_options", "comm_period", "moving_rate", "run_dir"}
+    other_fields = config.model_dump(mode="json", exclude=resolved_fields)
+    rates = None if plan.running.name == SINGLE_WORKER else (plan.moving_rate, plan.moving_rates)
+    return (config.solver.resolve(), other_fields, plan.running, on_cluster.running, plan.comm_period, rates)
 
 
 def with_strategy(config: TrainConfig) -> tuple[TrainConfig, str]:

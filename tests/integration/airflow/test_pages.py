@@ -230,6 +230,27 @@ def test_until_there_is_a_report_its_tab_shows_the_training(client: Any) -> None
     assert client.get(f"{TRAINING}?format=json").json()["has_report"] is True
 
 
+@pytest.mark.parametrize(
+    "name", ["evaluation/comparison.json", "simulation/simulation.json", "evaluation/metrics.json"]
+)
+def test_the_reports_numbers_are_at_its_address_with_format_json(client: Any, name: str) -> None:
+    (client.folder / "events.jsonl").write_bytes(lines())
+    url = TRAINING.replace("/training", "/report?format=json")
+    until_then = client.get(url)
+    assert until_then.json()["state"]["name"] == client.get(f"{TRAINING}?format=json").json()["state"]["name"]
+    (client.folder / "evaluation").mkdir()
+    (client.folder / "evaluation" / "report.html").write_text("<p>98 %</p>")
+    missing = client.get(url)
+    assert (missing.status_code, missing.headers["content-type"]) == (404, "application/json")
+    (client.folder / name).parent.mkdir(exist_ok=True)
+    (client.folder / name).write_text('{"rows": [1]}')
+    answer = client.get(url)
+    assert (answer.json(), answer.headers["content-type"]) == ({"rows": [1]}, "application/json")
+    (client.folder / name).unlink()
+    (client.folder / name).symlink_to("/etc/passwd")
+    assert client.get(url).status_code == 404
+
+
 def test_the_chart_library_is_compressed_once_for_everybody(client: Any, page: ModuleType) -> None:
     name = page.chart_library().name
     packed = client.get(f"/static/{name}", headers={"accept-encoding": "gzip"})

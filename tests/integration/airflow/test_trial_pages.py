@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -46,7 +48,7 @@ def client(tmp_path: Path, airflow: dict[str, AirflowRun]) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.access.rights import readable_dags
+    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
     from deepspark_ops.operators.pages.lists.runs import RunsPage
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
@@ -64,7 +66,8 @@ def client(tmp_path: Path, airflow: dict[str, AirflowRun]) -> Iterator[Any]:
     for route in app.routes:
         for dependency in getattr(route, "dependencies", ()):
             app.dependency_overrides[dependency.dependency] = lambda: None
-    app.dependency_overrides[pages.get_user] = lambda: None
+    app.dependency_overrides[pages.get_user] = lambda: SimpleNamespace(get_name=lambda: "ada")
+    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
     app.dependency_overrides[readable_dags] = lambda: {DAG}
     with TestClient(app) as made:
         made.folders = [Path(trial.run_dir) for trial in plan.trials]
@@ -130,6 +133,28 @@ def test_list_of_runs_has_a_row_per_trial_with_its_comparisons_user_and_its_own_
     }
 
 
+def test_a_trials_duration_holds_its_own_tasks_and_not_its_wait_for_the_others(client: Any) -> None:
+    def note(number: int, stage: str, began: float, ended: float | None) -> None:
+        now = began
+        status = StatusFile(client.folders[number - 1], stage, clock=lambda: now)
+        if ended is not None:
+            now = ended
+            status.end("finished")
+
+    note(1, "train", 1000.0, 1060.0)
+    note(2, "train", 1060.0, 1100.0)
+    note(1, "evaluate", 1130.0, 1135.0)  # all trainings come first
+    seconds = {
+        row["run"].removeprefix(RUN_ID): row["seconds"] for row in client.get("/runs?format=json").json()["runs"]
+    }
+    assert seconds["__trial_01"] == 60.0 + 5.0
+    assert seconds["__trial_02"] == 40.0  # it is trained and waits: its time stands still
+    assert seconds["__trial_03"] is None
+    note(2, "evaluate", time.time() - 100.0, None)
+    (row,) = (row for row in client.get("/runs?format=json").json()["runs"] if row["run"].endswith("__trial_02"))
+    assert 140.0 <= row["seconds"] < 400.0
+
+
 def test_a_mapped_tasks_button_and_tab_lead_to_its_trial(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin, "site_path", lambda: "")
     links = {link.name: link for link in plugin.DeepSparkPlugin.operator_extra_links}
@@ -167,3 +192,17 @@ def test_tasks_of_trials_are_one_in_the_comparison_and_one_trials_in_its_page() 
     assert of_trial(AirflowRun("running", tasks("success", "success"))).is_over
     failed = of_trial(AirflowRun("running", tasks("failed", "skipped")))
     assert (failed.state, "compare" in failed.tasks) == ("failed", False)
+
+
+def test_every_page_has_its_numbers_with_format_json(client: Any) -> None:
+    files = {"/static/{name}", "/runs/{dag_id}/{run_id}/files/{name:path}"}
+    names = {"dag_id": DAG, "run_id": RUN_ID}
+    paths = {
+        route.path for route in client.app.routes if "GET" in getattr(route, "methods", ()) and route.path not in files
+    }
+    assert len(paths) > 6
+    for path in sorted(paths):
+        url = re.sub(r"\{(\w+)(:path)?\}", lambda found: quote(names.get(found[1], "none"), safe=""), path)
+        answer = client.get(url, params={"format": "json"})
+        assert answer.headers["content-type"] == "application/json", path
+        assert isinstance(answer.json(), dict), path

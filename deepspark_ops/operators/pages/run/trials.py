@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -93,6 +94,7 @@ def _row(plan: Plan, trial: Trial, standing: Standing, reading_of: Callable[[Pat
     folder = Path(trial.run_dir)
     row: dict[str, Any] = {
         "name": trial.name,
+        "same_runs": list(trial.same_runs),
         "run": trial.run,
         "url": run_url(plan.dag, trial.run, "training"),
         "report_url": run_url(plan.dag, trial.run, "report"),
@@ -143,16 +145,20 @@ def known_trial(known: KnownRun, folder: Path) -> KnownRun:
     """
     statuses = read_statuses(folder)
     is_over = known.state in ("success", "failed")
-    own = [status for name, status in statuses.items() if name in OF_TRIALS]
+    own = sorted((status for name, status in statuses.items() if name in OF_TRIALS), key=lambda status: status.began)
     word = standing_of(statuses, is_over=is_over).word
+    # Between its training and its evaluation a trial waits for the trainings of the others.
+    waits = (later.began - earlier.time for earlier, later in itertools.pairwise(own))
+    is_idle = word not in ("waiting", "running")
     found = comparison_of(folder.name)
     return KnownRun(
         known.dag,
         trial_run_id(known.run, found[1] if found else 0),
         _AIRFLOWS[word],
         when=known.when,
-        began=min((status.began for status in own), default=None),
-        ended=max((status.time for status in own), default=None) if word in ("finished", "failed") else None,
+        began=own[0].began if own else None,
+        ended=max((status.time for status in own), default=None) if is_idle else None,
+        waited_s=sum(max(0.0, wait) for wait in waits),
         kind=known.kind,
         user=known.user,
     )

@@ -75,14 +75,16 @@ def test_check_passes_on_a_trial_each_and_reads_each_solver_once(
     check = CheckTrialsOperator(task_id="check", places=places)
     found = execute(check, context(dag, places, workers="1, 3", base_lrs="0.5", comm_period=1))
     assert json.loads(json.dumps(found)) == found
-    names = ["easgd, 1 worker", "easgd, 3 workers", "sync, 1 worker", "sync, 3 workers"]
+    names = ["easgd, 1 worker", "easgd, 3 workers", "sync, 3 workers"]  # with 1 worker both are one training
     assert [trial["name"] for trial in found] == names
     assert len({trial["dataset"] for trial in found}) == 1
     runs = places.home / "runs" / "deepspark_compare"
-    assert [Path(trial["run_dir"]).relative_to(runs).as_posix() for trial in found][-1] == "run__trial_04"
+    assert [Path(trial["run_dir"]).relative_to(runs).as_posix() for trial in found][-1] == "run__trial_03"
     plan = read_plan(runs / "run")
     assert plan is not None
-    assert [trial.name for trial in plan.trials] == names
+    assert [(trial.name, trial.same_runs) for trial in plan.trials] == [
+        (names[0], ("sync, 1 worker",)), (names[1], ()), (names[2], ()),
+    ]  # fmt: skip
     (config,) = checked  # of the trial with the most workers
     assert (config.n_workers, config.overrides, config.parity) == (3, "base_lr: 0.5", True)
 

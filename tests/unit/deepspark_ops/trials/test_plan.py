@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,37 @@ def test_trials_are_all_combinations_named_by_what_differs() -> None:
     assert [(trial.number, trial.run) for trial in plan.trials][2:] == [(3, "run__trial_03"), (4, "run__trial_04")]
     assert plan.trials[0].run_dir == "/r/run__trial_01"
     assert len({trial.run_dir for trial in plan.trials}) == 4
+
+
+def test_combinations_that_are_the_same_training_are_one_trial() -> None:
+    config = CompareConfig(strategies=("easgd", "sync", "lbfgs"), workers=(1, 2))
+    plan = make_plan(
+        config, "deepspark_compare", "run", lambda run: Path("/r", run),
+        lambda values: "one worker" if values["n_workers"] == 1 and values["strategy"] != "lbfgs" else values,
+    )  # fmt: skip
+    assert [(trial.number, trial.name, trial.same_runs) for trial in plan.trials] == [
+        (1, "easgd, 1 worker", ("sync, 1 worker",)),
+        (2, "easgd, 2 workers", ()),
+        (3, "sync, 2 workers", ()),
+        (4, "lbfgs, 1 worker", ()),
+        (5, "lbfgs, 2 workers", ()),
+    ]
+    assert plan.trials[2].run == "run__trial_03"  # numbers have no gaps: Airflow's mapped tasks count on
+    with pytest.raises(ConfigError, match=r"^easgd, sync: these trials are one and the same training"):
+        make_plan(CompareConfig(strategies=("easgd", "sync")), "d", "run", lambda run: Path("/r", run), lambda _: 0)
+
+
+def test_a_plan_of_the_version_before_is_read(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, workers="1, 2")
+    write_plan(tmp_path / "run", plan)
+    path = tmp_path / "run" / "stages" / "trials.json"
+    written = json.loads(path.read_text())
+    for trial in written["trials"]:
+        del trial["same_runs"]
+    path.write_text(json.dumps(written | {"format_version": 1}))
+    before = read_plan(tmp_path / "run")
+    assert before is not None
+    assert before.trials == plan.trials
 
 
 def test_lists_are_texts_or_lists_and_a_value_counts_once() -> None:

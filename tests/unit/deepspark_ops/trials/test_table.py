@@ -126,6 +126,22 @@ def test_page_shows_each_trial_its_reason_and_its_lines_and_loads_nothing(folder
     assert "<script" not in page
 
 
+def test_a_trial_that_is_several_combinations_is_one_row_that_names_them(folder: Path) -> None:
+    plan = plan_of(folder)
+    first = plan.trials[0].model_copy(update={"same_runs": ("<sync>, 1 worker", "auto, 1 worker")})
+    plan = plan.model_copy(update={"trials": (first, *plan.trials[1:])})
+    courses = read_courses(plan.trials)
+    table = make_table(plan, courses)
+    assert [row.same_runs for row in table.rows] == [first.same_runs, (), (), ()]
+    assert table.lines()[0] == "easgd: the same run: <sync>, 1 worker; auto, 1 worker"
+    cells = list(csv.DictReader(io.StringIO(table.to_csv())))
+    assert [line["same_runs"] for line in cells] == ["<sync>, 1 worker; auto, 1 worker", "", "", ""]
+    page = render_page(table, courses, {})
+    assert "easgd<br><small>the same run: &lt;sync&gt;, 1 worker; auto, 1 worker</small>" in page
+    assert "trained once" in page
+    assert "trained once" not in render_page(make_table(plan_of(folder), courses), courses, {})
+
+
 def test_trials_without_tests_are_compared_all_the_same(folder: Path) -> None:
     for number in (1, 2):
         train(folder / f"run__trial_0{number}", [])

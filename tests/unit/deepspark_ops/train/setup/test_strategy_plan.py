@@ -8,7 +8,10 @@ import pytest
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy, with_strategy
+from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
+from deepspark_ops.exchange.strategies.choice import AUTO, Choice
+from deepspark_ops.train.setup import strategy_plan
+from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy, training_identity, with_strategy
 from tests.unit.deepspark_ops.exchange.strategies.measured_table import measured_table
 
 
@@ -130,3 +133,49 @@ def test_auto_takes_one_that_can_what_is_asked_for() -> None:
     assert plan(strategy="auto", comm_period=5).comm_period == 5
     with pytest.raises(ConfigError, match=r"strategy=auto and strategy_options='block_momentum: 0\.5': they are a"):
         plan(strategy="auto", strategy_options="block_momentum: 0.5")
+
+
+def test_with_one_worker_every_strategy_but_lbfgs_is_the_same_training() -> None:
+    by_identity: dict[str, list[str]] = {}
+    for name in (AUTO, *strategy_names()):
+        identity = training_identity(make_config(strategy=name, n_workers=1, run_dir=Path(name)))
+        by_identity.setdefault(repr(identity), []).append(name)
+    assert sorted(by_identity.values(), key=len) == [
+        ["lbfgs"], [AUTO, *(name for name in strategy_names() if name != "lbfgs")]
+    ]  # fmt: skip
+    own = make_config(strategy="easgd", n_workers=1, moving_rate=0.3)
+    options = make_config(strategy="staleness", n_workers=1, strategy_options="push_scale: 0.5")
+    assert training_identity(own) == training_identity(options)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n_workers": 2}, {"n_workers": 1, "comm_period": 7}, {"n_workers": 1, "overrides": "base_lr: 0.1"},
+        {"n_workers": 1, "solver": Path("other.prototxt")}, {"n_workers": 1, "precision": "float16"},
+        {"n_workers": 1, "rate_scale": 0.5},
+    ],
+)  # fmt: skip
+def test_whatever_else_differs_is_another_training(changed: dict[str, Any]) -> None:
+    assert training_identity(make_config(**changed)) != training_identity(make_config(n_workers=1))
+
+
+def test_with_several_workers_only_names_of_one_strategy_are_the_same_training() -> None:
+    identities = {name: training_identity(make_config(strategy=name)) for name in strategy_names()}
+    equal = {(a, b) for a in identities for b in identities if a < b and identities[a] == identities[b]}
+    assert equal == {(a, b) for a in identities for b in identities if a < b and find_strategy(a) is find_strategy(b)}
+    assert training_identity(make_config(moving_rate=0.2)) != training_identity(make_config(moving_rate=0.3))
+    assert training_identity(make_config(strategy="staleness")) != training_identity(
+        make_config(strategy="staleness", strategy_options="push_scale: 0.5")
+    )
+
+
+@pytest.mark.parametrize(("on_cluster", "is_equal"), [("easgd", True), ("sync", False)])
+def test_auto_is_the_strategy_that_it_takes_if_it_takes_the_same_one_on_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, on_cluster: str, is_equal: bool
+) -> None:
+    monkeypatch.setattr(
+        strategy_plan, "choose_strategy", lambda n, *, uneven: Choice(on_cluster if uneven else "easgd", "")
+    )
+    named = training_identity(make_config(strategy="easgd"))
+    assert (training_identity(make_config(strategy=AUTO)) == named) is is_equal
