@@ -126,7 +126,9 @@ class _Export:
         deploy = build_deploy_net(model.message, model.net, tasks, fed)
         self._deploy = deploy.message
         self._outputs = served_outputs(tasks, deploy.outputs)
-        self._inputs = find_served_inputs(model.samples, deploy.inputs)
+        self._inputs = find_served_inputs(
+            model.samples, deploy.inputs, is_trained_on_samples=model.is_trained_on_samples
+        )
         self._n_threads = len(os.sched_getaffinity(0))
         batch = model.samples.read(0, min(model.samples.batch_size, model.samples.n_samples))
         self._trained_batch = settled_batch(batch, deploy.inputs, self._inputs)

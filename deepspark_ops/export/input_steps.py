@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from caffe_import.data.transform import TransformOptions
 from caffe_import.files.mean_file import read_mean
 from deepspark_ops.errors import DataError
-from deepspark_ops.export.manifest import FEATURES_NAME, MEAN_NAME
+from deepspark_ops.export.manifest import FEATURES_NAME, MEAN_NAME, InputContract
 from deepspark_ops.shards.table_columns import TableColumns
 
 TO_BGR = "channels to BGR"
@@ -49,13 +49,13 @@ def table_steps_in_words(table: TableColumns) -> list[str]:
     return [*([FILL] if table.fill_values() is not None else []), *([STANDARDIZE] if table.is_standardized else [])]
 
 
-def table_from_words(steps: Sequence[str], bundle: Path) -> TableColumns | None:
-    """Return how a bundle treats an input's features; None if it takes numbers as they are.
+def table_of_input(contract: InputContract, bundle: Path) -> TableColumns | None:
+    """Return the columns of an input's features, and how the bundle treats them; None if they are not known.
 
     Raises:
-        DataError: Its file is missing or damaged.
+        DataError: Their file is missing or damaged.
     """
-    if not {FILL, STANDARDIZE} & set(steps):
+    if not contract.is_table and not {FILL, STANDARDIZE} & set(contract.preprocessing):
         return None
     try:
         return TableColumns.model_validate_json((bundle / FEATURES_NAME).read_bytes())

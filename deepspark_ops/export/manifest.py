@@ -12,8 +12,9 @@ from deepspark_ops.config.shared_options.bundle_formats import CAFFE, SAVED_MODE
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.manifest import SplitRule
+from deepspark_ops.shards.preprocessing import ImagePreprocessing
 
-MANIFEST_VERSION: Final = 5
+MANIFEST_VERSION: Final = 6
 MANIFEST_NAME = "manifest.json"
 WEIGHTS_NAME = "weights.caffemodel"
 DEPLOY_NAME = "deploy.prototxt"
@@ -27,6 +28,7 @@ TFLITE_INT8_NAME = "model_int8.tflite"
 ONNX_NAME = "model.onnx"
 KERAS_NAME = "model.keras"
 CARD_NAME = "README.md"
+IMAGE_AXES: Final = "N, H, W, C"
 
 
 class _Frozen(BaseModel):
@@ -44,6 +46,10 @@ class InputContract(_Frozen):
         channels: ``gray``, ``RGB``, or empty where there is no such axis.
         preprocessing: What the model itself does to the input, in order, in words.
         sample_shape: Of one sample that the model takes, without N; None before version 4.
+        images: What was done to the training images before they were such samples, which the model does not do itself:
+            raw images need it first. None where it is not known, as before version 6, and where the input is no image.
+        is_table: The input is a row of a table's features, whose columns ``features.json`` names. Before version 6
+            that file is there only if the model fills or standardises features.
     """
 
     name: str
@@ -53,6 +59,13 @@ class InputContract(_Frozen):
     channels: str
     preprocessing: tuple[str, ...]
     sample_shape: tuple[int, ...] | None = None
+    images: ImagePreprocessing | None = None
+    is_table: bool = False
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether a sample is an image."""
+        return self.axes == IMAGE_AXES
 
 
 class OutputBlob(_Frozen):
@@ -177,7 +190,8 @@ class BundleManifest(_Frozen):
     Attributes:
         format_version: Version of this form; 1 has no ``split_rule`` and no ``code_version``; before 3
             every bundle is of a run; before 4 there are SavedModel and Caffe's files alone, and no ``outside``;
-            before 5 every bundle is a classifier, and there is no ``outputs``.
+            before 5 every bundle is a classifier, and there is no ``outputs``; before 6 inputs have no ``images`` and
+            no ``is_table``.
         created: UTC, ISO 8601, whole seconds.
         net: Name of the net.
         inputs: What the model takes, one entry per argument.
@@ -188,7 +202,7 @@ class BundleManifest(_Frozen):
         files: Every other file of the bundle, relative path -> digest.
     """
 
-    format_version: Literal[1, 2, 3, 4, 5]
+    format_version: Literal[1, 2, 3, 4, 5, 6]
     created: str
     net: str
     inputs: tuple[InputContract, ...]

@@ -10,7 +10,8 @@ from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.export.manifest import LABELS_NAME, BundleManifest, InputContract, OutsideCheck
-from deepspark_ops.export.snippets import snippets
+from deepspark_ops.export.snippets import image_snippet, snippets
+from deepspark_ops.shards.preprocessing import ImagePreprocessing
 
 _CLASSES_SHOWN = 20
 _WHAT: Final[dict[TaskName, str]] = {
@@ -54,6 +55,7 @@ def card_text(bundle: Path, manifest: BundleManifest, metrics: MetricsReport | N
         _metrics(metrics),
         "## What it takes",
         "\n".join(_input(contract) for contract in manifest.inputs),
+        *(f"### From an image file to the input\n\n{part}" for part in _raw_images(manifest)),
         "All files but Caffe's do this themselves. `deploy.prototxt` takes what was already "
         "prepared so, as float32, pictures as (N, C, H, W).",
         *(("## Classes", _classes(manifest)) if manifest.is_classifier else ()),
@@ -119,6 +121,37 @@ def _input(contract: InputContract) -> str:
     steps = "; ".join(contract.preprocessing) or "nothing is done to it"
     told = _plain(", ".join(fact for fact in facts if fact))
     return f"- {_plain(contract.name)}: {told}. Before the net: {_plain(steps)}."
+
+
+def _raw_images(manifest: BundleManifest) -> list[str]:
+    """Return what must be done to an image before the model takes it, for each input that is one, with code."""
+    parts = []
+    for contract in (one for one in manifest.inputs if one.takes_images):
+        lead = f"`{_plain(contract.name)}`: " if len(manifest.inputs) > 1 else ""
+        if contract.images is None:
+            parts.append(
+                f"{lead}What was done to the training images before they were such samples is not known: the weights"
+                " were trained elsewhere, or on a database that somebody else made. DeepSpark gives an image the size"
+                " above and takes 255 for its largest pixel, unless it is told otherwise."
+            )
+            continue
+        steps = contract.images.in_words()
+        steps_text = "; ".join(steps) if steps else "nothing"
+        size = _size_text(contract.images)
+        parts.append(
+            f"{lead}Ingestion did this to the training images: {_plain(steps_text)}.{size} The files do not do it."
+            " `deepspark predict`, `features`, `serve` and Spark's stages do it to raw images. Other programs"
+            " must do it before they run the model, or the answers are wrong:"
+            + ("" if contract.images.dtype == "float32" else f"\n\n{_fenced(image_snippet(contract))}")
+        )
+    return parts
+
+
+def _size_text(images: ImagePreprocessing) -> str:
+    if images.height or images.sample_shape is None:
+        return ""
+    _, height, width = images.sample_shape
+    return f" Every training image had {height} x {width} pixels (height x width)."
 
 
 def _is_plain(manifest: BundleManifest) -> bool:

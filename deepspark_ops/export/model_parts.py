@@ -25,6 +25,7 @@ from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import SPLITS
+from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.shards.table_columns import TableColumns
 
 CALIBRATION_SAMPLES: Final = 100
@@ -45,6 +46,10 @@ class InputLayer(Protocol):
     @property
     def transform(self) -> TransformOptions | None:
         """What is done to column 0; None for nothing."""
+
+    @property
+    def preprocessing(self) -> ImagePreprocessing | None:
+        """The steps from an image file to a sample of column 0; None where the steps are not known."""
 
 
 class CheckSamples(Protocol):
@@ -85,6 +90,8 @@ class ModelParts:
         evaluation: Folder that may hold the model's scores; None if it was not scored.
         formats: What the bundle is to hold, names as ``config.bundle_formats``; None for all that the net can have.
         wish: What the user says of what the net is for.
+        is_trained_on_samples: Whether the net was trained on such samples: then what was done to their images is part
+            of the model.
         calibration: Blob -> training samples as stored, (n, ...), where a format takes ranges of values from them.
     """
 
@@ -99,6 +106,7 @@ class ModelParts:
     formats: tuple[str, ...] | None = None
     calibration: Mapping[str, npt.NDArray[Any]] | None = None
     wish: TaskWish = NO_WISH
+    is_trained_on_samples: bool = True
 
 
 @contextmanager

@@ -18,8 +18,9 @@ from caffe_import.net.layer_registry import Shape
 from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.export.deploy_net import DeployInput
 from deepspark_ops.export.input_steps import TO_BGR, steps_in_words, table_steps_in_words
-from deepspark_ops.export.manifest import InputContract
+from deepspark_ops.export.manifest import IMAGE_AXES, InputContract
 from deepspark_ops.export.model_parts import CheckSamples
+from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.shards.table_columns import TableColumns
 
 _CHANNELS = {1: "gray", 3: "RGB"}
@@ -36,8 +37,9 @@ class ServedInput:
         dtype: As stored.
         is_image: (N, H, W, C), red first; else Caffe's own order.
         transform: What the net does to it; None for nothing.
-        table: How the table's features that it takes were filled and standardised before they were stored; None where
-            what is stored is taken.
+        table: How the table's features that it takes were filled and standardised before they were stored; None for
+            other samples.
+        images: What was done to images before they were stored; None where it is not known.
     """
 
     blob: str
@@ -47,6 +49,7 @@ class ServedInput:
     is_image: bool
     transform: TransformOptions | None
     table: TableColumns | None = None
+    images: ImagePreprocessing | None = None
 
     def from_stored(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return stored samples (N, C, H, W), BGR, as this input wants them; a fresh array."""
@@ -65,13 +68,13 @@ class ServedInput:
         return InputContract(
             name=self.name,
             shape=(-1, *self.shape),
-            axes="N, H, W, C"
-            if self.is_image
-            else ", ".join(["N", *(f"axis {k + 1}" for k in range(len(self.shape)))]),
+            axes=IMAGE_AXES if self.is_image else ", ".join(["N", *(f"axis {k + 1}" for k in range(len(self.shape)))]),
             dtype=self.dtype,
             channels=channels,
             preprocessing=tuple(self._steps()),
             sample_shape=tuple(self._cut() if extent < 0 else extent for extent in self.shape),
+            images=self.images,
+            is_table=self.table is not None,
         )
 
     def _cut(self) -> int:
@@ -91,8 +94,16 @@ class ServedInput:
         return self.table.apply(self.table.restore(rows)).reshape(values.shape)
 
 
-def find_served_inputs(samples: CheckSamples, inputs: Sequence[DeployInput]) -> tuple[ServedInput, ...]:
-    """Return the inputs for those of the deploy net, in their order."""
+def find_served_inputs(
+    samples: CheckSamples, inputs: Sequence[DeployInput], *, is_trained_on_samples: bool = True
+) -> tuple[ServedInput, ...]:
+    """Return the inputs for those of the deploy net, in their order.
+
+    Args:
+        samples: What the net is checked on.
+        inputs: Of the deploy net.
+        is_trained_on_samples: As of ``ModelParts``.
+    """
     first = samples.read(0, 1)
     found: dict[str, ServedInput] = {}
     for layer in samples.layers:
@@ -110,6 +121,9 @@ def find_served_inputs(samples: CheckSamples, inputs: Sequence[DeployInput]) -> 
                     is_image=is_image,
                     transform=transform,
                     table=_table(samples, stored.shape[1:]) if layer.columns[position] == 0 else None,
+                    images=layer.preprocessing
+                    if is_trained_on_samples and is_image and layer.columns[position] == 0 and one.part is None
+                    else None,  # a part is one picture of a stored pair, which no raw image is
                 )
     return tuple(found[one.blob] for one in inputs)
 
@@ -140,7 +154,7 @@ def stored_parts(stored: Mapping[str, npt.NDArray[Any]], inputs: Sequence[Deploy
 
 def _table(samples: CheckSamples, shape: Shape) -> TableColumns | None:
     table = samples.table
-    return table if table is not None and shape == (table.n_features,) and table_steps_in_words(table) else None
+    return table if table is not None and shape == (table.n_features,) else None
 
 
 def _part(values: npt.NDArray[Any], one: DeployInput) -> npt.NDArray[Any]:

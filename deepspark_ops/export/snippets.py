@@ -25,6 +25,7 @@ from deepspark_ops.export.manifest import (
     OutputBlob,
 )
 
+_AS_IT_IS = "cv2.IMREAD_UNCHANGED"
 _TFLITE = {"": TFLITE_NAME, ", float16": TFLITE_FLOAT16_NAME, ", int8": TFLITE_INT8_NAME}
 
 
@@ -52,6 +53,38 @@ def snippets(bundle: Path, manifest: BundleManifest, place: str | None = None) -
     return found
 
 
+def image_snippet(contract: InputContract) -> str:
+    """Return Python that makes a sample of an input out of an image file, as ingestion made the training samples.
+
+    Args:
+        contract: An input that takes images, for whose training images it is known what was done.
+    """
+    images = contract.images
+    assert images is not None, "nobody knows what was done"
+    flags = "IMREAD_GRAYSCALE" if images.gray else "IMREAD_COLOR" if images.decode_color else "IMREAD_UNCHANGED"
+    largest, size = images.max_pixel, (images.width, images.height)
+    scaled = f"((picture.astype(np.uint32) * 510 + {largest}) // {2 * largest}).astype(np.uint8)"
+    compressed = [
+        f"    if not np.array_equal(cv2.imread(file, {_AS_IT_IS}), picture):  # compressed again",
+        '        suffix = ".jpg" if file.lower().endswith((".jpg", ".jpeg")) else ".png"',
+        f"        picture = cv2.imdecode(cv2.imencode(suffix, picture)[1], {_AS_IT_IS})",
+    ]
+    turned = "picture[..., ::-1]" if contract.channels == "RGB" else "picture.reshape(*picture.shape[:2], -1)"
+    lines = [
+        "import cv2",
+        "import numpy as np",
+        "",
+        "",
+        "def sample_of(file):  # H, W, C",
+        f"    picture = cv2.imread(file, cv2.{flags})",
+        *([f"    picture = {scaled}"] if largest != 255 else []),
+        *([f"    picture = cv2.resize(picture, {size})"] if images.height else []),
+        *(compressed if images.encoded else []),
+        f"    return np.ascontiguousarray({turned}, np.{contract.dtype})",
+    ]
+    return "\n".join(lines)
+
+
 def spark_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
     """Return Python that answers a column of a Spark frame by the bundle, of zeros; arguments as ``snippets``.
 
@@ -62,7 +95,7 @@ def spark_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
     for at, contract in enumerate(manifest.inputs):
         shape = _filled(contract, bundle)[1:]
         names.append("sample" if len(manifest.inputs) == 1 else f"input_{at}")
-        if contract.axes == "N, H, W, C" and contract.shape[-1] in (1, 3):
+        if contract.takes_images and contract.shape[-1] in (1, 3):
             # any image file
             cells.append(f'cv2.imencode(".png", np.zeros({shape}, np.uint8))[1].tobytes()')
             kinds.append("binary")
@@ -224,7 +257,11 @@ def caffe_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
     deploy = read_net(bundle / DEPLOY_NAME)
     inputs = [(layer.top[0], tuple(layer.input_param.shape[0].dim)) for layer in _inputs(deploy)]
     names = [_variable(blob, at) for at, (blob, _) in enumerate(inputs)]
-    steps = [step for contract in manifest.inputs for step in contract.preprocessing]
+    steps = [
+        step
+        for contract in manifest.inputs
+        for step in (*(contract.images.in_words() if contract.images else ()), *contract.preprocessing)
+    ]
     lines = [
         *_imports(manifest, "import cv2  # OpenCV 4: later ones do not read Caffe's files", "import numpy as np"),
         f"bundle = {(place or str(bundle))!r}",
@@ -310,6 +347,8 @@ def _filled(contract: InputContract, bundle: Path) -> tuple[int, ...]:
 
 def _text(contract: InputContract) -> str:
     parts = [contract.axes, contract.channels, *(("any H and W",) if -1 in contract.shape[1:] else ())]
+    raw = [] if contract.images is None else contract.images.in_words()
+    parts += [f"of a raw image: {', '.join(raw)}"] if raw else []
     return _one_line("; ".join(part for part in parts if part))
 
 

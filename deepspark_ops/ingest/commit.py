@@ -279,6 +279,7 @@ def _manifest(
         n_bytes=sum(record.n_bytes for record in records),
         split_rule=split_rule(config) if len(plan.splits()) > 1 else None,
         chosen=dict(plan.counts.get(split, {})),
+        pixels=plan.pixels,
     )
 
 

@@ -36,6 +36,7 @@ from deepspark_ops.ingest.versions.stored_shard import StoredShard
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
 from deepspark_ops.shards.manifest import SPLITS, SourceRecord, SplitName
+from deepspark_ops.shards.preprocessing import PixelSteps
 
 _RECIPE_VERSION = 3
 """Raise it when the same config would make other shards than before."""
@@ -79,6 +80,7 @@ class IngestPlan:
         counts: Records left out or repeated by wish, by split.
         changes: What is taken over of an earlier version, by split; empty if all is written anew.
         base: That version.
+        pixels: What the tasks do to each image, and did to those that are taken over.
     """
 
     tasks: tuple[ShardTask, ...]
@@ -90,6 +92,7 @@ class IngestPlan:
     counts: Mapping[SplitName, Mapping[str, int]] = field(default_factory=dict)
     changes: Mapping[SplitName, Change] = field(default_factory=dict)
     base: Base | None = None
+    pixels: PixelSteps | None = None
 
     def splits(self) -> list[SplitName]:
         """Return the splits that have tasks or take something over, train first."""
@@ -167,7 +170,8 @@ def plan_ingest(
     indexes = {split: with_classes(index, names) for split, index in given.items()}
     n_classes = _n_classes(config, names, indexes)
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
-    pixels = _pixel_recipe(config, indexes["train"])
+    steps = _pixel_steps(config, indexes["train"])
+    pixels = PixelRecipe.of(steps, decode_mib=config.decode_mib)
     base = base if base is not None and labels_stay(base.manifests["train"], names, n_classes) else None
     if base is None:
         shape, dtype = _peek(indexes["train"], usable["train"], pixels, config)
@@ -199,6 +203,7 @@ def plan_ingest(
         chosen_of.counts,
         changes,
         base,
+        PixelSteps.model_validate({**steps.model_dump(), "dtype": dtype}),
     )
 
 
@@ -366,15 +371,14 @@ def _n_classes(config: IngestConfig, names: tuple[str, ...], indexes: Mapping[Sp
     return largest + 1
 
 
-def _pixel_recipe(config: IngestConfig, index: SourceIndex) -> PixelRecipe:
-    return PixelRecipe(
+def _pixel_steps(config: IngestConfig, index: SourceIndex) -> PixelSteps:
+    return PixelSteps(
         gray=config.gray,
         decode_color=index.decode_color,
         max_pixel=config.max_pixel,
-        scaled_decoding=config.scaled_decoding,
-        decode_mib=config.decode_mib,
         height=config.resize_height,
         width=config.resize_width,
+        scaled_decoding=config.scaled_decoding,
     )
 
 

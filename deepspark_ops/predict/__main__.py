@@ -24,8 +24,8 @@ def main(config_path: Path) -> None:
 
     config: BundleInputConfig = parse_config(FeaturesConfig if "blobs" in values else PredictConfig, values)
     summary = write_answers(config, on_step=_log.info)
-    if summary.n_errors:
-        _log.warning("%s", summary.errors_text())
+    for text in summary.warnings():
+        _log.warning("%s", text)
     _log.info("%s", summary.text())
 
 

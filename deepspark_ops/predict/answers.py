@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,8 @@ from deepspark_ops.predict.loaded_bundle import choose_device, is_on_host, load_
 from deepspark_ops.predict.samples import BundleForm, Parts, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, Summary, answer_all
 from deepspark_ops.shards.parquet_output import parquet_output
+
+_log = logging.getLogger(__name__)
 
 
 def write_answers(config: BundleInputConfig, *, on_step: OnStep) -> Summary:
@@ -38,7 +41,7 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
         DeepSparkError, CaffeImportError: What the user can correct.
     """
     manifest = read_manifest(config.bundle)
-    form = form_of_config(config, manifest)
+    form = form_of_config(config, manifest, config.bundle)
     schema = output_schema(config, manifest)
     n_threads = config.threads or host_cores()
     answer = open_answer(config, manifest, form, n_threads=n_threads)
@@ -48,6 +51,8 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
         inputs = open_inputs(config, form)
         count = "" if inputs.n_records in (None, 1) else f", {inputs.n_records:,} inputs"
         on_step(f"net {manifest.net} of {Path(config.bundle).name} on {config.input}: {inputs.what}{count}")
+        for remark in (*form.remarks, *inputs.remarks):
+            _log.warning("%s", remark)
         chunks = partial(sample_chunks, sample_of=form.sample, size=config.batch_size, n_threads=n_threads)
         progress = Progress(inputs.n_records, on_step)
         with parquet_output(config.output, schema) as output:

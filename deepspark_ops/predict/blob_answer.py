@@ -12,7 +12,7 @@ from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.config.commands.predict import FeaturesConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.trained_net import load_params
-from deepspark_ops.export.input_steps import options_from_words, table_from_words
+from deepspark_ops.export.input_steps import options_from_words, table_of_input
 from deepspark_ops.export.manifest import DEPLOY_NAME, SAVED_MODEL_NAME, WEIGHTS_NAME, BundleManifest
 from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.predict.class_answer import served_answers
@@ -49,7 +49,7 @@ class BlobAnswer:
         self._params = self._forward.held(load_params(net, config.bundle / WEIGHTS_NAME))
         self.shapes = blob_shapes(net, config)
         self._options = [options_from_words(one.contract.preprocessing, config.bundle) for one in form.inputs]
-        self._tables = [table_from_words(one.contract.preprocessing, config.bundle) for one in form.inputs]
+        self._tables = [table_of_input(one.contract, config.bundle) for one in form.inputs]
         self._form = form
         self._config = config
         self._is_checked = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -36,11 +37,13 @@ class PartCount:
         n_records: Its rows.
         n_errors: Those with an error.
         first_errors: The first of them, ``id: error``.
+        remarks: As of ``Summary``.
     """
 
     n_records: int = 0
     n_errors: int = 0
     first_errors: list[str] = field(default_factory=list)
+    remarks: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def _opened(part: PartConfig) -> tuple[BundleInputConfig, BundleForm, pa.Schema,
     model = FeaturesConfig if part.kind == "features" else PredictConfig
     config: BundleInputConfig = parse_config(model, json.loads(part.text))
     manifest = parse_manifest(config.bundle)  # the driver has compared the files
-    form = form_of_config(config, manifest)
+    form = form_of_config(config, manifest, config.bundle)
     return config, form, output_schema(config, manifest), open_answer(config, manifest, form, n_threads=part.threads)
 
 
@@ -122,6 +125,7 @@ def answer_records(part: PartConfig, records: Iterable[InputRecord], count: Part
         rows = answer_chunk(chunk, answer, names)
         bad = [f"{sample.id}: {sample.error}" for sample in chunk if sample.values is None]
         count.n_records += len(chunk)
+        count.remarks.update(sample.remark for sample in chunk if sample.remark)
         count.n_errors += len(bad)
         count.first_errors += bad[: _ERRORS_TOLD - len(count.first_errors)]
         yield pa.RecordBatch.from_arrays([arrow_column(rows[one.name], one.type) for one in schema], schema=schema)

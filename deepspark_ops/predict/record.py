@@ -24,11 +24,13 @@ class InputRecord:
         id: What names it in the output: path, id of a table, or number.
         content: What is there, by the name of the bundle's input where it takes several; None if it could not be read.
         error: Why it could not; empty otherwise.
+        is_stored: The content is a sample of an ingested dataset: what ingestion does to images is done.
     """
 
     id: str
     content: Content | Mapping[str, Content | None] | None
     error: str = ""
+    is_stored: bool = False
 
 
 class Read(Protocol):
@@ -47,11 +49,13 @@ class Inputs:
         count: Returns how many there are; None where only reading them all would tell.
         read: Returns them in their order, or those from a number to before another. Nothing is held that grows with
             their number, but for formats of ``deepspark_ops/ingest/sources/``, which list labels and names beforehand.
+        remarks: What differs from the data that the net was trained on, for people.
     """
 
     what: str
     count: Callable[[], int | None]
     read: Read
+    remarks: tuple[str, ...] = ()
 
     @cached_property
     def n_records(self) -> int | None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from deepspark_ops.config.commands.predict import BundleInputConfig
+from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.export.input_steps import FILL, options_from_words, table_from_words
+from deepspark_ops.export.input_steps import FILL, options_from_words, table_of_input
 from deepspark_ops.export.manifest import BundleManifest, InputContract
 from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.predict.record import Content, InputRecord, Values
-
-_IMAGE_AXES = "N, H, W, C"
-
+from deepspark_ops.shards.table_columns import TableColumns
 
 Parts = tuple[Values, ...]
 """A sample: for each of the bundle's inputs, in their order, pixels (C, H, W), BGR, or numbers in the input's shape."""
@@ -34,29 +32,32 @@ class Sample:
         id: Of the input.
         values: What the bundle is given; None if it cannot be used.
         error: Why it cannot; empty otherwise.
+        remark: What was done to it that was done to no training sample; empty if nothing was.
     """
 
     id: str
     values: Parts | None
     error: str = ""
+    remark: str = ""
 
 
 @dataclass(frozen=True)
 class SampleForm:
-    """What one input of a bundle takes. Safe to share between threads.
+    """One input of a bundle, and the way from raw content to its samples. Safe to share between threads.
 
     Attributes:
-        contract: The input.
+        contract: The input. Its ``images`` says what was done to the training images.
         recipe: What makes pixels of an image.
         crop_size: Side of the square that the bundle cuts out of an image, pixels; 0 for none.
-        feature_names: What each number of a sample is called in the table that the net was trained on; empty if it was
-            not.
+        table: Columns of the table that the net was trained on; None if it was not.
+        remarks: What is not as it was for the training images, or is not known, for people.
     """
 
     contract: InputContract
     recipe: PixelRecipe
     crop_size: int = 0
-    feature_names: tuple[str, ...] = ()
+    table: TableColumns | None = None
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -66,39 +67,59 @@ class SampleForm:
         crop_size: int = 0,
         resize_height: int = 0,
         resize_width: int = 0,
-        max_pixel: int = 255,
-        feature_names: tuple[str, ...] = (),
+        max_pixel: int | None = None,
+        table: TableColumns | None = None,
     ) -> SampleForm:
-        """Return the form; an image of another size than the bundle's becomes that size, as at ingestion.
+        """Return the form: images are treated as the training images were.
+
+        Where nobody knows how those were treated, an image of another size than the bundle's becomes that size.
 
         Args:
             contract: The bundle's input.
             crop_size: Of its preprocessing.
-            resize_height: Rows that an image gets instead; 0: the bundle's, its own if the bundle takes any.
+            resize_height: Rows that an image gets instead, pixels; 0: as above.
             resize_width: Columns, likewise.
-            max_pixel: Largest value of a pixel; scaled to 255.
-            feature_names: As the attribute.
+            max_pixel: Largest value of a pixel; scaled to 255. None: as above.
+            table: As the attribute.
 
         Raises:
-            ConfigError: The bundle takes one size alone, and another is asked for.
+            ConfigError: The net was trained on images of another size than is asked for.
         """
-        height, width = contract.shape[1:3] if contract.axes == _IMAGE_AXES else (0, 0)
-        if resize_height and height > 0 and (resize_height, resize_width) != (height, width):
-            msg = f"resize_height={resize_height}, resize_width={resize_width}: the bundle takes {height} x {width}"
+        if not contract.takes_images:
+            return cls(contract, PixelRecipe(), crop_size, table)
+        size = (resize_height, resize_width)
+        fixed = _training_size(contract)
+        if resize_height and fixed is not None and size != fixed:
+            msg = (
+                f"resize_height={resize_height}, resize_width={resize_width}: the bundle takes {fixed[0]} x {fixed[1]}"
+                f"{' pixels, out of which it cuts a square' if crop_size else ''}; leave both out"
+            )
             raise ConfigError(msg)
-        recipe = PixelRecipe(
-            gray=contract.channels == "gray",
-            decode_color=True if contract.channels == "RGB" else None,
-            max_pixel=max_pixel,
-            height=resize_height or max(height, 0),
-            width=resize_width or max(width, 0),
-        )
-        return cls(contract, recipe, crop_size, feature_names)
+        images, remarks = contract.images, []
+        if images is None:
+            recipe = PixelRecipe(
+                gray=contract.channels == "gray",
+                decode_color=True if contract.channels == "RGB" else None,
+                max_pixel=max_pixel or 255,
+                height=resize_height or (fixed[0] if fixed else 0),
+                width=resize_width or (fixed[1] if fixed else 0),
+            )
+            remarks.append(_unknown(contract, recipe))
+        else:
+            recipe = PixelRecipe.of(images)
+            if max_pixel is not None and max_pixel != images.max_pixel:
+                remarks.append(f"max_pixel={max_pixel}: of the training images it was {images.max_pixel}")
+                recipe = replace(recipe, max_pixel=max_pixel)
+            if resize_height and not images.height:
+                remarks.append(f"images become {resize_height} x {resize_width}; the training images were not resized")
+            if resize_height:
+                recipe = replace(recipe, height=resize_height, width=resize_width)
+        return cls(contract, recipe, crop_size, table, tuple(remarks))
 
     @property
     def takes_images(self) -> bool:
         """Whether samples are images, (C, H, W)."""
-        return self.contract.axes == _IMAGE_AXES
+        return self.contract.takes_images
 
     @property
     def n_values(self) -> int | None:
@@ -112,37 +133,88 @@ class SampleForm:
 
     @property
     def color(self) -> bool | None:
-        """How compressed images are decoded: None as they are, True as BGR, False as gray."""
-        return False if self.recipe.gray else self.recipe.decode_color
+        """How compressed images of a dataset are decoded: None as they are, True as BGR, False as gray."""
+        if self.contract.images is not None and self.contract.images.encoded:
+            return self.contract.images.read_color
+        return False if self.contract.channels == "gray" else True if self.contract.channels == "RGB" else None
 
-    def values(self, content: Content) -> Values:
-        """Return a content as this input takes it.
+    def values(self, content: Content, *, is_stored: bool = False) -> tuple[Values, str]:
+        """Return a content as this input takes it, and a remark if it is not like the training samples.
+
+        Args:
+            content: As an input has it.
+            is_stored: As of ``InputRecord``: an image has its pixels already, if it is known how they were made.
 
         Raises:
             RecordError: It cannot be used.
             OSError: Its file cannot be read.
         """
-        return self._image(content) if self.takes_images else self._numbers(content)
+        if not self.takes_images:
+            return self._numbers(content), ""
+        if is_stored and self.contract.images is not None and isinstance(content, np.ndarray):
+            return self._checked(content), ""
+        raw = content.read_bytes() if isinstance(content, Path) else content
+        record = raw if isinstance(raw, bytes) else self._pixels(raw)
+        image, remark = self._image(record)
+        return self._checked(image), remark
 
-    def _image(self, content: Content) -> Values:
-        found = content.read_bytes() if isinstance(content, Path) else content
-        if not isinstance(found, bytes):
-            found = self._pixels(found)
-        image = self.recipe.apply(found)
-        wanted = self.contract.shape[3]
+    def _image(self, record: bytes | Values) -> tuple[Values, str]:
+        """Return the pixels of a raw image, with a remark where its channels had to become those of training images."""
+        images = self.contract.images
+        if images is None:
+            return self.recipe.apply(record), ""
+        try:
+            image = self.recipe.as_read(record, images)
+        except RecordError as error:
+            raise RecordError(self._range_error(error)) from error
+        n_channels = self.contract.shape[3]
+        if image.shape[0] == n_channels or n_channels not in (1, 3):
+            return self._of_trained_type(image), ""
+        remark = f"{image.shape[0]} channels became {n_channels}; every training image had {n_channels}"
+        converting = replace(self.recipe, gray=n_channels == 1, decode_color=True)
+        return self._of_trained_type(converting.as_read(record, images)), remark
+
+    def _of_trained_type(self, image: Values) -> Values:
+        images = self.contract.images
+        if images is not None and images.dtype is not None and image.dtype != images.dtype:
+            msg = f"pixels are {image.dtype}, those of the training images were {images.dtype}"
+            raise RecordError(msg)
+        return image
+
+    def _range_error(self, error: RecordError) -> str:
+        """Return an error's text; the text for a value above ``max_pixel`` names the option."""
+        if "exceeds max_pixel" not in str(error):
+            return str(error)
+        return f"{error}, the largest of the training images; of images of another range max_pixel says the largest"
+
+    def _checked(self, image: Values) -> Values:
+        """Return the pixels if the bundle takes them.
+
+        Raises:
+            RecordError: It does not.
+        """
+        contract = self.contract
+        wanted = contract.shape[3]
         if image.shape[0] != wanted:
             msg = f"{image.shape[0]} channels, the bundle takes {wanted}"
+            raise RecordError(msg)
+        fixed = _training_size(contract)
+        if fixed is not None and image.shape[1:] != fixed:
+            msg = (
+                f"{image.shape[1]} x {image.shape[2]} pixels, the training images had {fixed[0]} x {fixed[1]} and were"
+                f" not resized; resize_height={fixed[0]} and resize_width={fixed[1]} resize this one all the same"
+            )
             raise RecordError(msg)
         if min(image.shape[1:]) < self.crop_size:
             msg = f"{image.shape[1]} x {image.shape[2]} pixels, the bundle cuts {self.crop_size} x {self.crop_size} out"
             raise RecordError(msg)
-        if self.contract.dtype == "uint8" and image.dtype != np.uint8:
+        if contract.dtype == "uint8" and image.dtype != np.uint8:
             msg = f"pixels are {image.dtype}, the bundle takes uint8"
             raise RecordError(msg)
         return image
 
     def _pixels(self, found: Values) -> Values:
-        """Return stored pixels as they are; the numbers of a row as the gray image that they are."""
+        """Return raw pixels as they are; the numbers of a row as the gray image that they are."""
         if found.ndim == 3:
             return found
         channels, height, width = (self.contract.shape[axis] for axis in (3, 1, 2))
@@ -150,12 +222,16 @@ class SampleForm:
             msg = f"{found.size} numbers, the bundle takes images of shape {self.contract.shape[1:]}"
             raise RecordError(msg)
         image = found.reshape(1, height, width)
-        if self.contract.dtype != "uint8":
+        if self._raw_dtype() != "uint8":
             return image
         if not ((image >= 0) & (image <= 255) & (image == np.rint(image))).all():
             msg = "numbers that are no pixels, whole and from 0 to 255"
             raise RecordError(msg)
         return image.astype(np.uint8)
+
+    def _raw_dtype(self) -> str:
+        images = self.contract.images
+        return self.contract.dtype if images is None or images.dtype is None else images.dtype
 
     def _numbers(self, content: Content) -> Values:
         if isinstance(content, (Path, bytes)):
@@ -179,10 +255,27 @@ class SampleForm:
             return ""
         flat = values.reshape(-1)
         at = int(is_bad.argmax())
-        name = f"{self.feature_names[at]} (number {at})" if at < len(self.feature_names) else f"number {at}"
+        name = f"number {at}" if self.table is None else f"{self.table.feature_names()[at]} (number {at})"
         if np.isnan(flat[at]):
             return f"{name} is missing, and the bundle does not fill missing numbers"
         return f"{name} is not finite in float32"
+
+
+def _training_size(contract: InputContract) -> tuple[int, int] | None:
+    """Return rows and columns of every training image, before a square was cut out; None where they may differ."""
+    height, width = contract.shape[1:3]
+    if height > 0:
+        return height, width
+    shape = None if contract.images is None else contract.images.sample_shape
+    return None if shape is None else shape[1:]
+
+
+def _unknown(contract: InputContract, recipe: PixelRecipe) -> str:
+    size = f"images become {recipe.height} x {recipe.width}" if recipe.height else "images keep their size"
+    return (
+        f'input "{contract.name}": the bundle does not say what was done to its training images; {size}, and'
+        f" {recipe.max_pixel} is taken for the largest pixel; resize_height, resize_width and max_pixel say otherwise"
+    )
 
 
 @dataclass(frozen=True)
@@ -199,6 +292,11 @@ class BundleForm:
     def names(self) -> tuple[str, ...]:
         """The inputs' names."""
         return tuple(form.contract.name for form in self.inputs)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Every difference from the training images' preprocessing, or that it is not known, for people."""
+        return tuple(remark for form in self.inputs for remark in form.remarks)
 
     def only_input(self, bundle: Path) -> SampleForm:
         """Return the form of a bundle's one input.
@@ -223,30 +321,37 @@ class BundleForm:
         first = self.inputs[0].contract.name
         given = record.content if isinstance(record.content, Mapping) else {first: record.content}
         parts: list[Values] = []
+        remarks: list[str] = []
         for form in self.inputs:
             name = form.contract.name
             where = f'input "{name}": ' if several else ""
             try:
                 if (content := given.get(name)) is None:
                     return Sample(record.id, None, f'input "{name}" is missing')
-                parts.append(form.values(content))
+                values, remark = form.values(content, is_stored=record.is_stored)
+                parts.append(values)
+                remarks += [f"{where}{remark}"] if remark else []
             except RecordError as error:
                 return Sample(record.id, None, f"{where}{error}")
             except OSError as error:
                 return Sample(record.id, None, f"{where}{error.strerror or error}: {error.filename or record.id}")
-        return Sample(record.id, tuple(parts))
+        return Sample(record.id, tuple(parts), remark="; ".join(remarks))
 
 
 def form_of_bundle(
-    manifest: BundleManifest, bundle: Path, *, resize_height: int = 0, resize_width: int = 0, max_pixel: int = 255
+    manifest: BundleManifest,
+    bundle: Path,
+    *,
+    resize_height: int = 0,
+    resize_width: int = 0,
+    max_pixel: int | None = None,
 ) -> BundleForm:
     """Return what the samples of a bundle are; arguments as of ``SampleForm.of``.
 
     Raises:
-        ConfigError: An input does not take the size that is asked for.
+        ConfigError: The net was trained on images of another size than is asked for.
         DataError: Its preprocessing has a step that this release does not know.
     """
-    tables = [table_from_words(contract.preprocessing, bundle) for contract in manifest.inputs]
     return BundleForm(
         tuple(
             SampleForm.of(
@@ -255,18 +360,18 @@ def form_of_bundle(
                 resize_height=resize_height,
                 resize_width=resize_width,
                 max_pixel=max_pixel,
-                feature_names=() if table is None else tuple(table.feature_names()),
+                table=table_of_input(contract, bundle),
             )
-            for contract, table in zip(manifest.inputs, tables, strict=True)
+            for contract in manifest.inputs
         )
     )
 
 
-def form_of_config(config: BundleInputConfig, manifest: BundleManifest) -> BundleForm:
-    """Return what the samples of a config's bundle are; errors as of ``form_of_bundle``."""
+def form_of_config(config: RawImageConfig, manifest: BundleManifest, bundle: Path) -> BundleForm:
+    """Return what the samples of a bundle are, with a config's options; errors as of ``form_of_bundle``."""
     return form_of_bundle(
         manifest,
-        config.bundle,
+        bundle,
         resize_height=config.resize_height,
         resize_width=config.resize_width,
         max_pixel=config.max_pixel,

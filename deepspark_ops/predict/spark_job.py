@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,8 +65,8 @@ def main(config_path: Path) -> None:
     values = json.loads(read_config_file(config_path))
     config: BundleInputConfig = parse_config(FeaturesConfig if "blobs" in values else PredictConfig, values)
     summary = run_on_spark(config)
-    if summary.n_errors:
-        _log.warning("%s", summary.errors_text())
+    for text in summary.warnings():
+        _log.warning("%s", text)
     _log.info("%s", summary.text())
 
 
@@ -88,7 +89,7 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
         DeepSparkError: A task died in a way that another try may cure.
     """
     manifest = read_manifest(config.bundle)
-    form = form_of_config(config, manifest)
+    form = form_of_config(config, manifest, config.bundle)
     schema = from_arrow_schema(output_schema(config, manifest))
     _check_output(config)
     counts = session.sparkContext.accumulator({}, _Counts())
@@ -96,6 +97,8 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
     part = PartConfig.of(config, threads=config.threads or task_cpus)
     where = f"by Spark with master={session.sparkContext.master}"
     _log.info("net %s of %s on %s, %s", manifest.net, config.bundle.name, config.input, where)
+    for remark in form.remarks:
+        _log.warning("%s", remark)
     began = time.monotonic()
     with _told(session, config):
         table = catalog_table(config.input)
@@ -120,6 +123,8 @@ def _check_output(config: BundleInputConfig) -> None:
 def _n_records(config: BundleInputConfig, form: BundleForm) -> int:
     """Return how many inputs there are; where nobody can say, by reading them all."""
     inputs = open_inputs(config, form)
+    for remark in inputs.remarks:
+        _log.warning("%s", remark)
     n_records = inputs.n_records if inputs.n_records is not None else sum(1 for _ in inputs.read())
     if not n_records:
         msg = f"no input: the {inputs.what} is empty"
@@ -157,6 +162,8 @@ def _table_answers(
     """Return the answers of a table's rows, in the partitions in which Spark reads it."""
     frame = session.table(name)
     columns = choose_columns(to_arrow_schema(frame.schema), config, form)
+    for remark in columns.remarks:
+        _log.warning("%s", remark)
     if columns.id is None and columns.image is None:
         msg = f"input={config.input}: rows of a Spark table have no numbers; name what tells them apart with id_column"
         raise ConfigError(msg)
@@ -203,7 +210,8 @@ def _summary(config: BundleInputConfig, counts: Counts, seconds: float) -> Summa
     parts = [counts[number] for number in sorted(counts)]
     errors = [error for part in parts for error in part.first_errors][:_ERRORS_TOLD]
     n_records, n_errors = sum(part.n_records for part in parts), sum(part.n_errors for part in parts)
-    return Summary(config.output, n_records, n_errors, tuple(errors), seconds)
+    remarks = sum((part.remarks for part in parts), Counter[str]())
+    return Summary(config.output, n_records, n_errors, tuple(errors), seconds, remarks)
 
 
 @contextmanager

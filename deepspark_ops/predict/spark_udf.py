@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,13 +14,16 @@ from pyspark.sql.functions import pandas_udf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
 from deepspark_ops.predict.columns import result_fields
 from deepspark_ops.predict.record import Content, InputRecord, vector_of
-from deepspark_ops.predict.samples import BundleForm, Parts, Sample, form_of_bundle
+from deepspark_ops.predict.samples import BundleForm, Parts, Sample, form_of_config
 from deepspark_ops.predict.stream import Answer, answer_chunk
 
+_log = logging.getLogger(__name__)
 Columns = tuple[pd.Series, ...]
 """Cells by input; pyspark reads the annotation, and gives a single column without the tuple, a struct as a frame."""
 
@@ -29,7 +33,16 @@ def answer_type(manifest: BundleManifest) -> StructType:
     return from_arrow_schema(pa.schema([*result_fields(manifest), pa.field("error", pa.string())]))
 
 
-def predict_udf(bundle: str | Path, *, batch_size: int = 100, threads: int = 1, top_k: int = 5) -> Any:
+def predict_udf(
+    bundle: str | Path,
+    *,
+    batch_size: int = 100,
+    threads: int = 1,
+    top_k: int = 5,
+    resize_height: int = 0,
+    resize_width: int = 0,
+    max_pixel: int | None = None,
+) -> Any:
     """Return a function of columns that answers by a bundle: ``frame.select(predict_udf(bundle)("content"))``.
 
     Args:
@@ -37,6 +50,9 @@ def predict_udf(bundle: str | Path, *, batch_size: int = 100, threads: int = 1, 
         batch_size: Samples of a forward pass.
         threads: TensorFlow's threads in a worker; ``spark.task.cpus`` of the session.
         top_k: Most probable classes of an answer; of a bundle without classes nothing.
+        resize_height: Of images, in place of what was done to the training images, as of ``deepspark predict``.
+        resize_width: Likewise.
+        max_pixel: Likewise.
 
     Returns:
         A ``pandas_udf`` of one column: images (binary), their paths (string), or numbers of a sample (array, or one
@@ -45,17 +61,21 @@ def predict_udf(bundle: str | Path, *, batch_size: int = 100, threads: int = 1, 
         else.
 
     Raises:
+        ConfigError: The net was trained on images of another size than is asked for, or these are no options.
         DataError: There is no bundle, or a file of it is missing or changed.
     """
     folder = str(Path(bundle).absolute())
+    options = {"resize_height": resize_height, "resize_width": resize_width, "max_pixel": max_pixel}
+    images = parse_config(RawImageConfig, options)
     # A mistake is told here, not by a task.
     manifest = read_manifest(Path(folder))
-    form_of_bundle(manifest, Path(folder))
+    for remark in form_of_config(images, manifest, Path(folder)).remarks:
+        _log.warning("predict_udf: %s", remark)
     kind = answer_type(manifest)
     names = kind.names
 
     def answers(parts: Iterator[Columns]) -> Iterator[pd.DataFrame]:
-        form, answer = _model(folder, threads, top_k)
+        form, answer = _model(folder, threads, top_k, images)
         for part in parts:
             records = _records(part, form)
             starts = range(0, len(records), batch_size)
@@ -66,13 +86,13 @@ def predict_udf(bundle: str | Path, *, batch_size: int = 100, threads: int = 1, 
 
 
 @cache
-def _model(bundle: str, threads: int, top_k: int) -> tuple[BundleForm, Answer]:
+def _model(bundle: str, threads: int, top_k: int, images: RawImageConfig) -> tuple[BundleForm, Answer]:
     """Load a bundle into this process, which keeps it for the next task."""
     from deepspark_ops.export.manifest import parse_manifest  # on a worker alone
     from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
 
     manifest = parse_manifest(Path(bundle))
-    form = form_of_bundle(manifest, Path(bundle))
+    form = form_of_config(images, manifest, Path(bundle))
     loaded = load_bundle(Path(bundle), manifest, form, choose_device("auto", n_threads=threads))
 
     def answer(samples: Sequence[Parts]) -> dict[str, Sequence[Any]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Summary:
         n_errors: Rows that have an error instead of an answer.
         first_errors: The first of them, ``id: error``.
         seconds: From the first input to the last answer.
+        remarks: What was done to inputs that was done to no training sample -> to how many.
     """
 
     output: Path
@@ -39,11 +41,17 @@ class Summary:
     n_errors: int
     first_errors: tuple[str, ...]
     seconds: float
+    remarks: Mapping[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
         """Return the result in one line."""
         rate = self.n_records / max(self.seconds, 1e-9)
         return f"output={self.output} rows={self.n_records} errors={self.n_errors} rows_per_s={rate:.0f}"
+
+    def warnings(self) -> list[str]:
+        """Return a text for each remark, with the number of its inputs, and one for inputs without an answer."""
+        remarks = [f"{count:,} of {self.n_records:,} inputs: {remark}" for remark, count in self.remarks.items()]
+        return [*remarks, *([self.errors_text()] if self.n_errors else [])]
 
     def errors_text(self) -> str:
         """Return how many inputs could not be used, and which were the first."""
@@ -66,10 +74,12 @@ class Progress:
         self.n_records = 0
         self.errors: list[str] = []
         self.n_errors = 0
+        self._remarks = Counter[str]()
 
     def add(self, chunk: Sequence[Sample]) -> None:
         """Count the next samples."""
         self.n_records += len(chunk)
+        self._remarks.update(sample.remark for sample in chunk if sample.remark)
         bad = [sample for sample in chunk if sample.values is None]
         self.n_errors += len(bad)
         room = max(0, _ERRORS_TOLD - len(self.errors))
@@ -82,7 +92,8 @@ class Progress:
 
     def summary(self, output: Path) -> Summary:
         """Return how it went."""
-        return Summary(output, self.n_records, self.n_errors, tuple(self.errors), self._clock() - self._began)
+        seconds = self._clock() - self._began
+        return Summary(output, self.n_records, self.n_errors, tuple(self.errors), seconds, self._remarks)
 
 
 def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]) -> dict[str, Sequence[Any]]:

@@ -81,7 +81,7 @@ def expected(form: BundleForm) -> str:
 
 
 def _expected_of(contract: InputContract) -> str:
-    image = ' or {"b64": "..."} of an image file' if contract.axes == "N, H, W, C" else ""
+    image = ' or {"b64": "..."} of an image file' if contract.takes_images else ""
     return f"{_shape_text(contract)}{image}"
 
 
@@ -125,7 +125,7 @@ def _image(given: Mapping[str, Any], place: str, form: SampleForm) -> Values:
     if set(given) != {_ENCODED} or not isinstance(encoded, str) or not form.takes_images:
         raise RequestRefused(UNUSABLE, f"{place}: found {_kind(given)}, expected {_expected_of(form.contract)}")
     try:
-        return form.values(base64.b64decode(encoded, validate=True))
+        return form.values(base64.b64decode(encoded, validate=True))[0]
     except binascii.Error as error:
         raise RequestRefused(UNUSABLE, f"{place}: b64 is no base64: {error}") from error
     except RecordError as error:

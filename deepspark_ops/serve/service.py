@@ -104,7 +104,7 @@ def about_model(manifest: BundleManifest, bundle: Path) -> dict[str, Any]:
         "inputs": [contract.model_dump(mode="json") for contract in manifest.inputs],
         "outputs": [output.model_dump(mode="json") for output in manifest.results()],
         "classes": list(manifest.output.labels),
-        "takes_pictures": len(manifest.inputs) == 1 and manifest.inputs[0].axes == "N, H, W, C",
+        "takes_pictures": len(manifest.inputs) == 1 and manifest.inputs[0].takes_images,
     }
 
 

@@ -61,6 +61,8 @@ def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, war
 
     model = load_served(config)
     warm_up(model)
+    for remark in model.form.remarks:
+        warn(remark)
     is_local = is_loopback(config.host)
     if not is_local:
         guarded = "callers need the token" if token else f"anybody who reaches it may call: set {TOKEN_VARIABLE}"
@@ -93,10 +95,10 @@ def load_served(config: ServeConfig) -> LoadedBundle:
     """
     from deepspark_ops.export.manifest import read_manifest
     from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
-    from deepspark_ops.predict.samples import form_of_bundle
+    from deepspark_ops.predict.samples import form_of_config
 
     manifest = read_manifest(config.bundle)
-    form = form_of_bundle(manifest, config.bundle)
+    form = form_of_config(config, manifest, config.bundle)
     device = choose_device(config.devices, n_threads=config.threads or host_cores())
     return load_bundle(config.bundle, manifest, form, device)
 

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import VERSIONS_NAME, write_text_whole
+from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.store_path import StorePath
 
@@ -141,7 +142,8 @@ class DatasetManifest(_Frozen):
     """One split. It holds no times and no host names: the same input gives the same bytes.
 
     Attributes:
-        format_version: Of this file; 1 has no ``split_rule``, 2 no ``warnings``, 3 no ``splits`` and no ``table``.
+        format_version: Of this file; 1 has no ``split_rule``, 2 no ``warnings``, 3 no ``splits`` and no ``table``, 4 no
+            ``pixels``.
         split: Which part of the dataset.
         splits: All parts that the dataset has; empty before version 4.
         shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
@@ -170,9 +172,10 @@ class DatasetManifest(_Frozen):
         chosen: Records left out or repeated by wish: by ``limit``, ``balance`` and the like -> how many.
         warnings_file: One JSON line for each that is named; None if there are none.
         table: The columns, and how features were standardised, where the source is a table of features.
+        pixels: What was done to the images; None for a table, and before version 5: see ``pixel_steps``.
     """
 
-    format_version: Literal[1, 2, 3, 4] = 4
+    format_version: Literal[1, 2, 3, 4, 5] = 5
     split: SplitName
     splits: tuple[SplitName, ...] = ()
     shard_format: ShardFormat
@@ -199,6 +202,21 @@ class DatasetManifest(_Frozen):
     warnings_file: OwnFile | None = None
     chosen: dict[str, Annotated[int, Field(ge=1)]] = {}
     table: TableColumns | None = None
+    pixels: PixelSteps | None = None
+
+    def pixel_steps(self) -> PixelSteps | None:
+        """Return what was done to the images; of version 4 as its options say; None where nobody wrote it down."""
+        if self.pixels is not None or self.table is not None or not self.options:
+            return self.pixels
+        named = {"gray": "gray", "max_pixel": "max_pixel", "scaled_decoding": "scaled_decoding"}
+        named |= {"height": "resize_height", "width": "resize_width"}
+        steps = {step: self.options[option] for step, option in named.items() if option in self.options}
+        # A format whose images stay gray, such as IDX, decodes none as colour.
+        steps["decode_color"] = True if self.sample_shape[0] == 3 else None
+        try:
+            return PixelSteps.model_validate(steps)
+        except ValidationError:  # edited options
+            return None
 
     @model_validator(mode="after")
     def _agree(self) -> DatasetManifest:

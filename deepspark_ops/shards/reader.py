@@ -31,6 +31,7 @@ from deepspark_ops.shards.manifest import (
     sha256_of_file,
     shard_folder,
 )
+from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.shards.staged_shards import StagedShards
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import StorePath
@@ -72,6 +73,8 @@ class Dataset:
         shards: In the order of the samples.
         manifest: Of an ingested split; None for a net's own source.
         is_transformed: Does a layer's transform_param apply to the first column?
+        preprocessing: What was done to the images of the first column; None for other samples, and where it is not
+            known: a database that a net names itself may hold resized images.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Dataset:
         manifest: DatasetManifest | None = None,
         staged: StagedShards | None = None,
         guard: ShardGuard | None = None,
+        preprocessing: ImagePreprocessing | None = None,
     ) -> None:
         """Keep the facts; ``open_shard`` returns the source of one shard, which the dataset then owns.
 
@@ -96,6 +100,7 @@ class Dataset:
         self.shards = tuple(shards)
         self.manifest = manifest
         self.is_transformed = is_transformed
+        self.preprocessing = preprocessing
         self._open_shard = open_shard
         self._staged = staged
         self._guard = guard
@@ -264,6 +269,20 @@ def open_dataset(
         manifest=manifest,
         staged=staged,
         guard=None if stamps is None or staged is not None else ShardGuard(split_folder, manifest, stamps),
+        preprocessing=_preprocessing_of_split(manifest, color),
+    )
+
+
+def _preprocessing_of_split(manifest: DatasetManifest, color: bool | None) -> ImagePreprocessing | None:
+    steps = manifest.pixel_steps()
+    if steps is None:
+        return None
+    channels, height, width = manifest.sample_shape
+    return ImagePreprocessing(
+        **steps.model_dump(),
+        sample_shape=(channels, height, width),
+        encoded=manifest.encoded,
+        read_color=color if manifest.encoded else None,
     )
 
 
@@ -300,6 +319,19 @@ def open_layer_dataset(layer: caffe_pb2.LayerParameter, root: Path) -> Dataset:
         shards=[shard],
         open_shard=lambda _: source,
         is_transformed=source.is_transformed,
+        preprocessing=_preprocessing_of_layer(layer.image_data_param, shapes) if layer.type == "ImageData" else None,
+    )
+
+
+def _preprocessing_of_layer(param: caffe_pb2.ImageDataParameter, shapes: Sequence[Shape]) -> ImagePreprocessing:
+    channels, height, width = shapes[0]
+    return ImagePreprocessing(
+        gray=not param.is_color,
+        decode_color=True,
+        height=param.new_height,
+        width=param.new_width,
+        dtype="uint8",
+        sample_shape=(channels, height, width) if param.new_height else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, NumericType, StringType
 
+from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import BundleManifest, OutputBlob, parse_manifest
 from deepspark_ops.predict.spark_udf import predict_udf
@@ -31,6 +33,8 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
         batchSize: Samples of a forward pass.
         threads: TensorFlow's threads in a worker; ``spark.task.cpus`` of the session.
         topK: Most probable classes in the answer's ``top_classes``.
+        imageOptions: What is to be done to images in place of what was done to the training images: ``resize_height``,
+            ``resize_width``, ``max_pixel``, as of ``deepspark predict``.
         predictionCol: Column of the main result as Spark ML has it; null where a row cannot be used; empty for none.
             The class (double), the labels that are more likely than not (array of doubles), a single number (double),
             else the numbers in Caffe's order (vector).
@@ -46,6 +50,9 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
     batchSize: Param[int] = Param(Params._dummy(), "batchSize", "samples of a forward pass", TypeConverters.toInt)
     threads: Param[int] = Param(Params._dummy(), "threads", "TensorFlow's threads in a worker", TypeConverters.toInt)
     topK: Param[int] = Param(Params._dummy(), "topK", "most probable classes of an answer", TypeConverters.toInt)
+    imageOptions: Param[dict[str, int]] = Param(
+        Params._dummy(), "imageOptions", "what is done to images otherwise than to the training images"
+    )
 
     def getBundle(self) -> str:
         """Return the folder of the model."""
@@ -84,6 +91,7 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
             batch_size=self.getOrDefault(self.batchSize),
             threads=self.getOrDefault(self.threads),
             top_k=self.getOrDefault(self.topK),
+            **_image_options(self.getOrDefault(self.imageOptions)),
         )
         found = dataset.withColumn(_ANSWER, udf(*given))
         answer = F.col(_ANSWER)
@@ -107,6 +115,14 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
             msg = f"{given}: {takes}; name a column for each with inputCols, in this order"
             raise ConfigError(msg)
         return found
+
+
+def _image_options(options: Mapping[str, int]) -> Mapping[str, int]:
+    allowed = tuple(RawImageConfig.model_fields)
+    if unknown := sorted(set(options) - set(allowed)):
+        msg = f"imageOptions={dict(options)}: no option {', '.join(unknown)}; allowed: {', '.join(allowed)}"
+        raise ConfigError(msg)
+    return options
 
 
 _WITH_CLASSES: Final = ("classification", "multi_label")

@@ -41,10 +41,11 @@ class DeepSparkModel(Model, HasFeaturesCol, HasBundle, MLReadable["DeepSparkMode
         batchSize: int | None = None,
         threads: int | None = None,
         topK: int | None = None,
+        imageOptions: dict[str, int] | None = None,
     ) -> None:
         """Set what is given."""
         super().__init__()
-        self._setDefault(outputCol="", probabilityCol="probability", batchSize=100, threads=1, topK=5)
+        self._setDefault(outputCol="", probabilityCol="probability", batchSize=100, threads=1, topK=5, imageOptions={})
         set_given(self, self._input_kwargs)
 
     @keyword_only

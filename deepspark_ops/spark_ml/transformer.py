@@ -38,10 +38,19 @@ class DeepSparkTransformer(
         batchSize: int | None = None,
         threads: int | None = None,
         topK: int | None = None,
+        imageOptions: dict[str, int] | None = None,
     ) -> None:
         """Set what is given; by default the struct is in ``answer``, and there are no other columns."""
         super().__init__()
-        self._setDefault(outputCol="answer", predictionCol="", probabilityCol="", batchSize=100, threads=1, topK=5)
+        self._setDefault(
+            outputCol="answer",
+            predictionCol="",
+            probabilityCol="",
+            batchSize=100,
+            threads=1,
+            topK=5,
+            imageOptions={},
+        )
         set_given(self, self._input_kwargs)
 
     @keyword_only

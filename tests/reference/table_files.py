@@ -30,6 +30,7 @@ from deepspark_ops.ingest.versions.row_changes import find_table_base
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import DatasetManifest
 from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.table_columns import FeatureColumn, TableColumns
 
 AVRO = {pa.int64(): "long", pa.float64(): "double", pa.string(): "string"}
 
@@ -164,3 +165,16 @@ def without_missing_values(table: pa.Table) -> pa.Table:
     for name in ("f0", "f1", "f2"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].fill_null(1.0))
     return table
+
+
+def columns_named(*names: str) -> TableColumns:
+    """Return columns of a number each, neither filled nor standardised."""
+    return TableColumns(
+        features=tuple(FeatureColumn(name=name) for name in names),
+        labels=("label",),
+        label_kind="class",
+        missing="refuse",
+        is_standardized=False,
+        mean=(0.0,) * len(names),
+        std=(1.0,) * len(names),
+    )

@@ -24,7 +24,32 @@ from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFiles
 InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv", "orc", "json_lines"]
 
 
-class BundleInputConfig(StageConfig):
+class RawImageConfig(StageConfig):
+    """How raw images become what a bundle takes, where that is not what was done to its training images."""
+
+    resize_height: int = Field(
+        0,
+        ge=0,
+        le=16_384,
+        description="Height that images get; default: as the training images, which the bundle knows of its dataset",
+    )
+    resize_width: int = Field(0, ge=0, le=16_384, description="Width, likewise")
+    max_pixel: int | None = Field(
+        None,
+        ge=1,
+        le=255,
+        description="Largest pixel value of these images; scaled to 255; default: as of the training images, else 255",
+    )
+
+    @model_validator(mode="after")
+    def _check_size(self) -> RawImageConfig:
+        if (self.resize_height == 0) != (self.resize_width == 0):
+            msg = f"resize_height={self.resize_height}, resize_width={self.resize_width}: give both or neither"
+            raise ValueError(msg)
+        return self
+
+
+class BundleInputConfig(RawImageConfig):
     """What a bundle is run on, and how inputs become what it takes."""
 
     bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")
@@ -73,11 +98,6 @@ class BundleInputConfig(StageConfig):
     id_column: str | None = Field(
         None, description="Column of a table that names its rows; default: the paths, else the rows' numbers from 0 on"
     )
-    resize_height: int = Field(
-        0, ge=0, le=16_384, description="Height that images get, as at ingestion; 0: what the bundle takes"
-    )
-    resize_width: int = Field(0, ge=0, le=16_384, description="Width, likewise")
-    max_pixel: int = Field(255, ge=1, le=255, description="Largest pixel value, as at ingestion; scaled to 255")
     batch_size: int = Field(100, ge=1, le=100_000, description="Samples of a forward pass")
     devices: DeviceChoice = "auto"
     threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the cores there are")
@@ -92,9 +112,6 @@ class BundleInputConfig(StageConfig):
 
     @model_validator(mode="after")
     def _check(self) -> BundleInputConfig:
-        if (self.resize_height == 0) != (self.resize_width == 0):
-            msg = f"resize_height={self.resize_height}, resize_width={self.resize_width}: give both or neither"
-            raise ValueError(msg)
         if self.image_column is not None and self.feature_columns is not None:
             msg = f"image_column={self.image_column} and feature_columns={self.feature_columns}: give one of them"
             raise ValueError(msg)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from deepspark_ops.config.base import MemorySize, StageConfig
+from deepspark_ops.config.base import MemorySize
+from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.config.shared_options.devices import DeviceChoice
 
 
-class ServeConfig(StageConfig):
+class ServeConfig(RawImageConfig):
     """A bundle behind HTTP on this machine."""
 
     bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")

@@ -35,6 +35,7 @@ class DrawnInput:
     transform: TransformOptions | None
     n_classes: int | None = None
     columns: tuple[int, ...] = (0,)
+    preprocessing: None = None
 
     def draw(self, rng: np.random.Generator) -> npt.NDArray[Any]:
         """Return stored samples for a whole batch: labels of classes, uint8 pixels of an image, else standard normal.

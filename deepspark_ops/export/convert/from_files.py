@@ -63,7 +63,18 @@ def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
             if config.dataset is not None and TFLITE_INT8 in (config.formats or ()):
                 calibration = first_samples(bind_samples(binding, net, "train"))
             yield ModelParts(
-                message, net, params, config.weights, samples, names, origin, None, config.formats, calibration, wish
+                message,
+                net,
+                params,
+                config.weights,
+                samples,
+                names,
+                origin,
+                None,
+                config.formats,
+                calibration,
+                wish,
+                is_trained_on_samples=config.dataset is None,
             )
     finally:
         binding.close()

@@ -32,7 +32,7 @@ from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, S
 from deepspark_ops.evaluate.tf_predict import compile_answers, compile_targets, scoring_device
 from deepspark_ops.evaluate.trained_net import TrainedNet, load_params, open_trained_net, set_batch_size
 from deepspark_ops.export.deploy_net import inputs_of_sides
-from deepspark_ops.export.input_steps import STANDARDIZE
+from deepspark_ops.export.input_steps import table_of_input
 from deepspark_ops.export.manifest import (
     DEPLOY_NAME,
     SAVED_MODEL_NAME,
@@ -108,7 +108,7 @@ def as_input(stored: npt.NDArray[Any], contract: InputContract) -> npt.NDArray[A
         DataError: The samples have another shape than the bundle takes.
     """
     values = stored.astype(contract.dtype, copy=False)
-    if contract.axes == "N, H, W, C" and values.ndim == 4:
+    if contract.takes_images and values.ndim == 4:
         values = channels_last(values, is_red_first=contract.channels == "RGB")
     wanted, found = contract.shape[1:], values.shape[1:]
     if len(wanted) != len(found) or any(extent not in (-1, given) for extent, given in zip(wanted, found, strict=True)):
@@ -133,6 +133,7 @@ def channels_last(images: npt.NDArray[Any], *, is_red_first: bool) -> npt.NDArra
 def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: TrainedNet) -> Answer:
     serve = load_saved_model(bundle / SAVED_MODEL_NAME)
     targets = compile_targets(trained.net, [task], n_threads=len(os.sched_getaffinity(0)))
+    takes_raw = any(table_of_input(one, bundle) is not None for one in manifest.inputs)
 
     def answer(batch: Batch) -> dict[str, npt.NDArray[Any]]:
         found = {blob: _served(serve, manifest, {**raw(batch), **parts}) for blob, parts in sides(batch).items()}
@@ -147,7 +148,7 @@ def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: T
     def raw(batch: Batch) -> dict[str, npt.NDArray[Any]]:
         """Return the batch as stored, but features of a table as the table has them, for a bundle that takes these."""
         table = trained.samples.table
-        if table is None or not any(STANDARDIZE in one.preprocessing for one in manifest.inputs):
+        if table is None or not takes_raw:
             return dict(batch.stored)
         shape = (table.n_features,)
         return {

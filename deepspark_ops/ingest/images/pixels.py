@@ -14,6 +14,7 @@ from caffe_import.files.datum import (
     READ_FLAGS,
     Image,
     chw_from_hwc,
+    decode_image,
     decode_picture,
     hwc_from_chw,
     resize_image,
@@ -21,6 +22,7 @@ from caffe_import.files.datum import (
 )
 from deepspark_ops.ingest.files.image_header import bytes_to_decode, picture_size, stored_picture
 from deepspark_ops.ingest.records import RecordError
+from deepspark_ops.shards.preprocessing import ImagePreprocessing, PixelSteps
 
 _JPEG_MAGIC = b"\xff\xd8"
 _UINT8 = np.dtype(np.uint8)
@@ -57,6 +59,19 @@ class PixelRecipe:
     width: int = 0
     scaled_decoding: bool = False
     decode_mib: int | None = None
+
+    @classmethod
+    def of(cls, steps: PixelSteps, *, decode_mib: int | None = None) -> PixelRecipe:
+        """Return the recipe that does the steps."""
+        return cls(
+            gray=steps.gray,
+            decode_color=steps.decode_color,
+            max_pixel=steps.max_pixel,
+            height=steps.height,
+            width=steps.width,
+            scaled_decoding=steps.scaled_decoding,
+            decode_mib=decode_mib,
+        )
 
     def apply(self, record: Image | bytes) -> Image:
         """Return the record's pixels, (C, H, W), uint8 or float32.
@@ -102,6 +117,24 @@ class PixelRecipe:
             f"{columns}x{rows} pixels need {mib} MiB, {len(record) // _MIB} of them for the file; decode_mib="
             f"{self.decode_mib} allows no more than that for one image; {lead}"
         )
+
+    def as_read(self, record: Image | bytes, images: ImagePreprocessing) -> Image:
+        """Return a record's pixels as a net's data layer reads them from a dataset, (C, H, W), uint8 or float32.
+
+        Args:
+            record: As a source has it.
+            images: How the dataset keeps images, and how the layer decodes them; the steps are the recipe's.
+
+        Raises:
+            RecordError: As ``apply`` and ``compress``.
+        """
+        if not images.encoded:
+            return self.apply(record)
+        compressed = bytes(self.compress(record, self.picture(record)))
+        try:
+            return decode_image(compressed, color=images.read_color, where="record")
+        except DataSourceError as error:
+            raise RecordError(str(error).removeprefix("record: ")) from error
 
     def quick_picture(self) -> Callable[[bytes], Image]:
         """Return a function that does for a compressed record what ``picture`` does, with less around the decoder."""

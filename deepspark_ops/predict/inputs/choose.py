@@ -6,7 +6,6 @@ from pathlib import Path
 
 from deepspark_ops.config.commands.predict import BundleInputConfig, InputFormat
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.export.input_steps import STANDARDIZE
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.files.image_files import is_image_name
 from deepspark_ops.ingest.sources.registry import detect_format, require_source
@@ -46,12 +45,11 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
         from deepspark_ops.predict.inputs.scanned_table import scanned_rows
 
         return scanned_rows(config, form, kind)
-    color = form.only_input(config.bundle).color
+    only_input = form.only_input(config.bundle)
     if kind is None:
         return source_records(path, detect_format(path), config.image_column)
     if kind == "dataset":
-        taken = form.only_input(config.bundle).contract.preprocessing
-        return stored_samples(_split_folder(path, config.split), color=color, is_raw=STANDARDIZE in taken)
+        return stored_samples(_split_folder(path, config.split), only_input)
     if kind == "folder":
         return images_below(path) if path.is_dir() else one_image(path)
     return listed_images(path, config.root_folder or path.parent)

@@ -54,4 +54,4 @@ def scanned_rows(config: BundleInputConfig, form: BundleForm, name: ScannedForma
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         return table_records(batches(), columns, config, start, stop)
 
-    return Inputs(f"{word} table", lambda: n_rows, read)
+    return Inputs(f"{word} table", lambda: n_rows, read, columns.remarks)

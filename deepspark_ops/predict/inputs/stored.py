@@ -10,44 +10,78 @@ from pathlib import Path
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.registry import index_source
 from deepspark_ops.predict.record import InputRecord, Inputs
-from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.predict.samples import SampleForm
+from deepspark_ops.shards.reader import Dataset, open_dataset
+from deepspark_ops.shards.table_columns import TableColumns
 
 _SAMPLES_READ = 256
+_NAMES_TOLD = 12
 _BYTES_READ = 2**22
 """At most so much at a time, as float32 at the largest: one record at a time takes longer than a small image."""
 
 
-def stored_samples(split_folder: Path, *, color: bool | None, is_raw: bool = False) -> Inputs:
+def stored_samples(split_folder: Path, form: SampleForm) -> Inputs:
     """Return the samples of an ingested split, in their order; ids are their numbers, as in ``samples.h5``.
+
+    Features of a table are as the table has them, for a bundle that fills and standardises them itself.
 
     Args:
         split_folder: Holds dataset.json and the shards.
-        color: How compressed images are decoded: None as they are, True as BGR, False as gray.
-        is_raw: Return features of a table as the table has them, for a bundle that standardises by itself.
+        form: What the bundle takes. Images are as stored: ingestion's steps are not done again.
 
     Raises:
+        ConfigError: A table of other columns than the net was trained on.
         DataError: No manifest, or a damaged one; on reading: a missing or damaged shard.
     """
+    first_look = open_dataset(split_folder, color=form.color)  # a damaged manifest is told now
+    table = None if first_look.manifest is None or form.table is None else first_look.manifest.table
+    _check_columns(split_folder, table, form.table)
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         begin = 0
-        with open_dataset(split_folder, color=color) as dataset:
+        with open_dataset(split_folder, color=form.color) as dataset:
             most = min(_SAMPLES_READ, max(1, _BYTES_READ // (4 * prod(dataset.sample_shapes[0]) or 1)))
             for shard, info in enumerate(dataset.shards):
                 last = min(info.n_samples, info.n_samples if stop is None else stop - begin)
                 for first in range(max(0, start - begin), last, most):
                     images = dataset.read(shard, first, min(most, last - first))[0]
-                    if is_raw and dataset.manifest is not None and dataset.manifest.table is not None:
-                        images = dataset.manifest.table.restore(images)
+                    if table is not None:
+                        images = table.restore(images)
                     for row, image in enumerate(images):
-                        yield InputRecord(str(begin + first + row), image)
+                        yield InputRecord(str(begin + first + row), image, is_stored=True)
                 begin += info.n_samples
 
-    n_samples = open_dataset(split_folder).n_samples  # a damaged manifest is told now
-    return Inputs("ingested dataset", lambda: n_samples, read)
+    n_samples = first_look.n_samples
+    return Inputs("ingested dataset", lambda: n_samples, read, _differences(first_look, form))
+
+
+def _check_columns(split_folder: Path, table: TableColumns | None, trained: TableColumns | None) -> None:
+    if table is None or trained is None or table.feature_names() == trained.feature_names():
+        return
+    columns, trained_on = (", ".join(each.feature_names()[:_NAMES_TOLD]) for each in (table, trained))
+    msg = (
+        f"input={split_folder}: a dataset of the columns {columns}; the net was trained on {trained_on}, in this order"
+    )
+    raise ConfigError(msg)
+
+
+def _differences(dataset: Dataset, form: SampleForm) -> tuple[str, ...]:
+    """Return what ingestion did to a dataset's images otherwise than to the training images."""
+    trained, held = form.contract.images, dataset.preprocessing
+    if trained is None or not form.takes_images:
+        return ()
+    if held is None:
+        return ("the dataset does not say what ingestion did to its images; they are taken as they are stored",)
+    differences = trained.differences(held)
+    return (
+        (f"the dataset was ingested otherwise than the training images: {'; '.join(differences)}",)
+        if differences
+        else ()
+    )
 
 
 def source_records(source: Path, source_format: SourceFormat, image_column: str | None) -> Inputs:

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from deepspark_ops.config.commands.predict import BundleInputConfig, names_of
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.export.input_steps import FILL, table_from_words
 from deepspark_ops.ingest.files.list_lines import LABEL_WORDS, PATH_WORDS
+from deepspark_ops.ingest.tables.arrow_columns import arrays, numbers
 from deepspark_ops.predict.record import Content, InputRecord, Inputs, vector_of
-from deepspark_ops.predict.samples import BundleForm
+from deepspark_ops.predict.samples import BundleForm, SampleForm
 from deepspark_ops.shards.table_columns import TableColumns as TrainedColumns
 from deepspark_ops.stores.staging import kept_copy
 from deepspark_ops.stores.store_path import joined
@@ -26,6 +27,7 @@ _ROWS_READ = 64
 """A row may be a photograph of some megabytes."""
 Numbered = tuple[int, pa.RecordBatch]
 """Rows of a table, with the number of the first one."""
+_NAMES_TOLD = 12
 _ID_WORDS = frozenset("id key index uuid row_id __index_level_0__".split())
 
 
@@ -39,6 +41,8 @@ class TableColumns:
         id: Names the rows; None for their paths or numbers.
         inputs: For a bundle with several inputs: input -> its column; nothing else is read then.
         may_miss: May a number be missing? It is NaN then, which the bundle fills.
+        widths: Numbers of each feature in a row; empty for a single column of lists.
+        remarks: What is not as it was in training, for people.
     """
 
     image: str | None
@@ -46,6 +50,8 @@ class TableColumns:
     id: str | None
     inputs: tuple[tuple[str, str], ...] = ()
     may_miss: bool = False
+    widths: tuple[int, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -80,7 +86,7 @@ def parquet_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         return table_records(_groups_from(opened, columns, start), columns, config, start, stop)
 
-    return Inputs("Parquet table", lambda: n_rows, read)
+    return Inputs("Parquet table", lambda: n_rows, read, columns.remarks)
 
 
 def _groups_from(files: Sequence[pa.parquet.ParquetFile], columns: TableColumns, start: int) -> Iterator[Numbered]:
@@ -109,7 +115,9 @@ def csv_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
         raise DataError(msg) from error
     columns = choose_columns(schema, config, form)
     types = {name: pa.string() for name in (columns.id, columns.image) if name is not None}
-    types |= {name: pa.float32() for name in columns.features}
+    # Arrow takes the types from the first rows: whole numbers there may be others further down.
+    features = [name for name in columns.features if not pa.types.is_boolean(schema.field(name).type)]
+    types |= {name: pa.float64() for name in features}
     options = pa.csv.ConvertOptions(include_columns=columns.names, column_types=types)
 
     def batches() -> Iterator[Numbered]:
@@ -122,7 +130,7 @@ def csv_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         return table_records(batches(), columns, config, start, stop)
 
-    return Inputs("CSV table", lambda: None, read)
+    return Inputs("CSV table", lambda: None, read, columns.remarks)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -151,21 +159,49 @@ def choose_columns(schema: pa.Schema, config: BundleInputConfig, form: BundleFor
             raise ConfigError(msg)
     if config.image_column is not None or (not features and n_values is None):
         return TableColumns(config.image_column or _image_column(schema, config), (), config.id_column)
-    steps = form.inputs[0].contract.preprocessing
-    if not features:
-        features = _trained_columns(schema, table_from_words(steps, config.bundle)) or _number_columns(schema, config)
-    is_list = len(features) == 1 and _is_list(schema.field(features[0]).type)
-    if not features or (n_values is not None and not is_list and len(features) != n_values):
+    only_input = form.inputs[0]
+    features, remarks = _feature_columns(schema, config, only_input, features)
+    if len(features) == 1 and _is_list(schema.field(features[0]).type):
+        return TableColumns(None, features, config.id_column, may_miss=only_input.may_miss, remarks=remarks)
+    widths = _widths(features, only_input.table)
+    if not features or (n_values is not None and sum(widths) != n_values):
         found = f"{len(features)} columns of numbers" + (f" ({', '.join(features[:8])}, ...)" if features else "")
         msg = f"input={config.input}: {found}, the bundle takes {n_values} numbers; name them with feature_columns"
         raise ConfigError(msg)
-    return TableColumns(None, features, config.id_column, may_miss=FILL in steps)
+    return TableColumns(None, features, config.id_column, may_miss=only_input.may_miss, widths=widths, remarks=remarks)
 
 
-def _trained_columns(schema: pa.Schema, trained: TrainedColumns | None) -> tuple[str, ...]:
-    """Return the columns that the bundle's net was trained on, in their order; none if they are not all there."""
-    names = () if trained is None else tuple(column.name for column in trained.features)
-    return names if set(names) <= set(schema.names) else ()
+def _feature_columns(
+    schema: pa.Schema, config: BundleInputConfig, form: SampleForm, named: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of features: the named ones, else those of training; and remarks if they are others.
+
+    Raises:
+        ConfigError: A column of training is not there, or the same columns are named in another order.
+    """
+    trained = () if form.table is None else tuple(column.name for column in form.table.features)
+    if not trained:
+        return named or _number_columns(schema, config), ()
+    order = ",".join(trained[:_NAMES_TOLD]) + (f" and {len(trained) - _NAMES_TOLD} more" * (len(trained) > _NAMES_TOLD))
+    if not named:
+        if missing := [name for name in trained if name not in schema.names]:
+            msg = (
+                f"input={config.input}: no column {', '.join(missing[:_NAMES_TOLD])}; the net was trained on {order},"
+                f" and the table has {_shown(schema)}; feature_columns names others, in the order of these"
+            )
+            raise ConfigError(msg)
+        return trained, ()
+    if named != trained and sorted(named) == sorted(trained):
+        msg = f"feature_columns={','.join(named)}: the net was trained on {order}, in this order; leave the option out"
+        raise ConfigError(msg)
+    remark = f"feature_columns={','.join(named)} take the places of {order}, on which the net was trained"
+    return named, (remark,) if named != trained else ()
+
+
+def _widths(features: Sequence[str], trained: TrainedColumns | None) -> tuple[int, ...]:
+    """Return how many numbers each column has in a row: as in training, else one."""
+    of_training = () if trained is None else tuple(column.width for column in trained.features)
+    return of_training if len(of_training) == len(features) else (1,) * len(features)
 
 
 def _columns_of_inputs(schema: pa.Schema, config: BundleInputConfig, form: BundleForm) -> tuple[tuple[str, str], ...]:
@@ -329,12 +365,10 @@ def _images(
 
 def _samples(batch: pa.RecordBatch, columns: TableColumns, ids: list[str]) -> Iterator[InputRecord]:
     features = columns.features
-    arrays = [batch.column(name) for name in features]
+    held = [batch.column(name) for name in features]
     rows: Any
-    if len(arrays) == 1 and _is_list(arrays[0].type):
-        rows = arrays[0].to_pylist()
-    else:
-        rows = np.stack([np.asarray(c.cast(pa.float64()).to_numpy(zero_copy_only=False)) for c in arrays], axis=1)
+    rows = _matrix(held, columns) if columns.widths else held[0].to_pylist()
+    names = _names(columns) if columns.widths else []
     for name, row in zip(ids, rows, strict=True):
         if row is None or (not columns.may_miss and any(value is None for value in row)):
             yield InputRecord(name, None, "numbers are missing")
@@ -342,7 +376,29 @@ def _samples(batch: pa.RecordBatch, columns: TableColumns, ids: list[str]) -> It
         vector = vector_of(row)  # None becomes NaN
         bad = np.flatnonzero(np.isinf(vector) if columns.may_miss else ~np.isfinite(vector))
         if len(bad):
-            where = features[bad[0]] if len(features) > 1 else f"number {bad[0]} of {features[0]}"
+            where = names[bad[0]] if names else f"number {bad[0]} of {features[0]}"
             yield InputRecord(name, None, f"{where} is missing or not finite")
         else:
             yield InputRecord(name, vector)
+
+
+def _matrix(held: Sequence[pa.Array], columns: TableColumns) -> list[npt.NDArray[np.float64] | None]:
+    """Return the numbers of each row, read as ingestion reads them; None for one with an array of another length."""
+    parts, is_bad = [], np.zeros(len(held[0]), bool)
+    for column, width in zip(held, columns.widths, strict=True):
+        if _is_list(column.type):
+            values, is_short = arrays(column, width, np.float64)
+            is_bad |= is_short
+        else:
+            values = numbers(column, np.float64)[:, np.newaxis]
+        parts.append(values)
+    rows = np.concatenate(parts, axis=1)
+    return [None if is_bad[at] else row for at, row in enumerate(rows)]
+
+
+def _names(columns: TableColumns) -> list[str]:
+    return [
+        name if width == 1 else f"{name}[{at}]"
+        for name, width in zip(columns.features, columns.widths, strict=True)
+        for at in range(width)
+    ]

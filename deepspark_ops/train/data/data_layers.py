@@ -12,6 +12,7 @@ from caffe_import.data.transform import TransformOptions, transform_batch
 from caffe_import.data.window_batches import WindowBatches
 from caffe_import.net.layer_registry import Phase, Shape
 from deepspark_ops.errors import DataError
+from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.train.data.label_check import LabelColumn
 from deepspark_ops.train.data.sample_cache import Column, SampleCache
 
@@ -44,6 +45,11 @@ class FedLayer:
     def batch_size(self) -> int:
         """Samples of one pass."""
         return next(iter(self.tops.values()))[0]
+
+    @property
+    def preprocessing(self) -> ImagePreprocessing | None:
+        """The steps from an image file to a sample of column 0; None where the steps are not known."""
+        return self.samples.dataset.preprocessing
 
     def read(self, shard: int, start: int, count: int) -> tuple[Column, ...]:
         """Return samples ``[start, start + count)`` of one shard, one array per column; read them, never write them.

@@ -220,9 +220,11 @@ def test_manifests_of_older_versions_are_read(bundle: Bundle) -> None:
     for added in ("outside", "left_out"):
         del fields["check"][added]
     for contract in fields["inputs"]:
-        del contract["sample_shape"]
+        for added in ("sample_shape", "images", "is_table"):
+            del contract[added]
     read = BundleManifest.model_validate(fields)
     assert (read.check.outside, read.check.left_out, read.inputs[0].sample_shape) == ((), {}, None)
+    assert (read.inputs[0].images, read.inputs[0].is_table) == (None, False)
     assert read.check.largest() < 1e-4
 
 

@@ -90,7 +90,7 @@ def test_an_autoencoder_that_also_classifies(tmp_path: Path) -> None:
         ("again", "reconstruction", (-1, 3, 12, 12)),
         ("prob", "classification", (-1, 3)),
     ]
-    assert (manifest.format_version, manifest.output.scores, manifest.output.classes) == (5, "again", "")
+    assert (manifest.format_version, manifest.output.scores, manifest.output.classes) == (6, "again", "")
     assert manifest.output.labels == ()
     assert {one.file for one in manifest.check.outside} == {
         "weights.caffemodel", "model.keras", "model.onnx", "model.tflite"

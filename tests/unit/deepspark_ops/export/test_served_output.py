@@ -12,7 +12,7 @@ from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
 from deepspark_ops.export.deploy_net import build_deploy_net
 from deepspark_ops.export.formats import caffe, keras_file, tf_onnx
-from deepspark_ops.export.input_steps import FILL, STANDARDIZE, table_from_words
+from deepspark_ops.export.input_steps import FILL, STANDARDIZE, table_of_input
 from deepspark_ops.export.served_input import deploy_batch
 from deepspark_ops.export.served_output import ServedOutput, served_outputs, served_tasks
 from deepspark_ops.export.tf_saved_model import load_saved_model, write_saved_model
@@ -151,5 +151,7 @@ def test_raw_features_of_a_table_go_in_and_are_standardised_inside(tmp_path):
     (contract,) = (one.contract() for one in model.inputs)
     assert contract.preprocessing == (FILL, STANDARDIZE)
     (tmp_path / "features.json").write_text(table.model_dump_json())
-    assert table_from_words(contract.preprocessing, tmp_path) == table
-    assert table_from_words((), tmp_path) is None
+    assert table_of_input(contract, tmp_path) == table
+    older = contract.model_copy(update={"is_table": False})  # of version 5: its steps say it
+    assert table_of_input(older, tmp_path) == table
+    assert table_of_input(older.model_copy(update={"preprocessing": ()}), tmp_path) is None

@@ -1,3 +1,4 @@
+import cv2
 import numpy as np
 import pytest
 
@@ -6,6 +7,8 @@ from deepspark_ops.export.input_steps import FILL
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.record import InputRecord
 from deepspark_ops.predict.samples import BundleForm, SampleForm, sample_chunks
+from deepspark_ops.shards.preprocessing import ImagePreprocessing
+from tests.reference.table_files import columns_named
 
 
 def contract_of(shape, dtype="uint8", axes="N, H, W, C", channels="gray"):
@@ -52,7 +55,7 @@ def test_a_row_of_numbers_is_a_gray_image_or_a_sample():
 
 def test_a_number_may_be_missing_where_the_bundle_fills_it():
     contract = contract_of((-1, 2), "float32", "N, axis 1", "")
-    plain = SampleForm.of(contract, feature_names=("age", "height"))
+    plain = SampleForm.of(contract, table=columns_named("age", "height"))
     fills = SampleForm.of(contract.model_copy(update={"preprocessing": (FILL,)}))
     gap = np.float32([1, np.nan])
     assert error_of(plain, gap) == "height (number 1) is missing, and the bundle does not fill missing numbers"
@@ -89,3 +92,82 @@ def test_several_inputs_are_given_by_name(tmp_path):
     with pytest.raises(ConfigError, match=r"takes 2 inputs \(x, y\); only a table .* e\.g\. x=COLUMN,y=COLUMN"):
         form.only_input(tmp_path)
     assert BundleForm((image,)).only_input(tmp_path) is image
+
+
+def trained_on(shape=(-1, 4, 6, 1), **steps):
+    images = ImagePreprocessing(dtype="uint8", sample_shape=(1, 4, 6), **steps)
+    return contract_of(shape).model_copy(update={"images": images})
+
+
+def png(image):
+    return cv2.imencode(".png", image)[1].tobytes()
+
+
+def test_raw_images_are_treated_as_the_training_images_were():
+    form = SampleForm.of(trained_on(max_pixel=16, height=4, width=6))
+    digit = np.random.default_rng(0).integers(0, 17, (8, 8), dtype=np.uint8)
+    scaled = np.floor(digit * (255 / 16) + 0.5).astype(np.uint8)
+    expected = cv2.resize(scaled, (6, 4))[np.newaxis]
+    for content in (png(digit), digit[np.newaxis]):
+        np.testing.assert_array_equal(values_of(form, content), expected)
+    assert form.remarks == ()
+    stored = BundleForm((form,)).sample(InputRecord("id", expected, is_stored=True))
+    np.testing.assert_array_equal(stored.values[0], expected)  # not twice
+
+
+def test_an_image_out_of_the_training_images_range_size_or_type_is_refused():
+    form = SampleForm.of(trained_on(max_pixel=16))
+    assert error_of(form, np.full((1, 4, 6), 17, np.uint8)) == (
+        "pixel value 17 exceeds max_pixel=16, the largest of the training images; of images of another range max_pixel"
+        " says the largest"
+    )
+    assert error_of(form, np.zeros((1, 8, 8), np.uint8)) == (
+        "8 x 8 pixels, the training images had 4 x 6 and were not resized; resize_height=4 and resize_width=6 resize"
+        " this one all the same"
+    )
+    assert error_of(form, np.zeros((1, 4, 6), np.float32)) == (
+        "pixels are float32, those of the training images were uint8"
+    )
+    of_floats = trained_on().model_copy(
+        update={"dtype": "float32", "images": ImagePreprocessing(dtype="float32", sample_shape=(1, 4, 6))}
+    )
+    found = error_of(SampleForm.of(of_floats), png(np.zeros((4, 6), np.uint8)))
+    assert found == "pixels are uint8, those of the training images were float32"
+    cut = SampleForm.of(trained_on((-1, -1, -1, 1)), crop_size=3)  # any size goes into the bundle, not into this net
+    assert "8 x 8 pixels, the training images had 4 x 6" in error_of(cut, np.zeros((1, 8, 8), np.uint8))
+
+
+def test_channels_become_those_of_the_training_images_with_a_remark():
+    form = SampleForm.of(trained_on())
+    color = np.random.default_rng(0).integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    found = sample_of(form, png(color))
+    gray = cv2.imdecode(np.frombuffer(png(color), np.uint8), cv2.IMREAD_GRAYSCALE)
+    np.testing.assert_array_equal(found.values[0][0], gray)
+    assert found.remark == "3 channels became 1; every training image had 1"
+    transparent = sample_of(form, png(np.dstack([color, color[..., :1]])))
+    assert transparent.remark == "4 channels became 1; every training image had 1"
+    np.testing.assert_array_equal(transparent.values[0], found.values[0])
+    assert sample_of(form, png(color[..., 0])).remark == ""
+
+
+def test_options_say_what_is_otherwise_unless_the_net_cannot_take_it():
+    form = SampleForm.of(trained_on(max_pixel=16), resize_height=4, resize_width=6, max_pixel=255)
+    assert form.remarks == (
+        "max_pixel=255: of the training images it was 16",
+        "images become 4 x 6; the training images were not resized",
+    )
+    assert values_of(form, np.full((1, 9, 9), 200, np.uint8)).tolist() == [[[200] * 6] * 4]
+    cut = trained_on((-1, -1, -1, 1), height=4, width=6)
+    for contract, crop_size in [(trained_on(), 0), (cut, 3)]:
+        with pytest.raises(ConfigError, match=r"resize_height=5, resize_width=6: the bundle takes 4 x 6"):
+            SampleForm.of(contract, crop_size=crop_size, resize_height=5, resize_width=6)
+
+
+def test_a_bundle_that_does_not_know_its_training_images_says_so():
+    (remark,) = SampleForm.of(contract_of((-1, 4, 6, 1))).remarks
+    assert remark == (
+        'input "x": the bundle does not say what was done to its training images; images become 4 x 6, and 255 is taken'
+        " for the largest pixel; resize_height, resize_width and max_pixel say otherwise"
+    )
+    assert "images keep their size, and 16 is" in SampleForm.of(contract_of((-1, -1, -1, 1)), max_pixel=16).remarks[0]
+    assert SampleForm.of(contract_of((-1, 2), "float32", "N, axis 1", "")).remarks == ()

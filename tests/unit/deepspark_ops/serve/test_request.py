@@ -9,6 +9,8 @@ from deepspark_ops.export.input_steps import FILL
 from deepspark_ops.predict.samples import BundleForm, SampleForm
 from deepspark_ops.serve.refusal import RequestRefused
 from deepspark_ops.serve.request import samples_of_json, samples_of_pictures
+from deepspark_ops.shards.preprocessing import ImagePreprocessing
+from tests.reference.table_files import columns_named
 from tests.unit.deepspark_ops.serve.fake_model import image_input, number_input
 
 IMAGES = BundleForm((image_input(),))
@@ -100,7 +102,7 @@ def test_numbers_must_be_finite_and_of_the_shape():
 
 def test_missing_numbers_are_taken_where_the_bundle_fills_them():
     contract = number_input().contract.model_copy(update={"preprocessing": (FILL,)})
-    form = BundleForm((SampleForm.of(contract, feature_names=("age", "height", "weight", "income")),))
+    form = BundleForm((SampleForm.of(contract, table=columns_named("age", "height", "weight", "income")),))
     (first,), (second,) = samples_of_json(b'{"instances": [[1, null, 3, NaN], [null, null, null, 2]]}', form)
     np.testing.assert_array_equal(first, np.float32([1, np.nan, 3, np.nan]))
     np.testing.assert_array_equal(second, np.float32([np.nan, np.nan, np.nan, 2]))
@@ -117,7 +119,7 @@ def test_missing_numbers_are_taken_where_the_bundle_fills_them():
         status, text = refusal_of(f'{{"instance": {no_numbers}}}'.encode(), form)
         assert (status, text.startswith('instance: input "x": found ')) == (422, True)
     assert "found shape (3)" in refusal_of(b'{"instance": [1, null, 3]}', form)[1]
-    refused = SampleForm.of(number_input().contract, feature_names=("age", "height", "weight", "income"))
+    refused = SampleForm.of(number_input().contract, table=columns_named("age", "height", "weight", "income"))
     status, text = refusal_of(b'{"instances": [[1, null, 3, 4]]}', BundleForm((refused,)))
     assert (status, 'instances[0]: input "x": height (number 1) is missing' in text) == (422, True)
 
@@ -140,3 +142,18 @@ def test_pictures_that_cannot_be_used():
             samples_of_pictures(pictures, form)
         assert caught.value.status == status
         assert text in str(caught.value)
+
+
+def test_a_raw_picture_is_treated_as_the_training_images_were_and_numbers_are_taken_as_they_are():
+    images = ImagePreprocessing(decode_color=True, max_pixel=16, height=2, width=3, sample_shape=(3, 2, 3))
+    contract = image_input(shape=(-1, 2, 3, 3)).contract.model_copy(update={"images": images})
+    form = BundleForm((SampleForm.of(contract),))
+    png = cv2.imencode(".png", np.full((5, 7, 3), 8, np.uint8))[1].tobytes()
+    encoded = json.dumps({"instances": [{"b64": base64.b64encode(png).decode()}]}).encode()
+    for (sample,) in (*samples_of_pictures([("a.png", png)], form), *samples_of_json(encoded, form)):
+        assert sample.tolist() == np.full((3, 2, 3), 128).tolist()
+    ((sample,),) = samples_of_json(json.dumps({"instances": [np.full((2, 3, 3), 8).tolist()]}).encode(), form)
+    assert sample.tolist() == np.full((3, 2, 3), 8).tolist()  # what the SavedModel takes, as TensorFlow Serving would
+    bright = cv2.imencode(".png", np.full((5, 7, 3), 17, np.uint8))[1].tobytes()
+    with pytest.raises(RequestRefused, match=r'^a.png: input "images": pixel value 17 exceeds max_pixel=16'):
+        samples_of_pictures([("a.png", bright)], form)

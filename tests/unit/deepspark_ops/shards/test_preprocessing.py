@@ -1,0 +1,60 @@
+"""What datasets record of their images, and what is known of those that were made before."""
+
+import json
+
+import pytest
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.shards.manifest import read_manifest
+from deepspark_ops.shards.preprocessing import ImagePreprocessing, PixelSteps
+from deepspark_ops.shards.reader import open_dataset
+from tests.reference.ingest_in_process import ingest
+from tests.reference.raw_sources import write_images
+
+OPTIONS = {"gray": True, "resize_height": 5, "resize_width": 6, "max_pixel": 255}
+
+
+def ingested(folder, **options):
+    config = IngestConfig(source=write_images(folder / "raw", 9), output=folder / "data", **options)
+    ingest(config, folder / "work")
+    return config.output / "test"
+
+
+def as_version_4(split):
+    content = json.loads((split / "dataset.json").read_text())
+    (split / "dataset.json").write_text(json.dumps({**content, "format_version": 4, "pixels": None}))
+    return content
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        (OPTIONS, {"gray": True, "decode_color": True, "height": 5, "width": 6}),
+        ({"scaled_decoding": True, "resize_height": 4, "resize_width": 4}, {"height": 4, "width": 4}),
+    ],
+)
+def test_a_dataset_says_what_was_done_to_its_images(tmp_path, options, steps):
+    split = ingested(tmp_path, **options)
+    expected = PixelSteps(
+        **{"decode_color": True, "dtype": "uint8", "scaled_decoding": "scaled_decoding" in options, **steps}
+    )
+    assert read_manifest(split).pixels == read_manifest(split).pixel_steps() == expected
+    shape = (1 if "gray" in options else 3, steps["height"], steps["width"])
+    assert open_dataset(split).preprocessing == ImagePreprocessing(**expected.model_dump(), sample_shape=shape)
+
+
+def test_options_say_it_of_version_4(tmp_path):
+    split = ingested(tmp_path, **OPTIONS)
+    content = as_version_4(split)
+    assert read_manifest(split).pixel_steps() == PixelSteps(gray=True, height=5, width=6)
+    for options in ({}, {**content["options"], "max_pixel": "many"}):
+        text = json.dumps({**content, "format_version": 4, "pixels": None, "options": options})
+        (split / "dataset.json").write_text(text)
+        assert open_dataset(split).preprocessing is None
+
+
+def test_the_decoding_of_compressed_images_is_that_of_the_data_layer(tmp_path):
+    split = ingested(tmp_path, encoded=True)
+    assert open_dataset(split, color=True).preprocessing.read_color is True
+    assert open_dataset(split).preprocessing.encoded
+    assert open_dataset(ingested(tmp_path / "raw_pixels"), color=True).preprocessing.read_color is None
