@@ -47,7 +47,8 @@ class PromoteConfig(StageConfig):
         le=0.999,
         title="Confidence",
         description="How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no"
-        " better at most 1 in 20 goes in; 5 samples gained and none lost are just enough. 0.5: whatever scores better",
+        " better at most 1 in 20 goes in; 5 samples gained and none lost are just enough, of a dataset with groups 5"
+        " groups. 0.5: whatever scores better",
         json_schema_extra=FORM,
     )
     max_class_loss: float = Field(

@@ -1,9 +1,9 @@
 """``samples.h5``: what a net answered for every sample, compact, so that two nets can be compared sample by sample.
 
-Format version 2: attributes ``format_version``, ``task``, ``dataset_digest``, ``weights_digest`` and ``n_classes``; as
+Format version 3: attributes ``format_version``, ``task``, ``dataset_digest``, ``weights_digest`` and ``n_classes``; as
 datasets of one axis, (n_samples,), ``content`` and the fields of ``SampleLosses``, of a classification those of
-``Answers``. Version 1 has no ``task``: it is always of a classification. Texts are of fixed length; files
-written before have them of variable length.
+``Answers``, and ``group`` where samples come in groups. Version 2 has no ``group``. Version 1 has no ``task``, either:
+it is always of a classification. Texts are of fixed length; files written before have them of variable length.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.run_paths import write_whole
 
-SAMPLES_VERSION: Final = 2
+SAMPLES_VERSION: Final = 3
 SAMPLES_NAME = "samples.h5"
 _WITHOUT_TASK: Final = 1
+_WITHOUT_GROUP: Final = 2
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class ScoredSamples:
         answers: One entry per sample that counts; of a classification ``Answers``.
         content: (n_samples,) uint64, hash of each sample's stored values: equal samples, equal numbers.
         task: What the net is for.
+        group: (n_samples,) uint64, hash of the name of each sample's group; None where samples have no groups.
     """
 
     dataset_digest: str
@@ -47,6 +49,7 @@ class ScoredSamples:
     answers: SampleLosses
     content: npt.NDArray[np.uint64]
     task: TaskName = "classification"
+    group: npt.NDArray[np.uint64] | None = None
 
     def classes(self) -> Answers:
         """Return the answers of a classification.
@@ -69,6 +72,8 @@ def write_samples(path: Path, samples: ScoredSamples) -> None:
         file.attrs["dataset_digest"] = fixed_text(samples.dataset_digest)
         file.attrs["weights_digest"] = fixed_text(samples.weights_digest)
         file.attrs["n_classes"] = samples.n_classes
+        if samples.group is not None:
+            columns["group"] = samples.group
         for name, values in {**columns, "content": samples.content}.items():
             file.create_dataset(name, data=values, compression="gzip", shuffle=True)
 
@@ -86,14 +91,14 @@ def read_samples(path: Path) -> ScoredSamples:
     try:
         with open_hdf5(path) as file:
             version = int(attribute(file, "format_version"))
-            if version in (_WITHOUT_TASK, SAMPLES_VERSION):
+            if version in (_WITHOUT_TASK, _WITHOUT_GROUP, SAMPLES_VERSION):
                 return _samples(file, "classification" if version == _WITHOUT_TASK else str(attribute(file, "task")))
     except CaffeImportError as error:
         raise DataError(str(error)) from error
     except (OSError, KeyError, ValueError, TypeError, RuntimeError) as error:  # h5py's, of a damaged file
         msg = f"{path}: damaged ({error}); {remedy}"
         raise DataError(msg) from error
-    msg = f"{path}: format_version is {version}, allowed: {_WITHOUT_TASK}, {SAMPLES_VERSION}; {remedy}"
+    msg = f"{path}: format_version is {version}, allowed: {_WITHOUT_TASK} to {SAMPLES_VERSION}; {remedy}"
     raise DataError(msg)
 
 
@@ -103,8 +108,8 @@ def _samples(file: h5py.File, task: str) -> ScoredSamples:
         raise ValueError(msg)
     form = Answers if task == "classification" else SampleLosses
     columns: dict[str, Any] = {field.name: data_set(file, field.name)[:] for field in fields(form)}
-    content = data_set(file, "content")[:]
-    lengths = {name: len(values) for name, values in {**columns, "content": content}.items()}
+    others = {name: data_set(file, name)[:] for name in ("content", "group") if name == "content" or name in file}
+    lengths = {name: len(values) for name, values in {**columns, **others}.items()}
     if len(set(lengths.values())) != 1:
         msg = f"columns of different lengths: {lengths}"
         raise ValueError(msg)
@@ -113,6 +118,7 @@ def _samples(file: h5py.File, task: str) -> ScoredSamples:
         weights_digest=str(attribute(file, "weights_digest")),
         n_classes=int(attribute(file, "n_classes")),
         answers=form(**columns),
-        content=content,
+        content=others["content"],
         task=task,
+        group=others.get("group"),
     )

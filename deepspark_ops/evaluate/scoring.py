@@ -240,8 +240,17 @@ def measure_speed(
     )
 
 
-def scored_samples(metrics: MetricsReport, total: TaskSum, digest: SampleDigest) -> ScoredSamples:
-    """Return the answers of the main result as ``samples.h5`` holds them."""
+def scored_samples(
+    metrics: MetricsReport, total: TaskSum, digest: SampleDigest, groups: npt.NDArray[np.uint64] | None
+) -> ScoredSamples:
+    """Return the answers of the main result as ``samples.h5`` holds them.
+
+    Args:
+        metrics: What was found.
+        total: Sum of the main result.
+        digest: Of all samples.
+        groups: Of all samples; see ``sample_groups``.
+    """
     answers = total.samples()
     return ScoredSamples(
         dataset_digest=metrics.scored.dataset_digest,
@@ -250,4 +259,5 @@ def scored_samples(metrics: MetricsReport, total: TaskSum, digest: SampleDigest)
         answers=answers,
         content=digest.content()[answers.index],
         task=metrics.task,
+        group=None if groups is None else groups[answers.index],
     )

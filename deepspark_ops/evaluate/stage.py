@@ -21,7 +21,7 @@ from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, classes_of
 from deepspark_ops.evaluate.parts.part_scores import Scored, score_range
 from deepspark_ops.evaluate.per_sample.each_batch import rows_folder, write_rows
-from deepspark_ops.evaluate.per_sample.properties import check_properties
+from deepspark_ops.evaluate.per_sample.properties import check_properties, sample_groups
 from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, write_samples
 from deepspark_ops.evaluate.samples import Samples
@@ -116,7 +116,7 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
             _speed(answers, trained.samples, ready.device),
             scored.slices,
         )
-        samples = scored_samples(metrics, scored.sums[0], scored.digest)
+        samples = scored_samples(metrics, scored.sums[0], scored.digest, sample_groups(trained.samples))
         section = _section(config, Evaluated(metrics, samples))
         mistakes = _mistake_pictures(trained.samples, tasks[0], answers, samples.answers)
         classes = classes_of(metrics)

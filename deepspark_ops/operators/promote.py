@@ -216,7 +216,8 @@ def event_figures(production: Production) -> dict[str, Any]:
         "candidate": decision.candidate if decision else None,
         "production": decision.production if decision else None,
         "gain": comparison.gain if comparison else None,
-        "interval": list(comparison.interval) if comparison else None,
+        "interval": list(comparison.interval) if comparison and comparison.interval else None,
         "p_value": comparison.p_value if comparison else None,
+        "n_groups": comparison.n_groups if comparison else None,
         "dataset_digest": decision.dataset_digest if decision else None,
     }

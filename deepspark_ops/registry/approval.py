@@ -123,24 +123,31 @@ def _accuracies(columns: list[MetricsReport]) -> list[tuple[str, list[str]]]:
 
 
 def _gain(comparison: Comparison) -> str:
-    level = f"{100 * comparison.interval_level:.3g} % interval"
-    low, high = comparison.interval
+    groups = "" if comparison.n_groups is None else f" ({comparison.n_groups:,} groups of samples)"
     if comparison.figures is not None:
         mine, theirs = comparison.figures
         return (
             f"Gain: **{mine.label} {mine.text()} against {theirs.text()}**; {comparison.gain:.4g} less error a sample, "
-            f"{level} {low:.4g} to {high:.4g}, {p_text(comparison.p_value)}. The error of {comparison.n_gained:,} "
-            f"samples is smaller with the new model, of {comparison.n_lost:,} with production's."
+            f"{_interval(comparison, '.4g', 1)}, {p_text(comparison.p_value)}{groups}. The error "
+            f"of {comparison.n_gained:,} samples is smaller with the new model, of {comparison.n_lost:,} with "
+            "production's."
         )
     if comparison.metric == "loss":
-        gain = f"{comparison.gain:.4g} less loss, {level} {low:.4g} to {high:.4g}"
+        gain = f"{comparison.gain:.4g} less loss, {_interval(comparison, '.4g', 1)}"
     else:
         measure = "accuracy" if comparison.metric == "top1" else "top-5 accuracy"
-        gain = f"{100 * comparison.gain:+.1f} points of {measure}, {level} {100 * low:+.1f} to {100 * high:+.1f}"
+        gain = f"{100 * comparison.gain:+.1f} points of {measure}, {_interval(comparison, '+.1f', 100)}"
     return (
-        f"Gain: **{gain}**, {p_text(comparison.p_value)}. "
+        f"Gain: **{gain}**, {p_text(comparison.p_value)}{groups}. "
         f"{comparison.n_gained:,} samples are right with the new model alone, {comparison.n_lost:,} with production's."
     )
+
+
+def _interval(comparison: Comparison, form: str, factor: int) -> str:
+    if comparison.interval is None:
+        return "too few groups for an interval"
+    low, high = (format(factor * bound, form) for bound in comparison.interval)
+    return f"{100 * comparison.interval_level:.3g} % interval {low} to {high}"
 
 
 def _classes(comparison: Comparison) -> str:

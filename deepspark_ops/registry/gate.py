@@ -18,6 +18,7 @@ from deepspark_ops.evaluate.comparison.answers import (
     compare_losses_of,
     compare_samples,
 )
+from deepspark_ops.evaluate.comparison.grouped import fewest_groups
 from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
 from deepspark_ops.evaluate.metrics import classes_of
@@ -273,6 +274,9 @@ def _small_gain(comparison: Comparison, config: PromoteConfig) -> str | None:
     text = _gain_text(comparison)
     if comparison.gain <= 0:
         return f"{text}; only a better model goes in"
+    if comparison.n_groups is not None and comparison.n_groups < fewest_groups(config.confidence):
+        needed = f"at least {fewest_groups(config.confidence)} are needed for {_percent(config.confidence)} confidence"
+        return f"{text}; so few groups cannot show a gain beyond chance: {needed}"
     if comparison.p_value > 1 - config.confidence:
         return f"{text}; at least {_percent(config.confidence)} confidence is needed"
     is_of_figure = comparison.figures is not None and config.metric != "loss"
@@ -322,14 +326,19 @@ def _slower(mine: Speed | None, theirs: Speed | None, allowed: float) -> str | N
 
 def _gain_text(comparison: Comparison) -> str:
     if comparison.figures is not None:
-        return f"{_figures_text(*comparison.figures)} on {comparison.n_samples:,} samples, {p_text(comparison.p_value)}"
+        return f"{_figures_text(*comparison.figures)} {_samples_text(comparison)}"
     sign = "+" if comparison.gain > 0 else "-" if comparison.gain < 0 else ""
     amount = f"{sign}{_amount(comparison.metric, abs(comparison.gain))}"
     if comparison.metric == "loss":
         amount = f"loss {comparison.candidate:.4g} against {comparison.production:.4g}"
     elif comparison.metric == "top5":
         amount += " of top-5 accuracy"
-    return f"{amount} on {comparison.n_samples:,} samples, {p_text(comparison.p_value)}"
+    return f"{amount} {_samples_text(comparison)}"
+
+
+def _samples_text(comparison: Comparison) -> str:
+    groups = "" if comparison.n_groups is None else f" of {comparison.n_groups:,} groups"
+    return f"on {comparison.n_samples:,} samples{groups}, {p_text(comparison.p_value)}"
 
 
 def _new_samples_text(comparison: Comparison) -> str:

@@ -39,3 +39,15 @@ def _trinomial(gained, lost, n, share_gained, share_lost):
     for k in range(lost):
         value *= (n - gained - k) / (k + 1) * share_lost
     return value * rest ** (n - gained - lost)
+
+
+def listed_flipped_p(sums):
+    """Give each sum either sign in all 2^n ways; the share whose total is at least that of the sums as they are."""
+    totals = [sum(values) for values in product(*((value, -value) for value in sums))]
+    return sum(total >= sum(sums) for total in totals) / len(totals)
+
+
+def listed_rejected_means(sums, counts, mean, tail):
+    """Whether a mean gain is rejected, of groups with these sums and counts: by the signs of their distances."""
+    rests = [value - mean * count for value, count in zip(sums, counts, strict=True)]
+    return listed_flipped_p(rests) <= tail or listed_flipped_p([-rest for rest in rests]) <= tail

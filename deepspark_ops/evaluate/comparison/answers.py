@@ -10,13 +10,26 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.evaluate.comparison.paired import Right, compare_losses, compare_right, mcnemar_p_value
+from deepspark_ops.evaluate.comparison.grouped import (
+    Groups,
+    flipped_p_value,
+    group_numbers,
+    group_sums,
+    two_sided_flipped_p_value,
+)
+from deepspark_ops.evaluate.comparison.paired import (
+    Right,
+    compare_losses,
+    compare_right,
+    mcnemar_p_value,
+    two_sided_p_value,
+)
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.scores import TOP_K, Answers, SampleLosses
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 
 Metric = Literal["top1", "top5", "loss"]
-COMPARISON_VERSION: Final = 2
+COMPARISON_VERSION: Final = 3
 
 
 class _Frozen(BaseModel):
@@ -34,7 +47,7 @@ class ClassChange(_Frozen):
         production: Share that production gets right.
         n_gained: Samples that the candidate alone gets right.
         n_lost: Samples that production alone gets right.
-        p_worse: One-sided p-value that the class got worse (McNemar's exact test within the class).
+        p_worse: One-sided p-value that the class got worse (within the class McNemar's exact test, or that of groups).
         production_takes: Share of the other classes' samples that production takes for this class: 1 where it answers
             nothing else; None if it was not recorded.
     """
@@ -58,13 +71,13 @@ class Comparison(_Frozen):
     """A candidate against what is in production, on the same samples.
 
     Attributes:
-        format_version: Version of this form; 1 has no ``figures``.
+        format_version: Version of this form; 1 has no ``figures``, 1 and 2 no ``n_groups``.
         metric: What is compared; of another task than classification always ``loss``, the samples' own error.
         candidate: The candidate's value of the metric.
         production: Production's.
         n_samples: Samples that count.
         gain: How much better the candidate is; positive is better, in the metric's unit (a share, or nats).
-        interval: Interval of ``gain``.
+        interval: Interval of ``gain``; None where there are too few groups for one.
         interval_level: Its level, two-sided.
         p_value: One-sided: chance of such a gain if both were equally good.
         n_gained: Samples that the candidate alone gets right (top5: among its first five); of another task than
@@ -73,15 +86,17 @@ class Comparison(_Frozen):
         n_new: Samples that were not in the set on which production was promoted; None if that set is not known.
         classes: In label order; none of another task than classification.
         figures: What the task is judged by, the candidate's and production's; None of a classification.
+        n_groups: Groups of samples that p-value and interval take as one observation each; None where every sample is
+            one.
     """
 
-    format_version: Literal[1, 2]
+    format_version: Literal[1, 2, 3]
     metric: Metric
     candidate: float
     production: float
     n_samples: int
     gain: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     interval_level: float
     p_value: float
     n_gained: int
@@ -89,6 +104,7 @@ class Comparison(_Frozen):
     n_new: int | None
     classes: tuple[ClassChange, ...]
     figures: tuple[MainFigure, MainFigure] | None = None
+    n_groups: int | None = None
 
 
 def compare_samples(
@@ -122,13 +138,13 @@ def compare_samples(
     mine, theirs = candidate.classes(), production.classes()
     top = TOP_K if metric == "top5" else 1
     my_right, their_right = mine.rank < top, theirs.rank < top
-    level = interval_level(confidence)
+    level, groups = interval_level(confidence), groups_of(candidate, production)
     if metric == "loss":
         values = float(mine.loss.mean()), float(theirs.loss.mean())
-        gain = compare_losses(mine.loss, theirs.loss, level=level)
+        gain = compare_losses(mine.loss, theirs.loss, level=level, groups=groups)
     else:
         values = float(my_right.mean()), float(their_right.mean())
-        gain = compare_right(my_right, their_right, level=level)
+        gain = compare_right(my_right, their_right, level=level, groups=groups)
     return Comparison(
         format_version=COMPARISON_VERSION,
         metric=metric,
@@ -142,7 +158,8 @@ def compare_samples(
         n_gained=_count(my_right & ~their_right),
         n_lost=_count(their_right & ~my_right),
         n_new=_n_new(candidate, known),
-        classes=_class_changes(mine, theirs, candidate.n_classes, class_names),
+        classes=_class_changes(mine, theirs, candidate.n_classes, class_names, groups),
+        n_groups=gain.n_groups,
     )
 
 
@@ -169,7 +186,8 @@ def compare_losses_of(
     require_same_samples(candidate, production)
     mine: SampleLosses = candidate.answers
     theirs: SampleLosses = production.answers
-    gain = compare_losses(mine.loss, theirs.loss, level=interval_level(confidence))
+    groups = groups_of(candidate, production)
+    gain = compare_losses(mine.loss, theirs.loss, level=interval_level(confidence), groups=groups)
     return Comparison(
         format_version=COMPARISON_VERSION,
         metric="loss",
@@ -185,12 +203,31 @@ def compare_losses_of(
         n_new=_n_new(candidate, known),
         classes=(),
         figures=figures,
+        n_groups=gain.n_groups,
     )
 
 
 def interval_level(confidence: float) -> float:
     """Return the two-sided level of an interval whose lower end is exceeded with a confidence."""
     return round(2 * confidence - 1, 12)  # 0.9, not 0.8999...
+
+
+def difference_p_value(first: ScoredSamples, second: ScoredSamples) -> float:
+    """Return the two-sided p-value of the difference between two classifiers' top-1.
+
+    Raises:
+        DataError: They are of another task.
+    """
+    differences = (first.classes().rank == 0).astype(np.int64) - (second.classes().rank == 0)
+    groups = groups_of(first, second)
+    if groups is None:
+        return two_sided_p_value(_count(differences > 0), _count(differences < 0))
+    return two_sided_flipped_p_value(group_sums(differences, groups))
+
+
+def groups_of(first: ScoredSamples, second: ScoredSamples) -> Groups | None:
+    """Return the groups of samples that two nets answered; an evaluation of an earlier version has none."""
+    return group_numbers(first.group if first.group is not None else second.group)
 
 
 def _n_new(candidate: ScoredSamples, known: npt.NDArray[np.uint64] | None) -> int | None:
@@ -221,7 +258,9 @@ def require_same_samples(candidate: ScoredSamples, production: ScoredSamples) ->
         raise DataError(msg)
 
 
-def _class_changes(mine: Answers, theirs: Answers, n_classes: int, names: Sequence[str]) -> tuple[ClassChange, ...]:
+def _class_changes(
+    mine: Answers, theirs: Answers, n_classes: int, names: Sequence[str], groups: Groups | None
+) -> tuple[ClassChange, ...]:
     answered = np.bincount(theirs.predicted, minlength=n_classes)
     counts, my_right, their_right, gained, lost = (
         np.bincount(mine.label[chosen], minlength=n_classes)
@@ -233,6 +272,14 @@ def _class_changes(mine: Answers, theirs: Answers, n_classes: int, names: Sequen
             (mine.rank != 0) & (theirs.rank == 0),
         )
     )
+    losses = (theirs.rank == 0).astype(np.int64) - (mine.rank == 0)
+
+    def p_worse(label: int) -> float:
+        if groups is None:
+            return mcnemar_p_value(int(lost[label]), int(gained[label]))
+        changed = (mine.label == label) & (losses != 0)
+        return flipped_p_value(group_sums(losses[changed], groups[changed]))
+
     return tuple(
         ClassChange(
             label=label,
@@ -242,7 +289,7 @@ def _class_changes(mine: Answers, theirs: Answers, n_classes: int, names: Sequen
             production=float(their_right[label] / counts[label]) if counts[label] else None,
             n_gained=int(gained[label]),
             n_lost=int(lost[label]),
-            p_worse=mcnemar_p_value(int(lost[label]), int(gained[label])),
+            p_worse=p_worse(label),
             production_takes=float((answered[label] - their_right[label]) / max(1, len(mine) - counts[label])),
         )
         for label in range(n_classes)

@@ -6,39 +6,22 @@ All tests are one-sided: p is the chance to see such a gain, or a larger one, if
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.evaluate.comparison.gain import Gain
+from deepspark_ops.evaluate.comparison.grouped import SEED, Groups, compare_loss_groups, compare_right_groups
+
 Right = npt.NDArray[np.bool_]
 Losses = npt.NDArray[np.float64]
 
-BOOTSTRAP_SEED = 20_260_101
-"""Fixed, so that the same two evaluations always give the same decision."""
 _MOST_RESAMPLES = 10_000
 _FEWEST_RESAMPLES = 1_000
 _DRAWS = 500_000_000
 """Samples drawn in all: about five seconds. Sets above 50,000 samples get fewer resamples."""
 _DRAWN_AT_ONCE = 4_000_000
-
-
-@dataclass(frozen=True)
-class Gain:
-    """How much better a candidate is than what is in production.
-
-    Attributes:
-        value: Mean gain per sample; positive is better: a share for accuracy, nats for loss.
-        interval: Two-sided interval of ``value`` at ``level``.
-        level: Share of intervals that hold the true gain.
-        p_value: One-sided.
-    """
-
-    value: float
-    interval: tuple[float, float]
-    level: float
-    p_value: float
 
 
 def mcnemar_p_value(n_gained: int, n_lost: int) -> float:
@@ -83,7 +66,7 @@ def two_sided_p_value(n_first: int, n_second: int) -> float:
     return min(1.0, 2.0 * mcnemar_p_value(max(n_first, n_second), min(n_first, n_second)))
 
 
-def compare_right(candidate: Right, production: Right, *, level: float) -> Gain:
+def compare_right(candidate: Right, production: Right, *, level: float, groups: Groups | None = None) -> Gain:
     """Compare two nets by which samples they get right.
 
     The interval is Bonett and Price's, "Adjusted Wald confidence interval for a difference of binomial proportions
@@ -94,7 +77,10 @@ def compare_right(candidate: Right, production: Right, *, level: float) -> Gain:
         candidate: (n_samples,), which samples the candidate gets right.
         production: (n_samples,), likewise.
         level: Of the interval.
+        groups: Of the samples, where they are not independent; the test and the interval are then of groups.
     """
+    if groups is not None:
+        return compare_right_groups(candidate.astype(np.int64) - production, groups, level=level)
     n = len(candidate)
     gained = int(np.count_nonzero(candidate & ~production))
     lost = int(np.count_nonzero(production & ~candidate))
@@ -105,7 +91,7 @@ def compare_right(candidate: Right, production: Right, *, level: float) -> Gain:
     return Gain((gained - lost) / n, interval, level, mcnemar_p_value(gained, lost))
 
 
-def compare_losses(candidate: Losses, production: Losses, *, level: float) -> Gain:
+def compare_losses(candidate: Losses, production: Losses, *, level: float, groups: Groups | None = None) -> Gain:
     """Compare two nets by their loss on each sample: paired bootstrap of the mean difference, percentile interval.
 
     Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 8 and 13; p counts the resamples without
@@ -115,8 +101,11 @@ def compare_losses(candidate: Losses, production: Losses, *, level: float) -> Ga
         candidate: (n_samples,), nats.
         production: (n_samples,), likewise.
         level: Of the interval.
+        groups: Of the samples, as for ``compare_right``.
     """
     gains = production - candidate
+    if groups is not None:
+        return compare_loss_groups(gains, groups, level=level)
     means = _resampled_means(gains)
     tail = (1 - level) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
@@ -139,7 +128,7 @@ def p_text(value: float) -> str:
 def _resampled_means(values: Losses) -> Losses:
     n = len(values)
     n_resamples = min(_MOST_RESAMPLES, max(_FEWEST_RESAMPLES, _DRAWS // n))
-    generator = np.random.default_rng(BOOTSTRAP_SEED)
+    generator = np.random.default_rng(SEED)
     at_once = max(1, _DRAWN_AT_ONCE // n)
     return np.concatenate(
         [

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from deepspark_ops.evaluate.comparison.answers import require_same_samples
+from deepspark_ops.evaluate.comparison.answers import groups_of, require_same_samples
+from deepspark_ops.evaluate.comparison.grouped import group_interval, group_sums, two_sided_flipped_p_value
 from deepspark_ops.evaluate.comparison.paired import two_sided_p_value
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 
@@ -42,10 +44,13 @@ class PairedErrors:
         n_second: Those of which the second's is.
         first: Mean of the first net's errors.
         second: Mean of the second's.
-        interval: 95 % interval of ``second - first``, paired, by the normal distribution; None of a single sample.
-        p: Two-sided p-value of the sign test: chance of such counts if either were as often the better one.
+        interval: 95 % interval of ``second - first``, paired: by the normal distribution, or by exchanging groups; None
+            of a single sample or too few groups.
+        p: Two-sided p-value of the sign test: chance of such counts if either were as often the better one. Of groups
+            the counts of each are one observation.
         first_better: Samples that the first answers much better, the largest difference first.
         second_better: Samples that the second answers much better, likewise.
+        n_groups: Groups of samples; None where every sample is one observation.
     """
 
     n_samples: int
@@ -57,6 +62,7 @@ class PairedErrors:
     p: float
     first_better: tuple[ErrorPair, ...]
     second_better: tuple[ErrorPair, ...]
+    n_groups: int | None = None
 
 
 def paired_errors(
@@ -78,8 +84,6 @@ def paired_errors(
     index = first.answers.index
     more = theirs - mine
     n = len(more)
-    half = _QUANTILE_95 * float(more.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    mean = float(more.mean())
     n_first, n_second = int(np.count_nonzero(more > 0)), int(np.count_nonzero(more < 0))
     shown = np.isin(index, list(pictured)) if pictured else np.ones(n, np.bool_)
 
@@ -88,14 +92,28 @@ def paired_errors(
         order = usable[np.argsort(-differences[usable], kind="stable")][:most]
         return tuple(ErrorPair(int(index[at]), float(mine[at]), float(theirs[at])) for at in order)
 
+    groups = groups_of(first, second)
+    if groups is None:
+        interval, p = _interval(more), two_sided_p_value(n_first, n_second)
+    else:
+        interval = group_interval(more, groups, level=0.95)
+        p = two_sided_flipped_p_value(group_sums(np.sign(more).astype(np.int64), groups))
     return PairedErrors(
         n_samples=n,
         n_first=n_first,
         n_second=n_second,
         first=float(mine.mean()),
         second=float(theirs.mean()),
-        interval=(mean - half, mean + half) if n > 1 else None,
-        p=two_sided_p_value(n_first, n_second),
+        interval=interval,
+        p=p,
         first_better=largest(more),
         second_better=largest(-more),
+        n_groups=None if groups is None else int(groups.max()) + 1,
     )
+
+
+def _interval(differences: npt.NDArray[np.float64]) -> tuple[float, float] | None:
+    if len(differences) < 2:
+        return None
+    mean, half = float(differences.mean()), _QUANTILE_95 * float(differences.std(ddof=1)) / math.sqrt(len(differences))
+    return mean - half, mean + half

@@ -156,11 +156,29 @@ def section_view(section: ComparisonSection, names: Sequence[str], pictures: Map
         "rows": {row.name: row.text() for row in section.production.rows()},
         "p": p_text(comparison.p_value),
         "points": 100 * comparison.gain,
-        "interval": tuple(100 * bound for bound in comparison.interval),
+        "interval": _interval_text(comparison),
+        "test": _test_text(comparison),
         "classes": section.changed_classes(),
         "gained": shown(section.gained),
         "lost": shown(section.lost),
     }
+
+
+def _interval_text(comparison: Comparison) -> str:
+    """Return the interval of the gain, in points or as an error."""
+    if comparison.interval is None:
+        return f"no interval: {comparison.n_groups} groups are too few"
+    low, high = comparison.interval
+    level = f"{100 * comparison.interval_level:.0f} % interval"
+    if comparison.figures is not None:
+        return f"{level} {low:.4g} to {high:.4g}"
+    return f"{level} {100 * low:+.1f} to {100 * high:+.1f}"
+
+
+def _test_text(comparison: Comparison) -> str:
+    if comparison.n_groups is not None:
+        return f"the answers to {comparison.n_groups:,} groups of samples exchanged, a group as a whole"
+    return "McNemar's exact test" if comparison.figures is None else "paired bootstrap"
 
 
 def _of_many_classes(labels: npt.NDArray[np.int32], chosen: Sequence[int]) -> list[int]:

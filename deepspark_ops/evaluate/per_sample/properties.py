@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.errors import ConfigError
@@ -15,6 +17,8 @@ from deepspark_ops.evaluate.tasks.choice import ChosenTask
 CLASS: Final = "class"
 FOLDER: Final = "folder"
 SHARD: Final = "shard"
+GROUP: Final = "group"
+_READ_AT_ONCE: Final = 10_000
 _KEY_DIGITS: Final = 8
 """LMDB keys of ingested images begin with so many digits and ``_``, as ``convert_imageset`` writes them."""
 
@@ -72,6 +76,19 @@ def property_values(
     return cache.texts(start, count, _table_columns(samples)[column])
 
 
+def sample_groups(samples: Samples) -> npt.NDArray[np.uint64] | None:
+    """Return a hash of the name of each sample's group, (n_samples,); None where the dataset has no groups."""
+    column = _table_columns(samples).get(GROUP)
+    if column is None:
+        return None
+    found = np.empty(samples.n_samples, np.uint64)
+    for start in range(0, samples.n_samples, _READ_AT_ONCE):
+        texts = samples.layers[0].samples.texts(start, min(_READ_AT_ONCE, samples.n_samples - start), column)
+        digests = (hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest() for text in texts)
+        found[start : start + len(texts)] = np.frombuffer(b"".join(digests), "<u8")
+    return found
+
+
 def folder_of(name: str) -> str:
     """Return the folder of an image by its key or path.
 
@@ -89,6 +106,6 @@ def _table_columns(samples: Samples) -> dict[str, str]:
     manifest = samples.layers[0].samples.dataset.manifest
     if manifest is None or manifest.table is None or manifest.shard_format != "hdf5":
         return {}
-    given = {"group": manifest.table.group, "id": manifest.table.id}
+    given = {GROUP: manifest.table.group, "id": manifest.table.id}
     named = {name: column for column, name in given.items() if name is not None}
     return named | {column: column for column, name in given.items() if name is not None}

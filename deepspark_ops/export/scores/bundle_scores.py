@@ -24,6 +24,7 @@ from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.per_sample.each_batch import ROWS_NAME, each_batch, rows_file, rows_folder, write_rows
+from deepspark_ops.evaluate.per_sample.properties import sample_groups
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, write_samples
 from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.evaluate.scoring import Answer, measure_speed, report_of, score_samples, scored_samples
@@ -88,7 +89,8 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
         )
         names = trained.samples.answer_names(task.task, tuple(manifest.output.labels))
         metrics = report_of(sums, scored, names, speed)
-        write_samples(config.output / SAMPLES_NAME, scored_samples(metrics, sums[0], digest))
+        groups = sample_groups(trained.samples)
+        write_samples(config.output / SAMPLES_NAME, scored_samples(metrics, sums[0], digest, groups))
         if config.production_rows:
             write_rows(config.output, rows, scored.weights_digest)
         else:

@@ -128,8 +128,8 @@ def pair_of(folders: Sequence[Path], metrics: Sequence[MetricsReport | None], la
 
 def _paired(first_place: Path, second_place: Path) -> dict[str, Any]:
     # HDF5, which no other page needs.
+    from deepspark_ops.evaluate.comparison.answers import difference_p_value
     from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
-    from deepspark_ops.evaluate.comparison.paired import two_sided_p_value
     from deepspark_ops.evaluate.comparison.section import make_section
     from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 
@@ -167,7 +167,8 @@ def _paired(first_place: Path, second_place: Path) -> dict[str, Any]:
         "n_both_wrong": n_samples - n_both - n_first - n_second,
         "n_only_first": n_first,
         "n_only_second": n_second,
-        "p": two_sided_p_value(n_first, n_second),
+        "p": difference_p_value(first.samples, second.samples),
+        "n_groups": section.comparison.n_groups,
         "only_first": shown(section.lost, lambda one: int(one.candidate)),
         "only_second": shown(section.gained, lambda one: int(one.production)),
     }
@@ -205,7 +206,10 @@ def _paired_errors(first_place: Path, second_place: Path) -> dict[str, Any]:
         "task": both[0].metrics.task,
         "error": _error_in_words(both[0].metrics),
         "pictured": _PICTURED.get(both[0].metrics.task, ""),
-        **{name: getattr(found, name) for name in ("n_samples", "n_first", "n_second", "first", "second", "p")},
+        **{
+            name: getattr(found, name)
+            for name in ("n_samples", "n_first", "n_second", "first", "second", "p", "n_groups")
+        },
         "n_same": found.n_samples - found.n_first - found.n_second,
         "interval": found.interval,
         "first_better": [told(pair) for pair in found.first_better],

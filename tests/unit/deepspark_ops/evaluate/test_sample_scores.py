@@ -58,7 +58,7 @@ def test_damaged_or_foreign_file_is_refused(tmp_path, damage):
     else:
         with h5py.File(path, "r+") as file:
             if damage == "version":
-                file.attrs["format_version"] = 3
+                file.attrs["format_version"] = 4
             else:
                 del file["rank"]
             if damage == "lengths":
@@ -67,7 +67,7 @@ def test_damaged_or_foreign_file_is_refused(tmp_path, damage):
         "torn": "damaged",
         "column": "damaged .*rank",
         "lengths": "different lengths",
-        "version": "is 3, allowed: 1, 2",
+        "version": "is 4, allowed: 1 to 3",
     }
     with pytest.raises(DataError, match=rf'samples.h5: .*{words[damage]}.*run "deepspark evaluate" again$'):
         read_samples(path)

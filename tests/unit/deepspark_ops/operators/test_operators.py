@@ -471,6 +471,7 @@ def test_a_promotion_tells_the_event_what_it_is_and_why(
         "gain": 0.09,
         "interval": extra["interval"],
         "p_value": 2**-9,
+        "n_groups": None,
         "dataset_digest": "sha256:same",
     }
     assert retraining.history() == [("promoted", "v1", "anna"), ("promoted", "v2", "scheduled")]
