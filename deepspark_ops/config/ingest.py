@@ -127,7 +127,7 @@ class SourceConfig(StageConfig):
         min_length=1,
         title="Columns of the features",
         description="A table's columns of features, in this order: names, arrays, f*, first..last, !this; default: all"
-        " numbers but label, id, weight and group",
+        " numbers but label, id, weight and group; !this alone: those without this",
         json_schema_extra=EXPERT,
     )
     id_column: str | None = Field(

@@ -68,13 +68,19 @@ def _about(parts: Sequence[_Part], ends: npt.NDArray[np.int64], place: int) -> t
 
 
 def find_thin_classes(label_histogram: npt.NDArray[np.int64], class_names: Sequence[str]) -> Findings:
-    """Return the classes of the training set without a sample, and those with one.
+    """Return the classes of the training set without a sample, and those with one; of a single class that alone.
 
     Args:
         label_histogram: (n_classes,) training samples of each label.
         class_names: In label order, may be empty.
     """
     found = Findings()
+    labels_there = np.flatnonzero(label_histogram)
+    if len(labels_there) == 1:
+        label = int(labels_there[0])
+        name = class_names[label] if class_names else str(label)
+        found.add(Finding("one_label", name, f"every training sample has label {label}; a net has nothing to learn"))
+        return found
     for label in np.flatnonzero(label_histogram < 2).tolist():
         name = class_names[label] if class_names else str(label)
         count = int(label_histogram[label])

@@ -29,6 +29,7 @@ KINDS: Final[Mapping[str, str]] = {
     "duplicate_left_out": "records left out, since an earlier one has their content",
     "not_in_split_list": "records left out, since the list of the splits does not name them",
     "unknown_in_split_list": "entries of the list of the splits that no record has",
+    "one_label": "training sets whose samples all have one label",
     "constant_column": "columns with one value in all training rows",
     "drifted_column": "columns that have moved from the mean or deviation that they are standardised by",
     "missing_value": "missing values of a table, filled as option missing says",

@@ -22,7 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from caffe_import.extras import require
 from deepspark_ops.config.base import parse_config
@@ -36,7 +36,7 @@ from deepspark_ops.predict.part_answers import PartConfig, PartCount, answer_num
 from deepspark_ops.predict.samples import BundleForm, form_of_config
 from deepspark_ops.predict.stream import Summary
 from deepspark_ops.processes.cluster_network import choose_listen_address
-from deepspark_ops.processes.spark_context import start_context
+from deepspark_ops.processes.spark_context import arrow_schema, start_context
 from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
@@ -161,7 +161,7 @@ def _table_answers(
 ) -> DataFrame:
     """Return the answers of a table's rows, in the partitions in which Spark reads it."""
     frame = session.table(name)
-    columns = choose_columns(to_arrow_schema(frame.schema), config, form)
+    columns = choose_columns(arrow_schema(frame.schema), config, form)
     for remark in columns.remarks:
         _log.warning("%s", remark)
     if columns.id is None and columns.image is None:

@@ -1,13 +1,15 @@
 """The Spark context of a stage: the one place that starts it, bound and encrypted as ``cluster_network`` says.
 
-The one file outside ``spark_job.py`` that imports pyspark.
+The one file outside ``spark_job.py`` that imports pyspark; so Spark's types in Arrow's are here, too.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
@@ -23,6 +25,8 @@ from deepspark_ops.processes.spark_submit import job_variables, require_java
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Environment: spark-submit started this driver, and with it the JVM."""
 
+_ANY_ZONE: Final = "UTC"
+"""Arrow's type of a timestamp names a time zone; the values do not depend on it."""
 _log = logging.getLogger(__name__)
 
 
@@ -137,3 +141,23 @@ def _not_started(error: Exception, master: str, settings: Mapping[str, str]) -> 
     return DeepSparkError(
         f"Spark did not start with master={master}: {spark_failure(error, master=master, task='task')}"
     )
+
+
+def arrow_schema(schema: Any) -> Any:
+    """Return the columns of a frame of Spark, a ``StructType``, as a ``pyarrow.Schema``.
+
+    A type that Arrow has not becomes an empty struct.
+    """
+    # pyarrow and Spark's SQL, which most stages do not need.
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    # Spark 4.2 asserts that there is a time zone; 4.0 and 4.1 have no such argument and take UTC.
+    zone = {"timezone": _ANY_ZONE} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
+    fields = []
+    for field in schema.fields:
+        try:
+            fields.append((field.name, to_arrow_type(field.dataType, **zone)))
+        except PySparkException:
+            fields.append((field.name, pa.struct([])))
+    return pa.schema(fields)

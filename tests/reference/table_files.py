@@ -32,7 +32,16 @@ from deepspark_ops.shards.manifest import DatasetManifest
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.table_columns import FeatureColumn, TableColumns
 
-AVRO = {pa.int64(): "long", pa.float64(): "double", pa.string(): "string"}
+AVRO = {
+    pa.int64(): "long",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.null(): "null",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.timestamp("ms", "UTC"): {"type": "long", "logicalType": "timestamp-millis"},
+    pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
+}
 
 
 def a_table(n_rows: int = 60, seed: int = 0) -> pa.Table:
@@ -63,9 +72,10 @@ def write_table(path: Path, table: pa.Table) -> Path:
     elif path.suffix == ".csv":
         pa.csv.write_csv(table, path)
     elif path.suffix == ".jsonl":
-        table.to_pandas().to_json(path, orient="records", lines=True)
+        table.to_pandas().to_json(path, orient="records", lines=True, date_format="iso")
     else:
-        fields = [{"name": field.name, "type": ["null", AVRO[field.type]]} for field in table.schema]
+        types = {field.name: AVRO[field.type] for field in table.schema}
+        fields = [{"name": name, "type": kind if kind == "null" else ["null", kind]} for name, kind in types.items()]
         with path.open("wb") as handle:
             fastavro.writer(handle, {"type": "record", "name": "row", "fields": fields}, table.to_pylist())
     return path

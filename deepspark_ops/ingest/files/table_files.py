@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.image_files import file_stamp, is_image_name
 from deepspark_ops.ingest.files.source_digest import source_digest
 
@@ -60,6 +61,22 @@ def digest_table(path: Path) -> str:
         digest.update(f"{name}\0".encode("utf-8", "surrogateescape"))
         digest.update(file_stamp(file) if is_large else source_digest(file).encode())
     return digest.hexdigest()
+
+
+def no_rows(source: Path) -> DataError:
+    """Return the error of a table that holds nothing."""
+    return DataError(f"source={source}: the table has no rows")
+
+
+def is_header_alone(text: str) -> bool:
+    r"""Return whether a text is the header line of a table without a row.
+
+    Example:
+        >>> is_header_alone("age;price\n"), is_header_alone("age;price\n3;4.5\n")
+        (True, False)
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    return len(lines) == 1 and separator_of("\n".join(lines * 2)) is not None
 
 
 def separator_of(start: str) -> str | None:

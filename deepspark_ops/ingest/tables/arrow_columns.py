@@ -13,6 +13,8 @@ from deepspark_ops.ingest.selection.row_hash import Hashes, hash_texts
 from deepspark_ops.ingest.tables.columns import Column, Kind
 
 Flags = npt.NDArray[np.bool_]
+OTHER_TYPE = pa.struct([])
+"""Stands for a type that no role of a column takes."""
 BAD_TEXT = np.inf
 """Stands for a text that is no number: rows with infinite features cannot be used, and say so."""
 
@@ -36,6 +38,8 @@ def _kind(found: pa.DataType) -> Kind:
         "text": lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind),
         "bytes": lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or _holds_bytes(kind),
         "numbers": _is_numbers,
+        "time": pa.types.is_temporal,
+        "empty": pa.types.is_null,
     }
     return next((kind for kind, is_of in tests.items() if is_of(found)), "other")
 

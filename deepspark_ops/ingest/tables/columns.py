@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -11,7 +12,7 @@ from typing import Final, Literal
 from deepspark_ops.config.ingest import SourceConfig
 from deepspark_ops.errors import ConfigError
 
-Kind = Literal["whole", "real", "flag", "text", "bytes", "numbers", "other"]
+Kind = Literal["whole", "real", "flag", "text", "bytes", "numbers", "time", "empty", "other"]
 KINDS: Final[dict[Kind, str]] = {
     "whole": "whole numbers",
     "real": "numbers",
@@ -19,9 +20,12 @@ KINDS: Final[dict[Kind, str]] = {
     "text": "text",
     "bytes": "bytes",
     "numbers": "arrays of numbers",
+    "time": "dates or times",
+    "empty": "no value",
     "other": "values of another type",
 }
-_FEATURES: Final = frozenset({"whole", "real", "flag", "numbers"})
+_FEATURES: Final[frozenset[Kind]] = frozenset({"whole", "real", "flag", "numbers"})
+_LABELS: Final[frozenset[Kind]] = frozenset({"whole", "real", "flag", "text"})
 LABEL_NAMES: Final = ("label", "labels", "class", "target", "y", "category", "class_id", "class_name")
 """What a column of labels is called where no option names it; the first that is there."""
 IMAGE_NAMES: Final = ("image", "img", "image_bytes", "content", "bytes", "jpeg", "jpg", "png", "data")
@@ -111,13 +115,14 @@ def choose_roles(config: SourceConfig, columns: Sequence[Column]) -> TableRoles:
     return TableRoles(features, labels, image, row_id, weight, group, split, left_out)
 
 
-def choose_names(patterns: str, names: Sequence[str]) -> list[str]:
+def choose_names(patterns: str, names: Sequence[str], usual: Sequence[str] = ()) -> list[str]:
     """Return the columns that a list of patterns chooses, each once, in the order of the patterns.
 
     Args:
         patterns: With commas: ``age``, ``f*`` (``*``, ``?`` and ``[0-9]``), ``first..last`` in the table's order, and
             ``!id*``, which takes columns away again.
         names: Of the table's columns.
+        usual: Columns that are chosen without patterns; a list that begins by taking away takes away from them.
 
     Raises:
         ConfigError: One chooses nothing.
@@ -125,8 +130,11 @@ def choose_names(patterns: str, names: Sequence[str]) -> list[str]:
     Example:
         >>> choose_names("b..d,f*,!f2", ["a", "b", "c", "d", "f1", "f2"])
         ['b', 'c', 'd', 'f1']
+        >>> choose_names("!b", ["a", "b", "c"], ["a", "b"])
+        ['a']
     """
-    chosen: dict[str, None] = {}
+    begins_by_taking_away = patterns.strip().startswith("!") and patterns.partition(",")[0].strip() not in names
+    chosen = dict.fromkeys(usual if begins_by_taking_away else ())
     for pattern in (part.strip() for part in patterns.split(",") if part.strip()):
         if pattern.startswith("!") and pattern not in names:
             for name in _matching(pattern[1:], names):
@@ -164,23 +172,28 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _first(columns: Sequence[Column], names: Iterable[str], kinds: set[Kind], taken: Sequence[Column]) -> Column | None:
+def _first(
+    columns: Sequence[Column], names: Iterable[str], kinds: AbstractSet[Kind], taken: Sequence[Column]
+) -> Column | None:
     """Return the first column of a usual name, upper or lower case, that holds what it should."""
     of_name = {column.name.lower(): column for column in reversed(columns) if column.kind in kinds}
     return next((of_name[name] for name in names if name in of_name and of_name[name] not in taken), None)
 
 
-def _named(columns: Sequence[Column], option: str, name: str | None, kinds: set[Kind]) -> Column | None:
+def _named(columns: Sequence[Column], option: str, name: str | None, kinds: AbstractSet[Kind]) -> Column | None:
     if name is None:
         return None
     found = next((column for column in columns if column.name == name), None)
     if found is None:
         raise ConfigError(_absent(option, name, [column.name for column in columns]))
     if found.kind not in kinds:
-        allowed = ", ".join(KINDS[kind] for kind in KINDS if kind in kinds)
-        msg = f'{option}: column "{name}" holds {KINDS[found.kind]}; allowed: {allowed}'
-        raise ConfigError(msg)
+        raise ConfigError(_unfit(option, found, kinds))
     return found
+
+
+def _unfit(option: str, column: Column, kinds: AbstractSet[Kind]) -> str:
+    allowed = ", ".join(KINDS[kind] for kind in KINDS if kind in kinds)
+    return f'{option}: column "{column.name}" holds {KINDS[column.kind]}; allowed: {allowed}'
 
 
 def _image(config: SourceConfig, columns: Sequence[Column]) -> Column | None:
@@ -198,7 +211,9 @@ def _image(config: SourceConfig, columns: Sequence[Column]) -> Column | None:
 def _labels(config: SourceConfig, columns: Sequence[Column]) -> tuple[Column, ...]:
     names = [column.name for column in columns]
     if config.label_column is None:
-        found = _first(columns, LABEL_NAMES, {"whole", "real", "flag", "text"}, ())
+        found = _first(columns, LABEL_NAMES, _LABELS, ())
+        if found is None and (unfit := _first(columns, LABEL_NAMES, set(KINDS), ())) is not None:
+            raise ConfigError(_unfit("label_column", unfit, _LABELS))
         if found is None:
             msg = (
                 f"label_column: no column has a usual name ({', '.join(LABEL_NAMES[:5])}); name that of the labels:"
@@ -209,7 +224,7 @@ def _labels(config: SourceConfig, columns: Sequence[Column]) -> tuple[Column, ..
     chosen = [part.strip() for part in config.label_column.split(",") if part.strip()]
     if config.label_column in names:
         chosen = [config.label_column]
-    allowed: set[Kind] = {"whole", "real", "flag"} if len(chosen) > 1 else {"whole", "real", "flag", "text"}
+    allowed = _LABELS - {"text"} if len(chosen) > 1 else _LABELS
     labels = [_named(columns, "label_column", name, allowed) for name in dict.fromkeys(chosen)]
     if not labels:
         msg = f"label_column={config.label_column!r} names no column; the table has {_listed(names)}"
@@ -218,11 +233,12 @@ def _labels(config: SourceConfig, columns: Sequence[Column]) -> tuple[Column, ..
 
 
 def _features(config: SourceConfig, columns: Sequence[Column], taken: set[str]) -> tuple[Column, ...]:
+    of_name = {column.name: column for column in columns}
+    usual = [column.name for column in columns if column.kind in _FEATURES and column.name not in taken]
     if config.feature_columns is None:
-        found = tuple(column for column in columns if column.kind in _FEATURES and column.name not in taken)
+        found = tuple(of_name[name] for name in usual)
     else:
-        of_name = {column.name: column for column in columns}
-        found = tuple(of_name[name] for name in choose_names(config.feature_columns, list(of_name)))
+        found = tuple(of_name[name] for name in choose_names(config.feature_columns, list(of_name), usual))
         _refuse_others(config.feature_columns, found, taken)
     if not found:
         held = ", ".join(f"{column.name} ({KINDS[column.kind]})" for column in columns[:_SHOWN])
@@ -234,7 +250,7 @@ def _features(config: SourceConfig, columns: Sequence[Column], taken: set[str]) 
 def _refuse_others(patterns: str, found: Sequence[Column], taken: set[str]) -> None:
     """Refuse what is no number, and what a net would learn its labels from; text is read as numbers."""
     for column in found:
-        if column.kind in ("bytes", "other"):
+        if column.kind not in _FEATURES | {"text"}:
             msg = f'feature_columns: column "{column.name}" holds {KINDS[column.kind]}, and features are numbers'
             raise ConfigError(msg)
         if column.name in taken:

@@ -16,7 +16,8 @@ import pyarrow.dataset as pa_dataset
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.archive import read_start
-from deepspark_ops.ingest.files.table_files import data_files, separator_of
+from deepspark_ops.ingest.files.table_files import data_files, is_header_alone, no_rows, separator_of
+from deepspark_ops.ingest.tables.arrow_columns import OTHER_TYPE
 
 _LOOK_BYTES = 4096
 _AVRO_ROWS = 4096
@@ -32,8 +33,15 @@ _AVRO_TYPES: Final[Mapping[str, pa.DataType]] = {
     "enum": pa.string(),
     "bytes": pa.binary(),
     "fixed": pa.binary(),
+    "null": pa.null(),
 }
-_OTHER = pa.null()
+_AVRO_TIMES: Final[Mapping[str, pa.DataType]] = {
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
 
 
 def separator(path: Path) -> str:
@@ -41,9 +49,12 @@ def separator(path: Path) -> str:
 
     Raises:
         ConfigError: It has no header line.
+        DataError: It has a header line and no row.
     """
     start = read_start(path, _LOOK_BYTES).decode("utf-8-sig", "replace")
     found = separator_of(start)
+    if found is None and is_header_alone(start):
+        raise no_rows(path)
     if found is None:
         first = start.partition("\n")[0][:120]
         msg = f'{path}: the first line, "{first}", is no header line of column names with rows below it; put one first'
@@ -58,6 +69,8 @@ def first_rows(path: Path, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
         ConfigError: A CSV file without a header line.
         DataError: No rows, or a file that cannot be read.
     """
+    if name == "json_lines" and not any(read_start(file, _LOOK_BYTES).strip() for file in data_files(path)):
+        raise no_rows(path)
     try:
         table = _first_avro(path, n_rows) if name == "avro" else _first_of_files(path, name, n_rows)
     except DeepSparkError:
@@ -66,8 +79,7 @@ def first_rows(path: Path, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
         msg = f"{path}: not a readable table of format {name}: {str(error).splitlines()[0]}"
         raise DataError(msg) from error
     if not table.num_rows:
-        msg = f"{path}: the table has no rows"
-        raise DataError(msg)
+        raise no_rows(path)
     return flat(table.combine_chunks().to_batches()[0])
 
 
@@ -126,20 +138,22 @@ def avro_schema(path: Path) -> pa.Schema:
 def _arrow_type(found: Any) -> pa.DataType:
     if isinstance(found, list):  # a union; tables use it for values that may be missing
         kinds = [kind for kind in found if kind != "null"]
-        return _arrow_type(kinds[0]) if len(kinds) == 1 else _OTHER
+        return _arrow_type(kinds[0]) if len(kinds) == 1 else OTHER_TYPE
     if isinstance(found, dict):
         if found.get("logicalType") == "decimal":
             return pa.decimal128(min(38, found["precision"]), found.get("scale", 0))
         if "logicalType" in found:
-            return _OTHER
+            return _AVRO_TIMES.get(found["logicalType"], OTHER_TYPE)
         if found["type"] == "array":
             return pa.list_(_arrow_type(found["items"]))
         return _arrow_type(found["type"])
-    return _AVRO_TYPES.get(found, _OTHER)
+    return _AVRO_TYPES.get(found, OTHER_TYPE)
 
 
 def _avro_column(rows: list[Any], field: pa.Field) -> pa.Array:
-    return pa.nulls(len(rows)) if field.type == _OTHER else pa.array([row[field.name] for row in rows], field.type)
+    if field.type == OTHER_TYPE:
+        return pa.nulls(len(rows), OTHER_TYPE)
+    return pa.array([row[field.name] for row in rows], field.type)
 
 
 def _rows_at_a_time(record: dict[str, Any]) -> int:

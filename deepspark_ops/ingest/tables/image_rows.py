@@ -14,8 +14,9 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.image_files import listed_reader
+from deepspark_ops.ingest.files.table_files import no_rows
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.tables.arrow_columns import is_null, numbers, texts
@@ -168,8 +169,7 @@ def index_images(parts: Sequence[ImageRows], roles: TableRoles, source: Path, ro
         raise ConfigError(msg)
     labels = [label for part in parts for label in part.labels]
     if not labels:
-        msg = f"{source}: the table has no rows"
-        raise DataError(msg)
+        raise no_rows(source)
     has_bytes = roles.image.kind == "bytes"
     paths = [path for part in parts for path in part.paths]
     names = [row_id for part in parts for row_id in part.ids] or paths or [f"{row:08d}" for row in range(len(labels))]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -21,12 +22,11 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
 
 from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_table, is_known
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
-from deepspark_ops.ingest.files.table_files import data_files
+from deepspark_ops.ingest.files.table_files import data_files, no_rows
 from deepspark_ops.ingest.plan import Recipe, own_sources, read_class_names
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.registry import resolve_format
@@ -49,7 +49,7 @@ from deepspark_ops.ingest.tables.planning.table_plan import (
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import PartSummary, write_rows
 from deepspark_ops.ingest.versions.row_changes import find_table_base
-from deepspark_ops.processes.spark_context import SparkOnDemand
+from deepspark_ops.processes.spark_context import SparkOnDemand, arrow_schema
 from deepspark_ops.processes.spark_failure import spark_failure
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.store_path import StorePath, data_path
@@ -108,7 +108,9 @@ def open_table(spark: SparkOnDemand, config: IngestConfig, source: Path) -> Tabl
             frame = session.sql(config.query)
         assert frame is not None
         frame = _plain(frame)
-        return Table(source, tuple(columns_of(_arrow_schema(frame))), frame)
+        if not frame.columns:
+            raise no_rows(source)  # JSON without a record
+        return Table(source, tuple(columns_of(arrow_schema(frame.schema))), frame)
 
 
 def _own_files(source: Path, name: SourceFormat) -> FileTable | None:
@@ -136,7 +138,34 @@ def _frame(session: SparkSession, source: Path, name: SourceFormat) -> DataFrame
         )
     if name == "json_lines":
         return session.read.option("columnNameOfCorruptRecord", CORRUPT).json(path)
+    if name == "parquet":
+        return _parquet_frame(session, source, path)
     return session.read.format(name).load(path)
+
+
+def _parquet_frame(session: SparkSession, source: Path, path: str) -> DataFrame:
+    """Return Parquet files as Spark reads them; nanoseconds, which pandas writes and Spark refuses, as microseconds."""
+    with next(data_files(source)).open("rb") as handle:
+        fields = list(pq.read_schema(handle))
+    in_nanoseconds = {field.name: field.type.tz for field in fields if _is_in_nanoseconds(field.type)}
+    if not in_nanoseconds:
+        return session.read.parquet(path)
+    session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    frame = session.read.parquet(path)
+    return frame.withColumns({name: _moment(name, zone) for name, zone in in_nanoseconds.items()})
+
+
+def _is_in_nanoseconds(found: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(found) and found.unit == "ns")
+
+
+def _moment(name: str, zone: str | None) -> SparkColumn:
+    """Return a column of nanoseconds since 1970 as timestamps; without a zone as such that no session's zone moves."""
+    microseconds = F.expr(f"{_quoted(name)} div 1000")
+    if zone is not None:
+        return F.timestamp_micros(microseconds)
+    seconds = (microseconds.cast("decimal(20,0)") / 1_000_000).cast("decimal(18,6)")
+    return F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'") + F.make_dt_interval(secs=seconds)
 
 
 def _address(source: Path) -> str:
@@ -175,17 +204,11 @@ def _plain(frame: DataFrame) -> DataFrame:
 
 
 def _column(name: str) -> SparkColumn:
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(_quoted(name))
 
 
-def _arrow_schema(frame: DataFrame) -> pa.Schema:
-    fields = []
-    for field in frame.schema.fields:
-        try:
-            fields.append((field.name, to_arrow_type(field.dataType)))
-        except PySparkException:  # a type that Arrow has not; no role takes such a column
-            fields.append((field.name, pa.null()))
-    return pa.schema(fields)
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def ingest_table(spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, folder: Path) -> TableRows | ImagePlan:

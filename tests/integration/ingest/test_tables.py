@@ -1,6 +1,8 @@
 """Tables as Spark reads them: one session, every format, the same dataset from each."""
 
+import codecs
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import cv2
@@ -171,3 +173,73 @@ def test_a_test_table_without_a_column_is_refused(context, tmp_path):
     test = write_table(tmp_path / "other.parquet", a_table().drop_columns("f1"))
     with pytest.raises(DataError, match=r'test_source=.*other.parquet: column "f1" holds numbers in .*no such column'):
         ingest(context, tmp_path, source=source, test_source=test, feature_columns="f*")
+
+
+HOURS = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(60)]
+
+
+@pytest.mark.spark
+def test_what_spark_reads_may_hold_times(context, tmp_path):
+    plain = a_table(60)
+    options = {"feature_columns": "f*", "label_column": "label", "samples_per_shard": 60}
+    source = write_table(tmp_path / "plain.parquet", plain)
+    config = IngestConfig(source=source, output=tmp_path / "expected", **options)
+    expected = digests(ingest_parts(config, [plain], tmp_path / "w"))
+    times = {
+        "t": pa.array(HOURS, pa.timestamp("us")),
+        "zoned": pa.array(HOURS, pa.timestamp("us", "UTC")),
+        "day": pa.array([hour.date() for hour in HOURS], pa.date32()),
+    }
+    table = plain
+    for name, values in times.items():
+        table = table.append_column(name, values)
+    for ending in ("orc", "csv", "jsonl"):
+        path = write_table(tmp_path / f"times.{ending}", table)
+        if ending != "orc":
+            path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+        assert digests(ingest(context, tmp_path / ending, source=path, **options)) == expected, ending
+    # pandas writes nanoseconds, which Spark refuses; their values must count in a query.
+    in_ns = table
+    for name, zone in (("t", None), ("zoned", "UTC")):
+        at = table.schema.get_field_index(name)
+        in_ns = in_ns.set_column(at, name, pa.array(HOURS, pa.timestamp("ns", zone)))
+    first_half = digests(
+        ingest_parts(config.model_copy(update={"output": tmp_path / "half"}), [plain.slice(0, 30)], tmp_path / "w2")
+    )
+    for name, given in {"parquet_us": table, "parquet_ns": in_ns, "avro": table}.items():
+        path = write_table(tmp_path / f"{name}.{name.partition('_')[0]}", given)
+        found = ingest(context, tmp_path / name, source=path, query="SELECT * FROM source", **options)
+        assert digests(found) == expected, name
+        for column, literal in (("t", "TIMESTAMP_NTZ"), ("zoned", "TIMESTAMP"), ("day", "DATE")):
+            at = {"TIMESTAMP_NTZ": "2024-01-02 06:00:00", "TIMESTAMP": "2024-01-02 06:00:00 UTC"}.get(literal)
+            rows = f"{column} < {literal}'{at}'" if at else f"{column} < DATE'2024-01-03' AND id < 1030"
+            query = f"SELECT * FROM source WHERE {rows}"
+            found = ingest(context, tmp_path / f"{name}_{column}", source=path, query=query, **options)
+            assert digests(found) == first_half, (name, column)
+    for option in ("label_column", "group_column", "id_column"):
+        with pytest.raises(ConfigError, match=f'^{option}: column "t" holds dates or times'):
+            ingest(context, tmp_path / option, source=tmp_path / "times.orc", **{**options, option: "t"})
+
+
+@pytest.mark.spark
+def test_odd_tables_of_spark_are_refused_or_warned_of_as_others_are(context, tmp_path):
+    table = a_table(60)
+    label = table.schema.get_field_index("label")
+    options = {"feature_columns": "f*"}
+    queries = {"no_rows": "SELECT * FROM source WHERE id < 0"}
+    for ending in ("orc", "csv", "jsonl"):
+        path = write_table(tmp_path / f"one.{ending}", table.set_column(label, "label", pa.array(["cat"] * 60)))
+        found = ingest(context, tmp_path / ending, source=path, **options)
+        assert found["train"].warnings["one_label"] == 1
+        assert "class_without_sample" not in found["train"].warnings
+        empty = write_table(tmp_path / f"none.{ending}", table.slice(0, 0))
+        with pytest.raises(DataError, match=f"^source={empty}: the table has no rows"):
+            ingest(context, tmp_path / f"none_{ending}", source=empty, **options)
+        with pytest.raises(DataError, match=f"^source={path}: the table has no rows"):
+            ingest(context, tmp_path / f"query_{ending}", source=path, query=queries["no_rows"], **options)
+    path = write_table(tmp_path / "null.orc", table.set_column(2, "f0", pa.nulls(60, pa.float64())))
+    with pytest.raises(DataError, match=r'no training row has a value in column "f0"; .* feature_columns=f\*,!f0$'):
+        ingest(context, tmp_path / "null", source=path, **options)
+    query = "SELECT id, f1, null AS label FROM source"
+    with pytest.raises(ConfigError, match=r'^label_column: column "label" holds no value'):
+        ingest(context, tmp_path / "null_label", source=path, query=query)

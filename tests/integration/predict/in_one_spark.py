@@ -138,7 +138,7 @@ def rest(bundle: Path, images: Path, listed: Path, folder: Path) -> dict[str, ob
     )  # fmt: skip
     answer_on(session, FeaturesConfig(**given, output=folder / "features", blobs="ip"))
     pictures = session.read.format("binaryFile").option("recursiveFileLookup", "true").load(str(images))
-    pictures.select("path", "content").write.saveAsTable("pictures")
+    pictures.select("path", "modificationTime", "content").write.saveAsTable("pictures")
     table = {"bundle": bundle, "input": "table:pictures", "output": "table:answers", "image_column": "content"}
     found["without_id"] = refusal_of(session, PredictConfig(**{**table, "input": "table:none"}))
     config = PredictConfig(**table, id_column="path", scores=False)

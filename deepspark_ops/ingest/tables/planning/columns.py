@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
 from deepspark_ops.ingest.tables.planning.shard_tasks import note_chosen
 from deepspark_ops.ingest.tables.planning.spread import Spread
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import Parts, Run
+from deepspark_ops.ingest.tables.row_files import Parts, PartSummary, Run
 from deepspark_ops.ingest.tables.selection.split_rows import SplitRows
 from deepspark_ops.ingest.tables.table_shards import chosen_sums
 from deepspark_ops.shards.manifest import SplitName
@@ -74,8 +74,11 @@ def columns_of_table(config: IngestConfig, rows: RowRecipe, sums: ColumnSums, ki
     """
     roles = rows.roles
     if (lacking := np.flatnonzero(sums.count == 0)).size and sums.n_missing.any():
-        names = [column.name for column, width in _widths(rows) for _ in range(width)]
-        msg = f'column "{names[int(lacking[0])]}" has no value in any training row; take it out of feature_columns'
+        of_place = [column.name for column, width in _widths(rows) for _ in range(width)]
+        names = list(dict.fromkeys(of_place[place] for place in lacking.tolist()))
+        without = ",".join([*filter(None, [config.feature_columns]), *(f"!{name}" for name in names)])
+        shown = ", ".join(f'"{name}"' for name in names)
+        msg = f"no training row has a value in column {shown}; leave it out: feature_columns={without}"
         raise DataError(msg)
     return TableColumns(
         features=tuple(column for column, _ in _widths(rows)),
@@ -106,6 +109,16 @@ def column_findings(columns: TableColumns, sums: ColumnSums) -> Findings:
         count = int(sums.n_missing[place])
         text = f"{count:,} training rows have no value; missing={columns.missing}"
         found.add(Finding("missing_value", names[place], text), count)
+    return found
+
+
+def value_findings(columns: TableColumns, parts: Sequence[PartSummary]) -> Findings:
+    """Return what there is to say of labels that are values: whether all rows have one value."""
+    found = Findings()
+    smallest, largest = min(part.smallest_label for part in parts), max(part.largest_label for part in parts)
+    if columns.label_kind == "value" and smallest == largest:
+        name = ", ".join(columns.labels)
+        found.add(Finding("one_label", name, f"every row has {smallest:.10g}; a net has nothing to learn"))
     return found
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.commit import check_rejections
+from deepspark_ops.ingest.files.table_files import no_rows
 from deepspark_ops.ingest.findings import Findings
 from deepspark_ops.ingest.plan import Recipe
 from deepspark_ops.ingest.records import Positions, Rejection
@@ -25,6 +26,7 @@ from deepspark_ops.ingest.tables.planning.columns import (
     find_drift,
     refuse_missing,
     sums_of_chosen,
+    value_findings,
 )
 from deepspark_ops.ingest.tables.planning.required_rows import (
     asked_splits,
@@ -199,10 +201,7 @@ def plan_table(
         DataError: No usable row, or a missing value that is refused.
     """
     every = [part for summaries in parts.values() for part in summaries]
-    rejected, n_rejected = named_rejections(parts)
-    check_rejections(
-        config, [item for items in rejected.values() for item in items], _n_rows(every), sum(n_rejected.values())
-    )
+    rejected, n_rejected = _checked_rejections(config, parts, _n_rows(every))
     if rows.missing == "refuse":
         refuse_missing(rows, parts)
     n_classes = count_classes(config, rows, every, class_names)
@@ -250,6 +249,7 @@ def plan_table(
     for split, found in choice.findings.items():
         findings[split].merge(found)
     findings["train"].merge(column_findings(columns, sums))
+    findings["train"].merge(value_findings(columns, every))
     findings["train"].merge(listed)
     shift = 0.0
     if base is not None:
@@ -275,6 +275,21 @@ def plan_table(
         shift=shift,
         seen=seen,
     )
+
+
+def _checked_rejections(
+    config: IngestConfig, parts: Parts, n_rows: int
+) -> tuple[dict[SplitName, tuple[Rejection, ...]], dict[SplitName, int]]:
+    """Return the rows that cannot be used, as ``named_rejections`` does.
+
+    Raises:
+        DataError: The table has no rows, or too many cannot be used.
+    """
+    if not n_rows:
+        raise no_rows(config.source)
+    rejected, n_rejected = named_rejections(parts)
+    check_rejections(config, [item for items in rejected.values() for item in items], n_rows, sum(n_rejected.values()))
+    return rejected, n_rejected
 
 
 def _require_read(

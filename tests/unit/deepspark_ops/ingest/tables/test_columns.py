@@ -107,7 +107,9 @@ def test_types_of_arrow():
         pa.list_(pa.float32()): ("numbers", False),
         pa.list_(pa.float64(), 4): ("numbers", True),
         pa.list_(pa.string()): ("other", False),
-        pa.timestamp("us"): ("other", False),
+        pa.timestamp("us"): ("time", False),
+        pa.date32(): ("time", False),
+        pa.null(): ("empty", False),
     }
     found = columns_of(pa.schema([(str(i), kind) for i, kind in enumerate(kinds)]))
     assert [(column.kind, column.is_wide) for column in found] == list(kinds.values())

@@ -97,7 +97,7 @@ def test_avro_of_many_types(tmp_path):
         fastavro.writer(handle, schema, [row] * 3)
     found = avro_schema(tmp_path / "t.avro")
     kinds = [column.kind for column in columns_of(found)]
-    assert kinds == ["whole", "whole", "real", "numbers", "text", "other", "other"]
+    assert kinds == ["whole", "whole", "real", "numbers", "text", "time", "other"]
     (batch,) = avro_batches(tmp_path / "t.avro", found)
     assert batch.column("v").to_pylist() == [[1.0, 2.0]] * 3
     assert batch.column("d").to_pylist() == [Decimal("1.25")] * 3

@@ -1,0 +1,123 @@
+"""Odd tables, the same in every format that has them: what ingestion makes of them, or says of them."""
+
+import codecs
+import itertools
+from datetime import date, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from deepspark_ops.config.ingest import SourceConfig
+from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.preview import make_preview
+from deepspark_ops.shards.reader import verify
+from tests.reference.table_files import write_table
+
+FORMATS = ("parquet", "orc", "csv", "jsonl", "avro")
+N_ROWS = 30
+HOURS = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(N_ROWS)]
+
+
+def table(**columns) -> pa.Table:
+    rng = np.random.default_rng(0)
+    plain = {"id": range(N_ROWS), "a": rng.normal(size=N_ROWS), "b": rng.normal(size=N_ROWS)}
+    return pa.table({**plain, "label": [i % 3 for i in range(N_ROWS)], **columns})
+
+
+def trained_on(tmp_path, ending, given, *, mark=b"", **options):
+    """Ingest the table; return the manifest of the training set."""
+    path = write_table(tmp_path / f"t.{ending}", given)
+    path.write_bytes(mark + path.read_bytes())
+    (tmp_path / "look").mkdir()
+    return verify(make_preview(SourceConfig(source=path, **options), tmp_path / "look").dataset / "train")
+
+
+def features_of(manifest) -> list[str]:
+    return [column.name for column in manifest.table.features]
+
+
+TIMES = {
+    "seconds": pa.array(HOURS, pa.timestamp("s")),
+    "milliseconds": pa.array(HOURS, pa.timestamp("ms")),
+    "microseconds": pa.array(HOURS, pa.timestamp("us")),
+    "nanoseconds": pa.array(HOURS, pa.timestamp("ns")),
+    "in_a_zone": pa.array(HOURS, pa.timestamp("us", "UTC")),
+    "days": pa.array([date(2024, 1, 1 + i) for i in range(N_ROWS)], pa.date32()),
+}
+IN_AVRO = {"microseconds", "in_a_zone", "days"}
+"""Of these the others are no type of Avro."""
+
+
+@pytest.mark.parametrize(
+    ("ending", "time"),
+    [pair for pair in itertools.product(FORMATS, TIMES) if pair[0] != "avro" or pair[1] in IN_AVRO],
+)
+def test_a_column_of_times_is_left_out(tmp_path, ending, time):
+    manifest = trained_on(tmp_path, ending, table(t=TIMES[time]))
+    assert (manifest.n_samples, features_of(manifest)) == (N_ROWS, ["a", "b"])
+
+
+@pytest.mark.parametrize("ending", ["parquet", "orc", "csv", "avro"])  # JSON has no times
+@pytest.mark.parametrize("option", ["label_column", "feature_columns", "group_column", "weight_column", "id_column"])
+def test_a_column_of_times_that_is_named_is_refused_as_such(tmp_path, ending, option):
+    with pytest.raises(ConfigError, match=f'^{option}: column "t" holds dates or times'):
+        trained_on(tmp_path, ending, table(t=TIMES["microseconds"]), **{option: "t"})
+
+
+@pytest.mark.parametrize("ending", ["parquet", "orc", "csv", "avro"])
+def test_a_label_of_times_is_refused_as_such(tmp_path, ending):
+    with pytest.raises(ConfigError, match=r'^label_column: column "label" holds dates or times; allowed: whole'):
+        trained_on(tmp_path, ending, table(label=TIMES["microseconds"]))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path, ending):
+    manifest = trained_on(tmp_path, ending, table(), mark=codecs.BOM_UTF8)
+    assert (manifest.table.id, features_of(manifest)) == ("id", ["a", "b"])
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize("label", [0, 4, "cat", 2.5])
+def test_labels_that_are_all_the_same_are_warned_of_and_of_nothing_else(tmp_path, ending, label):
+    manifest = trained_on(tmp_path, ending, table(label=[label] * N_ROWS))
+    assert manifest.warnings == {"one_label": 1}
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_a_table_without_rows_is_refused_as_such(tmp_path, ending):
+    with pytest.raises(DataError, match=rf"^source={tmp_path}/t\.{ending}: the table has no rows$"):
+        trained_on(tmp_path, ending, table().slice(0, 0))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "orc", "avro"])
+def test_features_without_a_value_are_named_with_what_leaves_them_out(tmp_path, ending):
+    given = table(a=pa.nulls(N_ROWS, pa.float64()), c=pa.nulls(N_ROWS, pa.float64()))
+    with pytest.raises(DataError, match=r'no training row has a value in column "a", "c"; .*feature_columns=!a,!c$'):
+        trained_on(tmp_path, ending, given)
+    path = tmp_path / f"t.{ending}"
+    (tmp_path / "again").mkdir()
+    preview = make_preview(SourceConfig(source=path, feature_columns="!a,!c"), tmp_path / "again")
+    assert features_of(verify(preview.dataset / "train")) == ["b"]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "avro"])  # ORC has no such type
+def test_a_column_of_no_type_is_left_out_and_refused_as_what_it_is_named_for(tmp_path, ending):
+    given = table(a=pa.nulls(N_ROWS))
+    assert features_of(trained_on(tmp_path, ending, given)) == ["b"]
+    for option in ("label_column", "group_column", "weight_column", "id_column"):
+        (tmp_path / option).mkdir()
+        with pytest.raises(ConfigError, match=f'^{option}: column "a" holds no value; allowed: '):
+            trained_on(tmp_path / option, ending, given, **{option: "a"})
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "avro"])
+def test_a_label_of_no_type_is_refused_as_such(tmp_path, ending):
+    with pytest.raises(ConfigError, match=r'^label_column: column "label" holds no value; allowed: '):
+        trained_on(tmp_path, ending, table(label=pa.nulls(N_ROWS)))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "orc", "avro"])
+def test_labels_without_a_value_are_named(tmp_path, ending):
+    with pytest.raises(DataError, match='first: 0: label "label" is missing'):
+        trained_on(tmp_path, ending, table(label=pa.nulls(N_ROWS, pa.int64())))
