@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from caffe_import.extras import require
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.evaluate import EvaluateConfig
-from deepspark_ops.errors import DataError, DeepSparkError
+from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.evaluate.parts.part_scores import PartConfig, Scored, part_bounds, score_part
 from deepspark_ops.evaluate.scoring import Answer
@@ -31,13 +31,12 @@ from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.trained_net import TrainedNet
 from deepspark_ops.processes.cluster_network import choose_listen_address
 from deepspark_ops.processes.spark_context import start_context
-from deepspark_ops.processes.spark_failure import spark_failure
+from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.run_paths import RunPaths
 
 _log = logging.getLogger(__name__)
-_OWN_ERRORS = ("deepspark_ops.errors.", "caffe_import.errors.")
 
 
 def main(config_path: Path) -> None:
@@ -96,8 +95,8 @@ def score_on(
         )
     except (PySparkException, Py4JError) as error:
         told = spark_failure(error, master=context.master, task="task")
-        if told.startswith(_OWN_ERRORS):  # a task's own sentence
-            raise DataError(told.partition(": ")[2]) from error
+        if (refusal := error_of_task(told)) is not None:
+            raise refusal from error
         msg = f"nothing was written: {told}"
         raise DeepSparkError(msg) from error
     return scored

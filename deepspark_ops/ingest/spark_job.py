@@ -41,7 +41,7 @@ from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_sp
 from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.processes.cluster_network import choose_listen_address
 from deepspark_ops.processes.spark_context import SparkOnDemand, start_context
-from deepspark_ops.processes.spark_failure import spark_failure
+from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
@@ -349,7 +349,10 @@ def _run_tasks(
                 progress.report(finished.value)
             results: list[Result] = future.result()
         except (PySparkException, Py4JError) as error:
-            msg = f"the shards were not written: {spark_failure(error, master=context.master, task='task')}"
+            told = spark_failure(error, master=context.master, task="task")
+            if (refusal := error_of_task(told)) is not None:
+                raise refusal from error
+            msg = f"the shards were not written: {told}"
             raise DeepSparkError(msg) from error
         finally:
             if not future.done():

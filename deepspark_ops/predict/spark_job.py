@@ -37,7 +37,7 @@ from deepspark_ops.predict.samples import BundleForm, form_of_config
 from deepspark_ops.predict.stream import Summary
 from deepspark_ops.processes.cluster_network import choose_listen_address
 from deepspark_ops.processes.spark_context import arrow_schema, start_context
-from deepspark_ops.processes.spark_failure import spark_failure
+from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 
@@ -224,8 +224,8 @@ def _told(session: SparkSession, config: BundleInputConfig) -> Iterator[None]:
             msg = f"input={config.input}, output={config.output}: {str(error).splitlines()[0]}"
             raise ConfigError(msg) from error
         told = spark_failure(error, master=session.sparkContext.master, task="task")
-        if told.startswith("deepspark_ops.errors."):  # a task's own sentence: the input, or strict
-            raise DataError(told.partition(": ")[2]) from error
+        if (refusal := error_of_task(told)) is not None:  # the input, or strict
+            raise refusal from error
         msg = f"nothing was written: {told}"
         raise DeepSparkError(msg) from error
 

@@ -6,6 +6,9 @@ import itertools
 import re
 from collections.abc import Mapping
 
+from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+
+_OWN_ERRORS = ("deepspark_ops.errors.", "caffe_import.errors.")
 _PYTHON_ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b")
 _ENDED = re.compile(
     r"SparkContext (?:has been shutdown|was shut ?down)|stopped SparkContext|Master removed our application"
@@ -96,6 +99,19 @@ def spark_failure(error: Exception, *, master: str, task: str) -> str:
     if not causes and (lost := _TASK_LOST.search(text)):
         return f"{task} {lost[1]} was lost {lost[2]} times, most recently by {lost[3]}; was its host out of memory?"
     return (causes or _JAVA_ERROR.findall(_SPARK_CODE.sub("", text)) or lines or [type(error).__name__])[0]
+
+
+def error_of_task(told: str) -> DeepSparkError | None:
+    """Return the error that code of this program raised in a task; None of another line.
+
+    Args:
+        told: As ``spark_failure`` returns it.
+    """
+    kind, _, text = told.partition(": ")
+    if not kind.startswith(_OWN_ERRORS):
+        return None
+    kinds = {error.__name__: error for error in (ConfigError, DeepSparkError)}
+    return kinds.get(kind.rpartition(".")[2], DataError)(text)
 
 
 def refused_setting(error: Exception, settings: Mapping[str, str]) -> str | None:

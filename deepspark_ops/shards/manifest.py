@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -20,6 +22,8 @@ SplitName = Literal["train", "validation", "test"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "validation", "test")
 ShardFormat = Literal["lmdb", "hdf5"]
 _READ_BYTES = 1 << 18
+_OWN_DIGEST: Final = "manifest_sha256"
+_WITH_OWN_DIGEST: Final = 6
 
 
 _Extent = Annotated[int, Field(ge=1)]
@@ -143,7 +147,7 @@ class DatasetManifest(_Frozen):
 
     Attributes:
         format_version: Of this file; 1 has no ``split_rule``, 2 no ``warnings``, 3 no ``splits`` and no ``table``, 4 no
-            ``pixels``.
+            ``pixels``, 5 no digest of its own: see ``require_unedited``.
         split: Which part of the dataset.
         splits: All parts that the dataset has; empty before version 4.
         shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
@@ -175,7 +179,7 @@ class DatasetManifest(_Frozen):
         pixels: What was done to the images; None for a table, and before version 5: see ``pixel_steps``.
     """
 
-    format_version: Literal[1, 2, 3, 4, 5] = 5
+    format_version: Literal[1, 2, 3, 4, 5, 6] = 6
     split: SplitName
     splits: tuple[SplitName, ...] = ()
     shard_format: ShardFormat
@@ -218,6 +222,14 @@ class DatasetManifest(_Frozen):
         except ValidationError:  # edited options
             return None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_own_digest(cls, values: Any) -> Any:
+        """Leave the file's digest of itself to ``require_unedited``: it is no property of the dataset."""
+        if isinstance(values, dict):
+            return {name: value for name, value in values.items() if name != _OWN_DIGEST}
+        return values
+
     @model_validator(mode="after")
     def _agree(self) -> DatasetManifest:
         """Compare the numbers that depend on each other: an edited one differs."""
@@ -236,6 +248,10 @@ class DatasetManifest(_Frozen):
         }
         if self.table is not None:
             expected["table"] = (self.table.n_features, self.sample_shape[0], "sample_shape is")
+        ordered = tuple(split for split in SPLITS if split in self.splits)
+        if self.splits and (self.split not in self.splits or self.splits != ordered):
+            msg = f"splits says {', '.join(self.splits)}; allowed: {self.split} and others, in the order of {SPLITS}"
+            raise ValueError(msg)
         for name, (written, counted, whence) in expected.items():
             if written != counted:
                 msg = f"{name} says {written:,}, {whence} {counted:,}"
@@ -305,7 +321,28 @@ def present_splits(dataset: Path) -> list[SplitName]:
 
 def write_manifest(split_folder: Path, manifest: DatasetManifest) -> None:
     """Commit a split: every file the manifest names must be in its place already."""
-    write_text_whole(split_folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n")
+    fields = json.loads(manifest.model_dump_json())
+    fields[_OWN_DIGEST] = _digest_of_fields(fields)
+    write_text_whole(split_folder / MANIFEST_NAME, json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
+
+
+def require_unedited(split_folder: Path) -> None:
+    """Compare a manifest with its own digest, which tells of an edit in any field; before version 6 there is none.
+
+    Raises:
+        DataError: A field is not what ingestion wrote.
+    """
+    path = split_folder / MANIFEST_NAME
+    fields = json.loads(path.read_bytes())
+    written = fields.pop(_OWN_DIGEST, None)
+    if fields["format_version"] >= _WITH_OWN_DIGEST and written != _digest_of_fields(fields):
+        msg = f'{path}: it was edited since ingestion wrote it: {_OWN_DIGEST} is not its own; rerun task "ingest"'
+        raise DataError(msg)
+
+
+def _digest_of_fields(fields: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the fields, whatever their order and the blanks between them."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def sha256_of_file(path: Path) -> str:

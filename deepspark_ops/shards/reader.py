@@ -17,6 +17,7 @@ from caffe_import.data.image_source import ImageSource
 from caffe_import.data.lmdb_pages import check_pages
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import CaffeImportError
+from caffe_import.files.datum import parse_datum
 from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
@@ -165,6 +166,21 @@ class Dataset:
                 " (force_color, force_gray, is_color)"
             )
             raise DataError(msg)
+
+    def is_encoded(self, shard: int) -> bool:
+        """Return whether a shard's first sample is a compressed image.
+
+        Raises:
+            DataError: The shard is damaged.
+        """
+        source = self._source(shard)
+        if not isinstance(source, LmdbSource):
+            return False
+        try:
+            with source.records(0, 1) as records:
+                return any(parse_datum(record, where=self.shards[shard].name).encoded for _, record in records)
+        except CaffeImportError as error:
+            raise DataError(str(error)) from error
 
     def sample_name(self, shard: int, index: int) -> str:
         """Return what a message calls a sample: its place and, where the source has names, its key or file."""

@@ -8,16 +8,20 @@ from typing import Final
 
 import numpy as np
 
+from caffe_import.files.mean_file import read_mean
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
-from deepspark_ops.shards.manifest import DatasetManifest, shard_folder
+from deepspark_ops.shards.manifest import DatasetManifest, require_unedited, shard_folder
 from deepspark_ops.shards.reader import open_dataset, verify
 from deepspark_ops.shards.row_records import read_row_records
 from deepspark_ops.shards.shard_records import read_records
+from deepspark_ops.stores.staging import local_copy
 
 _SAMPLES_READ: Final = 256
+_MEAN_ERROR: Final = 1e-3
+"""The mean image is float32; its mean may differ so much from that of the exact sums."""
 
 
 def verify_dataset(dataset: Path, on_split: Callable[[str], None]) -> None:
@@ -36,6 +40,7 @@ def verify_dataset(dataset: Path, on_split: Callable[[str], None]) -> None:
         try:
             manifest = verify(folder)
             _read_all(folder, manifest)
+            require_unedited(folder)
         except DataError as error:
             findings.append(str(error))
             continue
@@ -48,9 +53,21 @@ def verify_dataset(dataset: Path, on_split: Callable[[str], None]) -> None:
 
 
 def _read_all(folder: Path, manifest: DatasetManifest) -> None:
+    if manifest.split != folder.name:
+        msg = f"{folder}: the manifest says that this is the {manifest.split} set"
+        raise DataError(msg)
+    if manifest.split == "train" and manifest.mean_file is not None:
+        with local_copy(shard_folder(folder) / manifest.mean_file.file) as path:
+            mean = read_mean(path).mean(axis=(1, 2))
+        if not np.allclose(mean, manifest.mean_values, rtol=_MEAN_ERROR, atol=_MEAN_ERROR):
+            msg = f"{folder / manifest.mean_file.file}: means are {mean.tolist()}, mean_values {manifest.mean_values}"
+            raise DataError(msg)
     counts = np.zeros(manifest.n_classes, np.int64)
     with open_dataset(folder) as dataset:
         for number, shard in enumerate(manifest.shards):
+            if dataset.is_encoded(number) != manifest.encoded:
+                msg = f"{folder / shard.file}: encoded is {not manifest.encoded}, the manifest says {manifest.encoded}"
+                raise DataError(msg)
             labels = []
             for start in range(0, shard.n_samples, _SAMPLES_READ):
                 columns = dataset.read(number, start, min(_SAMPLES_READ, shard.n_samples - start))

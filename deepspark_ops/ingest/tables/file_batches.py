@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.dataset as pa_dataset
+import pyarrow.orc as pa_orc
+import pyarrow.parquet as pq
 
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
@@ -22,6 +26,8 @@ from deepspark_ops.ingest.tables.arrow_columns import OTHER_TYPE
 _LOOK_BYTES = 4096
 _AVRO_ROWS = 4096
 _AVRO_VALUES = 2**18
+_AVRO_DAMAGE = (ValueError, EOFError, IndexError, OverflowError, TypeError, struct.error, zlib.error, pa.ArrowException)
+"""What fastavro, and Arrow after it, raise of damaged bytes."""
 _AVRO_BYTES = 2**24
 _AVRO_TYPES: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -106,6 +112,30 @@ def _first_avro(path: Path, n_rows: int) -> pa.Table:
     return pa.Table.from_batches(batches, schema)
 
 
+def check_files(source: Path, name: SourceFormat) -> None:
+    """Read what describes each file of a table, its footer or header, which takes less time than Spark's start.
+
+    Raises:
+        DataError: A file is damaged or cut short.
+    """
+    readers: Mapping[SourceFormat, tuple[str, Callable[[BinaryIO], object]]] = {
+        "orc": ("ORC", pa_orc.ORCFile),
+        "parquet": ("Parquet", pq.read_metadata),
+        "avro": ("Avro", fastavro.reader),
+    }
+    if name not in readers:
+        return
+    word, read = readers[name]
+    for path in data_files(source):
+        try:
+            with path.open("rb") as handle:
+                read(handle)
+        except (pa.ArrowException, OSError, KeyError, *_AVRO_DAMAGE) as error:
+            finding = (str(error).splitlines() or [type(error).__name__])[0]
+            msg = f"{path}: not a readable {word} file: {finding}; fetch it again"
+            raise DataError(msg) from error
+
+
 def flat(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with images' bytes in the place of structs that hold them."""
     columns = [
@@ -181,6 +211,6 @@ def avro_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     except KeyError as error:
         msg = f"{path}: no column {error}, which the table's first file has"
         raise DataError(msg) from error
-    except (ValueError, EOFError, pa.ArrowException) as error:
+    except _AVRO_DAMAGE as error:
         msg = f"{path}: damaged Avro file: {error}"
         raise DataError(msg) from error

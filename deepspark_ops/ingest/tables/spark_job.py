@@ -32,7 +32,7 @@ from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.registry import resolve_format
 from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.columns import CORRUPT, KINDS, Column, TableRoles, choose_roles
-from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, separator
+from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, check_files, separator
 from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, avro_table, parquet_table
 from deepspark_ops.ingest.tables.image_rows import ImageRows, images_digest, index_images, pack_images
 from deepspark_ops.ingest.tables.known_files import KnownFiles, SeenSource, find_known_files, look_at_files
@@ -50,7 +50,7 @@ from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import PartSummary, write_rows
 from deepspark_ops.ingest.versions.row_changes import find_table_base
 from deepspark_ops.processes.spark_context import SparkOnDemand, arrow_schema
-from deepspark_ops.processes.spark_failure import spark_failure
+from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.store_path import StorePath, data_path
 
@@ -65,6 +65,8 @@ _FEW_ROWS = 1000
 _TOO_LITTLE_FOR_SPARK = 2**25
 """So many bytes this process reads and writes sooner than Spark has started."""
 _REPORT_S = 10.0
+_UNREADABLE = re.compile(r"\[(FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)[^\]]*\][^\n]*")
+"""The conditions by which Spark reports a file that it cannot read."""
 VIEW = "source"
 """What a query calls the table that SOURCE names."""
 
@@ -94,11 +96,12 @@ def open_table(spark: SparkOnDemand, config: IngestConfig, source: Path) -> Tabl
 
     Raises:
         ConfigError: No such table, or a query that Spark refuses.
-        DataError: A file that Spark cannot read.
+        DataError: A damaged file.
     """
     name = resolve_format(config, source)
     if config.query is None and (files := _own_files(source, name)) is not None:
         return Table(source, tuple(columns_of(files.schema)), None, files)
+    check_files(source, name)
     session = SparkSession(spark.context())
     with _told(session.sparkContext, source):
         frame = None if str(source) == TABLE_MARK else _frame(session, source, name)
@@ -534,5 +537,11 @@ def _told(context: SparkContext, source: Path) -> Iterator[None]:
         msg = f"source={source}: Spark says: {text}"
         raise ConfigError(msg) from error
     except (PySparkException, Py4JError) as error:
-        msg = f"{source} was not read: {spark_failure(error, master=context.master, task='task')}"
+        if (unreadable := _UNREADABLE.search(str(error))) is not None:
+            msg = f"source={source}: a file of the table is damaged: Spark says: {unreadable[0]}; fetch it again"
+            raise DataError(msg) from error
+        told = spark_failure(error, master=context.master, task="task")
+        if (refusal := error_of_task(told)) is not None:
+            raise refusal from error
+        msg = f"{source} was not read: {told}"
         raise DeepSparkError(msg) from error

@@ -1,6 +1,7 @@
 """Tables as Spark reads them: one session, every format, the same dataset from each."""
 
 import codecs
+import gzip
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,8 @@ import cv2
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
@@ -243,3 +246,28 @@ def test_odd_tables_of_spark_are_refused_or_warned_of_as_others_are(context, tmp
     query = "SELECT id, f1, null AS label FROM source"
     with pytest.raises(ConfigError, match=r'^label_column: column "label" holds no value'):
         ingest(context, tmp_path / "null_label", source=path, query=query)
+
+
+def damaged(path: Path, at: float, n_bytes: int = 40) -> Path:
+    content = bytearray(path.read_bytes())
+    start = int(at * len(content))
+    content[start : start + n_bytes] = bytes(byte ^ 0xFF for byte in content[start : start + n_bytes])
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.spark
+def test_a_file_that_spark_finds_damaged_is_the_data_s_fault(context, tmp_path):
+    """The footers are whole, so that Spark starts to read."""
+    table = a_table(3000)
+    pa.orc.write_table(table, tmp_path / "t.orc", compression="zlib")
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    write_table(tmp_path / "t.avro", table)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(write_table(tmp_path / "t.csv", table).read_bytes())[:-5000])
+    query = {"query": "SELECT * FROM source"}
+    for name, options in {"t.orc": {}, "t.parquet": query, "t.avro": query, "t.csv.gz": {}}.items():
+        path = tmp_path / name
+        if not name.endswith(".gz"):
+            damaged(path, 0.3)
+        with pytest.raises(DataError, match="damaged"):
+            ingest(context, tmp_path / f"of_{name}", source=path, **options, feature_columns="f*")

@@ -3,8 +3,14 @@ from __future__ import annotations
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
-from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.processes.spark_failure import JVM_ENDED, jvm_has_ended, refused_setting, spark_failure
+from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.processes.spark_failure import (
+    JVM_ENDED,
+    error_of_task,
+    jvm_has_ended,
+    refused_setting,
+    spark_failure,
+)
 
 CALL = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
 
@@ -154,3 +160,19 @@ def test_a_setting_that_java_refuses_is_named_with_what_was_found(text: str, tol
 
 def test_other_errors_are_no_refused_setting() -> None:
     assert refused_setting(RuntimeError(f"{CALL}: org.apache.spark.SparkException: Job aborted\n"), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("deepspark_ops.errors.ConfigError", ConfigError),
+        ("deepspark_ops.errors.DataError", DataError),
+        ("deepspark_ops.errors.DeepSparkError", DeepSparkError),
+        ("caffe_import.errors.DataSourceError", DataError),
+    ],
+)
+def test_an_error_of_this_program_in_a_task_is_raised_as_such(name, kind):
+    trace = f"  An exception was thrown from the Python worker:\nTraceback :\n{name}: /a: damaged: 3 bytes\n"
+    found = error_of_task(spark_failure(RuntimeError(trace), master="local", task="task"))
+    assert (type(found), str(found)) == (kind, "/a: damaged: 3 bytes")
+    assert error_of_task("ValueError: no") is None

@@ -189,7 +189,7 @@ def test_manifest_of_version_1_is_read(split):
         (None, "no dataset.json here"),
         ("{", "file: Invalid JSON"),
         ("{}", "split: Field required"),
-        ('{"format_version": 6}', "format_version: Input should be 1, 2, 3, 4 or 5"),
+        ('{"format_version": 7}', "format_version: Input should be 1, 2, 3, 4, 5 or 6"),
     ],
 )
 def test_bad_manifest_says_what_is_wrong(tmp_path, content, finding):

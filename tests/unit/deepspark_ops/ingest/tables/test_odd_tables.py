@@ -2,15 +2,17 @@
 
 import codecs
 import itertools
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from deepspark_ops.config.ingest import SourceConfig
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.preview import make_preview
+from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, check_files
 from deepspark_ops.shards.reader import verify
 from tests.reference.table_files import write_table
 
@@ -121,3 +123,72 @@ def test_a_label_of_no_type_is_refused_as_such(tmp_path, ending):
 def test_labels_without_a_value_are_named(tmp_path, ending):
     with pytest.raises(DataError, match='first: 0: label "label" is missing'):
         trained_on(tmp_path, ending, table(label=pa.nulls(N_ROWS, pa.int64())))
+
+
+def cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def without_end(content: bytes) -> bytes:
+    return content[:-100]
+
+
+def with_another_footer(content: bytes) -> bytes:
+    return content[:-20] + bytes([content[-20] ^ 0xFF]) + content[-19:]
+
+
+def start_alone(content: bytes) -> bytes:
+    return content[:4]
+
+
+DAMAGES = [
+    (ending, query, damage)
+    for ending in ("parquet", "orc", "avro")
+    for query in (None, "SELECT * FROM source")
+    for damage in (cut, without_end, with_another_footer, start_alone)
+    # An Avro file has no footer: the rows must be read, by Spark's tasks for a query.
+    if ending != "avro" or damage is start_alone or (query is None and damage is not with_another_footer)
+]
+
+
+@pytest.mark.parametrize(("ending", "query", "damage"), DAMAGES)
+def test_a_damaged_file_is_refused_before_spark_starts(tmp_path, ending, damage, query):
+    from deepspark_ops.ingest.tables.spark_job import open_table
+    from deepspark_ops.processes.spark_context import SparkOnDemand
+
+    path = write_table(tmp_path / "table" / f"part-1.{ending}", table())
+    whole = path.read_bytes()
+    write_table(path.with_name(f"part-0.{ending}"), table())
+    path.write_bytes(damage(whole))
+
+    def start():
+        pytest.fail("Spark starts")
+
+    source_format = {"parquet": "parquet", "orc": "orc", "avro": "avro"}[ending]
+    config = IngestConfig(source=path.parent, output=tmp_path / "out", source_format=source_format, query=query)
+
+    def read():
+        files = open_table(SparkOnDemand(start), config, config.source).files
+        for part in files.parts:
+            list(files.batches(part, ["a"], 10))
+
+    with pytest.raises(DataError, match=rf"part-1\.{ending}: (not a readable|damaged)"):
+        read()
+
+
+@pytest.mark.parametrize("ending", ["orc", "parquet", "avro"])
+def test_damage_anywhere_in_a_file_is_a_data_error_or_changes_values_alone(tmp_path, ending):
+    path = write_table(tmp_path / f"t.{ending}", table(t=TIMES["microseconds"], note=["a"] * N_ROWS))
+    whole = path.read_bytes()
+    schema = avro_schema(path) if ending == "avro" else None
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        content = bytearray(whole)
+        start = int(rng.integers(len(content)))
+        for place in range(start, min(len(content), start + int(rng.integers(1, 30)))):
+            content[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(content)
+        with suppress(DataError):
+            check_files(path, ending)
+            if schema is not None:
+                sum(batch.num_rows for batch in avro_batches(path, schema))
