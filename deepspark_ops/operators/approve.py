@@ -120,7 +120,7 @@ class ApproveOperator(ApprovalOperator):
             write_decision(run, decision)
             if not decision.promotes:
                 author = Author(approval.who) if approval.who else author_of(context)
-                note_kept(promote_config(context, self.places), decision, author, run.run_dir.name)
+                note_kept(promote_config(context, self.places), decision, author, run.run_dir)
             tell_report(run, promotes=decision.promotes, reason=decision.reason)
             context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
             self.log.info("%s", decision.reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from deepspark_ops.config.example_conf import example_conf, example_file
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig, is_catalog_table
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.notices.send import setting_problem
-from deepspark_ops.operators.promote import approval_config, promote_config
+from deepspark_ops.operators.promote import approval_config, promote_config, skip, skip_judged_data
 from deepspark_ops.operators.tasks.run_plan import DECIDED_VERSION, Places, is_ingested
+from deepspark_ops.operators.tasks.run_start import DataEvent, data_events, missed_text, start_text
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
@@ -50,7 +51,9 @@ class CheckOperator(BaseOperator):
         Args:
             places: Where runs, datasets and models live.
             warm_start: Whether training starts from the model in production.
-            dataset_asset: The Asset whose events trigger the DAG; an event of another source skips the run.
+            dataset_asset: The Asset whose events trigger a DAG that retrains. The run is skipped if the events are of
+                another source or of data that a candidate was judged on already, and if the timetable's time has
+                passed.
             kwargs: Airflow's.
         """
         super().__init__(**kwargs)
@@ -64,10 +67,15 @@ class CheckOperator(BaseOperator):
         params = context["params"]
         run_dir = self.places.run_folder(context["dag_run"].dag_id, context["dag_run"].run_id)
         with noted_stage(run_dir, str(self.task_id), self.log, first_group="preflight") as on_line, airflow_errors():
+            start = start_text(context["dag_run"], self._events(context))
+            self.log.info("%s", start)
+            _note_decided(run_dir, started=start)
             refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
-            self._skip_other_sources(context, params)
+            self._skip_without_reason(context, run_dir)
             require_solver(context, self.places.root, is_scheduled=self.warm_start)
             run = StageRun(run_dir, chosen_dataset(params, self.places), self._production(context))
+            if self.dataset_asset is not None:
+                skip_judged_data(context, run, self.places)
             config = checked_config(params, run, self.places)
             if problem := setting_problem():
                 on_line(logging.WARNING, problem)
@@ -78,27 +86,36 @@ class CheckOperator(BaseOperator):
                 config_path=run.config_path("check"),
                 cwd=self.places.root,
             )
-            write_text_whole(RunPaths(run_dir).decided, json.dumps(self._decided(context, run), indent=1) + "\n")
+            _note_decided(run_dir, **self._decided(context, run), started=start)
         self.log.info("run folder: %s", run.run_dir)
         return run.to_xcom()
 
-    def _skip_other_sources(self, context: Any, params: Mapping[str, Any]) -> None:
+    def _events(self, context: Any) -> list[DataEvent]:
+        """Return the events of the dataset Asset that triggered the run."""
+        if self.dataset_asset is None:
+            return []
+        return data_events(context["triggering_asset_events"].get(self.dataset_asset, []))
+
+    def _skip_without_reason(self, context: Any, run_dir: Path) -> None:
+        """Skip a run of a DAG that retrains if other data started it, or if its time has passed.
+
+        Raises:
+            AirflowSkipException: Says why.
+        """
         if self.dataset_asset is None:
             return
-        events = context["triggering_asset_events"].get(self.dataset_asset, [])
-        sources = {str(event.extra["source"]) for event in events if "source" in event.extra}
-        own = self.places.place_of(params.get("source"))
-        if sources and own not in {self.places.place_of(source) for source in sources}:
-            msg = f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {params.get('source')}"
-            raise AirflowSkipException(msg)
+        if missed := missed_text(context["dag_run"], run_dir, os.environ):
+            skip(context, missed)
+        sources = {event.source for event in self._events(context)}
+        source = context["params"].get("source")
+        if sources and self.places.place_of(source) not in {self.places.place_of(other) for other in sources}:
+            skip(context, f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {source}")
 
     def _decided(self, context: Any, run: StageRun) -> dict[str, Any]:
         """Return what pages about the run need of what was decided."""
         plain = run.to_xcom()
         model = promote_config(context, self.places).model if "model" in context["params"] else None
-        return {"format_version": DECIDED_VERSION, **{key: plain[key] for key in ("dataset", "production")}} | {
-            "model": model
-        }
+        return {"dataset": plain["dataset"], "production": plain["production"], "model": model}
 
     def _production(self, context: Any) -> Path | None:
         if not self.warm_start:
@@ -128,6 +145,14 @@ def require_solver(context: Any, root: Path, *, is_scheduled: bool = False) -> N
         f" the conf {json.dumps(example_conf(dag_id, root))}"
     )
     raise ConfigError(msg)
+
+
+def _note_decided(
+    run_dir: Path, *, started: str, dataset: str | None = None, production: str | None = None, model: str | None = None
+) -> None:
+    """Write for the run's pages what started it, and what was decided so far."""
+    decided = {"format_version": DECIDED_VERSION, "dataset": dataset, "production": production, "model": model}
+    write_text_whole(RunPaths(run_dir).decided, json.dumps({**decided, "started": started}, indent=1) + "\n")
 
 
 def chosen_dataset(params: Mapping[str, Any], places: Places) -> Path | None:

@@ -9,13 +9,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from airflow.sdk import Asset, AssetAlias
+from airflow.sdk import Asset
 
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.ingest.versions.base import previous_dataset
 from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.promote import skip_judged_data
 from deepspark_ops.operators.tasks.run_plan import is_ingested
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
@@ -46,10 +47,23 @@ class IngestOperator(SparkStageOperator):
 
     module = "deepspark_ops.ingest.spark_job"
 
-    def __init__(self, *, alias: AssetAlias | None = None, asset: Asset | None = None, **kwargs: Any) -> None:
-        """Announce new datasets as events of ``asset``, by way of ``alias``, which is what makes an event optional."""
-        super().__init__(outlets=[alias] if alias else None, **kwargs)
-        self._alias = alias
+    def __init__(
+        self,
+        *,
+        asset: Asset | None = None,
+        skips_judged_data: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Say what follows an ingestion.
+
+        Args:
+            asset: Its events announce new datasets.
+            skips_judged_data: Whether a run that data have started goes on only with data that no candidate of the
+                run's model was judged on. The DAG's form needs the fields of ``PromoteConfig``.
+            kwargs: Airflow's.
+        """
+        super().__init__(outlets=[asset] if asset else None, **kwargs)
+        self._skips_judged_data = skips_judged_data
         self._asset = asset
 
     def stage_config(self, context: Any, run: StageRun, master: str) -> IngestConfig:
@@ -78,10 +92,23 @@ class IngestOperator(SparkStageOperator):
                 made = self.result(context, run)
             else:
                 made = super().execute(context)
-        if self._alias is not None and self._asset is not None and not is_announced(run.dataset):
-            extra = {**made, "source": str(context["params"]["source"])}
-            context["outlet_events"][self._alias].add(self._asset, extra=extra)
+        if self._skips_judged_data:
+            skip_judged_data(context, run, self.places)  # files that are newer may hold what they held
+        if self._asset is not None:
+            self._announce(context, run.dataset, made)
         return made
+
+    def _announce(self, context: Any, dataset: Path, made: dict[str, str]) -> None:
+        """Have Airflow send the event of a dataset, if no training has begun with it.
+
+        Airflow sends an event of each outlet that the task has at its end. An AssetAlias would make events optional,
+        too. But the first two tasks that end together both insert its association with the Asset. Airflow (3.3) then
+        fails one task for good: "UNIQUE constraint failed: asset_alias_asset".
+        """
+        if is_announced(dataset):
+            self.outlets: list[Asset] = []
+        else:
+            context["outlet_events"][self._asset].extra = {**made, "source": str(context["params"]["source"])}
 
     def _is_whole(self, dataset: Path) -> bool:
         """Whether the dataset is there and its files are what the manifests list; a damaged one is made again."""

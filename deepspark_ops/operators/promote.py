@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.sdk import Asset, BaseOperator
 
@@ -17,14 +17,15 @@ from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.tasks.run_note import REASON_KEY
-from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places, is_ingested
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.registry.champion import decide_against
 from deepspark_ops.registry.changes import Author, note_kept, promote
 from deepspark_ops.registry.gate import KEPT, Decision, decide
+from deepspark_ops.registry.overview import model_names, read_model
 from deepspark_ops.registry.production import Production, version_folder
-from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole
 from deepspark_ops.tracking.tell import tell_model
 
 
@@ -71,6 +72,36 @@ def write_decision(run: StageRun, decision: Decision) -> Path:
     return path
 
 
+def skip(context: Any, reason: str) -> NoReturn:
+    """Skip a task and what follows it; the run's note gets the reason when the run has ended.
+
+    Raises:
+        AirflowSkipException: With the reason.
+    """
+    told = f"nothing was trained: {reason}"
+    context["ti"].xcom_push(key=REASON_KEY, value=told)
+    raise AirflowSkipException(told)
+
+
+def skip_judged_data(context: Any, run: StageRun, places: Places) -> None:
+    """Skip a run that data have started if a candidate for its model was trained on the same data and judged.
+
+    Data that are not ingested yet are new: their files have changed.
+
+    Raises:
+        AirflowSkipException: Says which candidate that was.
+    """
+    kind = context["dag_run"].run_type
+    if run.dataset is None or not is_ingested(run.dataset) or getattr(kind, "value", kind) != "asset_triggered":
+        return
+    config = promote_config(context, places)
+    if config.model not in model_names(config.models):
+        return
+    judged = read_model(config.models, config.model).judged_data()
+    if candidate := judged.get(file_digest(DatasetPaths(run.dataset).manifest("train"))):
+        skip(context, f"the data of {context['params']['source']} are those of {candidate}; they have not changed")
+
+
 class DecideOperator(BaseOperator):
     """Compare the run's model with production's; without a gain what follows is skipped.
 
@@ -105,7 +136,7 @@ class DecideOperator(BaseOperator):
             context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
             self.log.info("%s", decision.reason)
             if not decision.promotes:
-                note_kept(config, decision, author_of(context), run.run_dir.name)
+                note_kept(config, decision, author_of(context), run.run_dir)
                 notify(context, "kept", decision.reason)
                 raise AirflowSkipException(decision.reason)
         return {"decision": str(path), "digest": file_digest(path)}

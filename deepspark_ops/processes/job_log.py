@@ -117,11 +117,11 @@ class JobLog:
         Args:
             stage: The stage's word.
             exit_code: The process' exit code; negative for a signal.
-            ended_by: Who ended it on purpose, so that neither its last message nor the signal is the reason.
+            ended_by: What ended it on purpose, as far as it is known; then its last message is not the reason.
             reads: The data that it was given, for the message of a read that killed it.
         """
         if ended_by is not None:
-            return StageFailed(f"stage {stage} was ended by {ended_by}", exit_code)
+            return StageFailed(f"stage {stage} was ended: {ended_by}", exit_code)
         if self._error:
             return StageFailed("\n".join(self._error), exit_code)
         how = f"exit code {exit_code}"

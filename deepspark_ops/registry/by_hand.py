@@ -44,6 +44,6 @@ def promote_by_hand(config: HandPromoteConfig, who: str, score: Score, *, force:
     author = Author(who, config.reason)
     decision = forced(candidate, config, config.reason) if force else decide_by_hand(candidate, config, score)
     if not decision.promotes:
-        note_kept(config, decision, author, (candidate.run_dir or candidate.bundle).name)
+        note_kept(config, decision, author, candidate.run_dir or candidate.bundle)
         return ByHand(decision, None)
     return ByHand(decision, promote(candidate.bundle, decision, config, author, run_dir=candidate.run_dir))

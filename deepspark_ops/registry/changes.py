@@ -29,7 +29,8 @@ from deepspark_ops.registry.versions import (
     read_versions,
     write_record,
 )
-from deepspark_ops.run_paths import sync_folder
+from deepspark_ops.run_paths import RunPaths, sync_folder
+from deepspark_ops.train.setup.run_dataset import noted_digest
 
 _log = logging.getLogger(__name__)
 
@@ -125,8 +126,14 @@ def roll_back(model: ModelFolder, author: Author, *, to: str | None = None, was:
         return _move(model, record, before, author, action="rolled back", reason=reason)
 
 
-def note_kept(config: PromoteConfig, decision: Decision, author: Author, run: str) -> None:
-    """Add to the history that a run's candidate stayed out; once for each run and reason.
+def note_kept(config: PromoteConfig, decision: Decision, author: Author, run_dir: Path) -> None:
+    """Add to the history that a run's candidate stayed out, and which data it had seen; once for each run and reason.
+
+    Args:
+        config: Which model.
+        decision: The decision; does not promote.
+        author: For the history.
+        run_dir: The candidate's run, or its bundle where the run is not known.
 
     Raises:
         RegistryBusy: Somebody else has held the lock for too long.
@@ -134,9 +141,9 @@ def note_kept(config: PromoteConfig, decision: Decision, author: Author, run: st
     model = ModelFolder(config.models / config.model)
     with model.locked():
         production = read_pointer(model)
-        entry = _entry(
-            author, "kept", version=None, previous=None, reason=decision.reason, run=run, decision=decision, change=None
-        )
+        run = run_dir.name
+        entry = _entry(author, "kept", version=None, previous=None, reason=decision.reason, run=run, decision=decision)
+        entry = entry.model_copy(update={"train_digest": noted_digest(RunPaths(run_dir))})
         history = read_history(model, production.change if production else 0)
         if not any((old.run, old.action, old.reason) == (run, "kept", entry.reason) for old in history):
             append_entry(model, entry)

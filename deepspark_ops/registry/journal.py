@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from deepspark_ops.errors import DataError
 from deepspark_ops.registry.model_folder import ModelFolder
 
-JOURNAL_VERSION: Final = 1
+JOURNAL_VERSION: Final = 2
 Action = Literal["promoted", "rolled back", "kept", "adopted", "removed"]
 
 
@@ -24,7 +24,7 @@ class HistoryEntry(BaseModel):
     """One line.
 
     Attributes:
-        format_version: Version of this form.
+        format_version: Version of this form; 1 has no ``train_digest``.
         at: UTC, ISO 8601, whole seconds.
         who: Airflow's user, the kind of a run that nobody triggered, or the user of the command.
         action: ``promoted``, ``rolled back``; ``kept``: a candidate stayed out; ``adopted``: a bundle of release 0.2.0
@@ -39,11 +39,12 @@ class HistoryEntry(BaseModel):
         production: That of the model that was in production.
         gain: How much better the candidate was.
         p_value: One-sided.
+        train_digest: Of the training set of a candidate that stayed out, ``sha256:<hex>``; None if it is not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[1]
+    format_version: Literal[1, 2]
     at: str
     who: str
     action: Action
@@ -57,6 +58,7 @@ class HistoryEntry(BaseModel):
     production: float | None = None
     gain: float | None = None
     p_value: float | None = None
+    train_digest: str | None = None
 
 
 def append_entry(model: ModelFolder, entry: HistoryEntry) -> None:

@@ -44,6 +44,20 @@ class ModelOverview(BaseModel):
         current = self.production
         return next((record for record in self.versions if current and record.version == current.version), None)
 
+    def judged_data(self) -> dict[str, str]:
+        """Return digest of a training set -> the candidate that was trained on it and judged, in words."""
+        kept = {
+            entry.train_digest: f"the candidate of run {entry.run}, which stayed out"
+            for entry in self.history
+            if entry.action == "kept" and entry.train_digest
+        }
+        promoted = {
+            record.origin.datasets["train"]: f"{record.version}, of run {record.origin.run}"
+            for record in self.versions
+            if "train" in record.origin.datasets
+        }
+        return kept | promoted
+
 
 def read_model(models: Path, name: str) -> ModelOverview:
     """Return all of a model.

@@ -15,6 +15,8 @@ from typing import Any, Final, Literal
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 STATUS_VERSION: Final = 1
+NO_MESSAGE: Final = "the task left no message; its log has its last lines"
+"""Of a task that failed and has noted no end: nothing more is known."""
 WRITE_EVERY_S: Final = 1.0
 _WARNINGS_KEPT: Final = 10
 _TEXT_KEPT: Final = 20_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from deepspark_ops.run_view.progress import RunProgress
-from deepspark_ops.run_view.stage_status import StageStatus
+from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus
 
 StateName = Literal["unknown", "waiting", "starting", "running", "finished", "failed", "stopped", "skipped"]
 BEFORE: Final = ("check", "ingest")
@@ -18,7 +18,10 @@ ASKING: Final = ("awaiting_input", "deferred")
 _OVER: Final = ("success", *_FAILED, "skipped", "removed")
 _AFTER: Final = ("evaluate_production", "evaluate", "decide", "export")
 """Tasks that follow a training, in their order; one of another name comes behind them."""
-_KILLED: Final = "it left no message: it was killed, or its machine was; its log has its last lines"
+_END_REFUSED: Final = (
+    "the task did its work to the end, and Airflow has it as failed all the same: Airflow did not accept its end state,"
+    " and the log of its API server says why, or the task was marked; clear the task to run it again"
+)
 
 
 @dataclass(frozen=True)
@@ -143,17 +146,19 @@ def _first_error(
     for name in names:
         task = tasks.get(name)
         if task is not None and task.state in ("failed", "up_for_retry") and not (name == "train" and was_stopped):
-            return RunError(name, _message(name, progress, statuses))
+            return RunError(name, _message(name, task, progress, statuses))
     return None
 
 
-def _message(name: str, progress: RunProgress, statuses: Mapping[str, StageStatus]) -> str:
+def _message(name: str, task: TaskState, progress: RunProgress, statuses: Mapping[str, StageStatus]) -> str:
     status = statuses.get(name)
+    if status is not None and status.status == "finished" and status.time >= (task.began or 0.0):
+        return _END_REFUSED
     if status is not None and status.message:
         return status.message
     if name == "train" and progress.ended is not None and progress.ended.get("reason"):
         return str(progress.ended["reason"])
-    return _KILLED
+    return NO_MESSAGE
 
 
 def _training(
@@ -169,7 +174,7 @@ def _training(
         return "finished", _after(tasks, statuses)
     if train.state == "skipped":
         simulate = tasks.get("simulate", TaskState("skipped"))
-        return _simulated(simulate) if simulate.state != "skipped" else ("skipped", "Airflow skipped the training")
+        return _simulated(simulate) if simulate.state != "skipped" else ("skipped", _skip_reason(statuses))
     if ending == "stopped" and train.state != "running" and train.state not in ("queued", "scheduled"):
         return "stopped", f"stopped by {progress.ended.get('signal', 'a signal') if progress.ended else ''}"
     if train.state in _FAILED or (error is not None and error.stage in BEFORE and train.state is None):
@@ -180,6 +185,12 @@ def _training(
     if train.state == "running":
         return _running(progress, train)
     return "waiting", _waits_for(statuses, tasks)
+
+
+def _skip_reason(statuses: Mapping[str, StageStatus]) -> str:
+    """Return the message of the task that skipped the training; a task that a person marked has left none."""
+    skipped = (statuses[name] for name in BEFORE if name in statuses and statuses[name].status == "skipped")
+    return next((status.message for status in skipped if status.message), "the training was skipped")
 
 
 def _simulated(task: TaskState) -> tuple[StateName, str]:

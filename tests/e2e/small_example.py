@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ layer {{ name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2"
 layer {{ name: "accuracy" type: "Accuracy" bottom: "ip2" bottom: "label" top: "accuracy" include {{ phase: TEST }} }}
 layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }}
 """
+_IDX_HEADER = 16
+"""Bytes before the first pixel of an IDX file of pictures."""
 LAYERS = NET.index('layer {{ name: "ip1"')
 AUTOENCODER = (
     NET[:LAYERS]
@@ -79,6 +82,13 @@ class SmallExample:
             "source": str(self.folder / IMAGES),
             "max_pixel": 16,
         } | changes
+
+    def change_a_pixel(self) -> None:
+        """Let the first picture differ: the data are others now."""
+        path = self.folder / IMAGES
+        content = bytearray(gzip.decompress(path.read_bytes()))
+        content[_IDX_HEADER] ^= 1
+        path.write_bytes(gzip.compress(bytes(content)))
 
     def replace_source(self, split: str, source: Path) -> None:
         """Let the net name a real source of its own."""

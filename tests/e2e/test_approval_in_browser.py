@@ -15,6 +15,8 @@ from tests.e2e.small_example import SmallExample
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.browser]
 
 DAG = "deepspark_retrain"
+FIGURES = {"classification": "accuracy (95 % interval)", "reconstruction": "Mean squared error"}
+"""Task of a net -> what it is judged by, on Airflow's page."""
 BUTTON = "document.querySelector('[data-testid=hitl-option-{}]')"
 
 
@@ -32,7 +34,8 @@ def test_a_person_reads_the_comparison_approves_and_the_version_is_promoted(
         page.wait_until(f"document.querySelector({json.dumps(link)}).innerText === 'waits for approval'")
         assert_looks(page, "approval-runs")
         page.click(link)
-        answer(page, "Approve", "looks right")
+        task = json.loads((run.folder / "evaluation" / "metrics.json").read_text())["task"]
+        answer(page, "Approve", "looks right", figure=FIGURES[task])
         assert page.troubles == []
     note = run.wait()["note"]
     assert note.endswith("; approved by admin (looks right)")
@@ -52,10 +55,10 @@ def waiting_run(airflow: AirflowInstance, example: SmallExample) -> DagRun:
     return run
 
 
-def answer(page: Page, option: str, comment: str) -> None:
+def answer(page: Page, option: str, comment: str, *, figure: str) -> None:
     page.wait_until(f"{BUTTON.format(option)} !== null")
     text = page.text()
-    for told in ("into production?", "accuracy (95 % interval)", "Report", "Training", "or no answer within 8 min"):
+    for told in ("into production?", figure, "Report", "Training", "or no answer within 8 min"):
         assert told in text
     assert "| ---" not in text  # a table, not its source
     keep_picture(page, "approval-action.png")

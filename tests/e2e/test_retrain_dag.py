@@ -63,17 +63,48 @@ def test_a_run_by_time_is_approved_and_put_into_production(airflow: AirflowInsta
     assert (listed["figure"]["name"], listed["accuracy"]) == ("mse", None)
 
 
+def test_data_of_others_and_data_that_were_judged_start_no_training(
+    airflow: AirflowInstance, example: SmallExample
+) -> None:
+    first = first_run(airflow)
+    assert start_of(first).startswith("started by the timetable, for ")
+    production = production_of(airflow)
+    own = SmallExample(airflow.base / "retrain")
+    # Another order of the same samples is another dataset of the same source, whose event Airflow hands over together
+    # with that of other data, or before it. Two runs of one dataset end their ingestion together.
+    ingesting = [
+        airflow.trigger("deepspark_train", conf) for conf in (own.conf(shuffle=False),) * 2 + (example.conf(),)
+    ]
+    for run in ingesting:
+        run.leave_out("train")
+    for run in ingesting:
+        run.wait()
+        assert run.task_states()["ingest"] == "success"
+    told = {source: await_run_by_data(airflow, source) for source in (own.conf()["source"], example.conf()["source"])}
+    for source, run in told.items():
+        states = run.wait() and run.task_states()
+        assert states.pop("check") == "skipped"
+        assert set(states.values()) == {"skipped"}
+        assert f"ingested {source} (" in start_of(run)
+        assert start_of(run) in run.log_text("check")
+    source = own.conf()["source"]
+    assert told[source].read()["note"] == (
+        f"nothing was trained: the data of {source} are those of v1, of run {first.folder.name}; they have not changed"
+    )
+    assert production_of(airflow) == production
+
+
 @pytest.mark.long
 def test_a_run_by_an_updated_dataset_starts_from_production_and_keeps_what_is_better(airflow: AirflowInstance) -> None:
     first_run(airflow)
     production = production_of(airflow)
     version = model_of(airflow) / "versions" / production["version"]
-    # Another order of the same samples is a changed dataset, which triggers a run.
     example = SmallExample(airflow.base / "retrain")  # its files are there
-    ingested = airflow.trigger("deepspark_train", example.conf(shuffle=False, overrides="max_iter: 40"))
+    example.change_a_pixel()
+    ingested = airflow.trigger("deepspark_train", example.conf(overrides="max_iter: 40"))
     ingested.leave_out("train")  # ingest sends the event; test_train_dag.py has what follows
     ingested.wait()
-    second = await_run_by_data(airflow)
+    second = await_run_by_data(airflow, example.conf()["source"], state="success")
     passed = second.wait_task("approve", "awaiting_input", "skipped") == "awaiting_input"
     if passed:
         second.answer("Reject", comment="not yet")
@@ -124,14 +155,20 @@ def approve(airflow: AirflowInstance, run: DagRun) -> None:
     run.answer("Approve", user="user", comment="looks right")
 
 
-def await_run_by_data(airflow: AirflowInstance) -> DagRun:
-    """Return the run that the updated dataset of this DAG's own source triggered.
+def start_of(run: DagRun) -> str:
+    """Return what the run's page says of its start."""
+    return str(run.airflow.api().page(run_url(run.dag_id, run.run_id, "training?format=json"))["started"])
+
+
+def await_run_by_data(airflow: AirflowInstance, source: str, *, state: str = "skipped") -> DagRun:
+    """Return the run that a dataset of ``source`` triggered, and whose first task ended so.
 
     The datasets of other tests trigger runs, too; their first task finds them to be of another source and skips them.
     """
 
-    def is_own(found: dict[str, Any]) -> bool:
+    def is_wanted(found: dict[str, Any]) -> bool:
         run = DagRun(airflow, DAG, str(found["dag_run_id"]))
-        return found["run_type"] == "asset_triggered" and run.task_states().get("check") == "success"
+        is_by_data = found["run_type"] == "asset_triggered" and run.task_states().get("check") == state
+        return is_by_data and f"ingested {source} (" in start_of(run)
 
-    return airflow.await_run(DAG, is_own)
+    return airflow.await_run(DAG, is_wanted)

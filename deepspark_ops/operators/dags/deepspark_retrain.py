@@ -42,7 +42,8 @@ MODEL = Asset("deepspark_model", uri="x-deepspark://model")
 
 _DESCRIPTION = """
 Runs {schedule}: on a timetable (`DEEPSPARK_RETRAIN_CRON`), and when `deepspark_train` has ingested a changed source
-that is this DAG's own. Training starts from the weights in production; both models are scored on the same samples; only
+that is this DAG's own. Data that a candidate was judged on already start no training, nor does a time that passed while
+the DAG was paused. Training starts from the weights in production; both models are scored on the same samples; only
 one that is better beyond chance is exported and promoted to `models/<model>/`. The first model goes in unopposed. With
 **Ask before promoting** it waits until a person approves it (Required Actions). The decision is in the run's note when
 the run has ended, and in its report. `deepspark models rollback` goes back.
@@ -83,7 +84,7 @@ def make_dag() -> DAG:
         tags=["deepspark"],
     ) as dag:
         check = CheckOperator(task_id="check", places=places, warm_start=True, dataset_asset=DATASET)
-        ingest = IngestOperator(task_id="ingest", places=places)
+        ingest = IngestOperator(task_id="ingest", places=places, skips_judged_data=True)
         train = TrainOperator(task_id="train", places=places)
         evaluate_production = EvaluateProductionOperator(task_id="evaluate_production", places=places)
         # One after the other, so that both are timed on a machine that does nothing else of this run. It runs though

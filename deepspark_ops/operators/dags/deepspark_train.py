@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, Asset, AssetAlias
+from airflow.sdk import DAG, Asset
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
@@ -61,7 +61,7 @@ def make_dag() -> DAG:
         tags=["deepspark"],
     ) as dag:
         check = CheckOperator(task_id="check", places=places)
-        ingest = IngestOperator(task_id="ingest", places=places, alias=AssetAlias("deepspark_ingested"), asset=DATASET)
+        ingest = IngestOperator(task_id="ingest", places=places, asset=DATASET)
         train = TrainOperator(task_id="train", places=places)
         evaluate = EvaluateOperator(task_id="evaluate", places=places)
         export = ExportOperator(task_id="export", places=places)

@@ -94,6 +94,6 @@ class LineBuffer:
 def _gap(count: int) -> str:
     lines = "1 line is" if count == 1 else f"{count} lines are"
     return (
-        f"{lines} left out of this log here: Airflow did not read it meanwhile, mostly since its API server was away;"
-        " what a training reported is in its events.jsonl"
+        f"{lines} left out of this log here: Airflow did not read it meanwhile; what"
+        " a training reported is in its events.jsonl"
     )

@@ -149,10 +149,12 @@ class Decided:
     Attributes:
         production: Weights in production when the run began; None where there were none, or the DAG does not use them.
         model: Name of the model that the run is for; None for none.
+        started: What started the run, in words; empty if it is not known.
     """
 
     production: Path | None = None
     model: str | None = None
+    started: str = ""
 
 
 def read_decided(run_dir: Path) -> Decided:
@@ -161,7 +163,8 @@ def read_decided(run_dir: Path) -> Decided:
         fields = json.loads(RunPaths(run_dir).decided.read_text(encoding="utf-8"))
         if fields["format_version"] != DECIDED_VERSION:
             return Decided()
-        return Decided(Path(fields["production"]) if fields["production"] else None, fields["model"])
+        production = Path(fields["production"]) if fields["production"] else None
+        return Decided(production, fields["model"], str(fields.get("started", "")))
     except (OSError, ValueError, TypeError, KeyError):
         return Decided()
 

@@ -55,7 +55,7 @@ class StageSubmitHook(SparkSubmitHook):
     _driver_file = ""
     """The application, once it is submitted."""
     _is_ended = False
-    """Whether Airflow asked for the end: the task was marked or cleared, or its time was up."""
+    """Whether the task's process received SIGTERM. Airflow sends it, and so may anybody else."""
 
     @classmethod
     def get_connection(cls, conn_id: str) -> Connection:
@@ -103,13 +103,13 @@ class StageSubmitHook(SparkSubmitHook):
             process: subprocess.Popen[str] | None = self._submit_sp
             if process is None or not process.returncode:
                 raise
-            ended_by = "Airflow: the task was marked, cleared or out of time" if self._is_ended else None
+            ended_by = "its task received SIGTERM" if self._is_ended else None
             failed = self._job_log.failure(self._name, process.returncode, ended_by=ended_by, reads=self.reads)
             raise failed from error
         return None
 
     def on_kill(self) -> None:
-        """End spark-submit because Airflow says so; a training takes a snapshot if that is quick."""
+        """End spark-submit after a SIGTERM; a training takes a snapshot if that is quick."""
         self._is_ended = True
         if self.runs_driver_here and self._submit_sp is not None and self._driver_file:
             stop_driver(self._submit_sp, self._driver_file, patience_s=_STOP_S)

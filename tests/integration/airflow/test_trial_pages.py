@@ -104,10 +104,10 @@ def test_a_comparison_that_is_over_says_which_trials_failed(client: Any, airflow
     airflow[RUN_ID] = AirflowRun("success", over)
     answer = client.get(f"{URL}/training?format=json").json()
     assert (answer["state"]["name"], answer["state"]["is_over"]) == ("finished", True)
-    # The second one's task has noted no end, though the run is over: it was killed.
+    # The second one's task has noted no end, though the run is over.
     assert [(row["state"], row["reason"][:17]) for row in answer["trials"]] == [
         ("finished", ""),
-        ("failed", "it left no messag"),
+        ("failed", "the task left no "),
         ("failed", "no weight changed"),
     ]
     assert "1 scored, 2 failed" in answer["state"]["text"]

@@ -75,7 +75,7 @@ class TrainingPage:
             "comparison": comparison_of_trial(paths.root),
             "trials": [] if trials is None else trials.rows(self._readings.of),
         }
-        compared = {"model": decided.model, "production": champion_of(paths.root, decided)}
+        compared = {"model": decided.model, "started": decided.started, "production": champion_of(paths.root, decided)}
         return {"dag": dag_id, "run": run_id, "folder": str(paths.root), **there, **compared, **of_trials, **numbers}
 
     def fragments(self, answer: Mapping[str, Any], *, site: str = "") -> dict[str, str]:

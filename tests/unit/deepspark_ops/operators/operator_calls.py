@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetAlias, BaseOperator
+from airflow.sdk import DAG, Asset, BaseOperator
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.export.manifest import file_digest
@@ -21,16 +22,35 @@ from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 
 DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
-ALIAS = AssetAlias("deepspark_ingested")
 
 
-def context(dag: DAG, *, xcom: Any = None, conf: dict[str, Any] | None = None, events: Any = None) -> dict[str, Any]:
+SLOT = datetime(2026, 11, 25, 3, 0, tzinfo=UTC)
+
+
+def context(
+    dag: DAG,
+    *,
+    xcom: Any = None,
+    conf: dict[str, Any] | None = None,
+    events: Any = None,
+    late_min: float = 0.0,
+) -> dict[str, Any]:
+    """Return a task's context: of a run that ``events`` triggered, else of one by the timetable."""
     params = dag.params.dump() | (conf or {})
     pushed: dict[str, str] = {}
     return {
         "dag": dag,
         "params": params,
-        "dag_run": SimpleNamespace(dag_id="d", run_id="r", conf=conf, run_type="scheduled", triggering_user_name=None),
+        "dag_run": SimpleNamespace(
+            dag_id="d",
+            run_id="r",
+            conf=conf,
+            run_type="asset_triggered" if events else "scheduled",
+            triggering_user_name=None,
+            run_after=SLOT,
+            start_date=SLOT + timedelta(minutes=late_min),
+            clear_number=0,
+        ),
         "ti": SimpleNamespace(
             dag_id="d",
             run_id="r",
@@ -45,23 +65,14 @@ def context(dag: DAG, *, xcom: Any = None, conf: dict[str, Any] | None = None, e
 
 
 class OutletEvents:
-    """Airflow's: by an alias, which Airflow 3.1 cannot hash."""
+    """Airflow's: what a task says of the event of each outlet."""
 
     def __init__(self) -> None:
-        self._recorder = Recorder()
+        self.of_dataset = SimpleNamespace(extra=None)
 
-    def __getitem__(self, alias: AssetAlias) -> Recorder:
-        assert alias == ALIAS
-        return self._recorder
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.added: list[dict[str, str]] = []
-
-    def add(self, asset: Asset, extra: dict[str, str]) -> None:
+    def __getitem__(self, asset: Asset) -> SimpleNamespace:
         assert asset is DATASET
-        self.added.append(extra)
+        return self.of_dataset
 
 
 def execute(operator: BaseOperator, values: dict[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from airflow.sdk import DAG, Asset, BaseOperator
@@ -25,29 +26,33 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
+from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import evaluate as evaluate_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import promote as promote_module
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
-from deepspark_ops.operators.check import CheckOperator
+from deepspark_ops.operators.check import CheckOperator, chosen_dataset
 from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.promote import DecideOperator
 from deepspark_ops.operators.tasks import spark_stage, stage_run
 from deepspark_ops.operators.tasks.retries import OWN_DELAY
-from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator, StageSubmitHook
 from deepspark_ops.operators.tasks.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
-from deepspark_ops.registry.changes import Author, roll_back
+from deepspark_ops.registry.changes import Author, note_kept, promote, roll_back
+from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
+from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import evaluation, write_evaluation
-from tests.unit.deepspark_ops.operators.operator_calls import ALIAS, DATASET, Retraining, context, execute
+from tests.unit.deepspark_ops.operators.operator_calls import DATASET, Retraining, context, execute
 
 pytestmark = pytest.mark.airflow
 
@@ -239,6 +244,93 @@ def test_an_updated_dataset_of_another_source_skips_the_run(
         execute(operator, context(dag, events=events_of(DATASET, "list.txt::list.txt")))
 
 
+def test_a_run_by_the_timetable_whose_time_has_passed_is_skipped_and_says_so(
+    places: Places, dag: DAG, checked: list[StageConfig]
+) -> None:
+    operator = CheckOperator(task_id="check", places=places, dag=dag, dataset_asset=DATASET)
+    values = context(dag, late_min=480)
+    with pytest.raises(AirflowSkipException, match="a run by the timetable is not made up"):
+        execute(operator, values)
+    assert values["pushed"]["deepspark_decision"].startswith(
+        "nothing was trained: it began 480 minutes after its time, 2026-11-25 03:00 UTC; "
+    )
+    assert read_decided(places.run_folder("d", "r")).started == "started by the timetable, for 2026-11-25 03:00 UTC"
+    assert execute(operator, context(dag, late_min=1))["run_dir"]
+    assert execute(CheckOperator(task_id="other", places=places, dag=dag), values)["run_dir"], "it retrains nothing"
+
+
+class JudgedData:
+    """A model, its DAG's data, and the events of an ingestion of them."""
+
+    def __init__(self, places: Places, dag: DAG) -> None:
+        self._places = places
+        self._dag = dag
+        self._check = CheckOperator(task_id="check", places=places, dag=dag, dataset_asset=DATASET)
+        self._ingest = IngestOperator(task_id="ingest", places=places, dag=dag, skips_judged_data=True)
+        self.config = PromoteConfig(models=places.home / "models", model="model")
+
+    def ingested(self, content: str) -> str:
+        """Write the dataset that the run's source makes; return the digest of its training set."""
+        dataset = chosen_dataset(context(self._dag)["params"], self._places)
+        assert dataset is not None
+        for split in ("train", "test"):
+            (dataset / split).mkdir(parents=True, exist_ok=True)
+            (dataset / split / "dataset.json").write_text(f"{split} {content}")
+        return file_digest(dataset / "train" / "dataset.json")
+
+    def promoted(self, train_digest: str) -> None:
+        bundle = make_bundle(self._places.home / "b" / "bundle", run="first", datasets={"train": train_digest})
+        promote(bundle, decide(evaluation([0], [0]), None, PromoteConfig()), self.config, Author("anna"))
+
+    def kept(self, train_digest: str) -> None:
+        run_dir = self._places.run_folder("d", "refused")
+        run_dir.mkdir(parents=True)
+        noted = {"format_version": 2, "dataset": "x", "train_digest": train_digest, "shards": {}}
+        RunPaths(run_dir).dataset.write_text(json.dumps(noted))
+        decision = decide(evaluation([0], [0]), None, PromoteConfig())
+        note_kept(self.config, decision.model_copy(update={"promotes": False}), Author("anna"), run_dir)
+
+    def check(self, events: Any) -> Any:
+        return execute(self._check, context(self._dag, events=events))
+
+    def ingest(self, events: Any) -> Any:
+        dataset = chosen_dataset(context(self._dag)["params"], self._places)
+        xcom = StageRun(self._places.run_folder("d", "r"), dataset, None).to_xcom()
+        return execute(self._ingest, context(self._dag, xcom=xcom, events=events))
+
+
+@pytest.fixture
+def judged_data(places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> JudgedData:
+    monkeypatch.setattr(ingest_module, "verify", lambda folder, digests: None)
+    return JudgedData(places, dag)
+
+
+def test_data_of_production_or_of_a_candidate_that_stayed_out_start_no_training_again(
+    judged_data: JudgedData, checked: list[StageConfig]
+) -> None:
+    own = events_of(DATASET, "cats", "list.txt")  # the second is older: Airflow gives all since the last run by data
+    assert judged_data.check(own)["dataset"], "no candidate was judged yet"
+    judged_data.promoted(judged_data.ingested("first"))
+    with pytest.raises(AirflowSkipException, match=r"data of list\.txt are those of v1, of run first; they have not"):
+        judged_data.check(own)
+    assert judged_data.check(None)["dataset"], "the timetable trains further on the same data"
+    judged_data.kept(judged_data.ingested("second"))
+    with pytest.raises(AirflowSkipException, match="those of the candidate of run refused, which stayed out"):
+        judged_data.check(own)
+    judged_data.ingested("third")
+    assert judged_data.check(own)["dataset"]
+
+
+def test_files_that_are_newer_and_hold_the_same_start_no_training_either(judged_data: JudgedData) -> None:
+    own = events_of(DATASET, "list.txt")
+    judged_data.promoted(judged_data.ingested("first"))
+    with pytest.raises(AirflowSkipException, match="they have not changed"):
+        judged_data.ingest(own)
+    assert judged_data.ingest(None)["dataset"]
+    judged_data.ingested("second")
+    assert judged_data.ingest(own)["dataset"]
+
+
 class Ingestion:
     """A dataset folder and the operators of runs that use it; no Spark job runs."""
 
@@ -246,8 +338,8 @@ class Ingestion:
         self.dataset = places.home / "datasets" / "x"
         self.content = "first"
         self._dag = dag
+        self._places = places
         self._xcom = StageRun(places.home / "r", self.dataset, None).to_xcom()
-        self._ingest = IngestOperator(task_id="ingest", places=places, dag=dag, alias=ALIAS, asset=DATASET)
         self._train = TrainOperator(task_id="train", places=places, dag=dag)
         monkeypatch.setattr(SparkStageOperator, "execute", lambda operator, values: self._submit(operator, values))
         monkeypatch.setattr(ingest_module, "verify", lambda folder, digests: None)
@@ -263,8 +355,10 @@ class Ingestion:
     def try_once(self) -> list[dict[str, str]]:
         """Return the events of one try, which Airflow would send if the try succeeds."""
         values = context(self._dag, xcom=self._xcom)
-        made = execute(self._ingest, values)
-        events: list[dict[str, str]] = values["outlet_events"][ALIAS].added
+        operator = IngestOperator(task_id=f"ingest_{uuid4()}", places=self._places, dag=self._dag, asset=DATASET)
+        assert operator.outlets == [DATASET]
+        made = execute(operator, values)
+        events = [values["outlet_events"][asset].extra for asset in operator.outlets]
         assert events in ([], [{**made, "source": "list.txt"}])
         return events
 
@@ -641,7 +735,9 @@ def test_a_read_that_kills_a_spark_stage_is_told_with_the_runs_dataset(
     operator._hook._submit_sp.stdout.close()  # the provider leaves it open
 
 
-def test_what_airflow_ended_is_not_called_out_of_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_stage_whose_task_was_told_to_end_says_by_which_signal_and_guesses_no_cause(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     driver = tmp_path / "spark-submit"
     driver.write_text("#!/bin/sh\necho started\nexec sleep 600\n")
     driver.chmod(0o755)
@@ -654,7 +750,7 @@ def test_what_airflow_ended_is_not_called_out_of_memory(monkeypatch: pytest.Monk
         return lambda level, text: (lines.append(text), hook.on_kill())[0]
 
     monkeypatch.setattr(spark_stage, "line_logger", end)
-    with pytest.raises(StageFailed, match=r"^stage train was ended by Airflow: the task was marked, cleared or out of"):
+    with pytest.raises(StageFailed, match=r"^stage train was ended: its task received SIGTERM$"):
         hook.submit("application.py")
     assert lines == ["started"]
     hook._submit_sp.stdout.close()  # the provider leaves it open

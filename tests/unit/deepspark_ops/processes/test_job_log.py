@@ -79,6 +79,6 @@ def test_failure_without_a_message_says_how_it_ended() -> None:
 
 def test_what_was_ended_on_purpose_is_not_a_failure_of_the_stage() -> None:
     _, log = read("ERROR: Python worker exited unexpectedly\n")
-    error = log.failure("train", -9, ended_by="Airflow")
-    assert str(error) == "stage train was ended by Airflow"
+    error = log.failure("train", -9, ended_by="its task received SIGTERM")
+    assert str(error) == "stage train was ended: its task received SIGTERM"
     assert not error.is_user_mistake

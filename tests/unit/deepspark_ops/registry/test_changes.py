@@ -2,6 +2,7 @@
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -102,8 +103,8 @@ def test_torn_line_of_the_history_is_passed_over(registry, config, model):
 def test_whole_line_of_another_form_is_an_error(registry, config, model):
     registry.promote("run-1")
     with model.journal.open("a") as journal:
-        journal.write('{"format_version": 2}\n')
-    with pytest.raises(DataError, match=r"journal\.jsonl:2: format_version: Input should be 1; restore the line"):
+        journal.write('{"format_version": 3}\n')
+    with pytest.raises(DataError, match=r"journal\.jsonl:2: format_version: Input should be 1 or 2; restore the line"):
         history(model, config)
 
 
@@ -269,7 +270,7 @@ def test_candidate_that_stays_out_is_told_once(registry, config, model):
     registry.promote("run-1")
     decision = registry.decision(wrong=True).model_copy(update={"reason": "kept production: why"})
     for _ in range(2):  # a task that is tried again
-        note_kept(config, decision, Author("scheduled"), "run-2")
+        note_kept(config, decision, Author("scheduled"), Path("runs/run-2"))
     last = history(model, config)[-1]
     assert len(history(model, config)) == 2
     assert (last.action, last.run, last.version, last.who, last.reason) == (

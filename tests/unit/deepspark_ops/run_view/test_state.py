@@ -1,7 +1,7 @@
 import pytest
 
 from deepspark_ops.run_view.progress import RunProgress
-from deepspark_ops.run_view.stage_status import StageStatus
+from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus
 from deepspark_ops.run_view.state import AirflowRun, TaskState, state_of
 from tests.unit.deepspark_ops.run_view.run_events import RUN, stage
 
@@ -51,8 +51,10 @@ INGESTING = note("ingest", text="ingest train: shard 3/20 written", done=3, tota
         ((*RUN, STOPPED), {}, airflow("failed", train="failed"), "stopped", "stopped by SIGTERM"),
         ((), note("check", "failed", message="no"), airflow("failed", check="failed", train="upstream_failed"),
          "failed", "task check failed"),
-        ((), {}, airflow("success", check="skipped", train="skipped"), "skipped", "Airflow skipped the training"),
-        ((), {}, airflow("success", train="skipped", simulate="skipped"), "skipped", "Airflow skipped the training"),
+        ((), {}, airflow("success", check="skipped", train="skipped"), "skipped", "the training was skipped"),
+        ((), {}, airflow("success", train="skipped", simulate="skipped"), "skipped", "the training was skipped"),
+        ((), note("check", "skipped", message="other data"), airflow("success", check="skipped", train="skipped"),
+         "skipped", "other data"),
         ((), {}, airflow(train="skipped", simulate=None), "waiting", "waits for task simulate"),
         ((), {}, airflow(train="skipped", simulate="running"), "running", "virtual workers train"),
         ((), {}, airflow("failed", train="skipped", simulate="failed"), "failed", "task simulate failed"),
@@ -105,13 +107,24 @@ def test_the_error_is_the_tasks_own_message() -> None:
     error = state_of(progress_of([*RUN, FAILED]), {}, airflow("failed", train="failed"), exists=True).error
     assert (error.stage, error.text) == ("train", "loss became NaN")
     killed = state_of(progress_of(RUN), note("train"), airflow("failed", train="failed"), exists=True).error
-    assert "killed" in killed.text
+    assert killed.text == NO_MESSAGE
     assert state_of(progress_of([*RUN, STOPPED]), {}, airflow("failed", train="failed"), exists=True).error is None
     later = state_of(
         progress_of([*RUN, FINISHED]), note("evaluate", "failed", message="disk full"),
         airflow("failed", train="success", evaluate="failed"), exists=True,
     )  # fmt: skip
     assert (later.name, later.error.stage, later.error.text) == ("finished", "evaluate", "disk full")
+
+
+def test_a_task_that_did_its_work_and_that_airflow_has_as_failed_says_both() -> None:
+    refused = airflow("failed", ingest="failed", train="upstream_failed")
+    error = state_of(progress_of([]), note("ingest", "finished"), refused, exists=True).error
+    assert error.text.startswith(
+        "the task did its work to the end, and Airflow has it as failed all the same: Airflow "
+    )
+    assert "did not accept its end state, and the log of its API server says why" in error.text
+    again = AirflowRun("failed", {"ingest": TaskState("failed", 950.0, None, 2)})  # the note is of the try before
+    assert state_of(progress_of([]), note("ingest", "finished"), again, exists=True).error.text == NO_MESSAGE
 
 
 def test_what_is_counted_before_and_after_the_training() -> None:

@@ -13,7 +13,7 @@ import pytest
 from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.events import DRIVER, Event
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.run_view.stage_status import Status, StatusFile
+from deepspark_ops.run_view.stage_status import NO_MESSAGE, Status, StatusFile
 from deepspark_ops.trials.page import render_page
 from deepspark_ops.trials.plan import Plan, make_plan
 from deepspark_ops.trials.table import Table, make_table, read_courses
@@ -85,7 +85,7 @@ def test_rows_say_what_each_trial_reached_and_what_it_took(folder: Path) -> None
         ("downpour", "failed", None, None, None, None, None),
     ]
     assert table.rows[2].reason == "stage train failed: no weight changed\nraise max_iter <b>"
-    assert "it was killed" in table.rows[3].reason
+    assert table.rows[3].reason == NO_MESSAGE
     assert Table.model_validate_json(table.to_json()) == table
 
 
