@@ -57,9 +57,12 @@ def of_pairs(distances, targets, *, weights="w") -> Evaluated:
 
 
 def of_task(answers, targets, *, task="regression", weights="w", data="same") -> Evaluated:
-    """Return the evaluation of a net that gives ``answers`` (n, 1) where ``targets`` are true, as another task."""
+    """Return the evaluation of a net that gives ``answers`` (n, 1) where ``targets`` are true, as another task.
+
+    Of a segmentation each sample is one pixel of two classes.
+    """
     is_pair = task == "embedding"  # the second vector of a pair is 0
-    n_classes = 1 if task == "multi_label" else 0
+    n_classes = {"multi_label": 1, "segmentation": 2}.get(task, 0)
     total = sum_of(
         ChosenTask(
             task=task,
@@ -74,6 +77,8 @@ def of_task(answers, targets, *, task="regression", weights="w", data="same") ->
         )
     )
     given = np.asarray(answers, np.float64)
+    if task == "segmentation":
+        given = given.reshape(-1, 1, 1, 1)
     total.add([given, np.zeros_like(given)] if is_pair else [given], np.asarray(targets, np.float64), start=0)
     scored = ScoredOn(
         net="n",
