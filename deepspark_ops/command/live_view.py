@@ -79,7 +79,8 @@ class LiveView:
         for worker, row in sorted(self._progress.workers.items())[:most]:
             who = Text(str(worker))
             if row.state != "training":
-                who.append(f" {row.state}", style="red" if row.state == "lost" else "dim")
+                word = "given up" if row.ending == "given_up" else row.state
+                who.append(f" {word}", style="red" if row.state == "lost" else "dim")
             table.add_row(who, *_cells(row, is_wide), style="dim" if row.state == "lost" else "")
         return table
 

@@ -128,6 +128,7 @@ def _worker(number: int, worker: WorkerStanding, now: float) -> dict[str, Any]:
         "host": worker.host,
         "device": worker.device,
         "lost": worker.reason,
+        "ending": worker.ending,
     }
 
 

@@ -29,7 +29,7 @@ class WorkerStanding:
         host: Name of the machine that it runs on; empty where its events do not tell.
         device: What it computes on, in words, likewise.
         reason: Why it was lost the last time; empty if it never was.
-        ending: ``refused`` or ``failed`` where it ended the run; empty otherwise.
+        ending: ``refused`` or ``failed`` where it ended the run, ``given_up`` where no start follows; else empty.
         images: Samples of all its reports.
         seconds: Time of all its reports, tests and waiting for the start left out.
     """
@@ -251,10 +251,13 @@ class RunProgress:
                 again = worker.starts > 1
                 text = f"worker {event.worker} started again" if again else f"worker {event.worker} joined"
                 self._mark("restarted" if again else "joined", event, at, text)
+            case "worker_lost" if worker.state == "lost" and worker.ending == "given_up":
+                pass  # the server has missed the worker's last process
             case "worker_lost":
                 worker.state = "lost"
                 worker.reason, worker.ending = str(event.data.get("reason", "")), str(event.data.get("ending", ""))
-                text = f"worker {event.worker} lost: {worker.reason}".removesuffix(": ")
+                what = "given up" if worker.ending == "given_up" else "lost"
+                text = f"worker {event.worker} {what}: {worker.reason}".removesuffix(": ")
                 self._mark("lost", event, at, text)
                 self._note(event, at, text, is_warning=True)
             case "loss":

@@ -118,6 +118,9 @@ class WorkerProcesses(Workers):
             thread.join(max(0.0, deadline - time.monotonic()))
         return any(thread.is_alive() for thread in self._threads)
 
+    def ended(self) -> list[WorkerOutcome]:
+        return self.outcomes()
+
     def outcomes(self) -> list[WorkerOutcome]:
         return [self._outcomes[worker] for worker in sorted(self._outcomes)]
 

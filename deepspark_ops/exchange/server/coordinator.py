@@ -319,6 +319,8 @@ class Coordinator:
     def _emit(self, event: Event) -> None:
         try:
             append_event(self.settings.events, event)
+        except FileNotFoundError:
+            self.fail(f"{self.settings.events.parent}: the run's folder was removed or renamed")
         except OSError as error:
             self.fail(
                 f"{self.settings.events}: cannot append ({error.strerror}); free space on that disk and start the run"

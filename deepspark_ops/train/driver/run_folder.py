@@ -9,13 +9,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
 
 LOCK_NAME: Final = "driver.lock"
 BEAT_S: Final = 2.0
@@ -79,6 +79,29 @@ def sole_owner(run_dir: Path, *, host: str = "", beat_s: float = BEAT_S) -> Iter
         if not was_there:
             with suppress(OSError):  # not empty: it is a run's folder now
                 run_dir.rmdir()
+
+
+@contextmanager
+def removal_named(run_dir: Path, clock: Callable[[], int]) -> Iterator[None]:
+    """Name the removal of the run's folder, in place of the errors that follow from it.
+
+    Args:
+        run_dir: The folder, which ``sole_owner`` holds.
+        clock: Returns the minibatches done so far.
+
+    Raises:
+        TrainingFailed: The block has failed and the folder is gone.
+    """
+    try:
+        yield
+    except (DeepSparkError, OSError) as error:
+        if (run_dir / LOCK_NAME).exists():
+            raise
+        msg = (
+            f"{run_dir}: the run's folder was removed or renamed while the run trained, at minibatch {clock()}; put the"
+            " folder back to go on from its last snapshot, or start a new run"
+        )
+        raise TrainingFailed(msg) from error
 
 
 def _locked(path: Path) -> tuple[int, bool]:

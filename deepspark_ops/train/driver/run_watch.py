@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from deepspark_ops.run_view.event_tail import EventTail
 from deepspark_ops.stores.staging import fetched
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter
+from deepspark_ops.train.worker.outcome import WorkerOutcome
 
 _LOG = logging.getLogger(__name__)
 _QUIET = ("exchange", "epoch", "fetch")
@@ -92,6 +93,7 @@ class RunWatch:
         self._fatal: DeepSparkError | None = None
         self._lost: dict[int, Event] = {}
         self._exchanges_when_lost: dict[int, int] = {}
+        self._given_up: set[int] = set()
         self._told_of_devices = False
         self._max_iter: int | None = None
         self._started: Event | None = None
@@ -135,6 +137,19 @@ class RunWatch:
             if status.exchanges[worker] <= known.get(worker, status.exchanges[worker])
         }
 
+    def report_given_up(self, ended: Sequence[WorkerOutcome]) -> None:
+        """Report workers that are not started again, each once: the others may go on for days.
+
+        Args:
+            ended: The outcomes that are known so far.
+        """
+        for outcome in ended:
+            if outcome.ending == "given_up" and outcome.worker not in self._given_up:
+                self._given_up.add(outcome.worker)
+                reason = outcome.message.removeprefix(f"worker {outcome.worker}: ")
+                data = {"reason": reason, "ending": outcome.ending}
+                append_event(self._events, make_event("worker_lost", clock=self.clock, worker=outcome.worker, **data))
+
     def speed(self) -> dict[str, float]:
         """Return ``images_per_s`` of the run so far, for the event of its end; empty if it was too short for a rate."""
         rate = self._throughput.images_per_s()
@@ -151,8 +166,10 @@ class RunWatch:
 
     def finish(self) -> None:
         """Show what is still unread and close the curves."""
-        self._show_events()
-        self._board.close()
+        try:
+            self._show_events()
+        finally:
+            self._board.close()
 
     def _write(self, iteration: int) -> None:
         began = time.monotonic()

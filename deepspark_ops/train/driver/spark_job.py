@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import Accumulator, SparkContext
+from pyspark.accumulators import AddingAccumulatorParam
 
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.host_cores import share_of_cores
@@ -70,6 +71,7 @@ class SparkWorkers(Workers):
         self._context: SparkContext | None = None
         self._error: Exception | None = None
         self._plain: list[dict[str, Any]] = []
+        self._ended: Accumulator[tuple[dict[str, Any], ...]] | None = None
         self._scratch = run.paths.work / SPARK_SCRATCH
         self._scratch.mkdir(parents=True, exist_ok=True)
         # Python starts a JVM: several seconds in which the exchange gets ready.
@@ -121,7 +123,9 @@ class SparkWorkers(Workers):
         n_workers = self._run.config.n_workers
         # What the driver dealt is final; else a worker's share is known once there are executors.
         cores = 1 if self._devices.dealt else self._granted_cores(context)
-        work = _worker_task({**settings, "core_share": share_of_cores("auto", cores, n_workers)})
+        # The job's result comes when its last task has ended, an accumulator's value after each task.
+        self._ended = context.accumulator((), AddingAccumulatorParam(()))
+        work = _worker_task({**settings, "core_share": share_of_cores("auto", cores, n_workers)}, self._ended)
         tasks = context.parallelize(range(n_workers), n_workers).mapPartitionsWithIndex(work)
         self._plain.extend(tasks.collect())
 
@@ -148,6 +152,10 @@ class SparkWorkers(Workers):
         assert self._job is not None, "submit comes first"
         self._job.join(timeout_s)
         return self._job.is_alive()
+
+    def ended(self) -> list[WorkerOutcome]:
+        """See ``Workers``."""
+        return [] if self._ended is None else [WorkerOutcome(**plain) for plain in self._ended.value]
 
     def outcomes(self) -> list[WorkerOutcome]:
         """See ``Workers``."""
@@ -256,7 +264,9 @@ def master_for(master: str, *, n_workers: int, tries: int) -> str:
     return f"local[{n_workers}, {tries + 1}]" if stays_in_process(master) else master
 
 
-def _worker_task(settings: Mapping[str, Any]) -> Callable[[int, Iterable[int]], Iterator[dict[str, Any]]]:
+def _worker_task(
+    settings: Mapping[str, Any], ended: Accumulator[tuple[dict[str, Any], ...]]
+) -> Callable[[int, Iterable[int]], Iterator[dict[str, Any]]]:
     def run(worker: int, _: Iterable[int]) -> Iterator[dict[str, Any]]:
         # Imported in the worker's process: the driver stays without TensorFlow.
         from pyspark import TaskContext
@@ -268,7 +278,9 @@ def _worker_task(settings: Mapping[str, Any]) -> Callable[[int, Iterable[int]], 
         assert context is not None, "runs inside a Spark task"
         gpus = context.resources().get("gpu")
         grant = TaskGrant(tuple(gpus.addresses) if gpus else (), context.cpus())
-        yield run_in_task(settings, worker, context.attemptNumber(), grant)
+        outcome = run_in_task(settings, worker, context.attemptNumber(), grant)
+        ended.add((outcome,))
+        yield outcome
 
     return run
 

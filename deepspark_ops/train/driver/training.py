@@ -21,7 +21,7 @@ from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.processes.cluster_network import choose_listen_address, choose_protection, stays_on_host
 from deepspark_ops.train.driver.run_end import check_result, is_done, unchanged_text
-from deepspark_ops.train.driver.run_folder import sole_owner
+from deepspark_ops.train.driver.run_folder import removal_named, sole_owner
 from deepspark_ops.train.driver.run_report import (
     report_end,
     report_missing,
@@ -77,6 +77,9 @@ class Workers(AbstractContextManager["Workers"], Protocol):
 
     def is_busy(self, timeout_s: float) -> bool:
         """Wait up to ``timeout_s`` for the end of all workers; return whether some go on."""
+
+    def ended(self) -> list[WorkerOutcome]:
+        """Return the outcomes that are known while other workers go on, each from then on."""
 
     def outcomes(self) -> list[WorkerOutcome]:
         """Return how the workers ended.
@@ -135,11 +138,13 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
         watch, slots = _watch_of(run, start), _slots_of(run, devices)
 
         def step() -> ExchangeStatus:
+            watch.report_given_up(workers.ended())
             status = watch.step(exchange.poll)
             if not status.finished and (text := slots.look(workers.slots)):
                 watch.warn(text, clock=status.acknowledged)
             return status
 
+        stack.enter_context(removal_named(run.paths.root, lambda: watch.clock))
         try:
             strategy = exchange.settings.running_strategy().name
             report_start(watch, prepared, start, strategy=strategy, devices=devices)

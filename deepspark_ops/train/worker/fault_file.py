@@ -27,7 +27,7 @@ def note_faults(work: Path, worker: int) -> None:
     """
     with suppress(OSError):  # a run must not fail for want of it
         path = _path(work, worker, "fault")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(work)
         faulthandler.enable(path.open("w", encoding="utf-8"))  # which keeps the file
 
 
@@ -35,7 +35,7 @@ def note_reads(work: Path, worker: int, reads: Iterable[str]) -> None:
     """Note which data a worker's process reads."""
     with suppress(OSError):
         path = _path(work, worker, "reads")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(work)
         path.write_text(", ".join(dict.fromkeys(reads)), encoding="utf-8")
 
 
@@ -51,6 +51,12 @@ def last_fault(work: Path, worker: int) -> str:
             " make the data anew"
         )
     return f'"{found[1]}", a crash in compiled code, while it read {reads}'
+
+
+def _make_folder(work: Path) -> None:
+    """Make the folder of the notes, but not a run's folder that was removed while the run trained."""
+    for folder in (work, work / _FOLDER):
+        folder.mkdir(exist_ok=True)
 
 
 def _path(work: Path, worker: int, kind: str) -> Path:

@@ -117,9 +117,13 @@ class ProcessWorkers(Workers):
             alive[0].join(timeout_s)
         return bool(alive)
 
-    def outcomes(self) -> list[WorkerOutcome]:
+    def ended(self) -> list[WorkerOutcome]:
         killed = [worker for worker, process in enumerate(self.processes) if process.exitcode == -signal.SIGKILL]
-        found = [WorkerOutcome(worker, "given_up", f"worker {worker}: killed") for worker in killed]
+        last = [worker for worker in killed if self._attempts[worker] == self._restarts]
+        return [WorkerOutcome(worker, "given_up", f"worker {worker}: killed") for worker in last]
+
+    def outcomes(self) -> list[WorkerOutcome]:
+        found = self.ended()
         while not self._answers.empty():
             found.append(WorkerOutcome(**self._answers.get()))
         return found

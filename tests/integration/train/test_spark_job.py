@@ -155,14 +155,20 @@ def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:
 
 
 def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_done(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 1000000", n_workers=1, worker_tries=1, spark_ui=True)
+    job = training(tmp_path, "max_iter: 1000000", n_workers=2, worker_tries=1, spark_ui=True)
     job.wait_for(r"worker 0 loss clock=[1-9]")
+    job.wait_for(r"worker 1 loss clock=[1-9]")
     assert_sparks_pages_are_for_this_host_alone(job)
+    os.kill(job.worker_pids()[0], signal.SIGKILL)
+    job.wait_for(r"worker [01] worker_lost clock=\d+ reason=its process was killed 1 times.* ending=given_up")
+    (given_up,) = [event for event in job.events("worker_lost") if event.data.get("ending") == "given_up"]
+    job.wait_for(rf"worker {1 - given_up.worker} loss clock=")
+    assert job.process.poll() is None, "the other worker goes on"
     os.kill(job.worker_pids()[0], signal.SIGKILL)
     assert job.wait() == 1, "\n".join(job.lines)
     assert re.match(
-        r"1 of 1 workers given up after 1 starts each; \d+ of 1000000 minibatches are done, a retry goes on from the"
-        r" last snapshot: worker 0: its process was killed 1 times",
+        r"2 of 2 workers given up after 1 starts each; \d+ of 1000000 minibatches are done, a retry goes on from the"
+        r" last snapshot: worker [01]: its process was killed 1 times",
         job.error_lines[-1],
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.integration.train.cut_shard import cut_short_while_it_is_read
 from tests.integration.train.in_process import CAFFE, run_in_process
 from tests.integration.train.process_workers import train_in_processes
 from tests.integration.train.test_exactness import MAX_ITER, assert_is, config_of
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.tf
 
@@ -114,6 +116,34 @@ def test_clock_jumps_and_a_removed_events_file_change_nothing(
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"]
     assert finished.center.tobytes() == plain.center.tobytes()
     assert {event.clock for event in finished.events("loss")} <= set(range(20, MAX_ITER))
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_a_run_whose_folder_is_removed_ends_with_one_message(dataset: Path, tmp_path: Path, is_renamed: bool) -> None:
+    config = config_of(tmp_path / "run", dataset, "SGD", overrides="max_iter: 10000000 snapshot: 50 display: 50")
+    moved = tmp_path / "moved"
+
+    def remove() -> None:
+        wait_until(lambda: RunPaths(config.run_dir).snapshot_iterations(), "a snapshot")
+        config.run_dir.rename(moved)
+        if not is_renamed:
+            shutil.rmtree(moved)
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    with pytest.raises(TrainingFailed) as caught:
+        train_in_processes(config)
+    remover.join()
+    assert str(caught.value).startswith(
+        f"{config.run_dir}: the run's folder was removed or renamed while the run trained, at minibatch "
+    )
+    assert str(caught.value).endswith("; put the folder back to go on from its last snapshot, or start a new run")
+    assert not config.run_dir.exists()
+    assert moved.exists() == is_renamed
+    if is_renamed:
+        moved.rename(config.run_dir)
+        last = max(RunPaths(config.run_dir).snapshot_iterations())
+        train_in_processes(config.model_copy(update={"overrides": f"max_iter: {last + 10} snapshot: 50"}))
 
 
 def _with_max_iter(config: TrainConfig, max_iter: int) -> TrainConfig:

@@ -50,6 +50,17 @@ def test_workers_that_are_lost_and_come_back() -> None:
     assert taken(RUN[:14]).images_per_s() == 150.0
 
 
+def test_a_worker_that_was_given_up_stays_so_when_the_server_misses_it_later() -> None:
+    given_up = Event("worker_lost", 320, 1, {"reason": "killed 4 times", "ending": "given_up"}, 1040.0)
+    missed = Event("worker_lost", 330, 1, {"reason": "silent"}, 1050.0)
+    progress = taken([*RUN[:14], given_up, missed])
+    worker = progress.workers[1]
+    assert (worker.state, worker.ending, worker.reason) == ("lost", "given_up", "killed 4 times")
+    text = "worker 1 given up: killed 4 times"
+    assert (progress.marks[-1].kind, progress.marks[-1].clock, progress.marks[-1].text) == ("lost", 320, text)
+    assert [note.text for note in progress.notes if note.is_warning][-1] == text
+
+
 def test_marks_and_notes_say_what_happened() -> None:
     restart = Event("note", 0, DRIVER, {"text": "the exchange server serves again", "server_start": 2}, 1045.0)
     progress = taken([*RUN, restart])

@@ -16,6 +16,7 @@ from deepspark_ops.train.driver.run_report import report_missing
 from deepspark_ops.train.driver.run_watch import RunWatch, Throughput
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.snapshots.snapshot import Snapshot
+from deepspark_ops.train.worker.outcome import WorkerOutcome
 
 
 def status(**changes: object) -> ExchangeStatus:
@@ -136,6 +137,24 @@ def test_a_worker_that_did_not_come_back_is_told_at_the_end(watch, tmp_path, cap
 def test_failure_of_the_exchange_ends_the_run(watch) -> None:
     with pytest.raises(TrainingFailed, match="disk is full"):
         watch.step(lambda: status(failure="disk is full"))
+
+
+def test_a_worker_that_is_given_up_is_an_event_and_a_line_at_once_and_once(watch, tmp_path, caplog) -> None:
+    ended = [
+        WorkerOutcome(0, "finished"),
+        WorkerOutcome(1, "given_up", "worker 1: its process was killed 4 times; lower batch_size"),
+    ]
+    watch.clock = 40
+    for _ in range(3):
+        watch.report_given_up(ended)
+        watch.step(status)
+    (event,) = [event for event in read_events(tmp_path / "events.jsonl") if event.kind == "worker_lost"]
+    reason = "its process was killed 4 times; lower batch_size"
+    assert (event.clock, event.worker, event.data) == (40, 1, {"reason": reason, "ending": "given_up"})
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", f"worker 1 worker_lost clock=40 reason={reason} ending=given_up")
+    ]
+    assert list(watch.missing(status())) == [1]
 
 
 def test_each_snapshot_is_assembled_once_its_parts_are_there(watch) -> None:
