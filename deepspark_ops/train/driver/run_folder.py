@@ -90,7 +90,7 @@ def removal_named(run_dir: Path, clock: Callable[[], int]) -> Iterator[None]:
         clock: Returns the minibatches done so far.
 
     Raises:
-        TrainingFailed: The block has failed and the folder is gone.
+        TrainingFailed: The block has failed and the folder is gone, or another one has its name.
     """
     try:
         yield

