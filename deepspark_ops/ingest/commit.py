@@ -280,6 +280,7 @@ def _manifest(
         split_rule=split_rule(config) if len(plan.splits()) > 1 else None,
         chosen=dict(plan.counts.get(split, {})),
         pixels=plan.pixels,
+        group=plan.group,
     )
 
 

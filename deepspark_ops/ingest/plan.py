@@ -26,7 +26,7 @@ from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Reje
 from deepspark_ops.ingest.selection.choice import choose_records
 from deepspark_ops.ingest.selection.sampling import repeats
 from deepspark_ops.ingest.selection.splits import digest_of_split_list
-from deepspark_ops.ingest.shard_assignment import asked_shards, sample_order, shard_bounds
+from deepspark_ops.ingest.shard_assignment import asked_shards, name_hashes, sample_order, shard_bounds
 from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
 from deepspark_ops.ingest.versions.base import Base, free_number, labels_stay, no_positions
@@ -81,6 +81,7 @@ class IngestPlan:
         changes: What is taken over of an earlier version, by split; empty if all is written anew.
         base: That version.
         pixels: What the tasks do to each image, and did to those that are taken over.
+        group: Column of the groups; None without groups.
     """
 
     tasks: tuple[ShardTask, ...]
@@ -93,6 +94,7 @@ class IngestPlan:
     changes: Mapping[SplitName, Change] = field(default_factory=dict)
     base: Base | None = None
     pixels: PixelSteps | None = None
+    group: str | None = None
 
     def splits(self) -> list[SplitName]:
         """Return the splits that have tasks or take something over, train first."""
@@ -172,7 +174,10 @@ def plan_ingest(
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
     steps = _pixel_steps(config, indexes["train"])
     pixels = PixelRecipe.of(steps, decode_mib=config.decode_mib)
-    base = base if base is not None and labels_stay(base.manifests["train"], names, n_classes) else None
+    if base is not None and not (
+        labels_stay(base.manifests["train"], names, n_classes) and _groups_stay(base, indexes["train"])
+    ):
+        base = None
     if base is None:
         shape, dtype = _peek(indexes["train"], usable["train"], pixels, config)
     else:
@@ -204,6 +209,7 @@ def plan_ingest(
         changes,
         base,
         PixelSteps.model_validate({**steps.model_dump(), "dtype": dtype}),
+        config.group_column if indexes["train"].groups else None,
     )
 
 
@@ -262,9 +268,20 @@ class _Work:
                     n_classes=self.n_classes,
                     repeats=taken_before[order[start:stop]],
                     stamps=None if self.stamps is None else self.stamps[chosen],
+                    groups=self._groups(chosen),
                 )
             )
         return tasks
+
+    def _groups(self, positions: Positions) -> npt.NDArray[np.uint64] | None:
+        if not self.index.groups:
+            return None
+        return name_hashes([self.index.groups[i] for i in positions.tolist()], salt=b"group")
+
+
+def _groups_stay(base: Base, index: SourceIndex) -> bool:
+    """Whether a dataset that is gone on from knows the groups of its samples, where the source has groups."""
+    return bool(index.groups) == (base.manifests["train"].group is not None)
 
 
 def _shards_of(base: Base, split: SplitName) -> list[StoredShard]:

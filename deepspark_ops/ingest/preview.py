@@ -147,6 +147,7 @@ def _first_records(task: ShardTask) -> ShardTask:
         task,
         positions=task.positions[first],
         names=task.names[: len(first)],
+        groups=None if task.groups is None else task.groups[first],
         labels=task.labels[first],
         reader=task.reader.subset(first),
     )

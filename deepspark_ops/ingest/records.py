@@ -84,6 +84,7 @@ class SourceIndex:
             the same dataset, or a list of names, may order them otherwise.
         findings: What is odd about the source, though its records can be used.
         splits: What ``split_column`` holds of each record; empty where it is not asked for, or there are no columns.
+        groups: What ``group_column`` holds of each record, likewise: records of one group stay in one split.
     """
 
     labels: npt.NDArray[np.int64]
@@ -95,3 +96,4 @@ class SourceIndex:
     are_names: bool = False
     findings: Findings = field(default_factory=Findings)
     splits: Sequence[str] = ()
+    groups: Sequence[str] = ()

@@ -55,6 +55,7 @@ class ShardTask:
         n_classes: Length of the label counts.
         repeats: (n,) int32, how often each record was taken before, by balancing; None: never.
         stamps: (n,) uint64, of ``StampedReader``; None where records have none.
+        groups: (n,) uint64, hash of each record's group; None without groups.
     """
 
     split: SplitName
@@ -73,6 +74,7 @@ class ShardTask:
     n_classes: int
     repeats: npt.NDArray[np.int32] | None = None
     stamps: npt.NDArray[np.uint64] | None = None
+    groups: npt.NDArray[np.uint64] | None = None
 
 
 @dataclass
@@ -158,6 +160,7 @@ def _keep_records(task: ShardTask, result: ShardResult, noted: NotedSamples) -> 
             looks=noted.looks(),
             findings=tuple((item.kind, at[item.position], item.text) for item in named),
             counts=result.findings.counts,
+            groups=None if task.groups is None else task.groups[rows],
         ),
     )
     return sha256_of_file(path)

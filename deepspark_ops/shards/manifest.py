@@ -147,7 +147,7 @@ class DatasetManifest(_Frozen):
 
     Attributes:
         format_version: Of this file; 1 has no ``split_rule``, 2 no ``warnings``, 3 no ``splits`` and no ``table``, 4 no
-            ``pixels``, 5 no digest of its own: see ``require_unedited``.
+            ``pixels``, 5 no ``group`` and no digest of its own: see ``require_unedited``.
         split: Which part of the dataset.
         splits: All parts that the dataset has; empty before version 4.
         shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
@@ -176,6 +176,8 @@ class DatasetManifest(_Frozen):
         chosen: Records left out or repeated by wish: by ``limit``, ``balance`` and the like -> how many.
         warnings_file: One JSON line for each that is named; None if there are none.
         table: The columns, and how features were standardised, where the source is a table of features.
+        group: Column by which images come in groups, whose hashes are in the shards' records; None without groups, and
+            for a table of features: see ``table``.
         pixels: What was done to the images; None for a table, and before version 5: see ``pixel_steps``.
     """
 
@@ -207,6 +209,7 @@ class DatasetManifest(_Frozen):
     chosen: dict[str, Annotated[int, Field(ge=1)]] = {}
     table: TableColumns | None = None
     pixels: PixelSteps | None = None
+    group: str | None = None
 
     def pixel_steps(self) -> PixelSteps | None:
         """Return what was done to the images; of version 4 as its options say; None where nobody wrote it down."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.changed_shards import ShardGuard, Stamp
-from deepspark_ops.shards.excluded_rows import Ranges, row_ranges
+from deepspark_ops.shards.excluded_rows import Ranges, kept_rows, row_ranges
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
     FileRecord,
@@ -33,9 +34,10 @@ from deepspark_ops.shards.manifest import (
     shard_folder,
 )
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
+from deepspark_ops.shards.shard_records import read_records
 from deepspark_ops.shards.staged_shards import StagedShards
 from deepspark_ops.stores.staging import local_copy
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import StorePath, data_path
 
 _OPEN_SHARDS = 4
 """Shards kept open per dataset: pieces of few shards are read at a time, and file handles are finite."""
@@ -221,6 +223,25 @@ class Dataset:
             return [text for first, stop in ranges for text in source.texts(name, first, stop - first)]
         except CaffeImportError as error:
             raise DataError(str(error)) from error
+
+    def group_hashes(self, shard: int) -> npt.NDArray[np.uint64] | None:
+        """Return a hash of the group of each sample of a shard, (n_samples,); None where samples have no groups.
+
+        Raises:
+            DataError: What is beside the shard is damaged.
+        """
+        manifest, info = self.manifest, self.shards[shard]
+        if manifest is None:
+            return None
+        if manifest.table is not None and manifest.table.group is not None:
+            texts = self.texts(shard, 0, info.n_samples, "group")
+            joined = b"".join(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in texts)
+            return np.frombuffer(joined, "<u8").astype(np.uint64)
+        records = manifest.shards[shard].records
+        if manifest.group is None or records is None:
+            return None
+        groups = read_records(data_path(info.name).parent / records.file).groups
+        return None if groups is None else groups[kept_rows(info.excluded, info.n_rows)]
 
     def close(self) -> None:
         """Close every file; a later read opens them again."""

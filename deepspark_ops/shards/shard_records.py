@@ -37,6 +37,7 @@ class ShardRecords:
         looks: (m, 5) float64, of some samples, as ``LOOK_COLUMNS`` says.
         findings: (kind, row, text) of what there is to say of a sample; the first ones of each kind.
         counts: Kind -> how many, the unnamed ones included.
+        groups: (n,) uint64, hash of each sample's group; None without groups.
     """
 
     names: tuple[str, ...]
@@ -48,6 +49,7 @@ class ShardRecords:
     looks: npt.NDArray[np.float64]
     findings: tuple[tuple[str, int, str], ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
+    groups: npt.NDArray[np.uint64] | None = None
 
 
 def records_path(shard: Path) -> Path:
@@ -79,6 +81,8 @@ def write_records(path: Path, records: ShardRecords) -> None:
         "looks": records.looks,
         "told": np.frombuffer(told.encode(), np.uint8),
     }
+    if records.groups is not None:
+        arrays["groups"] = records.groups
     write_archive(path, RECORDS_VERSION, arrays)
 
 
@@ -105,6 +109,7 @@ def read_records(path: Path) -> ShardRecords:
             looks=held["looks"],
             findings=tuple((str(kind), int(row), str(words)) for kind, row, words in told["findings"]),
             counts={str(kind): int(count) for kind, count in told["counts"].items()},
+            groups=held["groups"] if "groups" in held else None,
         )
 
 

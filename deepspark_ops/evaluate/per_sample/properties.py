@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -18,7 +17,6 @@ CLASS: Final = "class"
 FOLDER: Final = "folder"
 SHARD: Final = "shard"
 GROUP: Final = "group"
-_READ_AT_ONCE: Final = 10_000
 _KEY_DIGITS: Final = 8
 """LMDB keys of ingested images begin with so many digits and ``_``, as ``convert_imageset`` writes them."""
 
@@ -77,16 +75,11 @@ def property_values(
 
 
 def sample_groups(samples: Samples) -> npt.NDArray[np.uint64] | None:
-    """Return a hash of the name of each sample's group, (n_samples,); None where the dataset has no groups."""
-    column = _table_columns(samples).get(GROUP)
-    if column is None:
-        return None
-    found = np.empty(samples.n_samples, np.uint64)
-    for start in range(0, samples.n_samples, _READ_AT_ONCE):
-        texts = samples.layers[0].samples.texts(start, min(_READ_AT_ONCE, samples.n_samples - start), column)
-        digests = (hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest() for text in texts)
-        found[start : start + len(texts)] = np.frombuffer(b"".join(digests), "<u8")
-    return found
+    """Return a hash of each sample's group, (n_samples,); None where the dataset has no groups."""
+    dataset = samples.layers[0].samples.dataset
+    hashes = [dataset.group_hashes(shard) for shard in range(len(dataset.shards))]
+    known = [of_shard for of_shard in hashes if of_shard is not None]
+    return np.concatenate(known) if len(known) == len(hashes) else None
 
 
 def folder_of(name: str) -> str:

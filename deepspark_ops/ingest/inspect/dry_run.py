@@ -91,6 +91,7 @@ def _some(plan: IngestPlan) -> list[ShardTask]:
                 reader=task.reader.subset(rows),
                 repeats=None,
                 stamps=None,
+                groups=None,
             )
         )
     return tasks

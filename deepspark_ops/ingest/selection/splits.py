@@ -67,7 +67,8 @@ def split_up(config: IngestConfig, index: SourceIndex, usable: Positions) -> Spl
         fractions["test"] = config.test_fraction
     if config.validation_source is None and config.validation_fraction > 0:
         fractions["validation"] = config.validation_fraction
-    names = [index.names[i] for i in usable.tolist()]
+    owners = index.groups or index.names
+    names = [owners[i] for i in usable.tolist()]
     numbers = split_by_hash(
         names, test=fractions.get("test", 0.0), validation=fractions.get("validation", 0.0), seed=config.seed
     )

@@ -71,6 +71,7 @@ class ImageRows:
         paths: Each row's path; empty for bytes.
         ids: Each row's id; empty without.
         splits: What each row's column of splits holds; empty without.
+        groups: What each row's column of groups holds; empty without.
         labels: Each row's label as text; None where it is missing.
         digest: Of the images' bytes.
     """
@@ -82,6 +83,7 @@ class ImageRows:
     ids: list[str]
     splits: list[str]
     labels: list[str | None]
+    groups: list[str]
     digest: str = ""
 
     def to_json(self) -> str:
@@ -105,7 +107,7 @@ def pack_images(batches: Iterable[pa.RecordBatch], roles: TableRoles, folder: Pa
     """
     assert roles.image is not None
     has_bytes = roles.image.kind == "bytes"
-    found = ImageRows(part, f"{part:05d}-{uuid4().hex}.images" if has_bytes else "", [], [], [], [], [])
+    found = ImageRows(part, f"{part:05d}-{uuid4().hex}.images" if has_bytes else "", [], [], [], [], [], [])
     handle = (folder / found.file).open("wb") if has_bytes else None
     digest = hashlib.sha256()
     try:
@@ -122,6 +124,8 @@ def pack_images(batches: Iterable[pa.RecordBatch], roles: TableRoles, folder: Pa
                 found.ids.extend(_texts(batch, roles.id))
             if roles.split is not None:
                 found.splits.extend(_texts(batch, roles.split))
+            if roles.group is not None:
+                found.groups.extend(_texts(batch, roles.group))
             found.labels.extend(_labels(batch, roles))
     finally:
         if handle is not None:
@@ -131,7 +135,18 @@ def pack_images(batches: Iterable[pa.RecordBatch], roles: TableRoles, folder: Pa
 
 def images_digest(parts: Sequence[ImageRows]) -> str:
     """Return a digest of a table's images, labels and names, for a source without files to look at."""
-    texts_of = ([part.digest, part.sizes, part.paths, part.ids, part.splits, part.labels] for part in parts)
+    texts_of = (
+        [
+            part.digest,
+            part.sizes,
+            part.paths,
+            part.ids,
+            part.splits,
+            part.labels,
+            *([part.groups] if part.groups else []),
+        ]
+        for part in parts
+    )
     return hashlib.sha256(json.dumps(list(texts_of)).encode()).hexdigest()
 
 
@@ -160,12 +175,15 @@ def index_images(parts: Sequence[ImageRows], roles: TableRoles, source: Path, ro
         folder: Scratch folder of the packed images.
 
     Raises:
-        ConfigError: Several labels, or labels that are no classes.
+        ConfigError: Several labels, labels that are no classes, or weights.
         DataError: No rows.
     """
     assert roles.image is not None
     if len(roles.labels) > 1:
         msg = f"label_column={','.join(label.name for label in roles.labels)}: an image has one class; name one column"
+        raise ConfigError(msg)
+    if roles.weight is not None:
+        msg = f"weight_column={roles.weight.name}: samples that are images have no weights; leave it out"
         raise ConfigError(msg)
     labels = [label for part in parts for label in part.labels]
     if not labels:
@@ -174,6 +192,7 @@ def index_images(parts: Sequence[ImageRows], roles: TableRoles, source: Path, ro
     paths = [path for part in parts for path in part.paths]
     names = [row_id for part in parts for row_id in part.ids] or paths or [f"{row:08d}" for row in range(len(labels))]
     splits = [word for part in parts for word in part.splits]
+    groups = [group for part in parts for group in part.groups]
     keep = np.array([label is not None for label in labels])
     rejected = tuple(
         Rejection(row, names[row], None, f'label "{roles.labels[0].name}" is missing')
@@ -202,6 +221,7 @@ def index_images(parts: Sequence[ImageRows], roles: TableRoles, source: Path, ro
         class_names=classes,
         are_names=is_text,
         splits=[splits[row] for row in rows.tolist()] if splits else (),
+        groups=[groups[row] for row in rows.tolist()] if groups else (),
     )
 
 

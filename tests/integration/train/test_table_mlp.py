@@ -8,15 +8,20 @@ import pytest
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.commands.predict import PredictConfig
-from deepspark_ops.config.evaluate import ScoreBundleConfig
+from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
+from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.evaluate.evaluation_folder import read_evaluation
+from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.input_steps import FILL, STANDARDIZE
 from deepspark_ops.export.scores.bundle_scores import score_bundle
 from deepspark_ops.predict.answers import write_answers
 from deepspark_ops.preflight.inspect_solver import inspect_solver
+from deepspark_ops.registry.gate import decide
+from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.reader import open_dataset
 from tests.integration.train.in_process import run_in_process
 from tests.paths import ROOT
@@ -32,13 +37,17 @@ def source(tmp_path_factory) -> Path:
     spec = importlib.util.spec_from_file_location("make_table", EXAMPLE / "make_table.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return write_table(tmp_path_factory.mktemp("table") / "table.parquet", module.make_table(4000))
+    table = module.make_table(4000)
+    table = table.append_column("customer", [[f"c{row % 40}" for row in range(table.num_rows)]])
+    return write_table(tmp_path_factory.mktemp("table") / "table.parquet", table)
 
 
-def dataset_of(source: Path, folder: Path, label: str) -> Path:
+def dataset_of(source: Path, folder: Path, label: str, group: str | None = None) -> Path:
     import pyarrow.parquet as pq
 
-    config = IngestConfig(source=source, output=folder / label, label_column=label, feature_columns="f*")
+    config = IngestConfig(
+        source=source, output=folder / label, label_column=label, feature_columns="f*", group_column=group
+    )
     ingest_parts(config, [pq.read_table(source)], folder / "work", batch_rows=1000)
     return config.output
 
@@ -75,7 +84,7 @@ def test_classes_are_learned_better_than_by_a_straight_boundary(source, tmp_path
 
 
 def test_values_are_learned_far_better_than_by_their_mean(source, tmp_path):
-    dataset = dataset_of(source, tmp_path, "cost")
+    dataset = dataset_of(source, tmp_path, "cost", group="customer")
     labels = labels_of(dataset)
     assert labels.dtype == np.float32
     config = TrainConfig(
@@ -88,6 +97,22 @@ def test_values_are_learned_far_better_than_by_their_mean(source, tmp_path):
     tests = run.events("evaluation")
     assert tests[-1].data["loss"] < 0.3 * labels.var() / 2
     check_that_the_bundle_takes_the_raw_table(source, config.run_dir, tmp_path, 2 * tests[-1].data["loss"])
+    check_that_the_gate_counts_customers(dataset, config.run_dir, tmp_path)
+
+
+def check_that_the_gate_counts_customers(dataset: Path, run_dir: Path, folder: Path) -> None:
+    run_evaluate(EvaluateConfig(run_dir=run_dir))
+    own, of_bundle = read_evaluation(RunPaths(run_dir).evaluation), read_evaluation(folder / "scored")
+    with open_dataset(dataset / "test") as found:
+        customers = [
+            text for i, shard in enumerate(found.shards) for text in found.texts(i, 0, shard.n_samples, "group")
+        ]
+    assert 2 < len(set(customers)) < 20
+    for evaluated in (own, of_bundle):
+        hashes = evaluated.samples.group.tolist()
+        assert len(set(zip(customers, hashes, strict=True))) == len(set(customers)) == len(set(hashes))
+    decision = decide(own, of_bundle, PromoteConfig(models=folder / "models", model="cost"))
+    assert decision.comparison.n_groups == len(set(customers))
 
 
 def check_that_the_bundle_takes_the_raw_table(source: Path, run_dir: Path, folder: Path, squared_error: float) -> None:

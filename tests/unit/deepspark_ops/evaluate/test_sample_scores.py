@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.errors import DataError
-from deepspark_ops.evaluate.evaluation_folder import read_evaluation
+from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.sample_scores import read_samples
 from tests.reference.evaluations import evaluation, write_evaluation
 from tests.reference.heap_texts import texts_in_the_heap
@@ -78,3 +78,15 @@ def test_files_of_two_evaluations_are_not_mixed(tmp_path):
     (tmp_path / "metrics.json").write_text(evaluation(LABELS, LABELS, weights="new").metrics.to_json())
     with pytest.raises(DataError, match=r"are of different evaluations \(weights sha256:new and sha256:old\)"):
         read_evaluation(tmp_path)
+
+
+def test_groups_are_kept_and_a_file_of_version_2_has_none(tmp_path):
+    written = evaluation(LABELS, LABELS)
+    assert read_samples(write_evaluation(tmp_path / "none", written) / "samples.h5").group is None
+    samples = dataclasses.replace(written.samples, group=np.array([5, 2**63 + 1, 5, 5, 7], np.uint64))
+    path = write_evaluation(tmp_path / "some", Evaluated(written.metrics, samples)) / "samples.h5"
+    assert read_samples(path).group.tolist() == [5, 2**63 + 1, 5, 5, 7]
+    with h5py.File(path, "r+") as file:
+        del file["group"]
+        file.attrs["format_version"] = 2
+    assert read_samples(path).group is None

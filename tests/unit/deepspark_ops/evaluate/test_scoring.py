@@ -9,7 +9,8 @@ from deepspark_ops.config.shared_options.task import TASK_NAMES
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate import scoring
 from deepspark_ops.evaluate.samples import Batch
-from deepspark_ops.evaluate.scoring import Answer, measure_speed, score_samples
+from deepspark_ops.evaluate.scores import SampleLosses
+from deepspark_ops.evaluate.scoring import Answer, measure_speed, score_samples, scored_samples
 from deepspark_ops.evaluate.tasks.task_sum import ReportHead
 from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED, N, case
 
@@ -142,3 +143,13 @@ def test_a_tiny_net_is_timed_for_a_second_and_a_large_one_not_for_long(seconds, 
     speed = measure_speed(passes.forward, batch_size=1_000, device="CPU", clock=passes.clock)
     assert passes.now == pytest.approx(seconds * n_passes, rel=0.01)
     assert speed.images_per_s == pytest.approx(1_000 / seconds, rel=1e-3)
+
+
+def test_each_sample_that_counts_keeps_its_group():
+    answers = SampleLosses(np.array([0, 2]), np.zeros(2))
+    total = SimpleNamespace(samples=lambda: answers, chosen=SimpleNamespace(n_classes=0))
+    metrics = SimpleNamespace(scored=SimpleNamespace(dataset_digest="d", weights_digest="w"), task="regression")
+    digest = SimpleNamespace(content=lambda: np.arange(3, dtype=np.uint64))
+    groups = np.array([7, 8, 9], np.uint64)
+    assert scored_samples(metrics, total, digest, groups).group.tolist() == [7, 9]
+    assert scored_samples(metrics, total, digest, None).group is None

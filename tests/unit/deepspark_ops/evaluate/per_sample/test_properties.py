@@ -6,7 +6,12 @@ import pytest
 
 from caffe_import.data.hdf5_source import Hdf5Source
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.evaluate.per_sample.properties import check_properties, known_properties, property_values
+from deepspark_ops.evaluate.per_sample.properties import (
+    check_properties,
+    known_properties,
+    property_values,
+    sample_groups,
+)
 from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.reader import Dataset, ShardInfo
 from deepspark_ops.train.data.sample_cache import SampleCache
@@ -64,3 +69,13 @@ def test_numbers_are_texts_too(table, tmp_path):
     with h5py.File(tmp_path / "test-0.h5") as file:
         assert file["id"].dtype.kind in "iu"
     assert table.layers[0].samples.texts(2, 3, "id") == ["12", "13", "15"]
+
+
+def test_groups_of_samples_are_told_over_borders_and_left_out_rows(table):
+    north, south, also_north, west, east = sample_groups(table).tolist()
+    assert north == also_north
+    assert len({north, south, west, east}) == 4
+    table.layers[0].samples.dataset.manifest.table.group = None
+    table.layers[0].samples.dataset.manifest.group = None
+    table.layers[0].samples.dataset.manifest.shards = [SimpleNamespace(records=None)] * 2
+    assert sample_groups(table) is None

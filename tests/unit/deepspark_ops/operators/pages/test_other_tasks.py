@@ -1,11 +1,15 @@
 """Pages of runs whose nets are no classifiers: each place that shows an accuracy shows what the task is judged by."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from deepspark_ops.evaluate.evaluation_folder import Evaluated
 from deepspark_ops.operators.pages.lists.compare import ComparePage
 from deepspark_ops.operators.pages.lists.compared_scores import (
     answers_in_words,
@@ -164,3 +168,32 @@ def test_mlflow_gets_the_figures_of_every_result():
     assert points["evaluation/top1"] == main.top1
     assert points["evaluation/top1_low"] == main.top1_interval[0]
     assert points["evaluation/ip/rmse"] == 2.0
+
+
+def in_groups(one, groups):
+    return Evaluated(one.metrics, replace(one.samples, group=np.asarray(groups, np.uint64)))
+
+
+def test_groups_of_samples_count_as_one_observation_each(tmp_path):
+    """Six groups of four samples; the second net errs on all of two groups."""
+    groups = np.repeat(np.arange(6), 4)
+    labels = np.arange(24) % 2
+    wrong = groups >= 4
+    second = evaluation(np.where(wrong, 1 - labels, labels), labels, weights="v")
+    zeros, answers = np.zeros((24, 1)), np.where(wrong, 1.0, 0.0)[:, None]
+    pairs = {
+        "classes": (evaluation(labels, labels), second, 2 * 0.5**8),
+        "errors": (of_task(zeros, zeros), of_task(answers, zeros, weights="v"), 2 * 0.5**8),
+    }
+    for kind, (first, other, p_by_sample) in pairs.items():
+        for names, p_value in ((None, p_by_sample), (groups, 0.5)):
+            both = [one if names is None else in_groups(one, names) for one in (first, other)]
+            folders = runs_of(tmp_path / f"{kind}-{names is None}", *both)
+            metrics = [metrics_of(folder) for folder in folders]
+            pair = pair_of(folders, metrics, ("a", "b"))
+            assert (pair["kind"], pair["n_groups"]) == (kind, None if names is None else 6)
+            assert pair["p"] == pytest.approx(p_value)
+            json.dumps(pair)
+            if kind == "errors":
+                assert ("6 groups of samples" in compared_page(metrics, pair)) == (names is not None)
+    assert pair["interval"][0] <= 0 <= pair["interval"][1]
