@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from deepspark_ops.config.base import EXPERT, DataPath, InsecureNetwork, ListenAddress, StageConfig
+from deepspark_ops.config.shared_options.batch_size import BatchSize
 from deepspark_ops.config.shared_options.devices import DeviceChoice
 from deepspark_ops.config.shared_options.task import OutputBlobs, TargetBlob, TaskChoice
 
@@ -28,7 +29,7 @@ class EvaluateConfig(StageConfig):
     )
     output: Path | None = Field(None, description="Folder for metrics.json and report.html; default RUN/evaluation")
     devices: DeviceChoice = "auto"
-    batch_size: int = Field(100, ge=1, le=100_000, description="Samples per forward pass")
+    batch_size: BatchSize = None
     production: Path | None = Field(
         None, description="Folder with the evaluation of another net on the same samples; the report compares with it"
     )
@@ -92,7 +93,7 @@ class ScoreBundleConfig(StageConfig):
     dataset: DataPath | None = Field(None, description="Ingested dataset; default: the one the run trained on")
     split: SplitChoice = "test"
     devices: DeviceChoice = "auto"
-    batch_size: int = Field(100, ge=1, le=100_000, description="Samples per forward pass")
+    batch_size: BatchSize = None
     task: TaskChoice = "auto"
     output_blob: OutputBlobs = None
     target_blob: TargetBlob = None

@@ -12,6 +12,7 @@ import numpy as np
 
 from caffe_import.errors import WeightsError
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
+from caffe_import.net.batch_size import net_in_batches
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
 from caffe_import.net.phases import filter_layers
@@ -19,6 +20,7 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.shared_options.batch_size import DEFAULT_BATCH_SIZE
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.found_weights import Weights, find_weights
@@ -71,7 +73,13 @@ def open_run(config: EvaluateConfig) -> AbstractContextManager[TrainedNet]:
 
 @contextmanager
 def open_trained_net(
-    run_dir: Path, *, weights: Path | None, dataset: Path | None, split: SplitName, batch_size: int
+    run_dir: Path,
+    *,
+    weights: Path | None,
+    dataset: Path | None,
+    split: SplitName,
+    batch_size: int | None = None,
+    default_batch_size: int = DEFAULT_BATCH_SIZE,
 ) -> Iterator[TrainedNet]:
     """Load a run's net, its last snapshot (or ``weights``) and its data (or ``dataset``); close the data at the end.
 
@@ -80,7 +88,8 @@ def open_trained_net(
         weights: A .caffemodel to use instead of the last snapshot.
         dataset: Ingested dataset to use instead of the run's.
         split: Part of the data.
-        batch_size: Samples per forward pass.
+        batch_size: Samples per forward pass; None for the default, or the net's own where it takes no other.
+        default_batch_size: The default.
 
     Raises:
         ConfigError: There is no run, no snapshot, or no such file.
@@ -107,9 +116,8 @@ def open_trained_net(
     binding = DataBinding(dataset, run.root, split, cache_bytes=0)  # each sample is read once
     sample_shapes = partial(binding.sample_shapes, "TRAIN" if split == "train" else "TEST")
     try:
-        for layer in fed:
-            set_batch_size(layer, batch_size)
-        net = build_net_spec(message, phase="TEST", sample_shapes=sample_shapes)
+        build = partial(build_net_spec, message, phase="TEST", sample_shapes=sample_shapes)
+        net = net_in_batches(fed, build, asked=batch_size, default=default_batch_size)
         samples = bind_samples(binding, net, split)
         name = str(dataset) if dataset else source_of(fed[0])
         params = load_params(net, found.path)
@@ -154,16 +162,6 @@ def load_params(net: NetSpec, weights: Path) -> Vector:
     copy_weights(net, vector, blobs, where=str(weights))
     vector.flags.writeable = False
     return vector
-
-
-def set_batch_size(layer: caffe_pb2.LayerParameter, batch_size: int) -> None:
-    """Write the batch size into a data layer's message, whatever its type."""
-    if layer.type == "Input":
-        for shape in layer.input_param.shape:
-            shape.dim[0] = batch_size
-        return
-    field = {"Data": "data", "ImageData": "image_data", "HDF5Data": "hdf5_data", "MemoryData": "memory_data"}
-    getattr(layer, f"{field[layer.type]}_param").batch_size = batch_size
 
 
 def source_of(layer: caffe_pb2.LayerParameter) -> str:

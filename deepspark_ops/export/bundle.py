@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.files.mean_file import write_mean
+from caffe_import.net.batch_size import set_batch_size, unit_batch
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.predict import compile_forward
@@ -125,6 +126,10 @@ class _Export:
         fed = {top for layer in model.samples.layers for top in layer.tops}
         deploy = build_deploy_net(model.message, model.net, tasks, fed)
         self._deploy = deploy.message
+        self._unit_batch = unit_batch(self._build, model.samples.batch_size)
+        for layer in self._deploy.layer:
+            if layer.type == "Input":
+                set_batch_size(layer, self._unit_batch)
         self._outputs = served_outputs(tasks, deploy.outputs)
         self._inputs = find_served_inputs(
             model.samples, deploy.inputs, is_trained_on_samples=model.is_trained_on_samples
@@ -141,7 +146,7 @@ class _Export:
         if not all(np.isfinite(values).all() for values in expected.values()):
             msg = f"{model.weights}: the net's answers are not finite; the weights diverged, export others"
             raise DataError(msg)
-        params = deploy_params(model.net.params, model.params, self._build(1).params)
+        params = deploy_params(model.net.params, model.params, self._build(self._unit_batch).params)
         self._write_labels_and_mean()
         self._copy_metrics()
         check = self._write_formats(self._exported(params), expected)
@@ -156,7 +161,9 @@ class _Export:
         @cache
         def served() -> ServedModel:
             trial = {name: values[: self._batch.count] for name, values in self._batch.feeds.items()}
-            return ServedModel(self._build, params, self._inputs, self._outputs, trial=trial)
+            return ServedModel(
+                self._build, params, self._inputs, self._outputs, trial=trial, unit_batch=self._unit_batch
+            )
 
         return ExportedModel(
             folder=self._folder,
@@ -168,6 +175,7 @@ class _Export:
             batch=self._batch,
             n_threads=self._n_threads,
             served=served,
+            unit_batch=self._unit_batch,
             calibration=self._calibration(),
         )
 
@@ -292,6 +300,7 @@ class _Export:
             origin=self._model.origin,
             check=check,
             files=self._digests(),
+            unit_batch=self._unit_batch,
         )
 
     def _digests(self) -> dict[str, str]:

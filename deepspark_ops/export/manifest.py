@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from deepspark_ops.config.shared_options.bundle_formats import CAFFE, SAVED_MODEL
 from deepspark_ops.config.shared_options.task import TaskName
@@ -191,12 +191,14 @@ class BundleManifest(_Frozen):
         format_version: Version of this form; 1 has no ``split_rule`` and no ``code_version``; before 3
             every bundle is of a run; before 4 there are SavedModel and Caffe's files alone, and no ``outside``;
             before 5 every bundle is a classifier, and there is no ``outputs``; before 6 inputs have no ``images`` and
-            no ``is_table``.
+            no ``is_table``, and there is no ``unit_batch``.
         created: UTC, ISO 8601, whole seconds.
         net: Name of the net.
         inputs: What the model takes, one entry per argument.
         output: Its main result.
         outputs: All that it returns but ``classes``, the main one first.
+        unit_batch: Samples that the net computes together, in their order, where a layer fixes the number; the model
+            fills the last such batch with its last sample. 1: each sample has an answer of its own.
         origin: What it came from.
         check: How it was checked.
         files: Every other file of the bundle, relative path -> digest.
@@ -211,6 +213,7 @@ class BundleManifest(_Frozen):
     check: Check
     files: dict[str, str]
     outputs: tuple[OutputBlob, ...] = ()
+    unit_batch: Annotated[int, Field(ge=1)] = 1
 
     def results(self) -> tuple[OutputBlob, ...]:
         """Return all outputs but ``classes``, the main one first, of every version."""

@@ -117,7 +117,7 @@ def parts_of_run(config: ExportConfig) -> Iterator[ModelParts]:
         DeepSparkError, CaffeImportError: As ``open_trained_net``.
     """
     with open_trained_net(
-        config.run_dir, weights=config.weights, dataset=None, split="test", batch_size=config.check_samples
+        config.run_dir, weights=config.weights, dataset=None, split="test", default_batch_size=config.check_samples
     ) as trained:
         yield ModelParts(
             trained.message,
@@ -138,7 +138,7 @@ def _calibration(config: ExportConfig) -> Mapping[str, npt.NDArray[Any]] | None:
     if TFLITE_INT8 not in (config.formats or ()):
         return None
     with open_trained_net(
-        config.run_dir, weights=config.weights, dataset=None, split="train", batch_size=CALIBRATION_SAMPLES
+        config.run_dir, weights=config.weights, dataset=None, split="train", default_batch_size=CALIBRATION_SAMPLES
     ) as trained:
         return first_samples(trained.samples)
 

@@ -10,17 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from caffe_import.net.batch_size import BuildNet, net_of_any_batch
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, initial_layer_state
-from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.served_input import ServedInput
 from deepspark_ops.export.served_output import CLASSES, ServedOutput
 from deepspark_ops.export.tf_request_check import checked_request
 from deepspark_ops.shards.table_columns import TableColumns
 
 SIGNATURE = "serving_default"
-BuildNet = Callable[[int], NetSpec]
 Params = Any
 """A net's parameters in a graph: the whole vector (n_params,), or a list of the layout's blobs in Caffe's shapes."""
 Serve = Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, npt.NDArray[Any]]]
@@ -46,6 +45,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         outputs: Sequence[ServedOutput],
         *,
         trial: Mapping[str, npt.NDArray[np.float32]],
+        unit_batch: int = 1,
     ) -> None:
         """Make the graph's parts; tracing happens when it is written.
 
@@ -55,13 +55,15 @@ class ServedModel(tf.Module):  # type: ignore[misc]
             inputs: What it takes.
             outputs: What it gives.
             trial: Blob -> some samples as the net takes them: whether it takes any number of them at once is tried out.
+            unit_batch: Samples that the net computes together at the least.
 
         Raises:
             NetError: A layer type that cannot be computed.
         """
         super().__init__()
         self.params = tf.Variable(params, trainable=False, name="params")
-        self._single = build(1)
+        self._unit_batch = unit_batch
+        self._single = build(unit_batch)
         self._any_batch = net_of_any_batch(build)
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
@@ -70,7 +72,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
 
     @property
     def takes_any_batch(self) -> bool:
-        """Does the net compute any number of samples in one go? Else ``serve`` takes them one by one."""
+        """Does the net compute any number of samples in one go? Else ``serve`` takes ``unit_batch`` at a time."""
         return self._any_batch is not None
 
     def signature(self) -> list[tf.TensorSpec]:
@@ -155,17 +157,19 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         return {**answers, CLASSES: tf.argmax(answers[main.name], axis=1)} if main.has_classes else answers
 
     def _answers(self, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
-        """Return each output (N, ...): in one go where the net takes any batch, else sample by sample."""
+        """Return each output (N, ...): in one go where the net takes any batch, else by ``unit_batch`` samples."""
         if self._any_batch is not None:
             return self._run(self._any_batch, feeds, params)
-        spec = {one.name: tf.TensorSpec(one.shape, tf.float32) for one in self._outputs}
+        unit = self._unit_batch
+        spec = {one.name: tf.TensorSpec((unit, *one.shape), tf.float32) for one in self._outputs}
 
-        def one(sample: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            batch = {blob: values[tf.newaxis] for blob, values in sample.items()}
-            return {name: values[0] for name, values in self._run(self._single, batch, params).items()}
+        def answered(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            return self._run(self._single, batch, params)
 
-        found: dict[str, tf.Tensor] = tf.map_fn(one, dict(feeds), fn_output_signature=spec, parallel_iterations=1)
-        return found
+        batches = {blob: _in_units(values, unit) for blob, values in feeds.items()}
+        by_unit = tf.map_fn(answered, batches, fn_output_signature=spec, parallel_iterations=1)
+        n_samples = tf.shape(next(iter(feeds.values())))[0]
+        return {one.name: tf.reshape(by_unit[one.name], (-1, *one.shape))[:n_samples] for one in self._outputs}
 
     def _run(self, net: NetSpec, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
         state = {name: tf.constant(value) for name, value in initial_layer_state(net).items()}
@@ -205,6 +209,14 @@ def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
     values = tf.transpose(values, (0, 3, 1, 2))
     # At the end and by tf.gather: turning the last axis around takes as long as a small net's first layer.
     return tf.gather(values, (2, 1, 0), axis=1) if is_red_first else values
+
+
+def _in_units(values: tf.Tensor, unit: int) -> tf.Tensor:
+    """Return (N, ...) as (K, unit, ...), filled up by repeating the last sample."""
+    if unit > 1:
+        n_missing = -tf.shape(values)[0] % unit
+        values = tf.concat([values, tf.repeat(values[-1:], n_missing, axis=0)], axis=0)
+    return tf.reshape(values, (-1, unit, *values.shape[1:]))
 
 
 def _standardized(values: tf.Tensor, table: TableColumns) -> tf.Tensor:

@@ -16,7 +16,7 @@ from deepspark_ops.predict.blob_answer import BlobAnswer
 from deepspark_ops.predict.columns import answer_columns, deploy_net, output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.loaded_bundle import choose_device, is_on_host, load_bundle
-from deepspark_ops.predict.samples import BundleForm, Parts, form_of_config, sample_chunks
+from deepspark_ops.predict.samples import BundleForm, Parts, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, Summary, answer_all
 from deepspark_ops.shards.parquet_output import parquet_output
 
@@ -45,7 +45,8 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
     schema = output_schema(config, manifest)
     n_threads = config.threads or host_cores()
     answer = open_answer(config, manifest, form, n_threads=n_threads)
-    n_at_once = _chunks_at_once(config, n_threads)
+    size = chunk_size(manifest, config.batch_size)
+    n_at_once = _chunks_at_once(config, size, n_threads)
 
     def write() -> Summary:
         inputs = open_inputs(config, form)
@@ -53,7 +54,7 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
         on_step(f"net {manifest.net} of {Path(config.bundle).name} on {config.input}: {inputs.what}{count}")
         for remark in (*form.remarks, *inputs.remarks):
             _log.warning("%s", remark)
-        chunks = partial(sample_chunks, sample_of=form.sample, size=config.batch_size, n_threads=n_threads)
+        chunks = partial(sample_chunks, sample_of=form.sample, size=size, n_threads=n_threads)
         progress = Progress(inputs.n_records, on_step)
         with parquet_output(config.output, schema) as output:
             answer_all(
@@ -90,12 +91,12 @@ def open_answer(config: BundleInputConfig, manifest: BundleManifest, form: Bundl
     return answer
 
 
-def _chunks_at_once(config: BundleInputConfig, n_threads: int) -> int:
+def _chunks_at_once(config: BundleInputConfig, batch_size: int, n_threads: int) -> int:
     """Return how many chunks the SavedModel answers at a time; blobs are made by one thread."""
     if isinstance(config, FeaturesConfig):
         return 1
     try:
-        net = deploy_net(config)
+        net = deploy_net(config, batch_size)
     except CaffeImportError:  # of one batch size alone
         return 1
     return passes_at_once(net.blob_shapes.values(), n_threads, is_host=is_on_host(config.devices))

@@ -18,7 +18,7 @@ from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.predict.class_answer import served_answers
 from deepspark_ops.predict.columns import blob_shapes, deploy_net
 from deepspark_ops.predict.record import Values
-from deepspark_ops.predict.samples import BundleForm, Parts
+from deepspark_ops.predict.samples import BundleForm, Parts, chunk_size
 
 ALLOWED_DIFFERENCE: Final = 1e-3
 """Largest difference of a number, relative to the largest, between the SavedModel and the deploy net."""
@@ -38,7 +38,8 @@ class BlobAnswer:
             NetError: No such blob, with the net's blobs.
             ConfigError: A blob whose first axis is not the batch.
         """
-        net = deploy_net(config)
+        batch_size = chunk_size(manifest, config.batch_size)
+        net = deploy_net(config, batch_size)
         # A single image is called "images", whatever the net calls its blob; of several each has its blob's name.
         self._inputs = dict(net.inputs) if len(form.inputs) == 1 else {name: net.inputs[name] for name in form.names}
         self._main = manifest.results()[0]
@@ -47,7 +48,7 @@ class BlobAnswer:
         names = config.blob_names
         self._forward = compile_forward(net, n_threads=n_threads, outputs=[*dict.fromkeys((*names, self._probability))])
         self._params = self._forward.held(load_params(net, config.bundle / WEIGHTS_NAME))
-        self.shapes = blob_shapes(net, config)
+        self.shapes = blob_shapes(net, config, batch_size)
         self._options = [options_from_words(one.contract.preprocessing, config.bundle) for one in form.inputs]
         self._tables = [table_of_input(one.contract, config.bundle) for one in form.inputs]
         self._form = form
@@ -60,6 +61,7 @@ class BlobAnswer:
         for at, feed in enumerate(feeds.values()):
             for row, parts in enumerate(samples):
                 feed[row] = self._fed(parts[at], at)
+            feed[len(samples) :] = feed[len(samples) - 1]
         blobs = self._forward(self._params, feeds)
         if not self._is_checked:
             self._check(samples, blobs[self._probability])

@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from caffe_import.files.prototxt import read_net
+from caffe_import.net.batch_size import set_batch_size
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.evaluate.trained_net import set_batch_size
 from deepspark_ops.export.manifest import DEPLOY_NAME, BundleManifest
+from deepspark_ops.predict.samples import chunk_size
 from deepspark_ops.processes.named_files import limit_named_files
 
 
@@ -26,7 +27,7 @@ def output_schema(config: BundleInputConfig, manifest: BundleManifest) -> pa.Sch
         ConfigError: A blob whose first axis is not the batch.
     """
     if isinstance(config, FeaturesConfig):
-        fields = _feature_fields(config)
+        fields = _feature_fields(config, chunk_size(manifest, config.batch_size))
     else:
         fields = result_fields(manifest, has_scores=isinstance(config, PredictConfig) and config.scores)
     origin = {"deepspark.net": manifest.net, "deepspark.weights": manifest.origin.weights_digest}
@@ -38,8 +39,8 @@ def answer_columns(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in ("id", "error")]
 
 
-def deploy_net(config: BundleInputConfig) -> NetSpec:
-    """Return the bundle's net for batches of the config's size.
+def deploy_net(config: BundleInputConfig, batch_size: int) -> NetSpec:
+    """Return the bundle's net for batches of a size.
 
     Predictions come from the SavedModel: for them no module of a Python layer is imported.
 
@@ -51,11 +52,11 @@ def deploy_net(config: BundleInputConfig) -> NetSpec:
     message = read_net(config.bundle / DEPLOY_NAME)
     for layer in message.layer:
         if layer.type == "Input":
-            set_batch_size(layer, config.batch_size)
+            set_batch_size(layer, batch_size)
     return build_net_spec(message, phase="TEST")
 
 
-def blob_shapes(net: NetSpec, config: FeaturesConfig) -> tuple[tuple[str, Shape], ...]:
+def blob_shapes(net: NetSpec, config: FeaturesConfig, batch_size: int) -> tuple[tuple[str, Shape], ...]:
     """Return (blob, its shape without the batch axis) of each one asked for.
 
     Raises:
@@ -64,7 +65,7 @@ def blob_shapes(net: NetSpec, config: FeaturesConfig) -> tuple[tuple[str, Shape]
     """
     for name in config.blob_names:
         shape = net.blob_shape(name)
-        if shape[:1] != (config.batch_size,):
+        if shape[:1] != (batch_size,):
             msg = f'blobs: "{name}" has shape {shape}, no value of its own for each sample'
             raise ConfigError(msg)
     return tuple((name, net.blob_shapes[name][1:]) for name in config.blob_names)
@@ -105,6 +106,6 @@ def _class_fields(manifest: BundleManifest, *, has_scores: bool) -> list[Any]:
     return [pa.field(name, kind) for name, kind, is_there in kinds if is_there]
 
 
-def _feature_fields(config: FeaturesConfig) -> list[Any]:
-    shapes = blob_shapes(deploy_net(config), config)
+def _feature_fields(config: FeaturesConfig, batch_size: int) -> list[Any]:
+    shapes = blob_shapes(deploy_net(config, batch_size), config, batch_size)
     return [pa.field(name, numbers(), metadata={"shape": ",".join(map(str, shape))}) for name, shape in shapes]

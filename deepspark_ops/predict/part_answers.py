@@ -22,7 +22,7 @@ from deepspark_ops.predict.columns import answer_columns, output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.inputs.table import choose_columns, table_records
 from deepspark_ops.predict.record import InputRecord
-from deepspark_ops.predict.samples import BundleForm, form_of_config, sample_chunks
+from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, answer_chunk, refuse_errors
 from deepspark_ops.shards.parquet_output import arrow_column
 
@@ -66,7 +66,7 @@ class PartConfig:
         return cls("features" if isinstance(config, FeaturesConfig) else "predict", config.model_dump_json(), threads)
 
 
-def part_ranges(n_records: int, *, n_slots: int, most: int) -> list[tuple[int, int]]:
+def part_ranges(n_records: int, *, n_slots: int, most: int, unit: int = 1) -> list[tuple[int, int]]:
     """Return the first number of each part and the one behind its last.
 
     There are as many parts as slots, or more, so that none has too many records.
@@ -74,18 +74,20 @@ def part_ranges(n_records: int, *, n_slots: int, most: int) -> list[tuple[int, i
     Args:
         n_records: At least one.
         n_slots: Tasks that run at a time.
-        most: Records of a part.
+        most: Records of a part, rounded up to whole units.
+        unit: Records that are computed together.
 
     Example:
         >>> part_ranges(10, n_slots=2, most=4), part_ranges(2, n_slots=8, most=100)
         ([(0, 4), (4, 8), (8, 10)], [(0, 1), (1, 2)])
     """
     size = math.ceil(n_records / min(n_records, max(n_slots, math.ceil(n_records / most))))
+    size = math.ceil(size / unit) * unit
     return [(start, min(start + size, n_records)) for start in range(0, n_records, size)]
 
 
 @cache
-def _opened(part: PartConfig) -> tuple[BundleInputConfig, BundleForm, pa.Schema, Answer]:
+def _opened(part: PartConfig) -> tuple[BundleInputConfig, BundleForm, pa.Schema, Answer, int]:
     """Load the bundle into this process; the next task finds it."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from deepspark_ops.predict.answers import open_answer  # TensorFlow, on a worker alone
@@ -94,7 +96,8 @@ def _opened(part: PartConfig) -> tuple[BundleInputConfig, BundleForm, pa.Schema,
     config: BundleInputConfig = parse_config(model, json.loads(part.text))
     manifest = parse_manifest(config.bundle)  # the driver has compared the files
     form = form_of_config(config, manifest, config.bundle)
-    return config, form, output_schema(config, manifest), open_answer(config, manifest, form, n_threads=part.threads)
+    answer = open_answer(config, manifest, form, n_threads=part.threads)
+    return config, form, output_schema(config, manifest), answer, chunk_size(manifest, config.batch_size)
 
 
 def answer_numbers(part: PartConfig, start: int, stop: int, count: PartCount) -> Iterator[pa.RecordBatch]:
@@ -117,9 +120,9 @@ def answer_rows(part: PartConfig, batches: Iterable[pa.RecordBatch], count: Part
 
 def answer_records(part: PartConfig, records: Iterable[InputRecord], count: PartCount) -> Iterator[pa.RecordBatch]:
     """Yield the answers of records, some at a time, and count them."""
-    config, form, schema, answer = _opened(part)
+    config, form, schema, answer, size = _opened(part)
     names = answer_columns(schema)
-    for chunk in sample_chunks(records, form.sample, size=config.batch_size, n_threads=1):
+    for chunk in sample_chunks(records, form.sample, size=size, n_threads=1):
         if config.strict:
             refuse_errors(chunk)
         rows = answer_chunk(chunk, answer, names)

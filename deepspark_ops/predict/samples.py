@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from deepspark_ops.config.commands.predict import RawImageConfig
+from deepspark_ops.config.shared_options.batch_size import DEFAULT_BATCH_SIZE
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.input_steps import FILL, options_from_words, table_of_input
 from deepspark_ops.export.manifest import BundleManifest, InputContract
@@ -376,6 +377,28 @@ def form_of_config(config: RawImageConfig, manifest: BundleManifest, bundle: Pat
         resize_width=config.resize_width,
         max_pixel=config.max_pixel,
     )
+
+
+def chunk_size(manifest: BundleManifest, asked: int | None) -> int:
+    """Return how many samples a bundle is given at a time.
+
+    Args:
+        manifest: Of the bundle.
+        asked: What a user asks for; None for the default, or the net's own number where it takes no other.
+
+    Raises:
+        ConfigError: The net takes another number alone.
+    """
+    unit = manifest.unit_batch
+    if unit == 1:
+        return asked or DEFAULT_BATCH_SIZE
+    if asked not in (None, unit):
+        msg = (
+            f"batch_size={asked}: the bundle's net computes {unit} samples together, in their order, and no other"
+            " number; leave batch_size out"
+        )
+        raise ConfigError(msg)
+    return unit
 
 
 def sample_chunks(

@@ -33,7 +33,7 @@ from deepspark_ops.predict.columns import output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.inputs.table import choose_columns
 from deepspark_ops.predict.part_answers import PartConfig, PartCount, answer_numbers, answer_rows, part_ranges
-from deepspark_ops.predict.samples import BundleForm, form_of_config
+from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config
 from deepspark_ops.predict.stream import Summary
 from deepspark_ops.processes.cluster_network import choose_listen_address
 from deepspark_ops.processes.spark_context import arrow_schema, start_context
@@ -89,6 +89,7 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
         DeepSparkError: A task died in a way that another try may cure.
     """
     manifest = read_manifest(config.bundle)
+    config = config.model_copy(update={"batch_size": chunk_size(manifest, config.batch_size)})
     form = form_of_config(config, manifest, config.bundle)
     schema = from_arrow_schema(output_schema(config, manifest))
     _check_output(config)
@@ -105,7 +106,8 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
         if table is not None:
             answered = _table_answers(session, config, form, table, part, counts, schema)
         else:
-            answered = _number_answers(session, config, _n_records(config, form), part, counts, schema)
+            n_records, unit = _n_records(config, form), manifest.unit_batch
+            answered = _number_answers(session, config, n_records, unit, part, counts, schema)
         _write(session, config, answered)
     return _summary(config, counts.value, time.monotonic() - began)
 
@@ -133,11 +135,17 @@ def _n_records(config: BundleInputConfig, form: BundleForm) -> int:
 
 
 def _number_answers(
-    session: SparkSession, config: BundleInputConfig, n_records: int, part: PartConfig, counts: Any, schema: Any
+    session: SparkSession,
+    config: BundleInputConfig,
+    n_records: int,
+    unit: int,
+    part: PartConfig,
+    counts: Any,
+    schema: Any,
 ) -> DataFrame:
     """Return the answers of inputs that every task opens by itself: it reads its part of the numbers."""
     slots = session.sparkContext.defaultParallelism
-    ranges = part_ranges(n_records, n_slots=slots, most=config.task_records)
+    ranges = part_ranges(n_records, n_slots=slots, most=config.task_records, unit=unit)
 
     def answered(batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:

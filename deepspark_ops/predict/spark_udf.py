@@ -20,7 +20,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
 from deepspark_ops.predict.columns import result_fields
 from deepspark_ops.predict.record import Content, InputRecord, vector_of
-from deepspark_ops.predict.samples import BundleForm, Parts, Sample, form_of_config
+from deepspark_ops.predict.samples import BundleForm, Parts, Sample, chunk_size, form_of_config
 from deepspark_ops.predict.stream import Answer, answer_chunk
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def answer_type(manifest: BundleManifest) -> StructType:
 def predict_udf(
     bundle: str | Path,
     *,
-    batch_size: int = 100,
+    batch_size: int | None = None,
     threads: int = 1,
     top_k: int = 5,
     resize_height: int = 0,
@@ -47,7 +47,7 @@ def predict_udf(
 
     Args:
         bundle: Folder that driver and workers see under this path. Each Python worker loads it once.
-        batch_size: Samples of a forward pass.
+        batch_size: Samples of a forward pass; default as of ``deepspark predict``.
         threads: TensorFlow's threads in a worker; ``spark.task.cpus`` of the session.
         top_k: Most probable classes of an answer; of a bundle without classes nothing.
         resize_height: Of images, in place of what was done to the training images, as of ``deepspark predict``.
@@ -61,7 +61,7 @@ def predict_udf(
         else.
 
     Raises:
-        ConfigError: The net was trained on images of another size than is asked for, or these are no options.
+        ConfigError: The net takes no images of this size, or no such batch, or these are no options.
         DataError: There is no bundle, or a file of it is missing or changed.
     """
     folder = str(Path(bundle).absolute())
@@ -73,13 +73,14 @@ def predict_udf(
         _log.warning("predict_udf: %s", remark)
     kind = answer_type(manifest)
     names = kind.names
+    size = chunk_size(manifest, batch_size)
 
     def answers(parts: Iterator[Columns]) -> Iterator[pd.DataFrame]:
         form, answer = _model(folder, threads, top_k, images)
         for part in parts:
             records = _records(part, form)
-            starts = range(0, len(records), batch_size)
-            pieces = [_answered(records[start : start + batch_size], form, answer, names) for start in starts]
+            starts = range(0, len(records), size)
+            pieces = [_answered(records[start : start + size], form, answer, names) for start in starts]
             yield pd.concat(pieces or [_frame({}, names)])
 
     return pandas_udf(answers, returnType=kind)

@@ -31,7 +31,9 @@ class _Waiting:
 class Batcher:
     """One thread that computes, fed by any number of others."""
 
-    def __init__(self, compute: Compute, *, batch_size: int, wait_s: float, on_call: OnCall) -> None:
+    def __init__(
+        self, compute: Compute, *, batch_size: int, wait_s: float, on_call: OnCall, are_apart: bool = False
+    ) -> None:
         """Start the thread.
 
         Args:
@@ -39,11 +41,13 @@ class Batcher:
             batch_size: Samples of a call at most.
             wait_s: How long the first request of a call waits for others.
             on_call: Told of each call, by the computing thread.
+            are_apart: Whether each request has calls of its own.
         """
         self._compute = compute
         self._batch_size = batch_size
         self._wait_s = wait_s
         self._on_call = on_call
+        self._are_apart = are_apart
         self._queue: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -84,12 +88,13 @@ class Batcher:
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._is_closed)
             deadline = time.monotonic() + self._wait_s
-            while not self._is_closed and self._n_waiting() < self._batch_size:
+            most = 0 if self._are_apart else self._batch_size
+            while not self._is_closed and self._n_waiting() < most:
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     break
             taken: list[_Waiting] = []
             n_samples = 0
-            while self._queue and (not taken or n_samples + len(self._queue[0].samples) <= self._batch_size):
+            while self._queue and (not taken or n_samples + len(self._queue[0].samples) <= most):
                 taken.append(self._queue.popleft())
                 n_samples += len(taken[-1].samples)
             return taken

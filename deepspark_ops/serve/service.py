@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,12 +59,14 @@ class Service:
     def of(cls, model: Model, config: ServeConfig) -> Service:
         """Start a model's thread; ``close`` ends it."""
         about = about_model(model.manifest, config.bundle)
+        unit = model.manifest.unit_batch
         metrics = ServerMetrics(model.manifest.net, about["digest"])
         batcher = Batcher(
             model.answers,
-            batch_size=config.batch_size,
+            batch_size=ceil(config.batch_size / unit) * unit,
             wait_s=config.batch_wait_ms / 1_000,
             on_call=metrics.computed,
+            are_apart=unit > 1,  # the net would mix the samples of two callers
         )
         return cls(model, batcher, metrics, about)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from caffe_import.errors import CaffeImportError
 from caffe_import.files.prototxt import read_net
+from caffe_import.net.batch_size import set_batch_size
 from caffe_import.net.layer_registry import Phase, Shape
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.evaluate.trained_net import set_batch_size
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding, image_and_label
 
 

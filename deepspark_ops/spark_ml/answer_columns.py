@@ -30,7 +30,7 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
         bundle: Folder that driver and workers see under this path.
         inputCols: For a bundle with several inputs a column for each, in the order of its manifest.
         outputCol: Column of the whole answer, a struct with the columns of ``deepspark predict``; empty for none.
-        batchSize: Samples of a forward pass.
+        batchSize: Samples of a forward pass; default as of ``deepspark predict``.
         threads: TensorFlow's threads in a worker; ``spark.task.cpus`` of the session.
         topK: Most probable classes in the answer's ``top_classes``.
         imageOptions: What is to be done to images in place of what was done to the training images: ``resize_height``,
@@ -88,7 +88,7 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
             raise ConfigError(msg)
         udf = predict_udf(
             folder,
-            batch_size=self.getOrDefault(self.batchSize),
+            batch_size=self.getOrDefault(self.batchSize) if self.isDefined(self.batchSize) else None,
             threads=self.getOrDefault(self.threads),
             top_k=self.getOrDefault(self.topK),
             **_image_options(self.getOrDefault(self.imageOptions)),

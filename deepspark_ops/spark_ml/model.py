@@ -45,7 +45,7 @@ class DeepSparkModel(Model, HasFeaturesCol, HasBundle, MLReadable["DeepSparkMode
     ) -> None:
         """Set what is given."""
         super().__init__()
-        self._setDefault(outputCol="", probabilityCol="probability", batchSize=100, threads=1, topK=5, imageOptions={})
+        self._setDefault(outputCol="", probabilityCol="probability", threads=1, topK=5, imageOptions={})
         set_given(self, self._input_kwargs)
 
     @keyword_only

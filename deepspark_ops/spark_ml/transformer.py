@@ -46,7 +46,6 @@ class DeepSparkTransformer(
             outputCol="answer",
             predictionCol="",
             probabilityCol="",
-            batchSize=100,
             threads=1,
             topK=5,
             imageOptions={},

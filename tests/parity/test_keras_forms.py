@@ -14,12 +14,12 @@ import pytest
 
 from caffe_import.errors import CaffeImportError
 from caffe_import.files.prototxt import read_net
+from caffe_import.net.batch_size import net_of_any_batch
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.parity.case import Case, load_archive
 from caffe_import.parity.findings import members_under
 from caffe_import.parity.net_cases import params_of
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.formats.exported_model import CannotHave
 from deepspark_ops.export.formats.keras_layers.model import keras_values
 from deepspark_ops.export.formats.keras_layers.value import Value

@@ -18,6 +18,7 @@ from deepspark_ops.config.base import (
 )
 from deepspark_ops.config.evaluate import SplitChoice
 from deepspark_ops.config.ingest import TABLE_MARK
+from deepspark_ops.config.shared_options.batch_size import BatchSize
 from deepspark_ops.config.shared_options.devices import DeviceChoice
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 
@@ -98,7 +99,7 @@ class BundleInputConfig(RawImageConfig):
     id_column: str | None = Field(
         None, description="Column of a table that names its rows; default: the paths, else the rows' numbers from 0 on"
     )
-    batch_size: int = Field(100, ge=1, le=100_000, description="Samples of a forward pass")
+    batch_size: BatchSize = None
     devices: DeviceChoice = "auto"
     threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the cores there are")
     staging_folder: StagingFolder = None

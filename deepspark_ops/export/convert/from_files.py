@@ -12,6 +12,7 @@ from caffe_import.data.transform import transform_options
 from caffe_import.files.mean_file import read_mean
 from caffe_import.files.prototxt import read_net
 from caffe_import.files.text_file import read_text_file
+from caffe_import.net.batch_size import net_in_batches
 from caffe_import.net.label_users import label_users
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec, build_net_spec
@@ -22,7 +23,7 @@ from deepspark_ops.config.shared_options.bundle_formats import TFLITE_INT8
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.samples import Samples, bind_samples
 from deepspark_ops.evaluate.tasks.choice import choose_task, task_wish
-from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
+from deepspark_ops.evaluate.trained_net import load_params
 from deepspark_ops.export.convert.drawn_samples import DrawnInput, DrawnSamples
 from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.export.model_parts import CheckSamples, ModelParts, code_version, first_samples
@@ -81,14 +82,11 @@ def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
 
 
 def _resolved(config: ConvertConfig, lists: Path) -> caffe_pb2.NetParameter:
-    """Return the net of phase TEST with absolute sources, the asked batch size and the asked preprocessing."""
+    """Return the net of phase TEST with absolute sources and the asked preprocessing."""
     resolver = SourceResolver(config.dataset, config.net, lists)
     message = filter_layers(resolver.resolve(read_net(config.net)), phase="TEST")
     resolver.write_lists()
-    fed = [layer for layer in message.layer if layer.type in (*READS_FILES, *FED_BY_COLUMN)]
-    for layer in fed:
-        set_batch_size(layer, config.check_samples)
-    images = [layer for layer in fed if layer.type in READS_FILES or _is_image(layer)]
+    images = [layer for layer in _fed(message) if layer.type in READS_FILES or _is_image(layer)]
     if not images and (config.mean is not None or config.mean_values or config.scale is not None):
         msg = (
             f"{config.net}: mean, mean_values and scale are for images, and no Input layer of the net takes any; "
@@ -98,6 +96,10 @@ def _resolved(config: ConvertConfig, lists: Path) -> caffe_pb2.NetParameter:
     for layer in images:
         _set_transform(layer.transform_param, config)
     return message
+
+
+def _fed(message: caffe_pb2.NetParameter) -> list[caffe_pb2.LayerParameter]:
+    return [layer for layer in message.layer if layer.type in (*READS_FILES, *FED_BY_COLUMN)]
 
 
 def _is_image(layer: caffe_pb2.LayerParameter) -> bool:
@@ -129,14 +131,16 @@ def _bound(
     reads_files = any(layer.type in READS_FILES for layer in message.layer)
     if config.dataset is None and inputs and not reads_files:
         stored = None if config.mean is None else read_mean(config.mean).shape
-        classes = _classes_of_labels(build_net_spec(message, phase="TEST"))
+        build = partial(build_net_spec, message, phase="TEST")
+        classes = _classes_of_labels(net_in_batches(_fed(message), build, asked=None, default=config.check_samples))
         for layer in inputs:
             if classes.keys().isdisjoint(layer.top):
                 _cut_to_input(layer, stored, f"mean={config.mean}")
         return build_net_spec(message, phase="TEST"), _drawn(inputs, config.net.parent, stored, classes)
     for layer in inputs:
         _cut_to_input(layer, binding.sample_shapes("TEST", layer)[0], f"dataset={config.dataset}")
-    net = build_net_spec(message, phase="TEST", sample_shapes=partial(binding.sample_shapes, "TEST"))
+    build = partial(build_net_spec, message, phase="TEST", sample_shapes=partial(binding.sample_shapes, "TEST"))
+    net = net_in_batches(_fed(message), build, asked=None, default=config.check_samples)
     return net, bind_samples(binding, net, "test")
 
 

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.prototxt import format_message, read_net
+from caffe_import.net.batch_size import set_batch_size
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.predict import compile_forward
-from deepspark_ops.evaluate.trained_net import load_params, set_batch_size
+from deepspark_ops.evaluate.trained_net import load_params
 from deepspark_ops.export.deploy_net import opencv_names
 from deepspark_ops.export.formats.exported_model import ExportedModel, Format, Reading
 from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
@@ -36,7 +37,7 @@ def build_deploy(deploy: caffe_pb2.NetParameter, batch_size: int) -> NetSpec:
 
 def _write(model: ExportedModel) -> None:
     write_text_whole(model.folder / DEPLOY_NAME, format_message(model.deploy))
-    write_caffemodel(model.folder / WEIGHTS_NAME, model.build(1), model.params)
+    write_caffemodel(model.folder / WEIGHTS_NAME, model.build(model.unit_batch), model.params)
 
 
 def _read(model: ExportedModel) -> tuple[Reading, ...]:
@@ -52,13 +53,13 @@ def _read_back(model: ExportedModel) -> dict[str, npt.NDArray[np.float64]]:
 
 
 def _read_by_opencv(model: ExportedModel) -> Reading:
-    """Run both files in OpenCV's own reader of Caffe's files, sample by sample; not every layer type is known to it."""
+    """Run both files in OpenCV's own reader of Caffe's files, which does not know every layer type."""
     inputs = {layer.top[0] for layer in model.deploy.layer if layer.type == "Input"}
-    feeds = {name: values for name, values in model.prepared().items() if name in inputs}
-    files = [str(model.folder / DEPLOY_NAME), str(model.folder / WEIGHTS_NAME)]
+    feeds = {name: values for name, values in model.batch.feeds.items() if name in inputs}
+    arguments = [str(model.folder / DEPLOY_NAME), str(model.folder / WEIGHTS_NAME), str(model.unit_batch)]
     makers = opencv_names(model.deploy, [one.blob for one in model.outputs])
     try:
-        answers = read_outside(_OPENCV, files, feeds, list(makers.values()))
+        answers = read_outside(_OPENCV, arguments, feeds, list(makers.values()))
     except ReaderFailed as failure:
         return Reading(WEIGHTS_NAME, "OpenCV", None, str(failure))
     return Reading(WEIGHTS_NAME, "OpenCV", _named(model, {blob: answers[name] for blob, name in makers.items()}))

@@ -40,6 +40,7 @@ class ExportedModel:
         batch: The samples that every file is checked on.
         n_threads: Threads that the check may use.
         served: Returns its graph, from requests to probabilities; made at the first call, and then kept.
+        unit_batch: Samples that the net computes together at the least; a batch of the deploy net.
         calibration: Training samples as the model takes them, argument -> (n, ...); None if there are none.
     """
 
@@ -52,6 +53,7 @@ class ExportedModel:
     batch: Batch
     n_threads: int
     served: Callable[[], ServedModel]
+    unit_batch: int = 1
     calibration: Mapping[str, npt.NDArray[Any]] | None = None
 
     @property

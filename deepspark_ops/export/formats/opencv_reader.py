@@ -1,6 +1,7 @@
 """A program of its own, without anything of ours: run Caffe's two files in OpenCV.
 
-Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), prototxt, caffemodel.
+Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), prototxt, caffemodel,
+samples of a pass. The inputs hold whole passes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 
 def main() -> None:
     """Read, run, write."""
-    folder, prototxt, caffemodel = sys.argv[1:]
+    folder, prototxt, caffemodel, batch_size = sys.argv[1:]
+    step = int(batch_size)
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))
     inputs = {name: arrays[f"arr_{at}"] for at, name in enumerate(names["inputs"])}
@@ -23,9 +25,9 @@ def main() -> None:
     net.setPreferableBackend(cv2.dnn.DNN_BACKEND_OPENCV)
     net.enableWinograd(False)  # it is quicker and less exact
     rows = []
-    for row in range(len(next(iter(inputs.values())))):
+    for row in range(0, len(next(iter(inputs.values()))), step):
         for name, values in inputs.items():
-            net.setInput(values[row : row + 1], name)
+            net.setInput(values[row : row + step], name)
         rows.append([answer.copy() for answer in net.forward(names["outputs"])])
     np.savez(Path(folder, "answers.npz"), *(np.concatenate(answers) for answers in zip(*rows, strict=True)))
 

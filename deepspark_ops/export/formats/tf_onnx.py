@@ -99,7 +99,7 @@ def _converted(model: ExportedModel, own: OwnForms) -> bytes:
             _refuse_without_form(records, own)  # what was logged before says why
             raise
     _refuse_without_form(records, own)
-    blobs = model.build(1).params.views(model.params).values()
+    blobs = model.build(model.unit_batch).params.views(model.params).values()
     put_constants(made, {f"blob_{at}": blob for at, blob in enumerate(blobs)})
     made.graph.name = model.deploy.name or "model"
     made.graph.doc_string = "Exported by DeepSpark; README.md beside this file says what it takes and gives"

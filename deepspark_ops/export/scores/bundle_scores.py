@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.files.prototxt import read_net
+from caffe_import.net.batch_size import batch_size_of, net_in_batches
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.evaluate import ScoreBundleConfig
+from deepspark_ops.config.shared_options.batch_size import DEFAULT_BATCH_SIZE
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.per_sample.each_batch import ROWS_NAME, each_batch, rows_file, rows_folder, write_rows
@@ -31,7 +34,7 @@ from deepspark_ops.evaluate.scoring import Answer, measure_speed, report_of, sco
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_task, task_wish
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
 from deepspark_ops.evaluate.tf_predict import compile_answers, compile_targets, scoring_device
-from deepspark_ops.evaluate.trained_net import TrainedNet, load_params, open_trained_net, set_batch_size
+from deepspark_ops.evaluate.trained_net import TrainedNet, load_params, open_trained_net
 from deepspark_ops.export.deploy_net import inputs_of_sides
 from deepspark_ops.export.input_steps import table_of_input
 from deepspark_ops.export.manifest import (
@@ -182,10 +185,10 @@ def _served(serve: Serve, manifest: BundleManifest, stored: Mapping[str, npt.NDA
 def _speed(config: ScoreBundleConfig, solver: SolverSpec) -> Speed:
     """Time the bundle's net as stage evaluate times a run's: in batches, without preprocessing."""
     message = read_net(config.bundle / DEPLOY_NAME)
-    for layer in message.layer:
-        if layer.type == "Input":
-            set_batch_size(layer, config.batch_size)
-    net = build_net_spec(message, phase="TEST")
+    inputs = [layer for layer in message.layer if layer.type == "Input"]
+    build = partial(build_net_spec, message, phase="TEST")
+    net = net_in_batches(inputs, build, asked=config.batch_size, default=DEFAULT_BATCH_SIZE)
+    batch_size = batch_size_of(inputs[0])
     ready = scoring_device(config.devices, solver, n_threads=len(os.sched_getaffinity(0)))
     predict = compile_answers(
         net,
@@ -197,4 +200,4 @@ def _speed(config: ScoreBundleConfig, solver: SolverSpec) -> Speed:
     generator = np.random.default_rng(0)
     feeds = {name: generator.random(shape, dtype=np.float32) for name, shape in net.inputs.items()}
     predict(feeds)
-    return measure_speed(lambda: predict(feeds), batch_size=config.batch_size, device=ready.description)
+    return measure_speed(lambda: predict(feeds), batch_size=batch_size, device=ready.description)

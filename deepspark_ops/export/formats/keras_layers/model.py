@@ -25,7 +25,7 @@ def keras_model(net: NetSpec, params: Vector, inputs: Sequence[ServedInput], out
     """Return the functional model; its inputs and outputs have the names of the SavedModel's.
 
     Args:
-        net: With -1 for the batch axis of every shape (``any_batch.net_of_any_batch``).
+        net: With -1 for the batch axis of every shape (``batch_size.net_of_any_batch``).
         params: Its vector, shape (n_params,).
         inputs: What the model takes.
         outputs: What it gives.

@@ -1,10 +1,10 @@
 import numpy as np
 
 from caffe_import.files.prototxt import parse_net
+from caffe_import.net.batch_size import net_of_any_batch
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
-from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.caffe_weights import deploy_params
 from deepspark_ops.export.deploy_net import build_deploy_net, opencv_names
 

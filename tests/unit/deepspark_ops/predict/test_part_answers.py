@@ -12,3 +12,8 @@ def test_every_record_is_in_one_part(n_records, n_slots, most):
     assert [number for start, stop in ranges for number in range(start, stop)] == list(range(n_records))
     assert all(0 < stop - start <= most for start, stop in ranges)
     assert len(ranges) >= min(n_records, n_slots) / 2
+
+
+def test_a_part_holds_whole_batches_of_a_net_that_fixes_them():
+    assert part_ranges(53, n_slots=4, most=5_000, unit=10) == [(0, 20), (20, 40), (40, 53)]
+    assert part_ranges(53, n_slots=1, most=15, unit=10) == [(0, 20), (20, 40), (40, 53)]

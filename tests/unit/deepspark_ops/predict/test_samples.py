@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import cv2
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.input_steps import FILL
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.record import InputRecord
-from deepspark_ops.predict.samples import BundleForm, SampleForm, sample_chunks
+from deepspark_ops.predict.samples import BundleForm, SampleForm, chunk_size, sample_chunks
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from tests.reference.table_files import columns_named
 
@@ -171,3 +173,11 @@ def test_a_bundle_that_does_not_know_its_training_images_says_so():
     )
     assert "images keep their size, and 16 is" in SampleForm.of(contract_of((-1, -1, -1, 1)), max_pixel=16).remarks[0]
     assert SampleForm.of(contract_of((-1, 2), "float32", "N, axis 1", "")).remarks == ()
+
+
+def test_a_bundle_is_given_the_default_what_is_asked_for_or_what_its_net_computes_together():
+    alone, together = SimpleNamespace(unit_batch=1), SimpleNamespace(unit_batch=8)
+    assert [chunk_size(alone, asked) for asked in (None, 7)] == [100, 7]
+    assert [chunk_size(together, asked) for asked in (None, 8)] == [8, 8]
+    with pytest.raises(ConfigError, match=r"batch_size=7: the bundle's net computes 8 samples together"):
+        chunk_size(together, 7)

@@ -54,6 +54,17 @@ def test_what_waits_goes_together_and_each_gets_its_own(net):
     assert told == [1, 3, 2]
 
 
+def test_requests_whose_samples_must_not_meet_go_one_by_one(net):
+    batcher = batcher_of(net, [], wait_s=WAIT_S, are_apart=True)
+    answers = [batcher.submit(samples_of(*numbers)) for numbers in [(1,), (2, 3), (4, 5, 6, 7, 8)]]
+    net.may_go.set()
+    assert [answer.result(WAIT_S / 2)["doubled"].ravel().tolist() for answer in answers] == [
+        [2], [4, 6], [8, 10, 12, 14, 16]
+    ]  # fmt: skip
+    assert net.calls == [[1], [2, 3], [4, 5, 6, 7], [8]]
+    batcher.close()
+
+
 def test_a_request_waits_for_others_but_not_for_ever(net):
     net.may_go.set()
     batcher = batcher_of(net, [], wait_s=WAIT_S)

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import pytest
 
+from caffe_import.net.batch_size import net_of_any_batch
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.gradients import run_passes
-from deepspark_ops.export.any_batch import net_of_any_batch
 from deepspark_ops.export.formats.keras_layers.model import keras_values
 from deepspark_ops.export.formats.keras_layers.value import Value
 from tests.reference.layer_check import net_of

@@ -1,0 +1,136 @@
+"""How many samples a net computes at a time: any number where its layers allow it, else that of its prototxt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from caffe_import.errors import NetError
+from caffe_import.net.layer_registry import Shape
+from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.proto import caffe_pb2
+
+_ANY = -1
+_OVER_TIME = ("LSTM", "RNN")
+BuildNet = Callable[[int], NetSpec]
+"""Returns a net built for a batch size. Raises ``NetError`` where the net has no such form."""
+
+
+def net_in_batches(
+    data_layers: Sequence[caffe_pb2.LayerParameter], build: Callable[[], NetSpec], *, asked: int | None, default: int
+) -> NetSpec:
+    """Set the batch size of a net's data layers in place, and return the net.
+
+    Args:
+        data_layers: Messages of the layers that are fed.
+        build: Returns the net of the messages as they are.
+        asked: The batch size that a user asks for; None for none.
+        default: The batch size of a net that takes any. A net that takes one alone keeps that of its prototxt.
+
+    Raises:
+        NetError: The net cannot be built, or not for the batch size that is asked for.
+    """
+    own = [batch_size_of(layer) for layer in data_layers]
+
+    def built(*batch_sizes: int) -> NetSpec:
+        for layer, batch_size in zip(data_layers, batch_sizes, strict=True):
+            set_batch_size(layer, batch_size)
+        return build()
+
+    def built_for(batch_size: int) -> NetSpec:
+        return built(*[batch_size] * len(data_layers))
+
+    if asked is None:
+        return built_for(default) if net_of_any_batch(built_for) is not None else built(*own)
+    try:
+        return built_for(asked)
+    except NetError as error:
+        built(*own)  # a net that cannot be built at all says so
+        msg = f"batch_size={asked}: {error}; the net's own batch is {own[0]}; leave batch_size out"
+        raise NetError(msg, layer=error.layer) from error
+
+
+def unit_batch(build: BuildNet, own: int) -> int:
+    """Return how many samples a net computes together at the least: 1, or ``own`` where it needs that number.
+
+    A recurrent layer whose steps are the samples of a batch needs it, too: fewer samples would be shorter sequences.
+    """
+    if net_of_any_batch(build) is not None:
+        return 1
+    try:
+        small = build(1)
+    except NetError:
+        return own
+    try:
+        large = build(2)
+    except NetError:
+        return 1
+    return own if _mixes_samples(small, large) else 1
+
+
+def net_of_any_batch(build: BuildNet) -> NetSpec | None:
+    """Return the net with -1 for the batch axis in every shape that depends on it; None if it takes not any batch.
+
+    A Caffe net has fixed shapes. Built for two batch sizes, what differs is what depends on the batch; a reshape to
+    a shape with one -1 means the same for every size.
+
+    Args:
+        build: Returns the net for a batch size.
+    """
+    try:
+        small, large = build(2), build(3)
+    except NetError:
+        return None
+    if _mixes_samples(small, large):
+        return None
+    layers = []
+    for one, other in zip(small.layers, large.layers, strict=True):
+        tops = _merge_all(one.definition.top_shapes, other.definition.top_shapes)
+        bottoms = _merge_all(one.bottom_shapes, other.bottom_shapes)
+        if tops is None or bottoms is None:
+            return None
+        layers.append(_with_shapes(one, bottoms, tops))
+    return replace(small, layers=tuple(layers))
+
+
+def _mixes_samples(small: NetSpec, large: NetSpec) -> bool:
+    """Return whether the steps of a recurrent layer are more in a larger batch: its samples are steps then."""
+    return any(
+        layer.type in _OVER_TIME and layer.bottom_shapes[0][0] != other.bottom_shapes[0][0]
+        for layer, other in zip(small.layers, large.layers, strict=True)
+    )
+
+
+def _with_shapes(layer: LayerSpec, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> LayerSpec:
+    return replace(layer, bottom_shapes=bottoms, definition=replace(layer.definition, top_shapes=tops))
+
+
+def _merge_all(ones: tuple[Shape, ...], others: tuple[Shape, ...]) -> tuple[Shape, ...] | None:
+    merged = [_merge(one, other) for one, other in zip(ones, others, strict=True)]
+    return tuple(shape for shape in merged if shape is not None) if None not in merged else None
+
+
+def _merge(one: Shape, other: Shape) -> Shape | None:
+    """Return the common shape, -1 in front if the first axes differ; None if another axis does."""
+    if one == other:
+        return one
+    return (_ANY, *one[1:]) if one[1:] == other[1:] else None
+
+
+_MESSAGES = {"Data": "data", "ImageData": "image_data", "HDF5Data": "hdf5_data", "MemoryData": "memory_data"}
+
+
+def set_batch_size(layer: caffe_pb2.LayerParameter, batch_size: int) -> None:
+    """Write the batch size into a data layer's message, whatever its type."""
+    if layer.type == "Input":
+        for shape in layer.input_param.shape:
+            shape.dim[0] = batch_size
+        return
+    getattr(layer, f"{_MESSAGES[layer.type]}_param").batch_size = batch_size
+
+
+def batch_size_of(layer: caffe_pb2.LayerParameter) -> int:
+    """Return the batch size of a data layer's message, whatever its type; 0 where it has none."""
+    if layer.type == "Input":
+        return next((shape.dim[0] for shape in layer.input_param.shape if shape.dim), 0)
+    return int(getattr(layer, f"{_MESSAGES[layer.type]}_param").batch_size)

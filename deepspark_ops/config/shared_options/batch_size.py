@@ -1,0 +1,19 @@
+"""Option batch_size of the stages and commands that run a net: its default is the net's matter."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+DEFAULT_BATCH_SIZE: Final = 100
+"""Of a net that takes any number of samples at a time."""
+BatchSize = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        le=100_000,
+        description=f"Samples of a forward pass; default: {DEFAULT_BATCH_SIZE}, or the net's own number where a layer"
+        " (Reshape, LSTM) fixes it",
+    ),
+]
