@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 
 UV_VERSION=0.13.9
 OLDEST_JAVA=17
+REPORT_EVERY_S=${DEEPSPARK_SETUP_REPORT_S:-15}
 case ${1:-} in
   run) lock=requirements.txt needs_java=yes ;;
   tools) lock=requirements-dev.txt needs_java=no ;;
@@ -75,15 +76,33 @@ follow_pip_settings() {
   if [ -n "${PIP_CERT:-}" ] && [ -z "${SSL_CERT_FILE:-}" ]; then export SSL_CERT_FILE=$PIP_CERT; fi
 }
 
+# In a log, where uv shows no bars: lines while the command runs. They need no process that could outlive this one.
+run_with_lines() {  # run_with_lines COMMAND...
+  local started=$SECONDS status=0 installed
+  "$@" 2> >(grep -v '^ [-+~] ' >&2) &  # one line for each of 160 packages
+  local command=$!
+  trap 'kill "$command" 2>/dev/null || true' EXIT
+  exec 9<> <(:)
+  while kill -0 "$command" 2>/dev/null; do
+    read -r -t "$REPORT_EVERY_S" -u 9 || true  # a sleep without a process
+    installed=$(find .venv/lib -maxdepth 4 -name '*.dist-info' 2>/dev/null | wc -l)
+    if kill -0 "$command" 2>/dev/null; then say "still installing after $((SECONDS - started)) s: $installed packages are unpacked"; fi
+  done
+  exec 9>&-
+  wait "$command" || status=$?
+  trap - EXIT
+  return $status
+}
+
 install_requirements() {
   follow_pip_settings
   if ! .venv/bin/uv --version 2>/dev/null | grep -q "^uv $UV_VERSION"; then
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION"
   fi
-  say "installing $lock (the first time about 3 GB are unpacked; less than a minute from a warm cache)"
+  say "installing $lock: about 3 GB are unpacked, and fetched unless uv's cache has them, which takes some minutes"
   # Without compiled bytecode TensorFlow's import takes ten seconds instead of two.
-  .venv/bin/uv pip install --python .venv/bin/python --compile-bytecode --require-hashes --requirement "$lock" \
-    2> >(grep -v '^ [-+~] ' >&2)  # one line for each of 160 packages
+  local install=(.venv/bin/uv pip install --python .venv/bin/python --compile-bytecode --require-hashes --requirement "$lock")
+  if [ -t 2 ]; then "${install[@]}"; else run_with_lines "${install[@]}"; fi  # a terminal gets uv's own progress
   .venv/bin/uv pip install --python .venv/bin/python --quiet --no-deps --no-build-isolation --editable .
 }
 

@@ -15,11 +15,18 @@ from pydantic.fields import FieldInfo
 from rich.markup import escape
 
 from deepspark_ops.config.base import Config, StageConfig, parse_config, with_paths_from
+from deepspark_ops.exchange.strategies.base import strategy_names
+from deepspark_ops.exchange.strategies.choice import strategy_choices
 
 _MAIN_PANEL = "Options"
 _REST_PANEL = "Further options"
 _SHORT_NAMES = {"n_workers": "--workers"}
 """Field -> a second name of its option."""
+_NAMES: Mapping[str, Callable[[], Sequence[str]]] = {
+    "strategy": strategy_names,
+    "strategy or auto": strategy_choices,
+}
+"""Mark ``one_of`` of a field -> the names that a registry knows and the field's type does not."""
 _METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", Path: "PATH", tuple[Path, ...]: "PATH,..."}
 
 
@@ -135,6 +142,9 @@ def _plain_value(value: str | bool | list[str], info: FieldInfo) -> str | bool |
 
 def _help(info: FieldInfo) -> str:
     text = info.description or ""
+    extra = info.json_schema_extra
+    if isinstance(extra, dict) and (registry := extra.get("one_of")):
+        text += f"; one of {', '.join(_NAMES[str(registry)]())}"
     if bounds := _bounds(info):
         text += f" ({bounds})"
     if not info.is_required() and info.default not in (None, "", ()):

@@ -72,7 +72,7 @@ class TrainConfig(StageConfig):
         "easgd",
         title="Strategy",
         description="How workers and center exchange parameters; auto: by their number, and whether they may differ",
-        json_schema_extra=FORM,
+        json_schema_extra={**FORM, "one_of": "strategy or auto"},
     )
     strategy_options: str = Field(
         "",

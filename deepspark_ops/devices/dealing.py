@@ -29,6 +29,7 @@ def devices_of_run(config: TrainConfig, solver: SolverSpec, environment: Mapping
     wanted = wanted_devices(
         config.devices,
         solver_mode_is_gpu=solver.message.solver_mode == caffe_pb2.SolverParameter.GPU,
+        is_written=solver.message.HasField("solver_mode"),
         device_id=solver.message.device_id,
         per_worker=config.gpus_per_worker,
         is_shared=config.share_gpus,

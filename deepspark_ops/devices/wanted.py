@@ -24,6 +24,7 @@ class WantedDevices:
         is_shared: Several workers may use one GPU.
         first: Position among the host's GPUs of the first one to use where one worker runs: the solver's device_id.
         n_threads: ``TrainConfig.threads_per_worker``.
+        is_written: Whether the solver itself says ``solver_mode: GPU``; else it is Caffe's default.
     """
 
     kind: Kind = "cpu"
@@ -32,6 +33,7 @@ class WantedDevices:
     is_shared: bool = False
     first: int = 0
     n_threads: Threads = "auto"
+    is_written: bool = False
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values."""
@@ -47,6 +49,7 @@ def wanted_devices(
     devices: Literal["auto", "cpu", "gpu"],
     *,
     solver_mode_is_gpu: bool,
+    is_written: bool = False,
     device_id: int = 0,
     per_worker: int = 1,
     is_shared: bool = False,
@@ -54,7 +57,9 @@ def wanted_devices(
 ) -> WantedDevices:
     """Return what is asked for; ``devices=auto`` takes Caffe's ``solver_mode``, whose default is GPU."""
     is_gpu = devices == "gpu" or (devices == "auto" and solver_mode_is_gpu)
-    return WantedDevices("gpu" if is_gpu else "cpu", devices == "gpu", per_worker, is_shared, device_id, n_threads)
+    return WantedDevices(
+        "gpu" if is_gpu else "cpu", devices == "gpu", per_worker, is_shared, device_id, n_threads, is_written
+    )
 
 
 def without_gpus(wanted: WantedDevices, reason: str, *, n_threads: int) -> AssignedDevices:
@@ -73,10 +78,9 @@ def without_gpus(wanted: WantedDevices, reason: str, *, n_threads: int) -> Assig
     if wanted.is_required:
         msg = f"devices=gpu: {reason}; make GPUs available to the workers (docs/devices.md), or {_OTHERWISE}"
         raise ConfigError(msg)
-    note = (
-        f"solver_mode is GPU (Caffe's default), but {reason}: training on the CPU, as with solver_mode: CPU or"
-        " devices=cpu"
-    )
+    note = f"training on the CPU: {reason}"
+    if wanted.is_written:
+        note = f"the solver says solver_mode: GPU, but {reason}: training on the CPU, as with solver_mode: CPU"
     return AssignedDevices("cpu", (), n_threads, note)
 
 

@@ -36,12 +36,14 @@ class DemoResult:
         bundle: Folder of the exported model.
         report: The page about the evaluation.
         took_s: Seconds from the start to the result.
+        ui_command: What starts Airflow's UI, to look at the run.
     """
 
     test_accuracy: float
     bundle: Path
     report: Path
     took_s: float
+    ui_command: str
 
     def summary(self) -> str:
         """Return the lines for the user; the last one is for scripts."""
@@ -50,7 +52,8 @@ class DemoResult:
             f"  test accuracy  {self.test_accuracy:.1%}\n"
             f"  model bundle   {self.bundle}\n"
             f"  report         {self.report}\n"
-            "  Airflow's UI   deepspark ui   (prints address, user and password; this run and its logs are there)\n\n"
+            f"  Airflow's UI   {self.ui_command}   (prints address, user and password; this run and its logs are"
+            " there)\n\n"
             f"demo: test_accuracy={self.test_accuracy:.3f} bundle={self.bundle}"
         )
 
@@ -75,7 +78,7 @@ def run_demo(folders: LocalFolders, report: Report) -> DemoResult:
         if state != "success":
             msg = f"the run ended as {state}; logs: {logs}"
             raise AirflowFailed(msg)
-        return _result(api, run_id, time.monotonic() - started)
+        return _result(api, run_id, time.monotonic() - started, folders.ui_command)
 
 
 @contextmanager
@@ -129,7 +132,7 @@ def _follow(api: Api, run_id: str, logs: TaskLogs, progress: Report) -> str:
         time.sleep(POLL_S)
 
 
-def _result(api: Api, run_id: str, took_s: float) -> DemoResult:
+def _result(api: Api, run_id: str, took_s: float, ui_command: str) -> DemoResult:
     """Return the result of a finished run, from the paths that its tasks passed on."""
 
     def passed_on(task: str) -> dict[str, str]:
@@ -143,6 +146,7 @@ def _result(api: Api, run_id: str, took_s: float) -> DemoResult:
         bundle=Path(passed_on("export")["bundle"]),
         report=metrics.with_name("report.html"),
         took_s=took_s,
+        ui_command=ui_command,
     )
 
 

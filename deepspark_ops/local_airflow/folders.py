@@ -75,6 +75,11 @@ class LocalFolders:
         return self.dags.parent == self.root
 
     @property
+    def ui_command(self) -> str:
+        """The command that starts this Airflow's UI; the ``deepspark`` of a checkout is not on the PATH."""
+        return "make ui" if self.is_checkout else "deepspark ui"
+
+    @property
     def logs(self) -> Path:
         """Logs of tasks; those of the services are in ``services/``."""
         return self.airflow_home / "logs"

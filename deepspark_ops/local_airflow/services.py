@@ -48,7 +48,6 @@ RESTART_WINDOW_S = 600.0
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 8.0
 _POLL_S = 0.3
-_REPORT_EVERY_S = 5.0
 _LOG_LINES_SHOWN = 15
 
 Report = Callable[[str], None]
@@ -109,7 +108,7 @@ class Services:
         self._report(f"starting Airflow: {', '.join(names)}")
         for name in names:
             self._children[name] = self._launch(name)
-        reported = time.monotonic()
+        reported: list[str] = []
         while True:
             self.check()
             health = self._health()
@@ -119,8 +118,8 @@ class Services:
             if time.monotonic() > deadline:
                 msg = f"not healthy in time: {', '.join(missing)}; see {log_path(self._logs, missing[0])}"
                 raise AirflowFailed(msg)
-            if time.monotonic() - reported > _REPORT_EVERY_S:
-                reported = time.monotonic()
+            if missing != reported:
+                reported = missing
                 self._report(f"waiting for {', '.join(missing)}")
             time.sleep(poll_s)
 

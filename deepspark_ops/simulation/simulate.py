@@ -72,6 +72,7 @@ def check_strategies(config: SimulateConfig) -> None:
     """
     for name in config.strategy_names:
         if name != AUTO:
+            find_strategy(name, other_choices=(AUTO,))
             parse_strategy_options(name, config.strategy_options, n_workers=config.worker_counts[-1])
         elif config.strategy_options:
             msg = f"strategy=auto and {FIELD}={config.strategy_options!r}: they are a strategy's own; name the strategy"

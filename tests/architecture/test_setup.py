@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -53,6 +54,72 @@ def test_what_runs_spark_needs_java(clone: Path, kind: str) -> None:
 def test_unknown_kind_is_refused_by_name(clone: Path) -> None:
     done = set_up(clone, "dev")
     assert (done.returncode, done.stderr) == (2, 'setup: found "dev"; give run, tools or test\n')
+
+
+FAKE_UV = """#!/bin/bash
+if [ "$1" = --version ]; then echo "uv {version}"; exit; fi
+case "$*" in *--editable*) exit ;; esac
+mkdir -p .venv/lib/python3.11/site-packages/numpy-2.dist-info
+if [ -t 2 ]; then echo "bars on a terminal" >&2; else echo "Resolved 160 packages" >&2; fi
+echo " + numpy==2.4.6" >&2
+until [ -e go-on ]; do read -r -t 0.05 <> <(:); done
+exit {code}
+"""
+
+
+def needs_packages(clone: Path, *, code: int = 0) -> None:
+    """Have the set-up install requirements-dev.txt by a uv that waits for the file ``go-on``."""
+    (clone / ".venv" / ".installed-requirements-dev.txt").unlink()
+    version = re.search(r"^UV_VERSION=(.*)$", (clone / ".ci" / "setup.sh").read_text(), re.MULTILINE)
+    assert version is not None
+    uv = clone / ".venv" / "bin" / "uv"
+    uv.write_text(FAKE_UV.format(version=version[1], code=code))
+    uv.chmod(0o755)
+
+
+def begin(clone: Path, **where: int) -> subprocess.Popen[str]:
+    environment = {"PATH": "/usr/bin:/bin", "DEEPSPARK_SETUP_REPORT_S": "0.1", "PIP_INDEX_URL": "http://none"}
+    command = ["bash", ".ci/setup.sh", "tools"]
+    return subprocess.Popen(command, cwd=clone, env=environment, stdout=subprocess.PIPE, text=True, **where)
+
+
+def test_in_a_log_lines_say_at_intervals_how_far_the_installation_is(clone: Path) -> None:
+    needs_packages(clone)
+    with begin(clone, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        told = [process.stdout.readline() for _ in range(3)]
+        (clone / "go-on").touch()
+        told += process.stdout.readlines()
+    assert process.returncode == 0
+    assert "less than a minute" not in first
+    assert {re.sub(r"\d+ s: \d", "N s: N", line) for line in told} == {
+        "Resolved 160 packages\n",
+        "setup: still installing after N s: N packages are unpacked\n",
+    }
+    assert (clone / ".venv" / ".installed-requirements-dev.txt").exists()
+
+
+def test_a_terminal_shows_uvs_own_progress(clone: Path) -> None:
+    needs_packages(clone)
+    (clone / "go-on").touch()
+    ours, theirs = os.openpty()
+    with begin(clone, stderr=theirs) as process:
+        told, _ = process.communicate(timeout=60)
+    os.close(theirs)
+    assert process.returncode == 0
+    assert "bars on a terminal" in os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert "still installing" not in told
+
+
+def test_an_installation_that_fails_ends_the_set_up_and_leaves_no_stamp(clone: Path) -> None:
+    needs_packages(clone, code=3)
+    (clone / "go-on").touch()
+    with begin(clone, stderr=subprocess.STDOUT) as process:
+        process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert not (clone / ".venv" / ".installed-requirements-dev.txt").exists()
 
 
 @pytest.mark.parametrize("target", ["lint", "types", "docs", "format"])

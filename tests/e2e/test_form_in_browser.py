@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from urllib.parse import unquote
 
 import pytest
 
+from deepspark_ops.config.example_conf import example_conf
 from deepspark_ops.operators.pages.addresses import RUNS_URL
 from tests.browser import Page, browser_page
 from tests.e2e.airflow_instance import AirflowInstance, DagRun, log_in
 from tests.e2e.small_example import SmallExample
+from tests.paths import ROOT
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.browser]
 
 DAG = "deepspark_train"
 FORM = "document.querySelector('[role=dialog][data-state=open]')"
 PARTS = f"[...{FORM}.querySelectorAll('button[aria-expanded]')].map(b => [b.innerText.trim(), b.ariaExpanded])"
+SIDES = (("x", "width"), ("y", "height"))
 START = f"[...{FORM}.querySelectorAll('button')].find(button => button.innerText.trim() === 'Trigger')"
 
 
@@ -59,7 +63,11 @@ def test_the_basic_part_is_open_and_a_run_starts_from_it(
         ),
         ["Advanced Options", "false"],
     ]
-    run = start(page, airflow, solver=example.conf()["solver"], overrides="max_iter: 20", comm_period="1@0 5@10")
+    page.fill("[role=dialog] [name=element_solver]", example.conf()["solver"])
+    page.fill("[role=dialog] [name=element_overrides]", "max_iter: 20")
+    page.fill("[role=dialog] [name=element_comm_period]", "1@0 5@10")
+    open_part(page, "Ingest")
+    run = start(page, airflow, source=example.conf()["source"])
     run.leave_out("ingest")  # what follows is as in any run
     done = run.wait()
     assert run.task_states()["check"] == "success"
@@ -78,3 +86,44 @@ def test_a_wrong_value_is_refused_with_a_sentence(page: Page, airflow: AirflowIn
     text = page.text()
     assert "auto, a whole number, or a schedule like 1@0 10@2000" in text
     assert "^" not in text
+
+
+def test_the_example_is_run_by_pasting_the_conf_of_the_dags_documentation(page: Page, airflow: AirflowInstance) -> None:
+    page.resize(1280, 1400)
+    open_form(page, airflow)
+    page.wait_until(f"{START}.disabled")  # the form itself has no example, and no default for the solver
+    open_part(page, "Advanced Options")
+    editor = f"{FORM}.querySelector('.monaco-editor .view-lines')"
+    page.wait_until(f"{editor} && {editor}.getBoundingClientRect().height > 0")
+    press_mouse(page, editor)
+    page.wait_until("document.activeElement.closest('.monaco-editor') !== null")
+    for kind in ("keyDown", "keyUp"):
+        page.call("Input.dispatchKeyEvent", type=kind, key="a", code="KeyA", modifiers=2, windowsVirtualKeyCode=65)
+    conf = example_conf(DAG, ROOT)
+    paste = "new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true})"
+    page.evaluate(
+        f"(() => {{ const data = new DataTransfer(); data.setData('text/plain', {json.dumps(json.dumps(conf))});"
+        f" document.activeElement.dispatchEvent({paste}) }})()"
+    )
+    page.evaluate("document.activeElement.blur()")
+    run = start(page, airflow)
+    assert run.read()["conf"] == conf
+    run.leave_out("ingest")  # what follows is the demo's
+    run.wait()
+    assert run.task_states()["check"] == "success"
+
+
+def open_part(page: Page, name: str) -> None:
+    """Open a part of the form that is closed."""
+    page.wait_until(f"{PARTS}.some(([name]) => name === {name!r})")
+    press_mouse(page, f"[...{FORM}.querySelectorAll('button')].find(b => b.innerText.trim() === {name!r})")
+    page.wait_until(f"{PARTS}.some(([name, isOpen]) => name === {name!r} && isOpen === 'true')")
+
+
+def press_mouse(page: Page, element: str) -> None:
+    """Press the mouse on an element, which its own click does not do for a part of the form or for an editor."""
+    page.evaluate(f"{element}.scrollIntoView({{block: 'center'}})")
+    box = f"{element}.getBoundingClientRect()"
+    x, y = (float(page.evaluate(f"{box}.{start} + Math.min({box}.{size} / 2, 12)")) for start, size in SIDES)
+    for kind in ("mousePressed", "mouseReleased"):
+        page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)

@@ -19,7 +19,7 @@ from tests.reference.raw_sources import image_bgr
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-NO_GPU = "but this host has no nvidia-smi on PATH"
+NO_GPU = "training on the CPU: this host has no nvidia-smi on PATH"
 
 
 def test_solver_goes_in_and_a_checked_bundle_comes_out(airflow: AirflowInstance) -> None:

@@ -24,7 +24,9 @@ class PlanConfig(StageConfig):
         description="Numbers of workers to predict for, with commas",
         json_schema_extra={"allowed": "whole numbers with commas, like 1,2,4,8"},
     )
-    strategy: str = Field("easgd", description="How workers and center exchange parameters")
+    strategy: str = Field(
+        "easgd", description="How workers and center exchange parameters", json_schema_extra={"one_of": "strategy"}
+    )
     comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         "auto", description="tau, minibatches between exchanges; auto: as training chooses it"
     )

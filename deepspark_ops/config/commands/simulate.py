@@ -150,7 +150,7 @@ class SimulateConfig(_VirtualCluster):
         "easgd",
         pattern=r"^\w+(,\w+)*$",
         description="Strategies, with commas",
-        json_schema_extra={"allowed": "names with commas, like easgd,downpour"},
+        json_schema_extra={"allowed": "names with commas, like easgd,downpour", "one_of": "strategy or auto"},
     )
     seeds: str = Field(
         "",

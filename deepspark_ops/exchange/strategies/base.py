@@ -267,8 +267,12 @@ def strategy_names() -> tuple[str, ...]:
     return tuple(sorted(name for name in _by_name() if name != SINGLE_WORKER))
 
 
-def find_strategy(name: str) -> Strategy:
+def find_strategy(name: str, *, other_choices: tuple[str, ...] = ()) -> Strategy:
     """Return the strategy of a name or an alias.
+
+    Args:
+        name: The name.
+        other_choices: Words that the option takes beside the names of strategies; the message lists them.
 
     Raises:
         ConfigError: Unknown name; the message lists the known ones and the nearest.
@@ -276,7 +280,7 @@ def find_strategy(name: str) -> Strategy:
     known = _by_name()
     if name in known:
         return known[name]
-    names = strategy_names()
+    names = (*other_choices, *strategy_names())
     near = difflib.get_close_matches(name, names, n=1)
     hint = f'; did you mean "{near[0]}"?' if near else ""
     msg = f'strategy "{name}" is unknown; known: {", ".join(names)}{hint}'

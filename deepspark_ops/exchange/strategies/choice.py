@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from deepspark_ops.exchange.strategies.base import find_strategy
+from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
 from deepspark_ops.exchange.strategies.measured import Measured, mean_loss, measured_near, measured_rows
 
 AUTO: Final = "auto"
@@ -16,6 +16,11 @@ _CLEARLY: Final = 1.2
 0.6 of 2.8 times with four workers)."""
 _DEAR: Final = 0.1
 """Above this share of a minibatch's time an exchange is not made after every one."""
+
+
+def strategy_choices() -> tuple[str, ...]:
+    """Return what the option ``strategy`` of a training takes: ``auto`` and the names of all strategies."""
+    return (AUTO, *strategy_names())
 
 
 class Choice(NamedTuple):

@@ -13,8 +13,7 @@ from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import strategy_names
-from deepspark_ops.exchange.strategies.choice import AUTO
+from deepspark_ops.exchange.strategies.choice import strategy_choices
 from deepspark_ops.operators.compare import (
     CheckTrialsOperator,
     CompareOperator,
@@ -73,7 +72,7 @@ def make_dag() -> DAG:
                 ("Simulate", SimulateConfig),
             ],
             optional=["solver", "source"],  # a list of solvers takes the place of the solver
-            choices={"strategy": (AUTO, *strategy_names()), "strategies": (AUTO, *strategy_names())},
+            choices={"strategy": strategy_choices(), "strategies": strategy_choices()},
         ),
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],

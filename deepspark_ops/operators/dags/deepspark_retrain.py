@@ -15,8 +15,7 @@ from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.exchange.strategies.base import strategy_names
-from deepspark_ops.exchange.strategies.choice import AUTO
+from deepspark_ops.exchange.strategies.choice import strategy_choices
 from deepspark_ops.operators.airflow_names import (
     AssetOrTimeSchedule,
     CronTriggerTimetable,
@@ -78,7 +77,7 @@ def make_dag() -> DAG:
             ],
             _defaults(places.root),
             optional=["source"],
-            choices={"strategy": (AUTO, *strategy_names())},
+            choices={"strategy": strategy_choices()},
         ),
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],

@@ -9,8 +9,7 @@ from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.exchange.strategies.base import strategy_names
-from deepspark_ops.exchange.strategies.choice import AUTO
+from deepspark_ops.exchange.strategies.choice import strategy_choices
 from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.dags.documentation import with_example
 from deepspark_ops.operators.evaluate import EvaluateOperator
@@ -55,7 +54,7 @@ def make_dag() -> DAG:
                 ("Export", ExportConfig),
             ],
             optional=["source"],
-            choices={"strategy": (AUTO, *strategy_names())},
+            choices={"strategy": strategy_choices()},
         ),
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],

@@ -97,6 +97,7 @@ class RunWatch:
         self._told_of_devices = False
         self._max_iter: int | None = None
         self._started: Event | None = None
+        self._has_ended = False
         self._server_line_due = float("-inf")
 
     @property
@@ -212,7 +213,9 @@ class RunWatch:
     def _show(self, event: Event) -> None:
         """Write an event's lines to the log."""
         if event.kind == "stage" and isinstance(found := event.data.get("max_iter"), int):
-            self._max_iter, self._started = found, event
+            self._max_iter, self._started, self._has_ended = found, event, False
+        elif event.kind == "stage":
+            self._has_ended = True
         if event.kind in _QUIET or (event.kind == "server" and not self._is_server_line_due(event)):
             return
         is_warning = event.kind == "worker_lost" or (event.kind == "note" and event.data.get("warning") is True)
@@ -221,7 +224,9 @@ class RunWatch:
             _LOG.log(level, "%s", line)
 
     def _is_server_line_due(self, event: Event) -> bool:
-        """Whether a report of the server is to be seen: the last one was long ago."""
+        """Whether to show a report of the server: the last one was long ago, and minibatches are still computed."""
+        if self._has_ended or (self._max_iter is not None and event.clock >= self._max_iter):
+            return False
         due = self._server_line_due
         if due - SERVER_LINE_EVERY_S <= event.time < due:  # else it was long ago, or the host's clock was put back
             return False

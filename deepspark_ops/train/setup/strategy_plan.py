@@ -102,6 +102,7 @@ def with_strategy(config: TrainConfig) -> tuple[TrainConfig, str]:
         ConfigError: Options of a strategy that nobody named.
     """
     if config.strategy != AUTO:
+        find_strategy(config.strategy, other_choices=(AUTO,))
         return config, ""
     if config.strategy_options:
         msg = f"strategy=auto and {FIELD}={config.strategy_options!r}: they are a strategy's own; name the strategy"

@@ -103,11 +103,12 @@ def test_too_few_gpus_are_one_message(wanted: WantedDevices, host: HostGpus, n_w
 
 def test_workers_that_may_do_without_compute_on_the_cpu_with_one_reason() -> None:
     (first, second) = deal(WantedDevices("gpu", per_worker=2), NONE, n_workers=2, cores=2)
+    (written,) = deal(WantedDevices("gpu", is_written=True), NONE, n_workers=1, cores=2)
     assert first == second
     assert (first.kind, first.gpus, first.n_threads) == ("cpu", (), 1)
-    assert first.note == (
-        "solver_mode is GPU (Caffe's default), but this host has no card: training on the CPU, as with"
-        " solver_mode: CPU or devices=cpu"
+    assert first.note == "training on the CPU: this host has no card"
+    assert written.note == (
+        "the solver says solver_mode: GPU, but this host has no card: training on the CPU, as with solver_mode: CPU"
     )
 
 

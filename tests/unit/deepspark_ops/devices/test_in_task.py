@@ -65,7 +65,7 @@ def test_without_an_assignment_workers_go_round_what_their_host_has(tmp_path: Pa
 def test_without_any_gpu_auto_takes_the_cpu_and_gpu_refuses() -> None:
     found = devices(WantedDevices("gpu"), TaskGrant(), core_share=3)
     assert (found.kind, found.n_threads) == ("cpu", 3)
-    assert "but Spark assigned no GPU and this host has no nvidia-smi on PATH" in (found.note or "")
+    assert "training on the CPU: Spark assigned no GPU and this host has no nvidia-smi on PATH" in (found.note or "")
     with pytest.raises(ConfigError, match=r"devices=gpu: Spark assigned the worker's task no GPU; make GPUs available"):
         devices(WantedDevices("gpu", is_required=True), TaskGrant())
 

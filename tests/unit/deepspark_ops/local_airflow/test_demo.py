@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,8 +45,17 @@ def test_the_stages_own_lines_are_shown_once_and_whole(tmp_path: Path) -> None:
 
 
 def test_the_last_line_is_for_scripts(tmp_path: Path) -> None:
-    summary = DemoResult(0.97494, tmp_path / "bundle", tmp_path / "report.html", 42.4).summary()
+    summary = DemoResult(0.97494, tmp_path / "bundle", tmp_path / "report.html", 42.4, "make ui").summary()
     assert summary.splitlines()[-1] == f"demo: test_accuracy=0.975 bundle={tmp_path / 'bundle'}"
+
+
+def test_the_command_for_the_ui_works_where_the_demo_ran(tmp_path: Path) -> None:
+    clone, elsewhere = LocalFolders.find({}, tmp_path, ROOT), LocalFolders.find({}, tmp_path, tmp_path / "none")
+    assert (clone.ui_command, elsewhere.ui_command) == ("make ui", "deepspark ui")
+    assert re.search(r"^ui:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for folders in (clone, elsewhere):
+        result = DemoResult(0.9, tmp_path / "bundle", tmp_path / "report.html", 42.4, folders.ui_command)
+        assert f"Airflow's UI   {folders.ui_command}   (prints" in result.summary()
 
 
 @pytest.mark.parametrize("is_checkout", [True, False])

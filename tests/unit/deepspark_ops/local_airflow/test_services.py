@@ -69,6 +69,26 @@ def test_the_scheduler_starts_after_the_api_server_answers(tmp_path: Path) -> No
     assert set(airflow.started) == set(SERVICES)
 
 
+def test_what_is_waited_for_is_said_once_and_again_only_when_it_changes(tmp_path: Path) -> None:
+    airflow, told = FakeAirflow(silent_for=20), []
+    Services(airflow.launch, airflow.health, tmp_path, told.append).start(poll_s=0)
+    assert [line for line in told if line.startswith("waiting")] == ["waiting for api-server"]
+    changing = FakeAirflow(silent_for=5, scheduler="unhealthy", dag_processor="unhealthy")
+    health = changing.health
+
+    def recovering() -> Mapping[str, str]:
+        n_asked = len(changing.started_when_asked)
+        changing.states["dag_processor"] = "healthy" if n_asked > 12 else "unhealthy"
+        changing.states["scheduler"] = "healthy" if n_asked > 18 else "unhealthy"
+        return health()
+
+    told.clear()
+    Services(changing.launch, recovering, tmp_path, told.append).start(poll_s=0)
+    assert [line for line in told if line.startswith("waiting")] == [
+        "waiting for api-server", "waiting for dag-processor, scheduler", "waiting for scheduler",
+    ]  # fmt: skip
+
+
 def test_start_waits_for_every_part_that_reports_its_health(tmp_path: Path) -> None:
     airflow = FakeAirflow(scheduler="unhealthy")
     with pytest.raises(AirflowFailed, match=r"not healthy in time: scheduler; see .*scheduler\.log"):

@@ -64,6 +64,21 @@ def test_lines_of_workers_are_logged_but_not_those_for_machines(watch, tmp_path,
     ]
 
 
+def test_the_server_has_no_line_once_the_run_has_done_its_minibatches(watch, tmp_path, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    events = tmp_path / "events.jsonl"
+    server = {"exchanges_per_s": 2.0}
+    append_event(events, Event("stage", 0, DRIVER, {"status": "started", "max_iter": 500}, 1.0))
+    append_event(events, Event("server", 500, DRIVER, server, 2.0))  # gathers the last snapshot
+    append_event(events, Event("stage", 400, DRIVER, {"status": "stopped"}, 3.0))
+    append_event(events, Event("server", 400, DRIVER, server, 4.0))
+    append_event(events, Event("stage", 400, DRIVER, {"status": "started", "max_iter": 500}, 5.0))
+    append_event(events, Event("server", 450, DRIVER, server, 6.0))
+    watch.step(status)
+    lines = [record.getMessage() for record in caplog.records if "server" in record.getMessage()]
+    assert lines == ["driver server clock=450/500 exchanges/s=2"]
+
+
 def test_the_server_has_one_line_in_thirty_seconds_and_lines_say_max_iter(watch, tmp_path, caplog) -> None:
     caplog.set_level(logging.INFO)
     append_event(tmp_path / "events.jsonl", Event("stage", 0, DRIVER, {"max_iter": 9000}, 1000.0))
