@@ -81,11 +81,11 @@ run_with_lines() {  # run_with_lines COMMAND...
   local started=$SECONDS status=0 installed
   "$@" 2> >(grep -v '^ [-+~] ' >&2) &  # one line for each of 160 packages
   local command=$!
-  trap 'kill "$command" 2>/dev/null || true' EXIT
+  trap "kill $command 2>/dev/null || true" EXIT
   exec 9<> <(:)
   while kill -0 "$command" 2>/dev/null; do
     read -r -t "$REPORT_EVERY_S" -u 9 || true  # a sleep without a process
-    installed=$(find .venv/lib -maxdepth 4 -name '*.dist-info' 2>/dev/null | wc -l)
+    installed=$({ find .venv/lib -maxdepth 4 -name '*.dist-info' 2>/dev/null || true; } | wc -l)  # uv removes folders meanwhile
     if kill -0 "$command" 2>/dev/null; then say "still installing after $((SECONDS - started)) s: $installed packages are unpacked"; fi
   done
   exec 9>&-
