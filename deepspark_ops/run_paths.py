@@ -37,6 +37,10 @@ class RunPaths:
         """The net as trained: upgraded, sources resolved."""
         return self.root / "net.prototxt"
 
+    def test_net(self, index: int) -> Path:
+        """A test net as used; there where not all nets are the one of ``net.prototxt``."""
+        return self.root / f"test_net_{index}.prototxt"
+
     @property
     def solver(self) -> Path:
         """The solver as used: overrides applied, net replaced by ``net.prototxt``."""

@@ -32,6 +32,7 @@ from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.config.commands.doctor import DoctorConfig
 from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.run_log import RunLogConfig
 from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.commands.single_net import NetTestConfig, NetTimeConfig
@@ -44,10 +45,11 @@ from deepspark_ops.config.track import TrackConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.found_weights import find_weights
+from deepspark_ops.events import format_event, read_events
 from deepspark_ops.processes.job_log import FAILED, StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
 from deepspark_ops.processes.stage_process import keep_imports
-from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_paths import RunPaths, write_whole
 from deepspark_ops.tracking.configured import TRACKING_URI, is_configured
 from deepspark_ops.tracking.tell import tell, tell_run
 
@@ -326,6 +328,24 @@ def time_layers(config: NetTimeConfig, *, json: bool) -> None:
     else:
         print_view(time_table(found))
         print_text(time_summary(found))
+
+
+@stage_command(RunLogConfig, name="log", positional="run_dir")
+def log(config: RunLogConfig) -> None:
+    """Print what a run has reported, a line an event; --caffe as Caffe's own log, for the scripts that read it."""
+    from deepspark_ops.run_view.caffe_log import caffe_log_lines
+
+    run = RunPaths(config.run_dir)
+    if not run.events.is_file():
+        msg = f"run_dir={config.run_dir}: no {run.events.name} is there; give the folder of a run of deepspark train"
+        raise ConfigError(msg)
+    lines = caffe_log_lines(run) if config.caffe else map(format_event, read_events(run.events))
+    if config.output is None:
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+        return
+    with write_whole(config.output) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    print_text(f"log={config.output}")
 
 
 @stage_command(TrackConfig, name="track", positional="folder")

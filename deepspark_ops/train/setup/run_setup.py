@@ -187,7 +187,7 @@ def _net_files(paths: RunPaths, nets: Sequence[caffe_pb2.NetParameter]) -> dict[
     """Return file -> net: ``net.prototxt`` alone where all are one message, else the test nets beside it."""
     files = {paths.net: nets[0]}
     if any(net != nets[0] for net in nets[1:]):
-        files |= {paths.root / f"test_net_{index}.prototxt": net for index, net in enumerate(nets[1:])}
+        files |= {paths.test_net(index): net for index, net in enumerate(nets[1:])}
     return files
 
 

@@ -37,11 +37,12 @@ class StepReport:
     scales: StepScales | None = None
     note: str = ""
 
-    def scalars(self, offset: int) -> dict[str, float]:
-        """Return one step's scalar outputs; none where the only output is the loss, which is reported anyway."""
-        if len(self.outputs) < 2:
-            return {}
-        return {name: round(float(value[offset]), 6) for name, value in self.outputs.items() if value[offset].size == 1}
+    def scalars(self, offset: int, *, loss: float) -> dict[str, float]:
+        """Return one step's scalar outputs; none where the only output is the ``loss`` that is reported anyway."""
+        scalars = {
+            name: round(float(value[offset]), 6) for name, value in self.outputs.items() if value[offset].size == 1
+        }
+        return {} if list(scalars.values()) == [loss] and len(self.outputs) == 1 else scalars
 
 
 class Model(Protocol):

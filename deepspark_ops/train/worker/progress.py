@@ -206,7 +206,7 @@ class ProgressLines:
             data["memory_bytes"] = memory
         if sums.has_first_call:
             data["first_call"] = True
-        if outputs := report.scalars(offset):
+        if outputs := report.scalars(offset, loss=data["loss"]):
             data["outputs"] = outputs
         self.send("loss", clock, seconds_ago=self._now() - ended, **data)
 

@@ -86,6 +86,19 @@ def test_lines_show_sums_since_the_last_ones() -> None:
     assert progress.n_exchanges == 2
 
 
+@pytest.mark.parametrize(("losses", "outputs"), [((4.0, 4.0), None), ((4.0, 2.0), {"loss": 2.0})])
+def test_the_only_output_is_told_where_it_is_not_the_loss_of_the_line(
+    losses: tuple[float, float], outputs: dict[str, float] | None
+) -> None:
+    progress, sent = progress_with(display=2, average_loss=2)
+    report = StepReport(np.float32(losses), np.float32([0.5, 0.5]), {"loss": np.float32(losses)})
+    progress.begin_block(10.0, 10.0, 10.5, n_steps=2)
+    for clock, loss in enumerate(losses):
+        progress.step_done(clock, loss)
+    progress.show(2, report, 1)
+    assert sent[0].data.get("outputs") == outputs
+
+
 def test_a_line_has_the_time_at_which_its_step_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 50.0
     progress, sent = progress_with(display=1, time=FixedTime(lambda: now))
