@@ -30,6 +30,7 @@ from deepspark_ops.ingest.files.table_files import data_files, no_rows
 from deepspark_ops.ingest.plan import Recipe, own_sources, read_class_names
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.registry import resolve_format
+from deepspark_ops.ingest.sources.tables.query import VIEW, check_query, parse_query
 from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.columns import CORRUPT, KINDS, Column, TableRoles, choose_roles
 from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, check_files, separator
@@ -67,8 +68,6 @@ _TOO_LITTLE_FOR_SPARK = 2**25
 _REPORT_S = 10.0
 _UNREADABLE = re.compile(r"\[(FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)[^\]]*\][^\n]*")
 """The conditions by which Spark reports a file that it cannot read."""
-VIEW = "source"
-"""What a query calls the table that SOURCE names."""
 
 ReadPart = Callable[[Iterable[pa.RecordBatch], int], str]
 """Takes the rows of a part of a table and its number; returns what there is to know of it, as text."""
@@ -108,12 +107,18 @@ def open_table(spark: SparkOnDemand, config: IngestConfig, source: Path) -> Tabl
         if config.query is not None:
             if frame is not None:
                 frame.createOrReplaceTempView(VIEW)
+            check_query(parse_query(session, config.query), config.listed_files, _catalog_lookup(session))
             frame = session.sql(config.query)
         assert frame is not None
         frame = _plain(frame)
         if not frame.columns:
             raise no_rows(source)  # JSON without a record
         return Table(source, tuple(columns_of(arrow_schema(frame.schema))), frame)
+
+
+def _catalog_lookup(session: SparkSession) -> Callable[[tuple[str, ...]], bool]:
+    """Return a function that says whether the catalog has a table of a name in parts."""
+    return lambda parts: bool(session.catalog.tableExists(".".join(map(_quoted, parts))))
 
 
 def _own_files(source: Path, name: SourceFormat) -> FileTable | None:
