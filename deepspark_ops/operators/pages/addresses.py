@@ -10,7 +10,7 @@ from typing import Final
 from deepspark_ops.operators.tasks.run_addresses import URL_PREFIX as URL_PREFIX
 from deepspark_ops.operators.tasks.run_addresses import answer_url as answer_url
 from deepspark_ops.operators.tasks.run_addresses import run_url as run_url
-from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places, is_folder_name
 from deepspark_ops.trials.plan import trial_run_id
 
 RUNS_URL: Final = f"{URL_PREFIX}/runs"
@@ -50,9 +50,15 @@ def mapped_run_id(run_id: str, map_index: str | int) -> str:
 
 
 def find_run(places: Places, dag_id: str, run_id: str) -> Path | None:
-    """Return where a run's folder is or would be; None for an address that would leave the folder of runs."""
+    """Return where a run's folder is or would be; None for an address that would leave the folder of runs.
+
+    Pages of runs that Airflow has deleted are asked for by the folder's name instead of the run id.
+    """
     if not _DAG_ID.fullmatch(dag_id):
         return None
     runs = (places.home / "runs").resolve()
-    run = places.run_folder(dag_id, run_id).resolve()
+    run = places.run_folder(dag_id, run_id)
+    if not run.is_dir() and is_folder_name(run_id):
+        run = run.with_name(run_id)
+    run = run.resolve()
     return run if run.is_relative_to(runs) and run not in (runs, runs / dag_id) else None

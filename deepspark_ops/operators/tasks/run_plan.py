@@ -16,7 +16,11 @@ from deepspark_ops.config.shared_options.named_files import ListedFiles, NamedFi
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import present_splits
 
-_AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT[\d:.]+(\+\d\d:\d\d|Z)?(_\w+)?")
+_AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:\d\d|Z)?(_\w+)?")
+_AIRFLOW_RUN_FOLDER = re.compile(_AIRFLOW_RUN_ID.pattern.replace(":", "-").replace("\\+", "_"))
+"""The folder names of those run ids."""
+_HAS_DIGEST = re.compile(r"-[0-9a-f]{8}$")
+"""The end of a folder name whose run id has other characters."""
 _DIGEST_LENGTH = 12
 DECIDED_VERSION = 1
 """Of the form of ``RunPaths.decided``."""
@@ -109,10 +113,18 @@ def safe_run_id(run_id: str) -> str:
     """
     if _AIRFLOW_RUN_ID.fullmatch(run_id):
         return run_id.replace(":", "-").replace("+", "_")
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", run_id).strip(".-")[:120]
-    if safe == run_id:
-        return safe
-    return f"{safe}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
+    if is_folder_name(run_id) and not _AIRFLOW_RUN_FOLDER.fullmatch(run_id) and not _HAS_DIGEST.search(run_id):
+        return run_id
+    return f"{_folder_text(run_id)}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether a name can be the folder of a run."""
+    return bool(name) and name == _folder_text(name)
+
+
+def _folder_text(run_id: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", run_id).strip(".-")[:120]
 
 
 def ingest_digest(config: IngestConfig) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, answer_url, dataset_url, find_run, run_url
 from deepspark_ops.operators.pages.run.trials import known_trial
 from deepspark_ops.operators.pages.templates import template
-from deepspark_ops.operators.tasks.run_plan import Places, safe_run_id
+from deepspark_ops.operators.tasks.run_plan import Places, is_folder_name, safe_run_id
 from deepspark_ops.run_index.index_file import SummaryReader
 from deepspark_ops.run_index.listing import FILTERS, KnownRun, RunQuery, choices, chosen, row_of
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule
@@ -146,7 +146,7 @@ class RunsPage:
                 if trial is not None and (whole := names.get((dag, trial[0]))) is not None:
                     yield known_trial(whole, path)
                     continue
-                if path.is_dir() and (dag, path.name) not in names and safe_run_id(path.name) == path.name:
+                if path.is_dir() and (dag, path.name) not in names and is_folder_name(path.name):
                     yield KnownRun(dag, path.name, None, when=path.stat().st_mtime)
 
     def _summary(self, known: KnownRun, read: Callable[[Path, bool], RunSummary | None]) -> RunSummary | None:
