@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest, read_manifest
+from deepspark_ops.file_lock import held_lock
 from deepspark_ops.registry.gate import Decision
 from deepspark_ops.registry.journal import JOURNAL_VERSION, Action, HistoryEntry, append_entry, read_history
-from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.model_folder import LOCK_TIMEOUT_S, ModelFolder, RegistryBusy
 from deepspark_ops.registry.production import PRODUCTION_VERSION, Production, read_pointer, write_pointer
 from deepspark_ops.registry.versions import (
     VersionRecord,
@@ -33,6 +34,10 @@ from deepspark_ops.run_paths import RunPaths, sync_folder
 from deepspark_ops.train.setup.run_dataset import noted_digest
 
 _log = logging.getLogger(__name__)
+_COPY = ".new."
+"""Start of the name of a bundle's copy that is no version yet."""
+_LOCK = ".lock"
+"""End of the name of the lock that the process of a copy holds."""
 
 
 @dataclass(frozen=True)
@@ -184,14 +189,28 @@ def _require_same_champion(decision: Decision, before: Production | None) -> Non
 def _copied(bundle: Path, model: ModelFolder) -> Iterator[Path]:
     """Yield a checked copy of a bundle in a hidden folder among the versions: made before the lock is taken."""
     model.versions.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=model.versions, prefix=".new."))
-    try:
-        shutil.copytree(bundle, folder, dirs_exist_ok=True)
-        folder.chmod(0o755)
-        read_manifest(folder)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    _remove_abandoned_copies(model)
+    folder = model.versions / f"{_COPY}{uuid.uuid4().hex}"
+    lock = folder.with_name(folder.name + _LOCK)
+    busy = RegistryBusy(f"{lock}: the copy of {bundle} is being removed by another promotion; try again")
+    with held_lock(lock, LOCK_TIMEOUT_S, busy):
+        try:
+            folder.mkdir()
+            shutil.copytree(bundle, folder, dirs_exist_ok=True)
+            folder.chmod(0o755)
+            read_manifest(folder)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.unlink(missing_ok=True)
+
+
+def _remove_abandoned_copies(model: ModelFolder) -> None:
+    """Remove copies of promotions that were killed: no process holds the locks of these copies."""
+    for lock in model.versions.glob(f"{_COPY}*{_LOCK}"):
+        with suppress(RegistryBusy), held_lock(lock, 0, RegistryBusy(str(lock))):
+            shutil.rmtree(lock.with_name(lock.name.removesuffix(_LOCK)), ignore_errors=True)
+            lock.unlink(missing_ok=True)
 
 
 def _place(

@@ -1,6 +1,8 @@
 """Promotion, rollback and retention: what moves, what stays, and what the history says."""
 
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -90,6 +92,38 @@ def test_promotion_that_was_cut_off_before_the_pointer_goes_on(registry, config,
     assert (second.version, second.change) == ("v2", 2)
     assert [(entry.version, entry.change) for entry in history(model, config)] == [("v1", 1), ("v2", 2)]
     assert [record.version for record in read_versions(model)] == ["v1", "v2"]
+
+
+KILLED_PROMOTION = """
+import sys, time
+from pathlib import Path
+from deepspark_ops.registry import changes
+from deepspark_ops.registry.model_folder import ModelFolder
+
+bundle, model = map(Path, sys.argv[1:])
+with changes._copied(bundle, ModelFolder(model)):
+    print("copied", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_copy_of_a_killed_promotion_is_removed_by_the_next_and_a_copy_in_use_is_not(registry, config, model):
+    registry.promote("run-1")
+    command = [sys.executable, "-c", KILLED_PROMOTION, str(model.bundle("v1")), str(model.root)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        assert [process.stdout.readline() for process in processes] == ["copied\n", "copied\n"]
+        processes[0].kill()
+        processes[0].wait(60)
+        registry.promote("run-2", against="v1")
+        (copy,) = (path for path in model.versions.iterdir() if path.name.startswith(".new.") and path.is_dir())
+        assert (copy / "weights.caffemodel").read_bytes() == b"run-1"
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate(timeout=60)
+    registry.promote("run-3", against="v2")
+    assert not list(model.versions.glob(".new.*"))
 
 
 def test_torn_line_of_the_history_is_passed_over(registry, config, model):
