@@ -16,6 +16,7 @@ from caffe_import.data.sample_source import Column, check_range
 from caffe_import.errors import DataSourceError
 from caffe_import.files.allowed_roots import check_named_path, may_quote
 from caffe_import.files.datum import Image, decode_image, resize_image
+from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
 from caffe_import.files.text_file import read_text_file
 from caffe_import.net.layer_registry import Shape
 
@@ -118,7 +119,7 @@ class ImageSource:
         path = self._folder / self._images[index].path
         check_named_path(path, named_by=f"line {index + 1} of the image list")
         try:
-            compressed = path.read_bytes()
+            compressed = regular_bytes(path, max_bytes=IMAGE_BYTES)
         except OSError as error:
             msg = f"{path}: {error.strerror or error}; line {index + 1} of the image list"
             raise DataSourceError(msg) from error

@@ -11,6 +11,7 @@ iterator over a table with one flipped bit ends at once without an error, with p
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from caffe_import.errors import DataSourceError
 from caffe_import.files.crc32c import masked_crc32c
+from caffe_import.files.regular_file import open_regular, regular_bytes, regular_text
 
 _LOG_BLOCK_BYTES = 32_768
 _LOG_HEADER_BYTES = 7
@@ -26,6 +28,9 @@ _TABLE_MAGIC = 0xDB4775248B80FB57
 _SNAPPY = 1
 _VALUE = 1
 _FULL, _FIRST, _MIDDLE, _LAST = range(1, 5)
+_CURRENT_BYTES = 4096
+_LOG_BYTES = 2**32
+"""LevelDB begins another log after 4 MiB; a manifest grows for as long as the database is open."""
 _REMEDY = "; the file is damaged: copy it again, or make the database again"
 
 
@@ -65,7 +70,7 @@ class Table:
         """
         self.path = path
         try:
-            with path.open("rb") as handle:
+            with open_regular(path) as handle:
                 self._map = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             msg = f"{path}: table of the LevelDB is missing or empty"
@@ -152,7 +157,11 @@ def live_files(folder: Path) -> tuple[list[Path], list[Path]]:
         DataSourceError: No LevelDB there, or a damaged manifest.
     """
     try:
-        manifest = folder / (folder / "CURRENT").read_text(encoding="ascii").strip()
+        current = regular_text(folder / "CURRENT", encoding="ascii", max_bytes=_CURRENT_BYTES).strip()
+        if not re.fullmatch(r"MANIFEST-\d+", current):  # no word of another file is shown
+            msg = f"{folder}: no LevelDB here: CURRENT names no manifest"
+            raise DataSourceError(msg)
+        manifest = folder / current
         records = list(_log_records(manifest))
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{folder}: no LevelDB here: {error}"
@@ -255,7 +264,7 @@ def _log_records(path: Path) -> Iterator[bytes]:
 
 def _log_fragments(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield (offset, kind, data) of each fragment in a log."""
-    content = path.read_bytes()
+    content = regular_bytes(path, max_bytes=_LOG_BYTES)
     at = 0
     while at < len(content):
         left = _LOG_BLOCK_BYTES - at % _LOG_BLOCK_BYTES

@@ -19,6 +19,7 @@ from caffe_import.data.window_file import Window, WindowFile, read_window_file
 from caffe_import.errors import DataSourceError, NetError
 from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.datum import Image, decode_image, resize_image
+from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
 from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
 
@@ -130,7 +131,7 @@ class WindowBatches:
             path = Path(self.folder) / listed  # where the list is absolute and the folder only the working directory
         check_named_path(path, named_by=f'the window file of layer "{self.name}"')
         try:
-            compressed = path.read_bytes()
+            compressed = regular_bytes(path, max_bytes=IMAGE_BYTES)
         except OSError as error:
             msg = f'layer "{self.name}": image {path} of the window file: {error.strerror or error}'
             raise DataSourceError(msg) from error

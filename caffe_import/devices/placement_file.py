@@ -27,6 +27,7 @@ from typing import Final
 from caffe_import.devices.compute_plan import Placement
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError, did_you_mean
+from caffe_import.files.regular_file import regular_text
 from caffe_import.layers.inner_product import InnerProductOptions
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 
@@ -66,7 +67,7 @@ def read_placement(path: Path, net: NetSpec, n_devices: int) -> Placement:
             layer, a device that is not there, a split that the layer cannot have.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular_text(path)
     except (OSError, UnicodeDecodeError) as error:
         what = error.strerror if isinstance(error, OSError) else "is no UTF-8 text"
         msg = f"placement {path}: {what}; {_FORM}, a line each"

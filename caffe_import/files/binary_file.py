@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from caffe_import.errors import CaffeImportError, WeightsError
 from caffe_import.files.hdf5_file import open_hdf5
+from caffe_import.files.regular_file import open_regular, regular_bytes
 
 _M = TypeVar("_M", bound=Message)
 
@@ -33,7 +34,7 @@ def is_hdf5(path: Path, *, what: str) -> bool:
     Raises:
         WeightsError: The file cannot be opened.
     """
-    with _explained(path, what), path.open("rb") as handle:
+    with _explained(path, what), open_regular(path) as handle:
         return handle.read(len(_HDF5_SIGNATURE)) == _HDF5_SIGNATURE
 
 
@@ -48,7 +49,7 @@ def read_message(path: Path, message: _M, *, what: str) -> _M:
         if size > MAX_BYTES:
             msg = f"{path}: {size:,} bytes; protobuf reads at most {MAX_BYTES:,}: use the HDF5 form"
             raise WeightsError(msg)
-        content = path.read_bytes()
+        content = regular_bytes(path, max_bytes=MAX_BYTES)
     if not content:
         msg = f"{path}: is empty; {what} was expected"
         raise WeightsError(msg)

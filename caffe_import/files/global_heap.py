@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from caffe_import.files.regular_file import regular_handle
+
 SIGNATURE: Final = b"GCOL"
 _END_OF_FILES: Final = 2**63
 _MAX_OBJECTS: Final = 2**16
@@ -36,7 +38,7 @@ class CheckedFile:
         Raises:
             OSError: It cannot be read.
         """
-        self._file = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC)
+        self._file = regular_handle(path)[0]
         self._at = 0
         self.length_bytes = 8
         self.gives_heap = self.was_asked = False

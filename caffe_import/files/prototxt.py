@@ -5,6 +5,7 @@ Reading upgrades: what leaves this module is in Caffe's current form (see ``upgr
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TypeVar, cast
@@ -24,6 +25,7 @@ from caffe_import.files.prototxt_errors import (
     missing_field_error,
     without_words,
 )
+from caffe_import.files.regular_file import open_regular, regular_bytes
 from caffe_import.files.upgrade import NetForm, net_form, solver_upgrades, upgrade_net, upgrade_solver
 from caffe_import.proto import caffe_pb2, is_repeated
 
@@ -34,6 +36,8 @@ MAX_TEXT_BYTES = 8 * 1024 * 1024
 
 MAX_BINARY_BYTES = 2**31 - 1
 """Protobuf's own bound on one message."""
+
+_LOOKED_AT_BYTES = 65_536
 
 
 def read_net(path: Path) -> caffe_pb2.NetParameter:
@@ -139,9 +143,6 @@ def _read(path: Path, message: _M, root: str) -> _M:
     content = _read_bytes(path, root)
     if _looks_binary(content):
         return _parse_binary(content, message, path=str(path), root=root)
-    if len(content) > MAX_TEXT_BYTES:
-        msg = f"{path}: {len(content):,} bytes of text; a {root} of more than {MAX_TEXT_BYTES:,} bytes is not read"
-        raise PrototxtError(msg, path=str(path))
     text = _decode(content, path=str(path))
     try:
         return _parse_text(text, message, path=str(path), root=root)
@@ -157,14 +158,12 @@ def _read(path: Path, message: _M, root: str) -> _M:
 
 def _read_bytes(path: Path, root: str) -> bytes:
     try:
-        size = path.stat().st_size
-        if path.is_dir():
-            msg = f"{path}: is a folder; give the {root}'s prototxt file"
-            raise PrototxtError(msg, path=str(path))
-        if size > MAX_BINARY_BYTES:
-            msg = f"{path}: {size:,} bytes; a {root} of more than {MAX_BINARY_BYTES:,} bytes cannot be read"
-            raise PrototxtError(msg, path=str(path))
-        content = path.read_bytes()
+        content = _content(path, root)
+    except PrototxtError:
+        raise
+    except IsADirectoryError as error:
+        msg = f"{path}: is a folder; give the {root}'s prototxt file"
+        raise PrototxtError(msg, path=str(path)) from error
     except FileNotFoundError as error:
         msg = f"{path}: no such file; give the {root}'s prototxt, relative to {Path.cwd()} or absolute"
         raise PrototxtError(msg, path=str(path)) from error
@@ -177,9 +176,19 @@ def _read_bytes(path: Path, root: str) -> bytes:
     return content
 
 
+def _content(path: Path, root: str) -> bytes:
+    """Return what is in the file; a text is refused by its size before it is read."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MAX_TEXT_BYTES and not _looks_binary(file.read(_LOOKED_AT_BYTES)):
+            msg = f"{path}: {size:,} bytes of text; a {root} of more than {MAX_TEXT_BYTES:,} bytes is not read"
+            raise PrototxtError(msg, path=str(path))
+    return regular_bytes(path, max_bytes=MAX_BINARY_BYTES)
+
+
 def _looks_binary(content: bytes) -> bool:
     """Text has no control bytes but tab, newline, form feed and return; a binary message always has some."""
-    return re.search(rb"[\x00-\x08\x0b\x0e-\x1f]", content[:65536]) is not None and not content.startswith(
+    return re.search(rb"[\x00-\x08\x0b\x0e-\x1f]", content[:_LOOKED_AT_BYTES]) is not None and not content.startswith(
         (b"\xff\xfe", b"\xfe\xff")
     )
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import io
 from pathlib import Path
-from typing import Final, TextIO, cast
+from typing import Final, TextIO
+
+from caffe_import.files.regular_file import LIST_BYTES, open_regular, regular_bytes
 
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 """Byte order mark -> the codec that leaves it out of the text. Editors on Windows write one."""
@@ -28,15 +31,15 @@ def open_text_file(path: Path) -> TextIO:
     Raises:
         OSError: The file cannot be read.
     """
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         encoding, errors = _codec(handle.read(4))
-    return cast(TextIO, path.open(encoding=encoding, errors=errors))
+    return io.TextIOWrapper(open_regular(path), encoding=encoding, errors=errors)
 
 
 def read_text_file(path: Path) -> str:
     """Return the whole text of a file; see ``open_text_file``."""
-    with open_text_file(path) as handle:
-        return handle.read()
+    content = regular_bytes(path, max_bytes=LIST_BYTES)
+    return io.IncrementalNewlineDecoder(None, translate=True).decode(decode_text(content), final=True)
 
 
 def text_lines(text: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.errors import CaffeImportError
+from caffe_import.files.regular_file import regular_path, regular_text
 from caffe_import.parity.findings import Findings
 from caffe_import.parity.setting import PLAIN_SETTING, Setting
 
@@ -102,13 +103,13 @@ def load_cases(folder: Path) -> list[Case]:
     Raises:
         FileNotFoundError: There is no index.
     """
-    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    index = json.loads(regular_text(folder / "index.json"))
     return [Case(folder.resolve(), record) for record in index["cases"]]
 
 
 def load_archive(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Read a whole npz without pickled objects."""
-    with np.load(path, allow_pickle=False) as archive:
+    with np.load(regular_path(path), allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 

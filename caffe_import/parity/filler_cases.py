@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.files.prototxt import read_net
+from caffe_import.files.regular_file import regular_text
 from caffe_import.net.fillers import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.parity.case import Case, load_archive
@@ -30,7 +31,7 @@ def run(case: Case, findings: Findings) -> None:
     for path in case.files(".npz"):
         findings.compare("weights", weights, load_archive(path)["weights"], findings.bounds.forward)
     for path in case.files("statistics.json"):
-        statistics = json.loads(path.read_text(encoding="utf-8"))[prototxt.stem]
+        statistics = json.loads(regular_text(path))[prototxt.stem]
         _compare_statistics(weights, statistics, findings)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
+from caffe_import.files.regular_file import regular_bytes, regular_path
 from caffe_import.files.solverstate import (
     SolverState,
     history_blobs,
@@ -138,7 +139,7 @@ def _compare_weights(net: NetSpec, state: TrainState, theirs: Path, findings: Fi
 
 def read_message(path: Path) -> caffe_pb2.NetParameter:
     """Return a binary caffemodel without upgrades."""
-    return caffe_pb2.NetParameter.FromString(path.read_bytes())
+    return caffe_pb2.NetParameter.FromString(regular_bytes(path))
 
 
 def hdf5_content(path: Path) -> dict[str, object]:
@@ -148,7 +149,7 @@ def hdf5_content(path: Path) -> dict[str, object]:
     def visit(name: str, item: object) -> None:
         content[name] = item[()].tolist() if isinstance(item, h5py.Dataset) else None
 
-    with h5py.File(path, "r") as file:
+    with h5py.File(regular_path(path), "r") as file:
         file.visititems(visit)
     return content
 

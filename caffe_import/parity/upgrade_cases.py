@@ -8,6 +8,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from caffe_import.files.prototxt import format_message, read_net, read_solver
+from caffe_import.files.regular_file import regular_text
 from caffe_import.parity.case import Case
 from caffe_import.parity.findings import Findings
 from caffe_import.proto import caffe_pb2
@@ -19,14 +20,14 @@ def run(case: Case, findings: Findings) -> None:
     legacy = next(path for path in case.files(".prototxt") if path != upgraded)
     ours: Message = read_solver(legacy) if _is_solver(upgraded) else read_net(legacy)
     theirs = type(ours)()
-    text_format.Parse(upgraded.read_text(encoding="utf-8"), theirs)
+    text_format.Parse(regular_text(upgraded), theirs)
     difference = "" if ours == theirs else _first_difference(ours, theirs)
     findings.hold(claim=ours == theirs, otherwise=f"messages differ: {difference}")
 
 
 def _is_solver(path: Path) -> bool:
     try:
-        text_format.Parse(path.read_text(encoding="utf-8"), caffe_pb2.NetParameter())
+        text_format.Parse(regular_text(path), caffe_pb2.NetParameter())
     except text_format.ParseError:
         return True
     return False

@@ -15,6 +15,7 @@ from caffe_import.errors import CaffeImportError, NetError, PrototxtError
 from caffe_import.files import prototxt
 from caffe_import.proto import caffe_pb2
 from tests.paths import FIXTURES
+from tests.special_files import SPECIAL_KINDS, make_special
 
 BAD = sorted((FIXTURES / "prototxt" / "bad").glob("*.prototxt"))
 GOOD = sorted((FIXTURES / "caffe" / "nets").glob("*.prototxt")) + sorted((FIXTURES / "nets").glob("*.prototxt"))
@@ -93,14 +94,25 @@ def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
         prototxt.read_net(tmp_path / "file" / "net.prototxt")
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", SPECIAL_KINDS)
+def test_a_special_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    with (
+        make_special(kind, tmp_path / "net.prototxt") as path,
+        pytest.raises(PrototxtError, match="is a folder" if kind == "folder" else SPECIAL_KINDS[kind]),
+    ):
+        prototxt.read_net(path)
+
+
 def test_giant_files_are_refused_before_parsing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "big.prototxt"
     path.write_text("#" * 100)
     monkeypatch.setattr(prototxt, "MAX_TEXT_BYTES", 99)
     with pytest.raises(PrototxtError, match="100 bytes of text; a net of more than 99 bytes is not read"):
         prototxt.read_net(path)
+    path.write_bytes(bytes(100))
     monkeypatch.setattr(prototxt, "MAX_BINARY_BYTES", 99)
-    with pytest.raises(PrototxtError, match="100 bytes; a net of more than 99 bytes cannot be read"):
+    with pytest.raises(PrototxtError, match="cannot be read: more than 99 bytes"):
         prototxt.read_net(path)
 
 

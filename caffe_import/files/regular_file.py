@@ -1,0 +1,144 @@
+"""The one reader of users' files: regular files alone, and no more bytes than the caller allows.
+
+A named pipe blocks its reader for ever, and ``/dev/zero`` has no end. So a file is opened without waiting, its kind is
+read from the open file, and its size is checked before and while reading. Every refusal is an ``OSError`` whose
+``strerror`` fits into a message, as that of a missing file does. ``tests/architecture/test_regular_files.py`` keeps
+other modules from opening users' files.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from pathlib import Path
+from typing import IO, BinaryIO, Final, TypeVar, cast
+
+_P = TypeVar("_P", bound="str | Path")
+
+SETTINGS_BYTES: Final = 2**28
+"""Longest file of settings, names or findings: JSON, classes, tokens."""
+
+IMAGE_BYTES: Final = 2**30
+"""Longest image file. OpenCV decodes at most 2**30 pixels."""
+
+LIST_BYTES: Final = 2**32
+"""Longest list of files: forty million lines of a hundred bytes."""
+
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_CHUNK_BYTES: Final = 2**20
+_KINDS: Final = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def regular_handle(path: str | Path) -> tuple[int, int]:
+    """Open a local regular file without waiting.
+
+    Returns:
+        The descriptor, which the caller closes, and the file's size in bytes.
+
+    Raises:
+        OSError: It cannot be opened, or is a folder, a named pipe, a socket or a device.
+    """
+    try:
+        handle = os.open(path, _FLAGS)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # how a socket refuses to be opened
+            raise _special_file(os.stat(path), path) from None
+        raise
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise _special_file(status, path)
+    return handle, status.st_size
+
+
+def open_regular(path: str | Path, *, buffering: int = -1) -> BinaryIO:
+    """Open a regular file for reading bytes. A path of a store opens its object, which is no special file.
+
+    Raises:
+        OSError: As ``regular_handle``.
+    """
+    if _is_stored(path):
+        return cast(BinaryIO, cast(Path, path).open("rb", buffering))
+    handle, _ = regular_handle(path)
+    try:
+        return cast(BinaryIO, os.fdopen(handle, "rb", buffering))
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def regular_path(path: _P) -> _P:
+    """Return the path itself, for a library that opens files by name, once it is known to be a regular file.
+
+    Raises:
+        OSError: As ``regular_handle``.
+    """
+    if not _is_stored(path):
+        os.close(regular_handle(path)[0])
+    return path
+
+
+def regular_bytes(path: str | Path, *, max_bytes: int = SETTINGS_BYTES) -> bytes:
+    """Return the content of a regular file of at most ``max_bytes``.
+
+    Raises:
+        OSError: As ``regular_handle``; with ``errno.EFBIG`` if the file is longer.
+    """
+    with open_regular(path) as file:
+        size = 0 if _is_stored(path) else os.fstat(file.fileno()).st_size
+        return _read_bounded(file, size, max_bytes, path)
+
+
+def regular_text(
+    path: str | Path, *, encoding: str = "utf-8", errors: str = "strict", max_bytes: int = SETTINGS_BYTES
+) -> str:
+    """Return the text of a regular file of at most ``max_bytes``; its lines end in a line feed.
+
+    Raises:
+        OSError: As ``regular_bytes``.
+        UnicodeDecodeError: It is no text of this encoding.
+    """
+    text = regular_bytes(path, max_bytes=max_bytes).decode(encoding, errors)
+    return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)
+
+
+def require_size(n_bytes: int, max_bytes: int, path: str | Path) -> None:
+    """Refuse a file that is too long.
+
+    Raises:
+        OSError: With ``errno.EFBIG``.
+    """
+    if n_bytes > max_bytes:
+        raise OSError(errno.EFBIG, f"more than {max_bytes:,} bytes; longer files of this kind are not read", str(path))
+
+
+def _read_bounded(file: IO[bytes], size: int, max_bytes: int, path: str | Path) -> bytes:
+    """Return the rest of a file that says it has ``size`` bytes; it may be longer, as files of /proc are."""
+    require_size(size, max_bytes, path)
+    parts = [file.read(size + 1)]
+    n_bytes = len(parts[0])
+    while n_bytes > size and (part := file.read(_CHUNK_BYTES)):
+        parts.append(part)
+        n_bytes += len(part)
+        require_size(n_bytes, max_bytes, path)
+    require_size(n_bytes, max_bytes, path)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _special_file(status: os.stat_result, path: str | Path) -> OSError:
+    if stat.S_ISDIR(status.st_mode):
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a special file")
+    return OSError(errno.EINVAL, f"{kind}; only regular files are read", str(path))
+
+
+def _is_stored(path: str | Path) -> bool:
+    """Return whether the path opens its file by itself, as an object's in a store does."""
+    return not isinstance(path, str) and getattr(type(path), "open", None) is not Path.open
