@@ -1,7 +1,7 @@
 """The one reader of users' files: regular files alone, and no more bytes than the caller allows.
 
 A named pipe blocks its reader for ever, and ``/dev/zero`` has no end. So a file is opened without waiting, its kind is
-read from the open file, and its size is checked before and while reading. Every refusal is an ``OSError`` whose
+read from the open file, and its size is checked before and while reading. A refusal is an ``OSError`` whose
 ``strerror`` fits into a message, as that of a missing file does. ``tests/architecture/test_regular_files.py`` keeps
 other modules from opening users' files.
 """
@@ -13,7 +13,7 @@ import io
 import os
 import stat
 from pathlib import Path
-from typing import IO, BinaryIO, Final, TypeVar, cast
+from typing import IO, Final, TypeVar, cast
 
 _P = TypeVar("_P", bound="str | Path")
 
@@ -25,6 +25,11 @@ IMAGE_BYTES: Final = 2**30
 
 LIST_BYTES: Final = 2**32
 """Longest list of files: forty million lines of a hundred bytes."""
+
+
+class RefusedFileError(OSError):
+    """A special file, or one that is too long."""
+
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _CHUNK_BYTES: Final = 2**20
@@ -43,7 +48,8 @@ def regular_handle(path: str | Path) -> tuple[int, int]:
         The descriptor, which the caller closes, and the file's size in bytes.
 
     Raises:
-        OSError: It cannot be opened, or is a folder, a named pipe, a socket or a device.
+        RefusedFileError: It is a named pipe, a socket or a device.
+        OSError: It cannot be opened, or is a folder.
     """
     try:
         handle = os.open(path, _FLAGS)
@@ -58,20 +64,16 @@ def regular_handle(path: str | Path) -> tuple[int, int]:
     return handle, status.st_size
 
 
-def open_regular(path: str | Path, *, buffering: int = -1) -> BinaryIO:
+def open_regular(path: str | Path) -> io.BufferedReader:
     """Open a regular file for reading bytes. A path of a store opens its object, which is no special file.
 
     Raises:
         OSError: As ``regular_handle``.
     """
     if _is_stored(path):
-        return cast(BinaryIO, cast(Path, path).open("rb", buffering))
+        return cast(Path, path).open("rb")
     handle, _ = regular_handle(path)
-    try:
-        return cast(BinaryIO, os.fdopen(handle, "rb", buffering))
-    except BaseException:
-        os.close(handle)
-        raise
+    return open(handle, "rb")
 
 
 def regular_path(path: _P) -> _P:
@@ -89,11 +91,14 @@ def regular_bytes(path: str | Path, *, max_bytes: int = SETTINGS_BYTES) -> bytes
     """Return the content of a regular file of at most ``max_bytes``.
 
     Raises:
-        OSError: As ``regular_handle``; with ``errno.EFBIG`` if the file is longer.
+        OSError: As ``regular_handle``; RefusedFileError also if the file is longer.
     """
+    if _is_stored(path):  # in one request
+        content = cast(Path, path).read_bytes()
+        require_size(len(content), max_bytes, path)
+        return content
     with open_regular(path) as file:
-        size = 0 if _is_stored(path) else os.fstat(file.fileno()).st_size
-        return _read_bounded(file, size, max_bytes, path)
+        return _read_bounded(file, os.fstat(file.fileno()).st_size, max_bytes, path)
 
 
 def regular_text(
@@ -113,10 +118,12 @@ def require_size(n_bytes: int, max_bytes: int, path: str | Path) -> None:
     """Refuse a file that is too long.
 
     Raises:
-        OSError: With ``errno.EFBIG``.
+        RefusedFileError: It has more than ``max_bytes``.
     """
     if n_bytes > max_bytes:
-        raise OSError(errno.EFBIG, f"more than {max_bytes:,} bytes; longer files of this kind are not read", str(path))
+        raise RefusedFileError(
+            errno.EFBIG, f"more than {max_bytes:,} bytes; longer files of this kind are not read", str(path)
+        )
 
 
 def _read_bounded(file: IO[bytes], size: int, max_bytes: int, path: str | Path) -> bytes:
@@ -136,7 +143,7 @@ def _special_file(status: os.stat_result, path: str | Path) -> OSError:
     if stat.S_ISDIR(status.st_mode):
         return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a special file")
-    return OSError(errno.EINVAL, f"{kind}; only regular files are read", str(path))
+    return RefusedFileError(errno.ENOTSUP, f"{kind}; only regular files are read", str(path))
 
 
 def _is_stored(path: str | Path) -> bool:

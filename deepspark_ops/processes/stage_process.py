@@ -14,6 +14,7 @@ from pathlib import Path
 
 from caffe_import.errors import CaffeImportError
 from caffe_import.extras import missing_extra
+from caffe_import.files.regular_file import RefusedFileError, regular_text
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
 from deepspark_ops.processes.spark_failure import JVM_ENDED, jvm_has_ended
@@ -113,6 +114,8 @@ def file_trouble(error: OSError) -> tuple[int, str] | None:
     is_in_store = isinstance(where, str) and isinstance(data_path(where), StorePath)
     if error.errno in _NOT_USABLE:
         return USER_MISTAKE, f"{where}: {error.strerror}; give a path that can be read and written, or make this one so"
+    if isinstance(error, RefusedFileError):
+        return USER_MISTAKE, f"{where}: {error.strerror}; give another file"
     if error.errno in _NO_ROOM:
         return FAILED, f"{where}: {error.strerror}; make room there, or give a folder on another disk, and run it again"
     if is_in_store:
@@ -127,7 +130,7 @@ def read_config_file(path: Path) -> str:
         ConfigError: The file cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return regular_text(path)
     except OSError as error:
         msg = f"config {path}: {error.strerror or error}"
         raise ConfigError(msg) from error

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from caffe_import.files.regular_file import open_regular, regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import VERSIONS_NAME, write_text_whole
 from deepspark_ops.shards.preprocessing import PixelSteps
@@ -270,7 +271,7 @@ def read_manifest(split_folder: Path) -> DatasetManifest:
     """
     path = split_folder / MANIFEST_NAME
     try:
-        content = path.read_bytes()
+        content = regular_bytes(path)
     except OSError as error:
         if isinstance(split_folder, StorePath) and not isinstance(error, FileNotFoundError):
             msg = f"{path}: {error.strerror or error}"
@@ -336,7 +337,7 @@ def require_unedited(split_folder: Path) -> None:
         DataError: A field is not what ingestion wrote.
     """
     path = split_folder / MANIFEST_NAME
-    fields = json.loads(path.read_bytes())
+    fields = json.loads(regular_bytes(path))
     written = fields.pop(_OWN_DIGEST, None)
     if fields["format_version"] >= _WITH_OWN_DIGEST and written != _digest_of_fields(fields):
         msg = f'{path}: it was edited since ingestion wrote it: {_OWN_DIGEST} is not its own; rerun task "ingest"'
@@ -350,5 +351,5 @@ def _digest_of_fields(fields: Mapping[str, Any]) -> str:
 
 def sha256_of_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes."""
-    with path.open("rb", buffering=0) as handle:
+    with open_regular(path) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

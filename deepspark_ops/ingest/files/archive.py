@@ -22,6 +22,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from caffe_import.files.regular_file import open_regular, regular_path
 from caffe_import.files.text_file import decode_text
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
@@ -64,7 +65,7 @@ def decompressed(path: Path, work: Path) -> Path:
     if copy.exists():
         return copy
     try:
-        with path.open("rb") as file, opener(file) as packed, written_whole(copy) as temporary:
+        with open_regular(path) as file, opener(file) as packed, written_whole(copy) as temporary:
             with temporary.open("wb") as plain:
                 shutil.copyfileobj(packed, plain, _COPY_BYTES)
     except _DAMAGE as error:
@@ -83,7 +84,7 @@ def read_start(path: Path, n_bytes: int) -> bytes:
     """
     opener = _opener(path)
     try:
-        with path.open("rb") as file, (opener or nullcontext)(file) as content:
+        with open_regular(path) as file, (opener or nullcontext)(file) as content:
             start: bytes = content.read(n_bytes)
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -99,7 +100,7 @@ def is_compressed(path: Path) -> bool:
 
 
 def _opener(path: Path) -> Callable[..., Any] | None:
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         start = handle.read(6)
     return next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), None)
 
@@ -197,12 +198,12 @@ def open_archive(path: Path, work: Path) -> Archive:
     Raises:
         DataError: Not a tar or zip, or a damaged one.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         if file.read(4) in ZIP_MARKS:
             return ZipArchive(path, zip_places(path))
     tar = decompressed(path, work)
     try:
-        with local_copy(tar) as local, tarfile.open(local, "r:") as handle:
+        with local_copy(tar) as local, tarfile.open(regular_path(local), "r:") as handle:
             members = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in _files(handle)}
             has_end = _has_end_mark(local, handle.offset)
     except tarfile.TarError as error:
@@ -224,7 +225,7 @@ def _files(handle: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 def _has_end_mark(tar: Path, offset: int) -> bool:
     """Return whether a tar ends with a block of zeros; tarfile takes a file that stops anywhere else for complete."""
-    with tar.open("rb") as handle:
+    with open_regular(tar) as handle:
         handle.seek(offset)
         return handle.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
 
@@ -244,7 +245,7 @@ class TarReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        with local_copy(self.tar) as tar, tar.open("rb", buffering=0) as handle:
+        with local_copy(self.tar) as tar, open_regular(tar) as handle:
             yield lambda index: self._read(handle, index)
 
     def _read(self, handle: IO[bytes], index: int) -> bytes:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from caffe_import.files.regular_file import open_regular
 from deepspark_ops.errors import DataError
 from deepspark_ops.stores.staging import local_copy
 
@@ -72,7 +73,7 @@ def read_header(path: Path) -> SequenceHeader:
     Raises:
         DataError: No SequenceFile of version 6, or a codec that is not read here.
     """
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         start = handle.read(65_536)
     if start[:3] != MAGIC or start[3:4] != bytes([_VERSION]):
         msg = f"{path}: not a SequenceFile of version {_VERSION}; it starts with {start[:4]!r}"
@@ -108,7 +109,7 @@ def read_records(path: Path, header: SequenceHeader) -> Iterator[tuple[Place, by
     """
     with (
         local_copy(path) as local,
-        local.open("rb") as handle,
+        open_regular(local) as handle,
         mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
         at = header.n_bytes

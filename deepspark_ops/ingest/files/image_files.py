@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.files.allowed_roots import check_listed_paths
+from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes, regular_handle, require_size
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.stores.listing import objects_below
 from deepspark_ops.stores.store_path import StorePath, joined
@@ -28,7 +29,6 @@ _READ_AHEAD = 32
 _ASKED_ONE_BY_ONE = 200
 """Of more objects the list of the folder is asked for, a thousand in an answer."""
 
-_SMALL_BYTES = 1 << 13
 _ADDRESS = "://"
 
 MISSING = b"missing;"
@@ -79,7 +79,7 @@ class FolderReader:
     def _read(self, index: int) -> bytes:
         path = joined(self.folder, self.paths[index])
         try:
-            return path.read_bytes()
+            return regular_bytes(path, max_bytes=IMAGE_BYTES)
         except OSError as error:
             msg = f"{error.strerror or error}: {path}"
             raise RecordError(msg) from error
@@ -98,23 +98,16 @@ def listed_reader(folder: Path, paths: tuple[str, ...], *, named_by: str) -> Fol
 
 
 def _read_file(path: str) -> bytes:
-    """Return a local file's content: by three calls for a small one, where Python's file objects make six."""
+    """Return a local file's content by four calls of the system, where Python's file objects make six."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle, size = regular_handle(path)
         try:
-            content = os.read(handle, _SMALL_BYTES)
-            if len(content) < _SMALL_BYTES:
-                return content
-            # In one piece: to join a large file's parts would copy it once more.
-            size = os.fstat(handle).st_size
-            content = os.pread(handle, size, 0)
-            if len(content) == size:
-                return content
-            with open(handle, "rb", buffering=0, closefd=False) as file:  # it says of itself that it is shorter
-                file.seek(0)
-                return file.read()
+            require_size(size, IMAGE_BYTES, path)
+            content = os.pread(handle, size, 0)  # in one piece: to join parts would copy a large file once more
         finally:
             os.close(handle)
+        # A file of /proc says that it is empty, a large one comes in parts.
+        return content if content and len(content) == size else regular_bytes(path, max_bytes=IMAGE_BYTES)
     except OSError as error:
         msg = f"{error.strerror or error}: {path}"
         raise RecordError(msg) from error

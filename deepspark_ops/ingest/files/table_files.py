@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from caffe_import.files.regular_file import regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.image_files import file_stamp, is_image_name
 from deepspark_ops.ingest.files.source_digest import source_digest
@@ -54,7 +55,7 @@ def digest_table(path: Path) -> str:
         OSError: A file cannot be read.
     """
     files = list(data_files(path))
-    is_large = sum(file.stat().st_size for file in files) > _READ_UP_TO_BYTES
+    is_large = sum(regular_path(file).stat().st_size for file in files) > _READ_UP_TO_BYTES
     digest = hashlib.sha256()
     for file in files:
         name = str(file.relative_to(path)) if file != path else ""

@@ -16,6 +16,7 @@ from typing import IO
 
 import numpy as np
 
+from caffe_import.files.regular_file import open_regular, regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.stores.staging import local_copy
@@ -49,7 +50,7 @@ class ZipReader:
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
-        with local_copy(self.path) as path, path.open("rb", buffering=0) as handle:
+        with local_copy(self.path) as path, open_regular(path) as handle:
             yield lambda index: self._read(handle, index)
 
     def _read(self, handle: IO[bytes], index: int) -> bytes:
@@ -80,7 +81,7 @@ def zip_places(path: Path) -> dict[str, tuple[int, int, int, int]]:
         DataError: Not a zip, or a damaged one.
     """
     try:
-        with local_copy(path) as local, zipfile.ZipFile(local) as handle:
+        with local_copy(path) as local, zipfile.ZipFile(regular_path(local)) as handle:
             n_bytes = local.stat().st_size
             return {
                 posixpath.normpath(info.filename): _place(info, n_bytes)

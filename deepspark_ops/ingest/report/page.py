@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from markupsafe import Markup
 
+from caffe_import.files.text_file import open_text_file
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.contact_sheet import class_strips
 from deepspark_ops.ingest.findings import KINDS, NOTES, WARNINGS_NAME
@@ -136,7 +137,7 @@ def _columns(dataset: Path, table: TableColumns) -> list[tuple[str, float, float
     notes: dict[str, list[str]] = {}
     path = DatasetPaths(dataset).split("train") / WARNINGS_NAME
     if path.is_file():
-        with path.open(encoding="utf-8") as lines:
+        with open_text_file(path) as lines:
             for item in map(json.loads, lines):
                 if item["kind"] in _OF_COLUMNS:
                     notes.setdefault(item["name"], []).append(item["text"])
@@ -261,7 +262,7 @@ def _findings(dataset: Path, facts: Mapping[str, Any]) -> list[tuple[str, str, s
         path = DatasetPaths(dataset).split(split) / "warnings.jsonl"
         if not path.is_file():
             continue
-        with path.open(encoding="utf-8") as lines:
+        with open_text_file(path) as lines:
             for line in islice(lines, _SHOWN_FINDINGS - len(found)):
                 item = json.loads(line)
                 found.append((split, item["kind"].replace("_", " "), item["name"], item["text"]))

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.files.regular_file import regular_path
 from caffe_import.files.text_file import read_text_file
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.source_digest import source_digest
@@ -124,7 +125,7 @@ def _label_bytes(files: tuple[Path, ...]) -> int:
 
 
 def _rows(path: Path, label_bytes: int) -> npt.NDArray[np.uint8]:
-    return np.memmap(path, np.uint8, "r").reshape(-1, label_bytes + _PIXEL_BYTES)
+    return np.memmap(regular_path(path), np.uint8, "r").reshape(-1, label_bytes + _PIXEL_BYTES)
 
 
 def _class_names(folder: Path, which: CifarLabels) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.datum import Image
 from caffe_import.files.hdf5_file import data_set, open_hdf5
+from caffe_import.files.regular_file import open_regular
 from caffe_import.files.text_file import read_text_file, text_lines
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
@@ -143,7 +144,7 @@ def digest_hdf5(source: Path, root_folder: Path | None = None) -> str:
 
 
 def _files(source: Path, root_folder: Path | None) -> tuple[Path, ...]:
-    with source.open("rb") as handle:
+    with open_regular(source) as handle:
         if handle.read(len(_MAGIC)) == _MAGIC:
             return (source,)
     names = text_lines(read_text_file(source))

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.files.regular_file import regular_path
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed, read_start
@@ -45,7 +46,7 @@ class IdxReader:
     def opened(self) -> Iterator[ReadRecord]:
         """See ``RecordReader``."""
         with local_copy(self.path) as path:
-            values = np.memmap(path, np.uint8, "r", offset=self.header_bytes).reshape(-1, *self.shape)
+            values = np.memmap(regular_path(path), np.uint8, "r", offset=self.header_bytes).reshape(-1, *self.shape)
             yield lambda index: np.array(values[self.positions[index]])
 
 
@@ -115,7 +116,7 @@ def _read_labels(path: Path, work: Path) -> npt.NDArray[np.int64]:
         msg = f"{path}: an IDX file of labels has one axis, found {axes}"
         raise DataError(msg)
     with local_copy(plain) as local:
-        return np.fromfile(local, np.uint8, offset=header_bytes).astype(np.int64)
+        return np.fromfile(regular_path(local), np.uint8, offset=header_bytes).astype(np.int64)
 
 
 def _header(plain: Path, path: Path) -> tuple[int, tuple[int, ...]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from caffe_import.files.regular_file import LIST_BYTES, regular_bytes
 from caffe_import.files.text_file import read_text_file
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
@@ -67,7 +68,7 @@ def digest_image_list(source: Path, root_folder: Path | None, columns: Sequence[
     path, member = split_member(source)
     if member is not None:
         return source_digest(path)
-    digest = hashlib.sha256(path.read_bytes())
+    digest = hashlib.sha256(regular_bytes(path, max_bytes=LIST_BYTES))
     folder = path.parent if root_folder is None else root_folder
     text = read_text_file(path)
     lines = split_lines(text) if columns is None else split_table(text, *columns)

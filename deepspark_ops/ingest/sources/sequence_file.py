@@ -27,6 +27,7 @@ import numpy as np
 
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image, parse_datum
+from caffe_import.files.regular_file import open_regular
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.datum_records import content_sum, distinct_names, image_of_datum
@@ -84,7 +85,7 @@ class SequenceReader:
                 number, offset, size, place = self.places[index].tolist()
                 if number not in handles:
                     local = stack.enter_context(local_copy(self.files[number]))
-                    handles[number] = stack.enter_context(local.open("rb", buffering=0)).fileno()
+                    handles[number] = stack.enter_context(open_regular(local)).fileno()
                 if (number, offset) not in blocks:
                     while len(blocks) >= _CACHED_BLOCKS:
                         del blocks[next(iter(blocks))]

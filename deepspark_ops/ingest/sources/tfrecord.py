@@ -21,6 +21,7 @@ import numpy as np
 
 from caffe_import.files.crc32c import masked_crc32c
 from caffe_import.files.datum import Image
+from caffe_import.files.regular_file import open_regular
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed
@@ -76,7 +77,7 @@ class TfrecordReader:
         number, offset, length = self.places[index].tolist()
         if number not in handles:
             local = stack.enter_context(local_copy(self.files[number]))
-            handles[number] = stack.enter_context(local.open("rb", buffering=0)).fileno()
+            handles[number] = stack.enter_context(open_regular(local)).fileno()
         frame = os.pread(handles[number], length + _FOOTER_BYTES, offset)
         record = frame[:length]
         if frame[length:] != struct.pack("<I", masked_crc32c(record)):
@@ -219,7 +220,7 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
         return
     with (
         local_copy(path) as local,
-        local.open("rb") as handle,
+        open_regular(local) as handle,
         mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
         at = 0

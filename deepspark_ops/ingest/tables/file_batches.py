@@ -17,6 +17,7 @@ import pyarrow.dataset as pa_dataset
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pq
 
+from caffe_import.files.regular_file import open_regular, regular_path
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.archive import read_start
@@ -90,7 +91,7 @@ def first_rows(path: Path, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
 
 
 def _first_of_files(path: Path, name: SourceFormat, n_rows: int) -> pa.Table:
-    files = [str(file) for file in data_files(path)]
+    files = [str(regular_path(file)) for file in data_files(path)]
     forms: dict[str, Any] = {"parquet": "parquet", "orc": "orc", "json_lines": "json"}
     if name == "csv":
         options = pa_csv.ParseOptions(delimiter=separator(Path(files[0])))
@@ -128,7 +129,7 @@ def check_files(source: Path, name: SourceFormat) -> None:
     word, read = readers[name]
     for path in data_files(source):
         try:
-            with path.open("rb") as handle:
+            with open_regular(path) as handle:
                 read(handle)
         except (pa.ArrowException, OSError, KeyError, *_AVRO_DAMAGE) as error:
             finding = (str(error).splitlines() or [type(error).__name__])[0]
@@ -154,7 +155,7 @@ def avro_schema(path: Path) -> pa.Schema:
         DataError: Not an Avro file, or its records have no fields.
     """
     try:
-        with path.open("rb") as handle:
+        with open_regular(path) as handle:
             schema = fastavro.reader(handle).writer_schema
     except (ValueError, EOFError, KeyError) as error:
         msg = f"{path}: not a readable Avro file: {error}"
@@ -200,7 +201,7 @@ def avro_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         DataError: The file is damaged, or of another schema.
     """
     try:
-        with path.open("rb") as handle:
+        with open_regular(path) as handle:
             records = fastavro.reader(handle)
             first = next(records, None)
             n_rows = 1 if first is None else _rows_at_a_time(first)

@@ -15,6 +15,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from caffe_import.files.regular_file import regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.table_files import data_files
 from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, flat
@@ -82,7 +83,7 @@ class FileTable:
                 yield flat(batch)
             return
         try:
-            with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as held:
+            with pq.ParquetFile(regular_path(path), pre_buffer=False, buffer_size=_BUFFER_BYTES) as held:
                 chosen = list(dict.fromkeys(columns))
                 for batch in held.iter_batches(n_rows, list(part.groups), chosen, use_threads=False):
                     yield _plain(batch)
@@ -144,7 +145,7 @@ def parquet_table(source: Path) -> FileTable | None:
 
 def _footer(path: Path) -> pq.FileMetaData:
     try:
-        return pq.read_metadata(path)
+        return pq.read_metadata(regular_path(path))
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from error
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from caffe_import.files.regular_file import open_regular
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.image_files import listed_reader
 from deepspark_ops.ingest.files.table_files import no_rows
@@ -55,7 +56,7 @@ class PackedReader:
             msg = "the row has no image"
             raise RecordError(msg)
         if file not in handles:
-            handles[file] = self.files[file].open("rb")
+            handles[file] = open_regular(self.files[file])
         handles[file].seek(offset)
         return handles[file].read(size)
 

@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.files.regular_file import regular_path
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.image_files import file_stamp
@@ -152,7 +153,7 @@ class StoredRun:
     def told(self, row: int) -> tuple[str, list[float]]:
         """Return what a message calls a row, by its place among these, and its labels."""
         number = int(self.rows[row])
-        with local_copy(self.shard) as local, h5py.File(local) as held:
+        with local_copy(self.shard) as local, h5py.File(regular_path(local)) as held:
             shown = told_id(held["id"][number]) if "id" in held else f"row {number} of {self.shard.name}"
             return shown, np.atleast_1d(held["label"][number]).tolist()
 

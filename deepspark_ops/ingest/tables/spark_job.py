@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from caffe_import.files.regular_file import open_regular
 from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_table, is_known
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
@@ -153,7 +154,7 @@ def _frame(session: SparkSession, source: Path, name: SourceFormat) -> DataFrame
 
 def _parquet_frame(session: SparkSession, source: Path, path: str) -> DataFrame:
     """Return Parquet files as Spark reads them; nanoseconds, which pandas writes and Spark refuses, as microseconds."""
-    with next(data_files(source)).open("rb") as handle:
+    with open_regular(next(data_files(source))) as handle:
         fields = list(pq.read_schema(handle))
     in_nanoseconds = {field.name: field.type.tz for field in fields if _is_in_nanoseconds(field.type)}
     if not in_nanoseconds:
