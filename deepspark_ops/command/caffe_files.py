@@ -9,16 +9,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
+from caffe_import.files.mean_file import write_mean
 from caffe_import.surgery.blob_statistics import BlobDifference, BlobStatistics, differences, statistics
 from caffe_import.surgery.edit import Edits, LayerCopy, edited
 from caffe_import.surgery.upgrade_file import upgrade_file
 from caffe_import.surgery.weights_message import read_weights, write_weights
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.stores.store_path import data_path
 
-model = typer.Typer(help="Weights files: what is in them, how two differ, and net surgery.", no_args_is_help=True)
+model = typer.Typer(
+    help="Weights files: what is in them, how two differ, net surgery; and mean images.", no_args_is_help=True
+)
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help=".caffemodel or .caffemodel.h5", show_default=False)]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
@@ -84,6 +90,46 @@ def edit(
     net, told = edited(read_weights(file), edits, where=str(file))
     write_weights(output, net)
     print_text("\n".join([*told, f"weights={output}"]))
+
+
+@model.command("mean")
+@reported_errors()
+def mean(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Folder of an LMDB, a LevelDB or an ingested dataset, also in a store",
+            show_default=False,
+            parser=data_path,
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="mean.binaryproto to write", show_default=False)
+    ] = None,
+    split: Annotated[str, typer.Option("--split", help="Of a dataset: train, validation or test")] = "train",
+    *,
+    as_json: _Json = False,
+) -> None:
+    """Measure the mean of images that are there already: per channel, and with --output per pixel, for mean_file.
+
+    As Caffe's compute_image_mean. The lines of the channels fit into a net's transform_param.
+    """
+    from deepspark_ops.ingest.images.measured_mean import measure_mean  # which loads OpenCV
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("images", total=None)
+        measured = measure_mean(source, split, lambda done, of: progress.update(task, completed=done, total=of))
+    if output is not None:
+        write_mean(output, measured.image)
+    if as_json:
+        values = {"mean_values": measured.values, "output": output and str(output)}
+        write_json({"n_images": measured.n_images, "shape": measured.image.shape, **values})
+        return
+    print_text(f"{measured.n_images:,} images of {_shape(measured.image.shape)}")
+    print_text("\n".join(f"mean_value: {value}" for value in measured.values))
+    if output is not None:
+        print_text(f"mean_file={output}")
 
 
 @reported_errors()

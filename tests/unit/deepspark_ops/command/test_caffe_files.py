@@ -8,6 +8,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from caffe_import.files.caffemodel import read_caffemodel
+from caffe_import.files.mean_file import read_mean
 from deepspark_ops.command import cli
 from tests.paths import FIXTURES
 
@@ -71,3 +72,21 @@ def test_upgrade_says_what_changed(tmp_path: Path) -> None:
     gone = run("upgrade", str(tmp_path / "gone"), "--output", str(tmp_path / "x"))
     assert gone.exit_code == 2
     assert "no such file; give the net or solver's prototxt" in gone.stderr
+
+
+def test_mean_prints_lines_for_transform_param_and_writes_the_file(tmp_path: Path) -> None:
+    data, output = FIXTURES / "caffe" / "data", tmp_path / "mean.binaryproto"
+    done = run("model", "mean", str(data / "lmdb_raw"), "--output", str(output))
+    assert done.exit_code == 0, done.output
+    assert output.read_bytes() == (data / "mean.binaryproto").read_bytes()
+    head, *values, tail = done.stdout.splitlines()
+    assert (head, tail) == ("7 images of 3 x 14 x 17", f"mean_file={output}")
+    assert [float(line.removeprefix("mean_value: ")) for line in values] == pytest.approx(
+        read_mean(output).astype(float).mean(axis=(1, 2)).tolist(), rel=1e-6
+    )
+    answer = json.loads(run("model", "mean", str(data / "lmdb_raw"), "--json").stdout)
+    assert (answer["n_images"], answer["shape"], answer["output"]) == (7, [3, 14, 17], None)
+    assert answer["mean_values"] == [float(line.removeprefix("mean_value: ")) for line in values]
+    wrong = run("model", "mean", str(tmp_path), "--output", str(tmp_path / "no"))
+    assert wrong.exit_code == 2
+    assert "found neither an LMDB" in wrong.stderr
