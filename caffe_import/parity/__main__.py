@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "folder", type=Path, nargs="?", default=RECORDED_CASES, help="folder with an index.json; default: our own cases"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout; the lines go to stderr")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="names of the cases to run")
     parser.add_argument("--device", type=_device, default="CPU:0", help="CPU:0, GPU:0, ...; CPU:1 is a logical device")
     parser.add_argument(
@@ -53,11 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         setting = _start_tensorflow(options.device, options.arithmetic)
     except CaffeImportError as error:
         parser.error(str(error))
-    console = Console(highlight=False, soft_wrap=True, quiet=options.json)
+    # A case may take minutes: the lines come as the cases end, on stderr where stdout is the JSON object's.
+    console = Console(highlight=False, soft_wrap=True, stderr=options.json)
     outcomes = []
-    for case in cases:
+    for number, case in enumerate(cases, start=1):
         outcomes.append(_run(case, setting))
-        console.print(_line(outcomes[-1]))
+        console.print(f"{number}/{len(cases)} " * options.json + _line(outcomes[-1]))
     counts = Counter(outcome.status for outcome in outcomes)
     if options.json:
         report = {status: counts[status] for status in ("passed", "failed", "unsupported")}

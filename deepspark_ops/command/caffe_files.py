@@ -119,7 +119,7 @@ def mean(
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("images", total=None)
-        measured = measure_mean(source, split, lambda done, of: progress.update(task, completed=done, total=of))
+        measured = measure_mean(source, split, lambda n_read, n: progress.update(task, completed=n_read, total=n))
     if output is not None:
         write_mean(output, measured.image)
     if as_json:

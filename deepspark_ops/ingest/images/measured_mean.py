@@ -41,7 +41,7 @@ class MeasuredMean:
 
 
 def measure_mean(source: Path, split: str, on_images: Callable[[int, int], None]) -> MeasuredMean:
-    """Return the mean of all images of a source, some of which are in memory at a time.
+    """Return the mean of all images of a source; a block of images is in memory at a time.
 
     Compressed images are decoded with the channels that they have. Sums of bytes are exact, whatever their number;
     Caffe adds in float32, so its sums lose digits beyond 65,793 images.

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from caffe_import.parity.__main__ import main
-from caffe_import.parity.case import load_cases, run_case
+from caffe_import.parity.case import Case, Outcome, load_cases, run_case
+from caffe_import.parity.setting import Setting
 from tests.paths import FIXTURES
 
 pytestmark = pytest.mark.tf
@@ -99,6 +100,25 @@ def test_command_reports_json_and_exit_code(tmp_path: Path, capsys: pytest.Captu
     assert main([str(folder)]) == 1
     assert "2 cases: 1 passed, 1 failed, 0 unsupported" in capsys.readouterr().out
     assert main([str(folder), "--only", "relu"]) == 0
+
+
+def test_with_json_each_case_is_a_line_on_stderr_as_soon_as_it_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def watched(case: Case, setting: Setting) -> Outcome:
+        told.append(capsys.readouterr().err)
+        return run_case(case, setting)
+
+    monkeypatch.setattr("caffe_import.parity.__main__.run_case", watched)
+    assert main([str(copied(tmp_path, "ip_2d", "relu")), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["passed"] == 2
+    assert [text.split()[:4] for text in told] == [[], ["1/2", "passed", "layer", "ip_2d"]]
+    last, summary = err.splitlines()
+    assert last.split()[:4] == ["2/2", "passed", "layer", "relu"]
+    assert summary.startswith("2 cases: 2 passed")
 
 
 def test_a_broken_case_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
