@@ -21,6 +21,7 @@ layer { name: "left-eye" type: "Input" top: "left-eye" input_param { shape { dim
 layer { name: "model" type: "Input" top: "model" input_param { shape { dim: 1 dim: 4 } } }
 layer { name: "prob" type: "Softmax" bottom: "left-eye" top: "prob'; import os #" }
 """
+BLOB = "prob'; import os #"
 NAME = 'it\'s a "name"\n'
 
 
@@ -37,8 +38,10 @@ def bundle(tmp_path):
 
 
 def manifest_of(bundle, *inputs):
-    contracts = tuple(InputContract.model_validate(one) for one in inputs)
-    return parse_manifest(bundle).model_copy(update={"inputs": contracts})
+    contracts = tuple(InputContract.model_validate(fields) for fields in inputs)
+    manifest = parse_manifest(bundle)
+    outputs = tuple(output.model_copy(update={"blob": BLOB}) for output in manifest.outputs)
+    return manifest.model_copy(update={"inputs": contracts, "outputs": outputs})
 
 
 def test_any_size_is_filled_by_what_the_net_computes_on_and_odd_names_stay_names(bundle):
