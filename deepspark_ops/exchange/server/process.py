@@ -257,13 +257,15 @@ def _leave_signals_to_driver() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _wait_for_drivers_end(driver_pid: int) -> None:
-    """Return when standard input ends or the driver is dead, however it died; for the main thread.
+def _ask_for_drivers_end() -> int:
+    """Have the kernel send SIGCONT when the driver's thread that started this process ends; for the main thread.
 
-    Standard input ends with the driver, unless a process that it forked holds the other end. The kernel sends
-    SIGCONT, too, when the driver's thread that started us ends: SIGCONT continues a stopped process, and no other
-    signal but SIGKILL reaches one. A killed server would leave the center in shared memory until the next run starts.
-    Any thread may receive the signal of a process that is continued, so Python's handler writes to a pipe.
+    SIGCONT continues a stopped process; besides SIGKILL no other signal reaches a stopped process. A killed server
+    would leave the center in shared memory until the next run starts.
+
+    Returns:
+        File descriptor of a pipe that can be read after the signal. Any thread may receive the signal of a process that
+        is continued, so Python's handler writes to a pipe.
     """
     wake, woken = os.pipe()
     for end in (wake, woken):
@@ -271,6 +273,14 @@ def _wait_for_drivers_end(driver_pid: int) -> None:
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCONT, lambda *_: None)  # without a handler in Python nothing is written
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT))
+    return wake
+
+
+def _wait_for_drivers_end(driver_pid: int, wake: int) -> None:
+    """Return when standard input ends or the driver is dead, however it died.
+
+    Standard input ends with the driver, unless a process that it forked holds the other end.
+    """
     stdin = sys.stdin.fileno()
     while os.getppid() == driver_pid:  # only a new parent means that the driver is dead, and not its thread alone
         readable, _, _ = select.select([stdin, wake], [], [])
@@ -296,10 +306,11 @@ def main() -> None:
         return
     try:
         _leave_signals_to_driver()
+        wake = _ask_for_drivers_end()  # before "ready": a server that is stopped right after it must end, too
         server.start()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        _wait_for_drivers_end(plain["driver_pid"])
+        _wait_for_drivers_end(plain["driver_pid"], wake)
     finally:
         center.unlink()
         server.stop()
