@@ -11,6 +11,7 @@ bottoms (data) are where they are read first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from typing import Final
@@ -30,6 +31,8 @@ Loads = Sequence[Sequence[DeviceLoad]]
 def auto_placement(net: NetSpec, n_devices: int, step: StepShape) -> Placement:
     """Return the placement of ``net`` in ``n_devices`` consecutive stages; stage k is on device k.
 
+    The placement is the same on every CPU: no columns count.
+
     Raises:
         PlacementError: The net has fewer parts than there are devices.
     """
@@ -40,7 +43,7 @@ def auto_placement(net: NetSpec, n_devices: int, step: StepShape) -> Placement:
             " stages; give fewer devices, or a placement file that splits layers"
         )
         raise PlacementError(msg)
-    loads = _loads_of_runs(net, parts, step)
+    loads = _loads_of_runs(net, parts, replace(step, makes_columns=False))
     borders = [0, *best_cuts(loads, n_devices), len(parts)]
     named = {
         net.layers[position].name: (device,)

@@ -7,6 +7,9 @@ weights behind; and of every other pass in flight all that is kept. The batches 
 segment that is computed again makes for itself alone is there while its gradients are computed. One device that
 computes the whole net holds the parameters as one vector, too, from which it takes them and which it hands back.
 
+On a CPU where TensorFlow starts without oneDNN (``onednn.py``), a convolution's gradient makes columns of the images,
+as Caffe's does. The forecast asks the CPU of this process. For a GPU it counts the same columns, not cuDNN's workspace.
+
 Fitted to the peaks that TensorFlow 2.21's CPU allocator counts (oneDNN, one thread, MiB; mean of four steps of
 ``tests/integration/devices/step_peaks.py``, each net in a process of its own)::
 
@@ -34,12 +37,14 @@ a net each ``docs/devices.md`` has the figures. A GPU's memory was not measured.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from caffe_import.devices.layer_memory import layer_rows, needs_of_layers
 from caffe_import.devices.layer_tensors import LayerTensors, gradient_scratch_bytes, layer_tensors
+from caffe_import.devices.onednn import starts_with_onednn
 from caffe_import.net.layer_registry import find_layer_type
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
@@ -66,6 +71,7 @@ class StepShape:
         n_products: Products of weights and history that an update needs beside the gradient, each of the weights' size.
         n_in_flight: Passes whose activations are kept at the same time, at most.
         has_vector: Are the parameters one vector too, as where one device computes the net?
+        makes_columns: Do gradients of convolutions make columns, as on a CPU without oneDNN?
     """
 
     n_passes: int = 1
@@ -73,16 +79,24 @@ class StepShape:
     n_products: int = 2
     n_in_flight: int = 1
     has_vector: bool = False
+    makes_columns: bool = False
 
 
 def step_shape(solver: SolverSpec, n_devices: int = 1) -> StepShape:
-    """Return what a step of a solver repeats, its passes one after the other through ``n_devices``."""
+    """Return what a step of a solver repeats on this CPU, its passes one after the other through ``n_devices``."""
     n_slots = RULES[solver.type].n_slots
     of_history = (
         0 if solver.type == "AdaGrad" or (solver.type in ("SGD", "Nesterov") and not solver.momentum) else n_slots
     )
     n_products = of_history + (solver.weight_decay != 0)
-    return StepShape(solver.iter_size, n_slots, n_products, min(solver.iter_size, n_devices), n_devices == 1)
+    return StepShape(
+        n_passes=solver.iter_size,
+        n_slots=n_slots,
+        n_products=n_products,
+        n_in_flight=min(solver.iter_size, n_devices),
+        has_vector=n_devices == 1,
+        makes_columns=not starts_with_onednn(os.environ),
+    )
 
 
 @dataclass(frozen=True)
@@ -91,12 +105,14 @@ class StepMemory:
 
     Attributes:
         activation_bytes: Blobs of the passes in flight and their gradients, scratch included.
+        column_bytes: Columns of a convolution, which do not depend on the batch.
         fed_bytes: What it is fed.
         param_bytes: Parameters, history and those gradients of weights that are there at the same time.
         update_bytes: The same while the update is made, when no blob is there any more.
     """
 
     activation_bytes: int
+    column_bytes: int
     fed_bytes: int
     param_bytes: int
     update_bytes: int
@@ -104,12 +120,13 @@ class StepMemory:
     @property
     def total_bytes(self) -> int:
         """The peak: in the pass or in the update."""
-        return max(self.activation_bytes + self.param_bytes, self.update_bytes) + self.fed_bytes
+        of_pass = self.activation_bytes + self.column_bytes + self.param_bytes
+        return max(of_pass, self.update_bytes) + self.fed_bytes
 
     def with_batch(self, factor: float) -> StepMemory:
         """Return the memory with ``factor`` times the batch_size."""
-        return StepMemory(
-            int(self.activation_bytes * factor), int(self.fed_bytes * factor), self.param_bytes, self.update_bytes
+        return replace(
+            self, activation_bytes=int(self.activation_bytes * factor), fed_bytes=int(self.fed_bytes * factor)
         )
 
 
@@ -155,8 +172,8 @@ class MemoryCount:
         self._pending_bytes = 0
         self._param_bytes = 0.0
         self._peak = 0.0
-        # There: the bytes of the pass, and those of the weights whose gradients are not there yet.
-        self._at_peak = (0, 0.0)
+        # There: the bytes of the pass, the columns, and the weights whose gradients are not there yet.
+        self._at_peak = (0, 0, 0.0)
 
     def add(self, position: int, param_bytes: float) -> None:
         """Add a layer by its position in the net, with the bytes of its weights that are on this device."""
@@ -173,8 +190,10 @@ class MemoryCount:
             under_way -= self._costs.bytes_of[given[0]]
         if layer.layer.needs_backward:
             of_pass = self._kept_bytes + self._again_bytes + under_way
-            if of_pass - self._param_bytes > self._peak:
-                self._peak, self._at_peak = of_pass - self._param_bytes, (of_pass, self._param_bytes)
+            columns = layer.layer.traits.column_bytes if self._costs.step.makes_columns else 0
+            if of_pass + columns - self._param_bytes > self._peak:
+                self._peak = of_pass + columns - self._param_bytes
+                self._at_peak = (of_pass, columns, self._param_bytes)
         for name in given:
             if self._pending.get(name):
                 self._pending[name] -= 1
@@ -208,10 +227,11 @@ class MemoryCount:
         if step.has_vector:
             scratch, sums = _SCRATCH, _VECTORS_OF_SUMS * sums
             in_update = _VECTORS_IN_UPDATE + _SLOTS_IN_UPDATE * step.n_slots
-        of_pass, no_gradient_yet = self._at_peak
+        of_pass, columns, no_gradient_yet = self._at_peak
         others = (step.n_in_flight - 1) * self._kept_bytes
         return StepMemory(
             activation_bytes=round(scratch * of_pass + others),
+            column_bytes=columns,
             fed_bytes=self._fed_bytes * (step.n_passes + step.has_vector),  # and the batch that is cut out of them
             param_bytes=round((copies + sums) * self._param_bytes - no_gradient_yet),
             update_bytes=round(in_update * self._param_bytes),

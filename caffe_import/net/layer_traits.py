@@ -53,6 +53,7 @@ class LayerTraits:
             ``@memory_gradient`` beside its emitter. A copy that Caffe's layer keeps for itself does not count.
         kept_bytes: Bytes of further tensors that the gradient reads.
         scratch_tops: How many times the first top's size the gradient takes while it is computed.
+        column_bytes: Bytes that the gradient takes besides while it is computed, on a CPU without oneDNN.
         reuses_bottom: Does TensorFlow write the top over the bottom, and the bottom's gradient over the top's?
         is_identity: Are the tops the bottom's tensor, with no operation that computes?
     """
@@ -63,6 +64,7 @@ class LayerTraits:
     reads_overwritten: bool
     kept_bytes: Bytes = _no_bytes
     scratch_tops: int = 0
+    column_bytes: int = 0
     reuses_bottom: bool = False
     is_identity: bool = False
 

@@ -19,6 +19,8 @@ from caffe_import.net.shapes.windows import Window, require_window_fits, resolve
 CONVOLUTION_TRAITS: Final = LayerTraits(
     arithmetic="16 bit", axis_order="channels last", gradient_keeps="bottoms", reads_overwritten=False
 )
+_CACHE_BYTES: Final = 30 * 2**20
+"""The last-level cache that TensorFlow's kernels expect."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,46 @@ def convolution_definition(request: LayerRequest, group: int) -> LayerDefinition
     weights = (_n_outputs(request), shape[window.channel_axis] // group, *window.kernel)
     top = (*shape[: window.channel_axis], _n_outputs(request), *window.slid_over(spatial))
     definition = _definition(request, window, group, top, weights, flops=window_flops(top, weights))
-    is_depthwise = group == shape[window.channel_axis] and max(window.dilation, default=1) == 1
-    if group == 1 or is_depthwise:
-        return definition
-    return replace(
-        definition, traits=replace(CONVOLUTION_TRAITS, gradient_keeps="nothing", kept_bytes=_bytes_of_group_inputs)
-    )
+    if group > 1 and group == shape[window.channel_axis] and max(window.dilation, default=1) == 1:
+        return definition  # depthwise, which has kernels of its own
+    columns = _column_bytes(_positions(window, spatial), (weights[0] // group, *weights[1:]))
+    traits = replace(CONVOLUTION_TRAITS, column_bytes=columns)
+    if group > 1:
+        traits = replace(traits, gradient_keeps="nothing", kept_bytes=_bytes_of_group_inputs)
+    return replace(definition, traits=traits)
+
+
+def _positions(window: Window, spatial: Shape) -> Shape:
+    """Return the positions of the window in one call of TensorFlow's convolution; () where no such call is made."""
+    is_product = max(window.kernel + window.stride, default=1) == 1 and not any(window.pad)
+    is_by_taps = max(window.dilation, default=1) > 1 and max(window.stride) > 1
+    if len(spatial) not in (1, 2) or is_product or is_by_taps:
+        return ()
+    if max(window.dilation) == 1:
+        return window.slid_over(spatial)
+    # Every d-th pixel is an image of its own.
+    axes = zip(spatial, window.pad, window.dilation, window.kernel, strict=True)
+    return tuple(-(-(length + 2 * pad) // d) - (k - 1) for length, pad, d, k in axes)
+
+
+def _column_bytes(positions: Shape, weights: Shape) -> int:
+    """Return the bytes of the columns that TensorFlow's gradients of a convolution make on a CPU without oneDNN.
+
+    A column holds the values under the window. The kernels reserve columns for a number of images. Columns, outputs and
+    weights of these images fill the expected cache. The batch may have fewer images.
+
+    Source: TensorFlow, core/kernels/conv_grad_filter_ops.cc, ``Conv2DCustomBackpropFilterOp``.
+
+    Args:
+        positions: Positions of the window on each axis of an image; () for a convolution without columns.
+        weights: Of one group, (out, in, kernel...).
+    """
+    if not positions:
+        return 0
+    n_outputs, n_positions, column = weights[0], prod(positions), prod(weights[1:])
+    values_of_image = n_positions * column + n_positions * n_outputs + column * n_outputs
+    n_images = -(-_CACHE_BYTES // (VALUE_BYTES * values_of_image))
+    return VALUE_BYTES * n_images * n_positions * column
 
 
 def _bytes_of_group_inputs(bottoms: Sequence[Shape], _tops: Sequence[Shape]) -> int:
@@ -79,7 +115,13 @@ def deconvolution_definition(request: LayerRequest) -> LayerDefinition:
     weights = (shape[window.channel_axis], _n_outputs(request) // group, *window.kernel)
     top = (*shape[: window.channel_axis], _n_outputs(request), *spread)
     notes = ("fillers take fan_in = count / shape(0), which here is (out / group) x kernel",)
-    return _definition(request, window, group, top, weights, flops=2 * prod(shape) * prod(weights[1:]), notes=notes)
+    flops = 2 * prod(shape) * prod(weights[1:])
+    definition = _definition(request, window, group, top, weights, flops=flops, notes=notes)
+    is_image = len(spread) == 2 and max(window.dilation) == 1
+    if not is_image or 1 < group == shape[window.channel_axis] == _n_outputs(request):
+        return definition
+    columns = _column_bytes(shape[window.channel_axis + 1 :], (weights[0] // group, *weights[1:]))
+    return replace(definition, traits=replace(CONVOLUTION_TRAITS, column_bytes=columns))
 
 
 def _n_outputs(request: LayerRequest) -> int:

@@ -11,10 +11,18 @@ from typing import Any
 
 import pytest
 
+from caffe_import.devices.onednn import starts_with_onednn
+from tests.integration.devices.convolution_columns import CASES
+
 pytestmark = pytest.mark.tf
 SMALL, LARGE = "lenet", ("squeezenet", "squeezenet+recompute")
 """The smallest first: what a process has taken before changes its peak. Not cifar10_quick, whose peak depends on what
 else the machine does."""
+WITH_ONEDNN = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1"}
+"""oneDNN's allocator is the one that counts bytes and has a limit. TensorFlow leaves oneDNN out on some CPUs, but
+oneDNN computes on every x86 CPU."""
+_LEAST_COLUMNS = 4096
+"""Kernels without columns take some hundred bytes for themselves."""
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +32,7 @@ def peaks() -> dict[str, dict[str, Any]]:
 
 def peaks_of(*cases: str) -> dict[str, dict[str, Any]]:
     command = [sys.executable, "-m", "tests.integration.devices.step_peaks", *cases]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    if "allocator stats" in done.stderr.lower():
-        pytest.skip("TensorFlow counts bytes on the CPU only where it computes with oneDNN")
+    done = subprocess.run(command, env=WITH_ONEDNN, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, dict[str, Any]] = json.loads(done.stdout)
     return found
@@ -53,10 +59,38 @@ def test_recompute_takes_the_memory_that_was_planned_and_gives_the_same_numbers(
     assert (again["loss"], again["params"]) == (plain["loss"], plain["params"])
 
 
+def test_columns_of_convolutions_on_a_cpu_without_onednn_are_as_forecast() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.devices.convolution_columns"],
+        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    columns: dict[str, tuple[int, int]] = json.loads(done.stdout)
+    assert set(columns) == set(CASES)
+    for case, (recorded, forecast) in columns.items():
+        assert forecast == pytest.approx(recorded, abs=_LEAST_COLUMNS), case
+
+
+def test_the_forecast_knows_whether_tensorflow_starts_with_onednn() -> None:
+    # Only oneDNN's allocator counts bytes.
+    program = "import tensorflow as tf; tf.config.experimental.get_memory_info('CPU:0')"
+    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    counts_bytes = done.returncode == 0
+    assert counts_bytes or "Allocator stats not available" in done.stderr, done.stderr[-3000:]
+    assert starts_with_onednn(environment) == counts_bytes
+
+
 def test_a_step_that_finds_no_memory_ends_the_run_with_one_message(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.integration.devices.out_of_memory_run", str(tmp_path)],
-        env={**os.environ, "TF_MKL_ALLOC_MAX_BYTES": "300000000"},
+        env={**WITH_ONEDNN, "TF_MKL_ALLOC_MAX_BYTES": "300000000"},
         capture_output=True,
         text=True,
         check=False,

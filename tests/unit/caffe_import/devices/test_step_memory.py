@@ -177,6 +177,18 @@ def test_what_is_computed_again_is_there_once_and_not_for_each_pass_in_flight() 
     assert peak_of(names, flying, chain, segments=halves) == plain - 2 * 160 - (at_b - at_s3)
 
 
+def test_columns_of_a_convolution_are_there_at_its_gradient_and_do_not_grow_with_the_batch() -> None:
+    text = NET.replace("dim: 10 dim: 6 }", "dim: 10 dim: 3 dim: 32 dim: 32 }").replace(
+        'type: "InnerProduct" bottom: "data" top: "a" inner_product_param { num_output: 4 }',
+        'type: "Convolution" bottom: "data" top: "a" convolution_param { num_output: 32 kernel_size: 5 pad: 2 }',
+    )
+    net = build_net_spec(parse_net(text), phase="TRAIN")
+    plain, with_columns = (step_memory(net, StepShape(makes_columns=makes)) for makes in (False, True))
+    assert with_columns.column_bytes == 21811200  # TensorFlow's record of the same convolution
+    assert with_columns.total_bytes > plain.total_bytes
+    assert with_columns.with_batch(3).column_bytes == 21811200
+
+
 @pytest.mark.parametrize(
     ("fields", "n_slots", "n_products"),
     [
@@ -187,8 +199,11 @@ def test_what_is_computed_again_is_there_once_and_not_for_each_pass_in_flight() 
         ('type: "Adam" momentum: 0.9 weight_decay: 0.1', 2, 3),
     ],
 )
-def test_step_shape_is_the_solvers(fields: str, n_slots: int, n_products: int) -> None:
+def test_step_shape_is_the_solvers(monkeypatch: pytest.MonkeyPatch, fields: str, n_slots: int, n_products: int) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
     spec = solver_spec(parse_solver(f'net: "n" base_lr: 0.1 lr_policy: "fixed" max_iter: 1 iter_size: 3 {fields}'))
     assert step_shape(spec, 2) == StepShape(3, n_slots, n_products, 2)
     assert step_shape(spec) == StepShape(3, n_slots, n_products, 1, has_vector=True)
     assert step_shape(spec, 4).n_in_flight == 3
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    assert step_shape(spec) == StepShape(3, n_slots, n_products, 1, has_vector=True, makes_columns=True)

@@ -24,6 +24,11 @@ TOP = 4 * BATCH * VALUES
 MIB = 2**20
 
 
+@pytest.fixture(autouse=True)
+def _with_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")  # without oneDNN the columns of convolutions outweigh these nets
+
+
 @pytest.fixture
 def solver(tmp_path: Path) -> Path:
     image = np.zeros((1, 32, 32), np.uint8)
