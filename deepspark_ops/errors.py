@@ -5,6 +5,7 @@
       DataError                 fix or re-make the data: a shard, an image list, too many bad records
       ExchangeUnavailable       retry: the server did not answer in time
       ProtocolError             report: a peer sent what the protocol does not allow
+        HandshakeFailed         retry a few times: a changed byte looks like a wrong secret; then report
         PushRefused             a push was nonsense and is not in the center; the worker ends
         WorkerFenced            leave: this process was given up in the middle of an exchange; it may join again
           WorkerReplaced        leave: a newer process is the worker now
@@ -35,6 +36,10 @@ class ExchangeUnavailable(DeepSparkError):
 
 class ProtocolError(DeepSparkError):
     """A peer sent something that the wire format does not allow, or could not prove who it is."""
+
+
+class HandshakeFailed(ProtocolError):
+    """The two sides of a new connection do not agree on run and secret, or a byte was changed on the way."""
 
 
 class PushRefused(ProtocolError):

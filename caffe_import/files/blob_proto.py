@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from caffe_import.errors import WeightsError
 from caffe_import.net.layer_registry import Shape
+from caffe_import.net.shapes.axes import MAX_AXES
 from caffe_import.proto import caffe_pb2
 
 FloatArray = npt.NDArray[np.float32]
@@ -30,10 +31,22 @@ def array_from_blob(blob: caffe_pb2.BlobProto, *, where: str) -> FloatArray:
     with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, as C's cast
         values: FloatArray = np.array(blob.double_data if len(blob.double_data) > 0 else blob.data, dtype=np.float32)
     shape = shape_of_blob(blob)
-    if any(extent < 0 for extent in shape) or prod(shape) != values.size:
-        msg = f"{where}: {values.size:,} values for shape {shape}; the file is damaged"
-        raise WeightsError(msg)
+    check_shape(shape, values.size, where=where)
     return values.reshape(shape)
+
+
+def check_shape(shape: Shape, n_values: int, *, where: str) -> None:
+    """Check that a blob's shape fits the number of its values; arguments as of ``array_from_blob``.
+
+    Raises:
+        WeightsError: It does not, or Caffe allows no blob of so many axes.
+    """
+    if len(shape) > MAX_AXES:
+        msg = f"{where}: a shape of {len(shape):,} axes, allowed: at most {MAX_AXES}; the file is damaged"
+        raise WeightsError(msg)
+    if any(extent < 0 for extent in shape) or prod(shape) != n_values:
+        msg = f"{where}: {n_values:,} values for shape {shape}; the file is damaged"
+        raise WeightsError(msg)
 
 
 def shape_of_blob(blob: caffe_pb2.BlobProto) -> Shape:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, layer_type
 from caffe_import.net.layer_traits import LayerTraits
+from caffe_import.net.shapes.axes import check_n_axes
 
 
 @layer_type(
@@ -23,6 +24,7 @@ def define_input(request: LayerRequest) -> LayerDefinition:
         finding = f"input_param has {len(shapes)} shapes for {n_tops} tops; allowed: one for all, or one for each"
         raise request.refuse(finding)
     for shape in shapes:
+        check_n_axes(request, len(shape), "a top")
         if any(extent < 1 for extent in shape):
             finding = f"input_param.shape {list(shape)}: every dim must be at least 1"
             raise request.refuse(finding)

@@ -7,6 +7,7 @@ from math import prod
 
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
 from caffe_import.net.layer_traits import LayerTraits
+from caffe_import.net.shapes.axes import check_n_axes
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ def define_reshape(request: LayerRequest) -> LayerDefinition:
     if not 0 <= start <= stop <= len(shape) or param.num_axes < -1:
         finding = f"axis={param.axis} num_axes={param.num_axes} does not fit bottom shape {shape}"
         raise request.refuse(finding)
+    check_n_axes(request, len(param.shape.dim), "the top")
     options = ReshapeOptions(_open_axis(list(param.shape.dim), start, stop))
     top = _top_shape(request, shape, start, stop)
     return LayerDefinition(top_shapes=(top,), options=options, shares_memory=True)

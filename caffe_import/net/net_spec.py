@@ -24,6 +24,7 @@ from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.net.param_layout import ParamLayout
 from caffe_import.net.param_owners import ParamOwners
 from caffe_import.net.phases import filter_layers
+from caffe_import.net.shapes.axes import check_n_axes
 from caffe_import.net.wiring import GradientFlow, WiredLayer, gradient_flows, insert_splits
 from caffe_import.proto import caffe_pb2
 
@@ -316,6 +317,7 @@ def _check_definition(request: LayerRequest, definition: LayerDefinition, kind: 
     named = [(f'top "{top}"', shape) for top, shape in zip(message.top, definition.top_shapes, strict=True)]
     named += [(f"parameter blob {index}", blob.shape) for index, blob in enumerate(definition.blobs)]
     for what, shape in named:
+        check_n_axes(request, len(shape), what)
         if any(extent < 0 for extent in shape):
             finding = f"{what} would have shape {shape}; no extent may be negative"
             raise request.refuse(finding)

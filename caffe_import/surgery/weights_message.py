@@ -9,7 +9,7 @@ import h5py
 
 from caffe_import.errors import NetError, WeightsError
 from caffe_import.files.binary_file import MAX_BYTES, is_hdf5, read_message
-from caffe_import.files.blob_proto import array_from_blob, blob_from_array, shape_of_blob
+from caffe_import.files.blob_proto import array_from_blob, blob_from_array, check_shape, shape_of_blob
 from caffe_import.files.caffemodel import read_caffemodel
 from caffe_import.files.upgrade import NetForm, net_form, upgrade_net
 from caffe_import.files.whole_file import write_whole
@@ -56,10 +56,7 @@ def _check_blobs(net: caffe_pb2.NetParameter, path: Path) -> None:
     for layer in net.layer:
         for index, blob in enumerate(layer.blobs):
             n_values = len(blob.double_data) or len(blob.data)
-            if prod(shape := shape_of_blob(blob)) != n_values or any(extent < 0 for extent in shape):
-                msg = f'{path}: layer "{layer.name}" blob {index}: {n_values:,} values for shape {shape}; the file is'
-                msg += " damaged"
-                raise WeightsError(msg)
+            check_shape(shape_of_blob(blob), n_values, where=f'{path}: layer "{layer.name}" blob {index}')
 
 
 def write_weights(path: Path, net: caffe_pb2.NetParameter) -> None:

@@ -284,7 +284,7 @@ class RunProgress:
             self._note(event, at, text)
 
     def _mark(self, kind: MarkKind, event: Event, at: int, text: str) -> None:
-        clock = self.clock if kind == "server" else event.clock  # the driver does not know the clock
+        clock = self.clock if kind == "server" else event.clock  # earlier releases wrote 0 there
         self.marks.append(Mark(kind, clock, event.time, text, at))
 
     def _note(self, event: Event, at: int, text: str, *, is_warning: bool = False) -> None:

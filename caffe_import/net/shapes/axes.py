@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Final
 
 from caffe_import.net.layer_registry import LayerRequest, Shape
+
+MAX_AXES: Final = 32
+"""Of one blob, in Caffe."""
 
 
 def canonical_axis(request: LayerRequest, axis: int, rank: int, *, option: str) -> int:
@@ -25,6 +29,19 @@ def canonical_axis(request: LayerRequest, axis: int, rank: int, *, option: str) 
         finding = f"{option}={axis}: the blob has {rank} axes; allowed: {-rank} to {rank - 1}"
         raise request.refuse(finding)
     return axis % rank
+
+
+def check_n_axes(request: LayerRequest, n_axes: int, what: str) -> None:
+    """Check that a blob has no more axes than Caffe allows.
+
+    Source: BVLC Caffe, include/caffe/blob.hpp, kMaxBlobAxes.
+
+    Raises:
+        NetError: It has more; the message does not list the extents.
+    """
+    if n_axes > MAX_AXES:
+        finding = f"{what} would have {n_axes:,} axes; allowed: at most {MAX_AXES}"
+        raise request.refuse(finding)
 
 
 def split_at(shape: Shape, axis: int) -> tuple[int, int, int]:

@@ -87,7 +87,7 @@ class Coordinator:
         watch = LostUpdates(center, chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
         self._report = ServerReport(center, watch, clock)
         for note in self._shared.state.lease_notes:
-            self._emit(make_event("note", text=note))
+            self._emit(make_event("note", clock=self._shared.state.grants.clock, text=note))
         if self._shared.is_resumed:
             self._resume()
 

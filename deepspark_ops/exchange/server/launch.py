@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from deepspark_ops.errors import ConfigError, ExchangeUnavailable
+from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import remove_stale_centers
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 LISTEN_BACKLOG = 1_024
+CLOCK_TIMEOUT_S = 2.0
+"""Wait for the clock that the line about a restart names."""
 QUICK_DEATH_S = 1.0
 MAX_QUICK_DEATHS = 10
 """A server that dies this often within a second of its start will not live; a killed one is started again."""
@@ -132,9 +135,11 @@ class RunningExchange:
             "driver_pid": os.getpid(),
         }
         self._servers = [
-            _ServerProcess({**plain, "index": i}, listener, settings.events) for i, listener in enumerate(listeners)
+            _ServerProcess({**plain, "index": i}, listener, settings.events, self._read_clock)
+            for i, listener in enumerate(listeners)
         ]
         self._connection = ServerConnection(self.address, "driver")
+        self._last_clock = 0
         self._poll_lock = threading.Lock()
 
     @property
@@ -170,10 +175,23 @@ class RunningExchange:
         self._check_alive()
         with self._poll_lock:
             try:
-                return ExchangeStatus.from_json(self._connection.call({"call": "status"}))
+                status = ExchangeStatus.from_json(self._connection.call({"call": "status"}))
             except ExchangeUnavailable:
                 self._check_alive()
                 raise
+            self._last_clock = status.clock
+            return status
+
+    def _read_clock(self) -> int:
+        """Return the run's clock; the last one known if the first server does not answer soon."""
+        impatient = replace(self.address, exchange_timeout_s=min(CLOCK_TIMEOUT_S, self.settings.exchange_timeout_s))
+        connection = ServerConnection(impatient, "driver")
+        try:
+            return ExchangeStatus.from_json(connection.call({"call": "status"})).clock
+        except (ExchangeUnavailable, ProtocolError):
+            return self._last_clock
+        finally:
+            connection.close()
 
     def _check_alive(self) -> None:
         for server in self._servers:
@@ -243,19 +261,23 @@ class _ServerProcess:
         given_up: Why it is not started any more; None while it is.
     """
 
-    def __init__(self, plain: Mapping[str, Any], listener: socket.socket, events: Path) -> None:
+    def __init__(
+        self, plain: Mapping[str, Any], listener: socket.socket, events: Path, read_clock: Callable[[], int]
+    ) -> None:
         """Start nothing yet.
 
         Args:
             plain: The process's settings, all but the socket's descriptor.
             listener: The listening socket; taken over.
             events: The run's ``events.jsonl``.
+            read_clock: Returns the run's clock, soon.
         """
         self.restarts = 0
         self.given_up: str | None = None
         self._plain = plain
         self._listener = listener
         self._events = events
+        self._read_clock = read_clock
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -345,17 +367,18 @@ class _ServerProcess:
                     logger.error("%s", error)  # noqa: TRY400  # one line for the user; poll raises it
                     return
             self.restarts += 1
-            self._tell_restart(code)
             if self._stopping.is_set():
                 _end(fresh)
                 return
             self._process = fresh
+            self._tell_restart(code)
 
     def _tell_restart(self, code: int) -> None:
         """Note it in the run's events, where its page marks the moment."""
         text = f"the exchange server serves again: start {self.restarts + 1}, after an end with code {code}"
+        event = make_event("note", clock=self._read_clock(), text=text, server_start=self.restarts + 1)
         try:
-            append_event(self._events, make_event("note", text=text, server_start=self.restarts + 1))
+            append_event(self._events, event)
         except OSError as error:
             logger.warning("%s: cannot append (%s)", self._events, error.strerror)
 

@@ -11,7 +11,9 @@ from typing import Any, Literal, TypeVar
 
 from deepspark_ops.errors import (
     ConfigError,
+    DeepSparkError,
     ExchangeUnavailable,
+    HandshakeFailed,
     ProtocolError,
     PushRefused,
     WorkerFenced,
@@ -27,6 +29,9 @@ from deepspark_ops.exchange.transport.wire import Connection, Frame
 Transport = Literal["auto", "shm", "socket"]
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 1.0
+HANDSHAKE_TRIES = 3
+"""Handshakes that may fail one after the other, as by a bit that the network flips; then the failure is a verdict.
+Each try has fresh nonces, so that further tries tell a stranger nothing."""
 ATTEMPT_SHARE = 0.4
 """Share of ``exchange_timeout_s`` that one connection may be silent: where the other side is gone without a word, as
 behind a router that has forgotten the connection, there is time for another one."""
@@ -98,16 +103,23 @@ class ServerConnection:
 
         Raises:
             ExchangeUnavailable: Not within ``exchange_timeout_s``; the message counts the tries.
+            HandshakeFailed: ``HANDSHAKE_TRIES`` handshakes failed, one after the other.
             ProtocolError: As raised by ``attempt``: repeating does not help.
         """
         deadline = time.monotonic() + self.address.exchange_timeout_s
-        backoff_s, tries = FIRST_BACKOFF_S, 0
+        backoff_s, tries, failed_handshakes = FIRST_BACKOFF_S, 0, 0
         while True:
             tries += 1
             try:
                 return attempt(self._connected(deadline), tries > 1)
-            except ExchangeUnavailable as error:
+            except (ExchangeUnavailable, HandshakeFailed) as error:
                 self.close()
+                if isinstance(error, HandshakeFailed):
+                    failed_handshakes += 1
+                    if failed_handshakes == HANDSHAKE_TRIES:
+                        raise
+                else:
+                    failed_handshakes = 0
                 if time.monotonic() + backoff_s >= deadline:
                     raise self._given_up(tries, error) from error
                 logger.warning("%s: %s; trying again", self.who, error)
@@ -166,7 +178,7 @@ class ServerConnection:
         self._connection = connection
         return connection
 
-    def _given_up(self, tries: int, error: ExchangeUnavailable) -> ExchangeUnavailable:
+    def _given_up(self, tries: int, error: DeepSparkError) -> ExchangeUnavailable:
         return ExchangeUnavailable(
             f"{self.who}: no answer from {self.address.server} after"
             f" exchange_timeout_s={self.address.exchange_timeout_s:g}, {tries} tries; is the driver still running?"

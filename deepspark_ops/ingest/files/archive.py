@@ -18,11 +18,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, BinaryIO, Protocol
 
 import numpy as np
 
-from caffe_import.files.regular_file import open_regular, regular_path
+from caffe_import.files.regular_file import open_regular
 from caffe_import.files.text_file import decode_text
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
@@ -33,6 +33,8 @@ from deepspark_ops.stores.store_path import data_path
 from deepspark_ops.stores.writing import written_whole
 
 _COPY_BYTES = 1 << 20
+_MAX_HEADER_BYTES = 1 << 20
+"""Of a tar: a long name or a table of attributes; writers make some kilobytes."""
 _TAR_MARK = slice(257, 262)
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)
 """What decompressors raise; the OSError of gzip and bz2 has no number, as one of the disk has."""
@@ -202,32 +204,60 @@ def open_archive(path: Path, work: Path) -> Archive:
         if file.read(4) in ZIP_MARKS:
             return ZipArchive(path, zip_places(path))
     tar = decompressed(path, work)
+    with local_copy(tar) as local, open_regular(local) as file:
+        return TarArchive(path, tar, _tar_places(file, path))
+
+
+def _tar_places(file: BinaryIO, path: Path) -> dict[str, tuple[int, int]]:
+    """Return (offset, size) of each file of a tar by its name; ``path`` is for messages."""
+    n_bytes = os.fstat(file.fileno()).st_size
     try:
-        with local_copy(tar) as local, tarfile.open(regular_path(local), "r:") as handle:
-            members = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in _files(handle)}
-            has_end = _has_end_mark(local, handle.offset)
-    except tarfile.TarError as error:
-        msg = f"{path}: not a readable tar: {error}"
+        with tarfile.open(fileobj=_HeaderFile(file), mode="r:") as handle:  # type: ignore[call-overload]
+            places = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in _files(handle, n_bytes)}
+            end = handle.offset
+    except RecursionError as error:
+        msg = f"{path}: not a readable tar: its headers refer to further ones without end; fetch it again"
         raise DataError(msg) from error
-    if not has_end:
+    except (tarfile.TarError, ValueError) as error:
+        msg = f"{path}: not a readable tar: {error}; fetch it again"
+        raise DataError(msg) from error
+    # A block of zeros; tarfile takes a file that stops anywhere else for complete.
+    if os.pread(file.fileno(), tarfile.BLOCKSIZE, end) != bytes(tarfile.BLOCKSIZE):
         msg = f"{path}: the tar is cut short; fetch it again"
         raise DataError(msg)
-    return TarArchive(path, tar, members)
+    return places
 
 
-def _files(handle: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+class _HeaderFile:
+    """A file that gives tarfile no more bytes at once than a header needs; a header says how many tarfile asks for."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell, self.close = file.seek, file.tell, file.close
+
+    def read(self, n_bytes: int) -> bytes:
+        if not 0 <= n_bytes <= _MAX_HEADER_BYTES:
+            msg = f"a header of {n_bytes:,} bytes, allowed: at most {_MAX_HEADER_BYTES:,}"
+            raise tarfile.ReadError(msg)
+        return self._file.read(n_bytes)
+
+
+def _files(handle: tarfile.TarFile, n_bytes: int) -> Iterator[tarfile.TarInfo]:
+    """Yield the files of a tar of ``n_bytes``; tarfile would follow any size, even back to the start."""
+    padded = n_bytes + tarfile.BLOCKSIZE
     for member in handle:
-        if member.isreg() and not member.issparse():
+        is_stored = member.isreg() and not member.issparse()
+        end = member.offset_data + (member.size if is_stored else 0)
+        if member.size < 0 or end > n_bytes or not end <= handle.offset <= padded:
+            msg = (
+                f"member {member.name[:200]!r} has {member.size:,} bytes by its header, at place {member.offset_data:,}"
+                f" of {n_bytes:,}"
+            )
+            raise tarfile.ReadError(msg)
+        if is_stored:
             yield member
         # tarfile remembers every member that it has read; a million of them is a gigabyte.
         handle.members.clear()  # type: ignore[attr-defined]
-
-
-def _has_end_mark(tar: Path, offset: int) -> bool:
-    """Return whether a tar ends with a block of zeros; tarfile takes a file that stops anywhere else for complete."""
-    with open_regular(tar) as handle:
-        handle.seek(offset)
-        return handle.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
 
 
 @dataclass(frozen=True)

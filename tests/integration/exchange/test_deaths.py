@@ -70,8 +70,9 @@ def test_one_workers_run_is_the_same_although_the_server_is_killed(
     np.testing.assert_array_equal(center, expected)
     assert [g.start for g in run.grants if g.count] == [0, 4, 8, 10, 14, 18, 20, 24, 28, 30, 34, 38]
     assert (status.acknowledged, status.snapshots, running.restarts) == (40, (20, 40), 2)
-    starts = [event.data["server_start"] for event in read_events(settings.events) if "server_start" in event.data]
-    assert starts == ([2, 3] if n_servers == 1 else [2, 2])
+    restarts = [event for event in read_events(settings.events) if "server_start" in event.data]
+    assert [event.data["server_start"] for event in restarts] == ([2, 3] if n_servers == 1 else [2, 2])
+    assert [event.clock for event in restarts] == [10, 24]  # the grants that were there when the server was killed
 
 
 def test_a_damaged_journal_ends_the_run_with_its_file_and_line(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.channel.handshake import MAGIC
 from deepspark_ops.exchange.transport.channel.tls import client_context, server_context, wrap
-from deepspark_ops.exchange.transport.connection import ExchangeAddress
+from deepspark_ops.exchange.transport.connection import HANDSHAKE_TRIES, ExchangeAddress
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, initial_vector, make_settings
 
 Change = Callable[[bytearray], bool]
@@ -162,6 +162,85 @@ def test_who_does_not_speak_tls_is_not_let_in(tmp_path: Path) -> None:
             link.join(0)
         with closing(connect(running.address)) as link:
             assert link.join(0).n_params == N_PARAMS
+
+
+class HandshakeRelay:
+    """Passes bytes on, and flips a bit of the first ``n_flipped`` connections' handshakes."""
+
+    def __init__(self, server: tuple[str, int], side: str, at: int, n_flipped: int) -> None:
+        self.n_connections = 0
+        self._server, self._side, self._at, self._n_flipped = server, side, at, n_flipped
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                worker, _ = self._listener.accept()
+                self.n_connections += 1
+                server = socket.create_connection(self._server)
+                for side, source, target in (("worker", worker, server), ("server", server, worker)):
+                    is_flipped = side == self._side and self.n_connections <= self._n_flipped
+                    at = self._at if is_flipped else -1
+                    threading.Thread(target=self._pass_on, args=(source, target, at), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, target: socket.socket, at: int) -> None:
+        n_passed = 0
+        with closing(source):
+            with suppress(OSError):
+                while data := bytearray(source.recv(1 << 20)):
+                    if n_passed <= at < n_passed + len(data):
+                        data[at - n_passed] ^= 1
+                    n_passed += len(data)
+                    target.sendall(data)
+            with suppress(OSError):
+                target.shutdown(socket.SHUT_WR)
+
+
+HANDSHAKE_BYTES = [
+    ("server", 0), ("server", 4), ("server", 8), ("server", 30), ("server", 48), ("server", 60),
+    ("worker", 3), ("worker", 60),
+]  # fmt: skip
+"""Magic, version, run, nonce, verdict and proof of the server; nonce and proof of the worker."""
+
+
+@pytest.mark.parametrize(("side", "at"), HANDSHAKE_BYTES)
+@pytest.mark.parametrize("protection", ["mac", "off"])
+def test_a_bit_flipped_in_the_handshake_is_tried_again(
+    tmp_path: Path, protection: Protection, side: str, at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = make_settings(tmp_path, transport="socket")
+    with (
+        start_exchange(settings, initial_vector(), protection=protection) as running,
+        closing(HandshakeRelay((running.address.host, running.address.port), side, at, 1)) as relay,
+        closing(connect(replace(running.address, port=relay.port))) as link,
+        caplog.at_level(logging.WARNING),
+    ):
+        assert link.join(0).n_params == N_PARAMS
+        np.testing.assert_array_equal(link.pull(), initial_vector())
+    said = [record.message for record in caplog.records if "trying again" in record.message]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(("side", "at", "verdict"), [
+    ("worker", 60, "refused this process: its secret is not the run's"),
+    ("server", 60, "could not prove that it knows the run's secret; not our server"),
+])  # fmt: skip
+def test_handshakes_that_fail_each_time_end_in_the_verdict(tmp_path: Path, side: str, at: int, verdict: str) -> None:
+    with (
+        start_exchange(make_settings(tmp_path), initial_vector(), protection="mac") as running,
+        closing(HandshakeRelay((running.address.host, running.address.port), side, at, 1_000)) as relay,
+        closing(connect(replace(running.address, port=relay.port))) as link,
+    ):
+        with pytest.raises(ProtocolError, match=verdict):
+            link.join(0)
+        assert relay.n_connections == HANDSHAKE_TRIES
+        assert running.poll().live_workers == ()
 
 
 @pytest.mark.parametrize("protection", ["mac", "tls"])

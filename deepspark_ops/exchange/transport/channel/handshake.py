@@ -16,7 +16,7 @@ import struct
 import time
 from dataclasses import dataclass, field
 
-from deepspark_ops.errors import ExchangeUnavailable, ProtocolError
+from deepspark_ops.errors import ExchangeUnavailable, HandshakeFailed, ProtocolError
 from deepspark_ops.exchange.transport.channel.base import Channel, PlainChannel, Protection
 from deepspark_ops.exchange.transport.channel.mac import MacChannel
 from deepspark_ops.exchange.transport.channel.tls import TlsChannel, certificate_digest
@@ -94,7 +94,9 @@ def greet_server(
         certificate: Digest of the run's certificate; empty without TLS.
 
     Raises:
-        ProtocolError: Not our server, another run's, or it refuses or does not know the secret.
+        HandshakeFailed: Not our server, another run's, or the server refuses or does not know the secret. A byte
+            that was changed on the way gives the same error.
+        ProtocolError: The server has another certificate than the run's.
         ExchangeUnavailable: It closed or was silent.
     """
     deadline = time.monotonic() + timeout_s
@@ -108,20 +110,20 @@ def greet_server(
     magic, version, their_run, nonce = _HELLO.unpack(_receive_in_time(sock, _HELLO.size, deadline, peer))
     if magic != MAGIC or version != VERSION:
         msg = f"{peer} does not speak protocol version {VERSION}: it begins with {magic!r}, version {version}"
-        raise ProtocolError(msg)
+        raise HandshakeFailed(msg)
     if their_run != run_id:
         msg = f"{peer} serves run {their_run:016x}, not {run_id:016x}; is the address of an older run still in use?"
-        raise ProtocolError(msg)
+        raise HandshakeFailed(msg)
     own_nonce = secrets.token_bytes(NONCE_BYTES)
     shared = _Shared(secret, run_id, nonce, own_nonce, protection, seen)
     _send_in_time(sock, _PROOF.pack(own_nonce, shared.derive(b"worker")), deadline, peer)
     accepted, answer = _VERDICT.unpack(_receive_in_time(sock, _VERDICT.size, deadline, peer))
     if not accepted:
         msg = f"{peer} refused this process: its secret is not the run's"
-        raise ProtocolError(msg)
+        raise HandshakeFailed(msg)
     if not hmac.compare_digest(answer, shared.derive(b"server")):
         msg = f"{peer} could not prove that it knows the run's secret; not our server"
-        raise ProtocolError(msg)
+        raise HandshakeFailed(msg)
     return shared.channel(sock, is_server=False)
 
 

@@ -54,6 +54,14 @@ def test_legacy_fields_give_four_axes() -> None:
     assert array_from_blob(legacy, where="x").shape == (1, 1, 2, 3)
 
 
+def test_a_shape_of_200_000_axes_is_refused_in_a_short_message() -> None:
+    blob = caffe_pb2.BlobProto(data=VALUES.tolist(), shape=caffe_pb2.BlobShape(dim=[2**62] * 200_000))
+    with pytest.raises(WeightsError) as caught:
+        array_from_blob(blob, where='m: layer "ip" blob 0')
+    finding = "a shape of 200,000 axes, allowed: at most 32; the file is damaged"
+    assert str(caught.value) == f'm: layer "ip" blob 0: {finding}'
+
+
 @pytest.mark.parametrize("dims", [[7], [], [2, 2], [-6], [-2, -3]])
 def test_wrong_count_names_place_and_shape(dims: list[int]) -> None:
     blob = caffe_pb2.BlobProto(data=VALUES.tolist(), shape=caffe_pb2.BlobShape(dim=dims))

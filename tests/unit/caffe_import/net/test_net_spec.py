@@ -206,6 +206,28 @@ class TestRefusals:
         with pytest.raises(NetError, match="1,000,000,000,000,000 elements"):
             build(f'layer {{ name: "d" type: "Input" top: "x" input_param {{ shape {{ {dims} }} }} }}')
 
+    @pytest.mark.parametrize("extent", [1, 2, -1, 0, 2**62])
+    @pytest.mark.parametrize(
+        "layer",
+        [
+            'type: "Input" input_param { shape { %s } }',
+            'type: "DummyData" dummy_data_param { shape { %s } }',
+            'type: "Parameter" parameter_param { shape { %s } }',
+            'type: "Reshape" bottom: "x" reshape_param { shape { %s } }',
+        ],
+    )
+    def test_200_000_extents_are_refused_in_a_short_message(self, layer: str, extent: int) -> None:
+        with pytest.raises(NetError) as caught:
+            build(INPUT + f'layer {{ name: "d" top: "y" {layer % (f"dim: {extent} " * 200_000)} }}')
+        message = str(caught.value)
+        assert 'layer "d"' in message
+        assert "200,000 axes; allowed: at most 32" in message
+        assert len(message) < 300
+
+    def test_a_blob_of_32_axes_is_taken(self) -> None:
+        net = build(f'layer {{ name: "d" type: "Input" top: "x" input_param {{ shape {{ {"dim: 1 " * 32} }} }} }}')
+        assert net.blob_shape("x") == (1,) * 32
+
 
 class TestDetails:
     def test_phase_is_inherited_unless_the_layer_has_one(self) -> None:
