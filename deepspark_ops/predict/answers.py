@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from caffe_import.errors import CaffeImportError
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
@@ -14,10 +17,11 @@ from deepspark_ops.devices.host_cores import host_cores, passes_at_once
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
 from deepspark_ops.predict.blob_answer import BlobAnswer
 from deepspark_ops.predict.columns import answer_columns, deploy_net, output_schema
+from deepspark_ops.predict.datum_output import database_plans, datum_outputs
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.loaded_bundle import choose_device, is_on_host, load_bundle
 from deepspark_ops.predict.samples import BundleForm, Parts, chunk_size, form_of_config, sample_chunks
-from deepspark_ops.predict.stream import Answer, OnStep, Progress, Summary, answer_all
+from deepspark_ops.predict.stream import Answer, OnStep, Progress, RowOutput, Summary, answer_all
 from deepspark_ops.shards.parquet_output import parquet_output
 
 _log = logging.getLogger(__name__)
@@ -43,6 +47,7 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
     manifest = read_manifest(config.bundle)
     form = form_of_config(config, manifest, config.bundle)
     schema = output_schema(config, manifest)
+    output_of = _output_opener(config, schema)
     n_threads = config.threads or host_cores()
     answer = open_answer(config, manifest, form, n_threads=n_threads)
     size = chunk_size(manifest, config.batch_size)
@@ -56,20 +61,36 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
             _log.warning("%s", remark)
         chunks = partial(sample_chunks, sample_of=form.sample, size=size, n_threads=n_threads)
         progress = Progress(inputs.n_records, on_step)
-        with parquet_output(config.output, schema) as output:
+        with output_of() as output:
             answer_all(
                 inputs,
                 lambda found: chunks(found.read()),
                 answer,
                 output,
                 answer_columns(schema),
-                strict=config.strict,
+                strict=config.strict or is_lmdb(config),
                 progress=progress,
                 n_at_once=n_at_once,
             )
         return progress.summary(config.output)
 
     return write
+
+
+def is_lmdb(config: BundleInputConfig) -> bool:
+    """Return whether databases of Datum records are written, which have no place for an error."""
+    return isinstance(config, FeaturesConfig) and config.format == "lmdb"
+
+
+def _output_opener(config: BundleInputConfig, schema: pa.Schema) -> Callable[[], AbstractContextManager[RowOutput]]:
+    """Return what opens the output.
+
+    Raises:
+        ConfigError: Databases are written, and a blob has too many axes, or something else is where a database goes.
+    """
+    if is_lmdb(config):
+        return partial(datum_outputs, database_plans(config.output, schema))
+    return partial(parquet_output, config.output, schema)
 
 
 def open_answer(config: BundleInputConfig, manifest: BundleManifest, form: BundleForm, *, n_threads: int) -> Answer:

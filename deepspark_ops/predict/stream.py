@@ -8,19 +8,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.predict.record import Inputs
 from deepspark_ops.predict.samples import Parts, Sample
 from deepspark_ops.processes.ahead import mapped_ahead
-from deepspark_ops.shards.parquet_output import ParquetOutput
 
 Answer = Callable[[Sequence[Parts]], Mapping[str, Sequence[Any]]]
 """Takes samples, at least one and of any shapes; returns per column one value a sample, vectors as one array (n, k)."""
 OnStep = Callable[[str], None]
 TOLD_EVERY_S = 2.0
 _ERRORS_TOLD = 5
+
+
+class RowOutput(Protocol):
+    """Takes rows and writes them."""
+
+    def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Add rows: per column one value a row, vectors as one array (n, k) or one a row, None for nothing."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +140,7 @@ def answer_all(
     inputs: Inputs,
     chunks: Callable[[Inputs], Iterable[Sequence[Sample]]],
     answer: Answer,
-    output: ParquetOutput,
+    output: RowOutput,
     columns: Sequence[str],
     *,
     strict: bool,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import lmdb
@@ -13,9 +13,11 @@ import lmdb
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import sync_file, sync_folder
 from deepspark_ops.shards.full_disk import write_trouble
+from deepspark_ops.sizes import size_text
 
 MAX_SHARD_BYTES = 2**31 - 2**20
 """Also the map size in the file's header, so it must not depend on the content: below 2 GiB, whole pages."""
+_IF_SHARD_IS_FULL = "lower samples_per_shard below that, or raise shards"
 _MAX_KEY_BYTES = 511
 _COMMIT_BYTES = 2**20
 """Written pages are kept in memory until a commit; the next ones find that memory warm, which halves the cost of larger
@@ -60,12 +62,50 @@ def write_lmdb_blocks(path: Path, blocks: Iterable[Sequence[Record]]) -> int:
         DataError: The shard would reach 2 GiB, or the disk is full.
         ValueError: Keys are not ascending.
     """
+    with lmdb_output(path, map_size_bytes=MAX_SHARD_BYTES, if_full=_IF_SHARD_IS_FULL) as output:
+        for block in blocks:
+            output.put(block)
+    return output.n_records
+
+
+class LmdbOutput:
+    """Takes records with ascending keys. Used by one thread.
+
+    Attributes:
+        n_records: How many it has taken.
+    """
+
+    def __init__(self, batch: _Batch) -> None:
+        """Write into a batch of the open database."""
+        self._batch = batch
+        self.n_records = 0
+
+    def put(self, block: Sequence[Record]) -> None:
+        """Write some records; their Datums may be overwritten afterwards."""
+        self._batch.put(block)
+        self.n_records += len(block)
+
+
+@contextmanager
+def lmdb_output(path: Path, *, map_size_bytes: int, if_full: str) -> Iterator[LmdbOutput]:
+    """Open an LMDB folder for records, as ``write_lmdb_blocks`` writes them; it is there after the block.
+
+    Args:
+        path: The database's folder; an older one is replaced.
+        map_size_bytes: Most that the database takes; the file's header has the number.
+        if_full: What the user can do where that is reached.
+
+    Raises:
+        DataError: The database would reach its size, or the disk is full.
+        ValueError: Keys are not ascending.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
     try:
-        n_records = _fill(temporary, path, blocks)
+        with _filled(temporary, path, map_size_bytes, if_full) as output:
+            yield output
         shutil.rmtree(path, ignore_errors=True)
-        if n_records:
+        if output.n_records:
             data = temporary / "data.mdb"
             data.chmod(0o644)
             sync_file(data)
@@ -73,32 +113,27 @@ def write_lmdb_blocks(path: Path, blocks: Iterable[Sequence[Record]]) -> int:
             sync_folder(temporary)
             temporary.rename(path)
             sync_folder(path.parent)
-        return n_records
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _fill(folder: Path, path: Path, blocks: Iterable[Sequence[Record]]) -> int:
+@contextmanager
+def _filled(folder: Path, path: Path, map_size_bytes: int, if_full: str) -> Iterator[LmdbOutput]:
     # No lock file: no other process knows the folder. No sync at commits: one at the end is enough for a file that
     # becomes visible only by its rename.
-    count = 0
     try:
         with (
-            lmdb.open(str(folder), map_size=MAX_SHARD_BYTES, lock=False, sync=False, writemap=False) as environment,
+            lmdb.open(str(folder), map_size=map_size_bytes, lock=False, sync=False, writemap=False) as environment,
             closing(_Batch(environment, path)) as batch,
         ):
-            for block in blocks:
-                batch.put(block)
-                count += len(block)
+            output = LmdbOutput(batch)
+            yield output
             batch.commit()
     except lmdb.MapFullError as error:
-        msg = (
-            f"{path}: the shard reaches 2 GiB at sample {count:,}; lower samples_per_shard below that, or raise shards"
-        )
+        msg = f"{path}: the shard reaches {size_text(map_size_bytes)} at sample {output.n_records:,}; {if_full}"
         raise DataError(msg) from error
     except lmdb.Error as error:
         raise DataError(write_trouble(path, error)) from error
-    return count
 
 
 class _Batch:

@@ -21,6 +21,7 @@ from deepspark_ops.config.ingest import TABLE_MARK
 from deepspark_ops.config.shared_options.batch_size import BatchSize
 from deepspark_ops.config.shared_options.devices import DeviceChoice
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
+from deepspark_ops.stores.store_path import StorePath
 
 InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv", "orc", "json_lines"]
 
@@ -130,7 +131,24 @@ class FeaturesConfig(BundleInputConfig):
     """Values of a bundle's blobs."""
 
     blobs: str = Field(min_length=1, description="Blobs of deploy.prototxt, commas between them, e.g. fc7,pool5")
+    format: Literal["parquet", "lmdb"] = Field(
+        "parquet",
+        description="What is written: parquet; lmdb: a database of Datum records, as Caffe's extract_features, for"
+        " several blobs a folder with a database for each",
+    )
     named_files: NamedFilesPart = AS_GIVEN
+
+    @model_validator(mode="after")
+    def _check_format(self) -> FeaturesConfig:
+        is_in_store = isinstance(self.output, StorePath)
+        if self.format == "lmdb" and (self.needs_spark or is_in_store):
+            msg = (
+                f"format=lmdb: one process writes databases into a local folder, not into {self.output}"
+                if is_in_store
+                else "format=lmdb: one process writes databases, without Spark; leave master out, or write parquet"
+            )
+            raise ValueError(msg)
+        return self
 
     @property
     def blob_names(self) -> tuple[str, ...]:

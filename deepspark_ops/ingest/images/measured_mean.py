@@ -21,6 +21,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.stores.store_path import StorePath
 
+_SPLITS: Final = ("train", "validation", "test")
 _BLOCK_BYTES: Final = 1 << 25
 _BLOCK_IMAGES: Final = 4_096
 
@@ -87,9 +88,12 @@ def _image_blocks(source: Path, split: str) -> Iterator[tuple[Column, int]]:
     manifests = (source / "dataset.json", DatasetPaths(source).manifest(split))
     manifest = next((path for path in manifests if path.is_file()), None)
     if manifest is None:
+        splits = [name for name in _SPLITS if DatasetPaths(source).manifest(name).is_file()]
         msg = (
-            f"{source}: found neither an LMDB (data.mdb), nor a LevelDB (CURRENT), nor split {split} of an ingested"
-            f" dataset ({split}/dataset.json); give one of these folders"
+            f"{source}: split={split}: the dataset has {', '.join(splits)}"
+            if splits
+            else f"{source}: found neither an LMDB (data.mdb), nor a LevelDB (CURRENT), nor an ingested dataset"
+            f" ({split}/dataset.json); give one of these folders"
         )
         raise ConfigError(msg)
     yield from _dataset_blocks(manifest.parent)

@@ -1,5 +1,7 @@
 """A bundle answers files, lists, tables and datasets: as its SavedModel, and as the run's own evaluation."""
 
+from contextlib import closing
+
 import cv2
 import numpy as np
 import pyarrow as pa
@@ -7,6 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.files.caffemodel import read_caffemodel
 from caffe_import.files.mean_file import read_mean
 from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
@@ -125,6 +128,24 @@ def test_features_are_those_of_a_slow_net(made, tmp_path):
         np.testing.assert_allclose(table["pool"][row].as_py(), pool, rtol=1e-4, atol=1e-5)
         expected = weights.reshape(3, -1) @ pool + bias.ravel()
         np.testing.assert_allclose(table["ip"][row].as_py(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_features_as_databases_hold_the_numbers_of_the_parquet_file(made, tmp_path):
+    _, _, _, bundle, folder = made
+    given = {"bundle": bundle, "input": folder, "blobs": "pool,ip", "batch_size": 20}
+    write_answers(FeaturesConfig(**given, output=tmp_path / "f.parquet"), on_step=lambda step: None)
+    summary = write_answers(FeaturesConfig(**given, output=tmp_path / "f", format="lmdb"), on_step=lambda step: None)
+    table = pq.read_table(tmp_path / "f.parquet")
+    assert summary.n_records == 53
+    for blob, shape in (("pool", (8, 6, 6)), ("ip", (3, 1, 1))):
+        with closing(LmdbSource(tmp_path / "f" / blob)) as source:
+            assert source.keys(0, 53) == [f"{index:010d}" for index in range(53)]
+            np.testing.assert_array_equal(source.read(0, 53)[0], np.stack(table[blob].to_numpy()).reshape(-1, *shape))
+    (tmp_path / "list.txt").write_text("0/000.png\n0/none.png\n")
+    given |= {"input": tmp_path / "list.txt", "root_folder": folder, "output": tmp_path / "none", "format": "lmdb"}
+    with pytest.raises(DataError, match=r"0/none.png: .*; nothing was written"):
+        write_answers(FeaturesConfig(**given), on_step=lambda step: None)
+    assert not list((tmp_path / "none").glob("*/*"))
 
 
 def test_mistakes_are_told_before_anything_is_written(made, tmp_path):

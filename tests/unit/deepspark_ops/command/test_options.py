@@ -38,6 +38,7 @@ WORDS = {
     ("export", "formats"): BUNDLE_FORMATS,
     ("convert", "formats"): BUNDLE_FORMATS,
     ("data sample", "split"): ("train", "validation", "test"),  # the error lists those that the dataset has
+    ("model mean", "split"): ("train", "validation", "test"),  # likewise
 }
 
 

@@ -77,7 +77,7 @@ def test_keys_out_of_order_are_refused(tmp_path):
 
 def test_shard_that_grows_too_large_says_what_to_lower(tmp_path, monkeypatch):
     monkeypatch.setattr(lmdb_shard, "MAX_SHARD_BYTES", 64 * 4096)
-    with pytest.raises(DataError, match=r"the shard reaches 2 GiB at sample \d+; lower samples_per_shard"):
+    with pytest.raises(DataError, match=r"the shard reaches 256.0 KiB at sample \d+; lower samples_per_shard"):
         write_lmdb_shard(tmp_path / "a.lmdb", records(100, (3, 50, 50)))
     assert list(tmp_path.iterdir()) == []
 

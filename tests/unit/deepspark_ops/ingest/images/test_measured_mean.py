@@ -79,6 +79,8 @@ def test_a_dataset_has_the_mean_of_a_split_over_its_shards(tmp_path: Path) -> No
         np.testing.assert_array_equal(measure_mean(tmp_path, split, unheard).image, expected)
         folder = DatasetPaths(tmp_path).split(split)
         np.testing.assert_array_equal(measure_mean(folder, "train", unheard).image, expected)
+    with pytest.raises(ConfigError, match="split=tests: the dataset has train, test"):
+        measure_mean(tmp_path, "tests", unheard)
 
 
 def test_memory_does_not_grow_with_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
