@@ -61,19 +61,24 @@ def package_checks(environment: Mapping[str, str]) -> list[Check]:
             remedy = f'pip install "deepspark[{EXTRAS[name]}]"'
             checks.append(Check(name, False, f"{name} is not installed in this Python", remedy))
             continue
-        problem = _spark_problem(versions, environment) if name == "pyspark" else ""
-        checks.append(Check(name, True, f"{name} {versions[name]}", problem))
+        if name == "pyspark":
+            checks.append(_spark_check(versions, environment))
+        else:
+            checks.append(Check(name, True, f"{name} {versions[name]}"))
     return checks
 
 
-def _spark_problem(versions: Mapping[str, str], environment: Mapping[str, str]) -> str:
+def _spark_check(versions: Mapping[str, str], environment: Mapping[str, str]) -> Check:
+    if mixed := mixed_pyspark(versions):
+        return failed("pyspark", mixed)
+    return Check("pyspark", True, f"pyspark {versions['pyspark']}", _other_spark(versions["pyspark"], environment))
+
+
+def _other_spark(version: str, environment: Mapping[str, str]) -> str:
     """Return what to do about a second Spark that comes before the installed one; empty if there is none."""
-    mixed = mixed_pyspark({name: versions[name] for name in ("pyspark", "pyspark-client") if name in versions})
-    if mixed:
-        return mixed
     home = environment.get("SPARK_HOME", "")
     release = Path(home, "RELEASE")
-    if home and release.is_file() and not release.read_text().startswith(f"Spark {versions['pyspark']}"):
+    if home and release.is_file() and not release.read_text().startswith(f"Spark {version}"):
         said = release.read_text().splitlines()[0] if release.read_text() else "of unknown version"
         return f"SPARK_HOME={home} is {said}: unset it, or install that version of pyspark"
     return ""

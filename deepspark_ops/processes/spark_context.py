@@ -20,7 +20,7 @@ from pyspark.java_gateway import launch_gateway
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.processes.cluster_network import cluster_network
 from deepspark_ops.processes.spark_failure import refused_setting, spark_failure
-from deepspark_ops.processes.spark_submit import job_variables, require_java
+from deepspark_ops.processes.spark_submit import job_variables, require_java, require_one_pyspark
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Environment: spark-submit started this driver, and with it the JVM."""
@@ -88,9 +88,11 @@ def start_context(
         further: Takes Spark's settings as they are, spark-defaults.conf included, and returns properties to add.
 
     Raises:
-        ConfigError: There is no Java, the cluster's settings forbid encryption, or ``further`` refuses them.
+        ConfigError: pyspark and pyspark-client differ, there is no Java, the cluster's settings forbid encryption, or
+            ``further`` refuses them.
         DeepSparkError: Spark does not start.
     """
+    require_one_pyspark()
     if _GATEWAY not in os.environ:
         require_java()
     for name, value in job_variables(os.environ, master=master).items():

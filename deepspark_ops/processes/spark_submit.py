@@ -6,7 +6,6 @@ a stage reports to its parent.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -31,7 +30,6 @@ OLDEST_JAVA = 17
 
 _GATEWAY = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"})
 """Environment: the JVM that spark-submit has started for this driver."""
-_LOG = logging.getLogger(__name__)
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _DATA = ("source", "test_source", "validation_source", "dataset", "input", "run_dir")
 """Fields of stages' configs that name what is read."""
@@ -92,16 +90,25 @@ def spark_conf(local_dir: Path | None = None) -> dict[str, str]:
 
 
 def require_spark() -> None:
-    """Refuse to start a Spark stage in this Python without pyspark or Java; warn of a mixed installation.
+    """Refuse to start a Spark stage in this Python without one pyspark and Java.
 
     Raises:
         ModuleNotFoundError: pyspark is missing; the message names the extra.
-        ConfigError: Java is missing or too old.
+        ConfigError: pyspark and pyspark-client differ, or Java is missing or too old.
     """
     require("pyspark", part="a Spark stage")
-    if mixed := mixed_pyspark(installed_versions("pyspark", "pyspark-client")):
-        _LOG.warning("%s", mixed)
+    require_one_pyspark()
     require_java()
+
+
+def require_one_pyspark() -> None:
+    """Refuse a pyspark and a pyspark-client of two versions in this Python.
+
+    Raises:
+        ConfigError: The versions differ; the message has the command that mends the installation.
+    """
+    if mixed := mixed_pyspark(installed_versions("pyspark", "pyspark-client")):
+        raise ConfigError(mixed)
 
 
 def installed_versions(*distributions: str) -> dict[str, str]:
@@ -114,17 +121,25 @@ def installed_versions(*distributions: str) -> dict[str, str]:
 
 
 def mixed_pyspark(versions: Mapping[str, str]) -> str | None:
-    """Return what to do about a pyspark and a pyspark-client of different versions; they have the same files.
+    """Return finding and remedy of a pyspark and a pyspark-client of different versions; None for a sound installation.
+
+    The remedy takes the client's version: each version of pyspark-client exists of pyspark, too, but not the reverse.
+
+    Args:
+        versions: Distribution -> version of those that are installed, further ones among them.
 
     Example:
         >>> mixed_pyspark({"pyspark": "4.2.0", "pyspark-client": "4.2.0"})
-        >>> mixed_pyspark({"pyspark": "4.3.0", "pyspark-client": "4.2.0"})
-        'pyspark 4.3.0 and pyspark-client 4.2.0 have the same files: install one version of both'
+        >>> mixed_pyspark({"pyspark": "4.2.1", "pyspark-client": "4.2.0"}).partition(";")[0]
+        "pyspark 4.2.1 and pyspark-client 4.2.0 overwrite each other's files"
     """
-    if len(set(versions.values())) < 2:
+    spark, client = versions.get("pyspark"), versions.get("pyspark-client")
+    if spark is None or client is None or spark == client:
         return None
-    found = " and ".join(f"{name} {number}" for name, number in versions.items())
-    return f"{found} have the same files: install one version of both"
+    return (
+        f"pyspark {spark} and pyspark-client {client} overwrite each other's files; install one version of both:"
+        f" pip install --force-reinstall --no-deps pyspark=={client} pyspark-client=={client}"
+    )
 
 
 def require_java(environment: Mapping[str, str] | None = None) -> Path:

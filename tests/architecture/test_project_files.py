@@ -99,3 +99,11 @@ def test_spark_and_its_client_are_one_version() -> None:
     # They ship the same files; two versions would overwrite each other's.
     pins = dict(re.findall(r"^(pyspark(?:-client)?)==([\d.]+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
     assert pins["pyspark"] == pins["pyspark-client"]
+    # pip takes the newest of both in a new environment. pyspark has patch releases that pyspark-client lacks.
+    ranges = {
+        requirement.name: requirement.specifier
+        for requirement in map(Requirement, dependencies({"airflow"}))
+        if requirement.name.startswith("pyspark")
+    }
+    assert ranges["pyspark"] == ranges["pyspark-client"]
+    assert f"<={pins['pyspark']}" in map(str, ranges["pyspark"])

@@ -56,7 +56,12 @@ def test_packages_that_are_missing_or_come_twice(monkeypatch: pytest.MonkeyPatch
     (tmp_path / "RELEASE").write_text("Spark 4.2.0 built for Hadoop 3.3.4\n")
     assert package_checks({"SPARK_HOME": str(tmp_path)})[0].remedy == ""
     versions["pyspark-client"] = "4.1.0"
-    assert "install one version of both" in package_checks({})[0].remedy
+    mixed = package_checks({})[0]
+    assert (mixed.ok, mixed.detail) == (
+        False,
+        "pyspark 4.2.0 and pyspark-client 4.1.0 overwrite each other's files",
+    )
+    assert mixed.remedy.endswith("pip install --force-reinstall --no-deps pyspark==4.1.0 pyspark-client==4.1.0")
 
 
 def test_no_java_in_path_says_what_to_install(tmp_path: Path) -> None:

@@ -16,7 +16,15 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes import spark_submit
 from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.job_log import StageFailed
-from deepspark_ops.processes.spark_submit import java_version, named_data, require_java, run_command, run_job
+from deepspark_ops.processes.spark_submit import (
+    installed_versions,
+    java_version,
+    named_data,
+    require_java,
+    require_spark,
+    run_command,
+    run_job,
+)
 from tests.processes import is_alive, wait_until
 
 Lines = list[tuple[int, str]]
@@ -44,6 +52,39 @@ def test_job_whose_spark_master_is_left_out_runs_in_its_own_process(tmp_path: Pa
         patch.setenv("PYTHONPATH", str(tmp_path))
         run_job("fake_prediction", config, on_line=lambda *line: lines.append(line))
     assert (config.master, [text for _, text in lines]) == (None, ["ran"])
+
+
+@pytest.fixture
+def _other_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pyspark-client of another version than pyspark's, as pip installs it."""
+    metadata = tmp_path / "pyspark_client-4.0.9.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: pyspark-client\nVersion: 4.0.9\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("_other_client")
+def test_a_spark_stage_refuses_a_pyspark_client_of_another_version() -> None:
+    pyspark = installed_versions("pyspark")["pyspark"]
+    with pytest.raises(ConfigError) as caught:
+        require_spark()
+    assert str(caught.value) == (
+        f"pyspark {pyspark} and pyspark-client 4.0.9 overwrite each other's files; install one version of both:"
+        " pip install --force-reinstall --no-deps pyspark==4.0.9 pyspark-client==4.0.9"
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("_other_client")
+def test_a_driver_that_spark_submit_started_refuses_a_pyspark_client_of_another_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from deepspark_ops.processes import spark_context
+
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(spark_context, "_launch", lambda given: pytest.fail("a JVM was started"))
+    with pytest.raises(ConfigError, match="overwrite each other's files"):
+        spark_context.start_context("local[1]", {}, listen_address="", insecure_network=False)
 
 
 def test_a_read_that_kills_a_stage_is_told_with_the_data_that_it_was_given(tmp_path: Path) -> None:
