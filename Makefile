@@ -58,7 +58,7 @@ test-mlflow: setup ## Runs and models told to a real MLflow server, in environme
 test-object-stores: setup ## Data in S3 and Hadoop's file systems, with moto's server in an environment of its own; not part of make test
 	test -d .venv/moto || uv venv --quiet --python $(PYTHON) .venv/moto
 	uv pip install --quiet --python .venv/moto/bin/python "moto[server]==$(MOTO)"
-	$(PYTHON) -m pytest -m object_store tests/integration/stores
+	$(PYTHON) -m pytest -m object_store tests/integration/stores tests/e2e/test_store_dag.py
 
 test-long: setup ## What takes minutes (CONTRIBUTING.md lists it); not part of make test
 	$(PYTHON) -m pytest -m long

@@ -14,9 +14,10 @@ from airflow.sdk import Asset, BaseOperator
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.example_conf import example_conf, example_file
-from deepspark_ops.config.ingest import IngestConfig, SourceConfig, is_catalog_table
+from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest.sources.registry import require_source
 from deepspark_ops.operators.form import config_from_params, refuse_unknown
 from deepspark_ops.operators.notices.send import setting_problem
 from deepspark_ops.operators.promote import approval_config, promote_config, skip, skip_judged_data
@@ -195,9 +196,8 @@ def checked_config(params: Mapping[str, Any], run: StageRun, places: Places) -> 
 def _require_files(config: IngestConfig) -> None:
     for name in ("source", "test_source", "labels", "class_names"):
         path: Path | None = getattr(config, name)
-        if path is not None and not is_catalog_table(path) and not Path(str(path).split("::")[0]).exists():
-            msg = f"{name}={path}: no such file or folder"
-            raise ConfigError(msg)
+        if path is not None:
+            require_source(path, option=name)
 
 
 def _require_test_split(config: IngestConfig) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,6 +86,8 @@ class Format:
         own_splits: Returns split -> source, with ``train`` among them, inside a source that holds several; None if it
             does not.
         is_large: Whether indexing reads the records themselves and there are too many for a look at the first ones.
+        named_stamps: Yields a stamp of size and time for each file that the source names and that is not in its folder.
+            Errors as ``digest``.
         index_start: Returns the index of the first records alone, as many as the last argument says, of all if it is
             None; for a process that must not die of a damaged file.
     """
@@ -99,6 +101,7 @@ class Format:
     usual_test: Callable[[Path], Path | None] = lambda _: None
     own_splits: Callable[[Path], Mapping[SplitName, Path] | None] = lambda _: None
     is_large: Callable[[Path], bool] = lambda _: False
+    named_stamps: Callable[[IngestConfig, Path], Iterable[bytes]] = lambda _config, _source: ()
     index_start: Callable[[IngestConfig, Path, Path, int | None], SourceIndex] | None = None
 
 

@@ -22,6 +22,7 @@ from caffe_import.files.regular_file import open_regular
 from caffe_import.files.text_file import read_text_file, text_lines
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.image_files import file_stamp
 from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
@@ -252,6 +253,7 @@ FORMAT = Format(
     looks_like=_looks_like,
     digest=lambda config, source: digest_hdf5(source, config.root_folder),
     index=lambda config, source, _work: _index(config, source),
+    named_stamps=lambda config, source: map(file_stamp, _files(source, config.root_folder)),
     usual_test=lambda source: usual_neighbour(source, (("train", "test"),)),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,12 +69,20 @@ def digest_image_list(source: Path, root_folder: Path | None, columns: Sequence[
     if member is not None:
         return source_digest(path)
     digest = hashlib.sha256(regular_bytes(path, max_bytes=LIST_BYTES))
+    for stamp in image_stamps(source, root_folder, columns):
+        digest.update(stamp)
+    return digest.hexdigest()
+
+
+def image_stamps(source: Path, root_folder: Path | None, columns: Sequence[str] | None = None) -> Iterable[bytes]:
+    """Return size and time of change of each image that a list names; nothing of a list in an archive."""
+    path, member = split_member(source)
+    if member is not None:
+        return ()
     folder = path.parent if root_folder is None else root_folder
     text = read_text_file(path)
     lines = split_lines(text) if columns is None else split_table(text, *columns)
-    for stamp in file_stamps(folder, lines.paths if lines is not None else ()):
-        digest.update(stamp)
-    return digest.hexdigest()
+    return file_stamps(folder, lines.paths if lines is not None else ())
 
 
 def _read_lines(text: str, source: Path, columns: Sequence[str] | None) -> ListLines:
@@ -182,5 +190,6 @@ FORMAT = Format(
     looks_like=_looks_like,
     digest=lambda config, source: digest_image_list(source, config.root_folder, _columns(config)),
     index=lambda config, source, work: index_image_list(source, config.root_folder, work, _columns(config)),
+    named_stamps=lambda config, source: image_stamps(source, config.root_folder, _columns(config)),
     resembles=_resembles,
 )

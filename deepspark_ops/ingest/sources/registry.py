@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -11,8 +13,11 @@ from deepspark_ops.config.ingest import IngestConfig, is_catalog_table
 from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, TABLE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import split_member
+from deepspark_ops.ingest.files.image_files import file_stamp
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Kind, Look
+from deepspark_ops.stores.listing import objects_below
+from deepspark_ops.stores.store_path import StorePath
 
 _FILE_SYSTEM = re.compile(r"(?:^|/)(?P<scheme>s3n|gcs|wasbs?|dbfs|https?|ftp):/+(?P<rest>.*)")
 """As a path has it: two slashes have become one, and the working folder may stand before it."""
@@ -175,6 +180,31 @@ def digest_source(config: IngestConfig, source: Path, source_format: SourceForma
     except OSError as error:
         msg = f"{error.filename or source}: {error.strerror or error}"
         raise DataError(msg) from error
+
+
+def source_stamps(config: IngestConfig, source: Path) -> Iterator[bytes]:
+    """Yield the name, size and time of change of each file that a source reads, without reading records.
+
+    A table of Spark's catalog has no files. A source that is missing or damaged has fewer stamps and no error.
+
+    Raises:
+        OSError: A store does not answer.
+    """
+    if is_catalog_table(source):
+        return
+    yield from path_stamps(split_member(source)[0])
+    with suppress(ConfigError, DataError, FileNotFoundError):
+        yield from find_format(resolve_format(config, source)).named_stamps(config, source)
+
+
+def path_stamps(path: Path) -> Iterator[bytes]:
+    """Yield the name, size and time of change of a file, or of each file below a folder; also of objects in a store."""
+    if isinstance(path, StorePath) and path.is_dir():
+        yield from (f"{path / name} {entry.stamp};".encode() for name, entry in sorted(objects_below(path).items()))
+        return
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    for file in files:
+        yield str(file).encode(errors="surrogateescape") + b" " + file_stamp(file)
 
 
 def index_source(config: IngestConfig, source: Path, source_format: SourceFormat, work: Path) -> SourceIndex:

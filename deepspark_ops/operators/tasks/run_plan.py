@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -13,8 +14,12 @@ from pathlib import Path
 from deepspark_ops.config.base import WHERE_IT_RUNS, parse_config
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, is_catalog_table
 from deepspark_ops.config.shared_options.named_files import ListedFiles, NamedFiles
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest.files.archive import split_member
+from deepspark_ops.ingest.sources.registry import path_stamps, source_stamps
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import present_splits
+from deepspark_ops.stores.store_path import data_path
 
 _AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:\d\d|Z)?(_\w+)?")
 _AIRFLOW_RUN_FOLDER = re.compile(_AIRFLOW_RUN_ID.pattern.replace(":", "-").replace("\\+", "_"))
@@ -81,7 +86,7 @@ class Places:
         if is_catalog_table(source):
             return str(source)
         path, mark, member = str(source or "").partition(ARCHIVE_MARK)
-        return f"{(self.root / path).resolve()}{mark}{member}"
+        return f"{(self.root / data_path(path)).resolve()}{mark}{member}"
 
     def run_folder(self, dag_id: str, run_id: str) -> Path:
         """Return ``<home>/runs/<dag_id>/<safe run id>``."""
@@ -94,9 +99,10 @@ class Places:
         """
         named = {name: getattr(config, name) for name in ("source", "test_source", "validation_source")}
         config = config.model_copy(
-            update={name: Path(self.place_of(path)) for name, path in named.items() if path is not None}
+            update={name: data_path(self.place_of(path)) for name, path in named.items() if path is not None}
         )
-        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(str(config.source).split("::")[0]).name.split(".")[0]) or "dataset"
+        name = str(config.source).partition(ARCHIVE_MARK)[0].rpartition("/")[2]
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", name.split(".")[0]) or "dataset"
         return self.home / "datasets" / f"{stem}-{ingest_digest(config)}"
 
 
@@ -128,30 +134,26 @@ def _folder_text(run_id: str) -> str:
 
 
 def ingest_digest(config: IngestConfig) -> str:
-    """Return a digest of what decides a dataset's content: the config and size and time of the files it names.
+    """Return a digest of what decides a dataset's content: the config, and size and time of each file that it reads.
 
-    The images that a list names are not looked at: after replacing one under the same name, touch the list.
+    Raises:
+        ConfigError: A store does not answer.
     """
     fields = config.model_dump(mode="json", exclude={"output", "previous", "full", "listed_files", *WHERE_IT_RUNS})
-    files = [
-        config.source,
-        config.test_source,
-        config.validation_source,
-        config.split_list,
-        config.labels,
-        config.class_names,
-    ]
-    stamps = [_stamp(path) for path in files if path is not None]
-    text = json.dumps([fields, stamps], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
-
-
-def _stamp(path: Path) -> list[list[str | int]]:
-    """Name, size and change time of a file or of every file in a folder; of an archive for a member of it."""
-    path = Path(str(path).split("::")[0])
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    stats = [(file, file.stat()) for file in files if file.exists()]
-    return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+    sources = [config.source, config.test_source, config.validation_source]
+    files = [config.split_list, config.labels, config.class_names]
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode())
+    stamps = itertools.chain(
+        *(source_stamps(config, source) for source in sources if source is not None),
+        *(path_stamps(split_member(path)[0]) for path in files if path is not None),
+    )
+    try:
+        for stamp in stamps:
+            digest.update(stamp)
+    except OSError as error:
+        msg = f"{error.filename or config.source}: {error.strerror or error}"
+        raise ConfigError(msg) from error
+    return digest.hexdigest()[:_DIGEST_LENGTH]
 
 
 @dataclass(frozen=True)

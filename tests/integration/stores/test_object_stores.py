@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,16 +20,13 @@ import pytest
 
 from deepspark_ops.events import read_events
 from deepspark_ops.ingest.versions.kept_versions import kept_versions
-from deepspark_ops.stores import arrow_store
 from deepspark_ops.stores.store_path import data_path
 from tests.paths import ROOT
-from tests.processes import http_server
 from tests.reference.raw_sources import write_tar
+from tests.reference.s3_server import SECRET, photos, put, s3_variables
 
 pytestmark = pytest.mark.object_store
 
-SERVER = Path(os.environ.get("DEEPSPARK_MOTO_ENVIRONMENT", ROOT / ".venv" / "moto")) / "bin" / "moto_server"
-SECRET = "not-to-be-seen-anywhere"
 NET = """
 name: "two_classes"
 layer { name: "d" type: "Data" top: "data" top: "label" include { phase: TRAIN }
@@ -47,38 +43,11 @@ SOLVER = (
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if not SERVER.exists():
-        pytest.fail(f"{SERVER} is missing: make test-object-stores brings it")
-    log = tmp_path_factory.mktemp("moto") / "log"
-    with http_server(
-        lambda port: [SERVER, "-H", "127.0.0.1", "-p", str(port)],
-        log=log,
-        answers_at="/moto-api/",
-        what="moto's server",
-    ) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def environment(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Return the variables of a host that may use the store; this process has them, too."""
-    variables = {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "somebody",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "TMPDIR": str(tmp_path_factory.mktemp("tmp")),
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        arrow_store._made.cache_clear()
-        request = urllib.request.Request(f"{endpoint}/bucket", method="PUT")
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            assert answer.status == 200
+    with s3_variables(tmp_path_factory.mktemp("moto")), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
         yield {**os.environ, "PYTHONPATH": str(ROOT)}
-        arrow_store._made.cache_clear()
 
 
 def deepspark(*arguments: str, folder: Path, environment: dict[str, str], code: int = 0) -> str:
@@ -94,27 +63,11 @@ def deepspark(*arguments: str, folder: Path, environment: dict[str, str], code: 
     return done.stderr
 
 
-def photos(folder: Path) -> dict[str, bytes]:
-    """Return dark cats and bright dogs by name, and one that is no image."""
-    rng = np.random.default_rng(0)
-    found = {}
-    for i in range(60):
-        pixels = np.clip(rng.normal(60 if i % 2 else 180, 20, (16, 16, 3)), 0, 255).astype(np.uint8)
-        found[f"{'cat' if i % 2 else 'dog'}/{i}.png"] = cv2.imencode(".png", pixels)[1].tobytes()
-    return found
-
-
-def put(name: str, content: bytes, folder: Path) -> None:
-    local = folder / "content"
-    local.write_bytes(content)
-    data_path(f"s3://bucket/{name}").put(local)
-
-
 @pytest.fixture(scope="module")
 def dataset(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
     """Ingest from the store into the store."""
     folder = tmp_path_factory.mktemp("ingest")
-    for name, content in photos(folder).items():
+    for name, content in photos().items():
         put(f"photos/{name}", content, folder)
     options = ["--output", "s3://bucket/sets/pets", "--samples-per-shard", "10", "--master", "local[2]"]
     deepspark("ingest", "s3://bucket/photos", *options, folder=folder, environment=environment)
@@ -134,7 +87,7 @@ def test_a_dataset_goes_from_the_store_into_the_store(dataset, environment, tmp_
     assert {"train/mean.binaryproto", "test/dataset.json", "contact_sheet.zip", "report.html"} <= set(found)
     assert not [name for name in found if name.startswith(".work")]
     # The same from the disk gives the same shards, to the bit.
-    for name, content in photos(tmp_path).items():
+    for name, content in photos().items():
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "photos" / name).write_bytes(content)
     options = ["--output", "here", "--samples-per-shard", "10", "--master", "local[2]"]
@@ -144,7 +97,7 @@ def test_a_dataset_goes_from_the_store_into_the_store(dataset, environment, tmp_
 
 
 def test_archives_bad_keys_and_refusals_of_the_store(environment, tmp_path):
-    images = photos(tmp_path)
+    images = photos()
     lines = "".join(f"{name} {int(name.startswith('cat'))}\n" for name in [*images, "cat/none.png"])
     for name, content in images.items():
         put(f"listed/{name}", content, tmp_path)

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
+import h5py
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.tasks.run_plan import Places, ingest_digest, is_ingested, safe_run_id
+from deepspark_ops.stores import listing
+from deepspark_ops.stores.store import Entry
+from deepspark_ops.stores.store_path import StorePath, data_path
 
 pytestmark = pytest.mark.airflow  # the package of operators is only there with Airflow
 
@@ -38,6 +43,67 @@ def test_run_ids_become_folder_names_that_differ() -> None:
 
 def config(source: Path, **changes: object) -> IngestConfig:
     return IngestConfig(source=source, output=Path("out"), **changes)  # type: ignore[arg-type]
+
+
+def touched(path: Path) -> None:
+    path.write_bytes(path.read_bytes())
+    os.utime(path, (1, 1))
+
+
+def test_digest_follows_the_files_that_a_list_names(tmp_path: Path) -> None:
+    images = tmp_path / "elsewhere"
+    images.mkdir()
+    for name in ("a.png", "b.png"):
+        (images / name).write_bytes(name.encode())
+    listed = tmp_path / "list.txt"
+    listed.write_text("a.png 0\nb.png 1\n")
+    options = {"root_folder": images, "test_source": listed}
+    first = ingest_digest(config(listed, **options))
+    assert ingest_digest(config(listed, **options)) == first
+    touched(images / "b.png")
+    assert ingest_digest(config(listed, **options)) != first
+    (tmp_path / "h").mkdir()
+    with h5py.File(tmp_path / "h" / "data.h5", "w") as file:
+        file["data"] = [[1.0]]
+    lines = tmp_path / "h" / "files.txt"
+    lines.write_text("data.h5\n")
+    first = ingest_digest(config(lines))
+    touched(tmp_path / "h" / "data.h5")
+    assert ingest_digest(config(lines)) != first
+
+
+def test_digest_follows_the_objects_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = {"b/photos/cat/1.png": 5, "b/photos/dog/1.png": 6, "b/train.csv": 7}
+
+    class Bucket:
+        def entry(self, place: str) -> Entry | None:
+            if place in bucket:
+                return Entry(place, 3, bucket[place], False)
+            return Entry(place, 0, 0, True) if any(key.startswith(place + "/") for key in bucket) else None
+
+        def entries(self, place: str, *, is_deep: bool) -> list[Entry]:
+            return [Entry(key, 3, time, False) for key, time in bucket.items() if key.startswith(place + "/")]
+
+        def opened(self, place: str) -> io.BytesIO:
+            return io.BytesIO(b"a,b\n")
+
+    monkeypatch.setattr(StorePath, "_store", lambda _: Bucket())
+    for source, key in (("s3://b/photos", "b/photos/dog/1.png"), ("s3://b/train.csv", "b/train.csv")):
+        listing._listed.cache_clear()
+        before = ingest_digest(config(data_path(source)))
+        assert ingest_digest(config(data_path(source))) == before
+        bucket[key] += 1
+        listing._listed.cache_clear()  # a task of another run is another process
+        assert ingest_digest(config(data_path(source))) != before
+
+
+def test_a_source_in_a_store_has_one_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StorePath, "entry", lambda _: None)
+    places = Places(tmp_path, tmp_path / "home")
+    assert places.place_of("s3://b/photos.zip::x") == "s3://b/photos.zip::x"
+    folder = places.dataset_folder(config(data_path("s3://b/photos.zip::x")))
+    assert folder.parent == tmp_path / "home" / "datasets"
+    assert folder.name.startswith("photos-")
 
 
 def test_digest_follows_config_and_source_but_not_where_it_is_written(tmp_path: Path) -> None:
