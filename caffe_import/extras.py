@@ -26,6 +26,8 @@ EXTRAS: Final = {
     "fastapi": "serve",
     "uvicorn": "serve",
     "mlflow": "mlflow",
+    "pandas": "notebook",
+    "plotly": "notebook",
     "airflow": "airflow",
     "airflow.providers.apache.spark": "airflow",
 }

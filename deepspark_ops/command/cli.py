@@ -7,7 +7,6 @@ loads neither TensorFlow nor Spark. Results go to stdout, everything else to std
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,18 +19,19 @@ from rich.progress import Progress
 
 from caffe_import.extras import require
 from caffe_import.tensorflow_start import start_lines_dropped
+from deepspark_ops.api import stages
+from deepspark_ops.api.display.stage_display import StageDisplay
 from deepspark_ops.command.caffe_files import model, upgrade
 from deepspark_ops.command.data import data, print_dry_run
 from deepspark_ops.command.models import models
 from deepspark_ops.command.options import with_options
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
-from deepspark_ops.command.stage_display import StageDisplay, TrainDisplay, show_telling
-from deepspark_ops.config.base import Config, StageConfig
+from deepspark_ops.config.base import Config
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.config.commands.doctor import DoctorConfig
 from deepspark_ops.config.commands.plan import PlanConfig
-from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig, PredictConfig
+from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.config.commands.run_log import RunLogConfig
 from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
@@ -44,14 +44,12 @@ from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.track import TrackConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.events import format_event, read_events
-from deepspark_ops.processes.job_log import FAILED, StageFailed
-from deepspark_ops.processes.spark_submit import require_spark, run_job
+from deepspark_ops.processes.job_log import FAILED
 from deepspark_ops.processes.stage_process import keep_imports
 from deepspark_ops.run_paths import RunPaths, write_whole
 from deepspark_ops.tracking.configured import TRACKING_URI, is_configured
-from deepspark_ops.tracking.tell import tell, tell_run
+from deepspark_ops.tracking.tell import tell
 
 app = typer.Typer(
     name="deepspark",
@@ -95,30 +93,12 @@ def stage_command(
     return register
 
 
-def _run_stage_process(
-    module: str,
-    config: StageConfig,
-    display: StageDisplay,
-    *,
-    run_dir: Path | None = None,
-    answers_signals: bool = False,
-) -> None:
-    """Run a stage; however it ends, MLflow is told of the run that it is part of."""
-    try:
-        with display:
-            run_job(module, config, on_line=display.line, answers_signals=answers_signals)
-    finally:
-        if run_dir is not None and RunPaths(run_dir).events.is_file():
-            show_telling(tell_run, run_dir)
-
-
 @stage_command(CheckConfig, name="check", positional="solver", flags={"json": "Print the report as JSON"})
 def check(config: CheckConfig, *, json: bool) -> None:
     """Read a solver and its nets and report layers, shapes, cost and problems, before any cluster time is spent."""
-    from deepspark_ops.preflight.check import run_check
     from deepspark_ops.preflight.table import report_view
 
-    report = run_check(config)
+    report = stages.check(config)
     if json:
         sys.stdout.write(report.model_dump_json(indent=1) + "\n")
     else:
@@ -145,13 +125,10 @@ def plan(config: PlanConfig, *, json: bool) -> None:
 @stage_command(SimulateConfig, name="simulate", positional="solver", flags={"json": "Print the report as JSON"})
 def simulate(config: SimulateConfig, *, json: bool) -> None:
     """Train with many virtual workers, for real, on this host's cores: accuracy against a cluster's virtual time."""
-    from deepspark_ops.simulation.simulate import PAGE_FILE, run_simulation
+    from deepspark_ops.simulation.simulate import PAGE_FILE
     from deepspark_ops.simulation.view import simulation_view
 
-    require("tensorflow", part="deepspark simulate")
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("runs", total=None)
-        report = run_simulation(config, lambda done, total: bar.update(task, completed=done, total=total))
+    report = stages.simulate(config)
     if json:
         sys.stdout.write(report.model_dump_json(indent=1) + "\n")
     else:
@@ -185,9 +162,7 @@ def ingest(config: IngestConfig, *, dry_run: bool, json: bool) -> None:
             "--json prints the report of --dry-run; an ingestion has none: give both, or see deepspark data show --json"
         )
         raise ConfigError(msg)
-    require_spark()
-    _run_stage_process("deepspark_ops.ingest.spark_job", config, StageDisplay("ingest"))
-    print_text(f"dataset={config.output}")
+    print_text(f"dataset={stages.ingest(config)}")
 
 
 @stage_command(TrainConfig, name="train", positional="solver")
@@ -197,95 +172,41 @@ def train(config: TrainConfig) -> None:
     Ctrl-C and SIGTERM take a snapshot and stop, SIGHUP takes one and goes on, as Caffe's own command. The same command
     goes on from the last snapshot. A second Ctrl-C ends at once.
     """
-    from caffe_import.solver.loaded_solver import load_solver
-    from deepspark_ops.processes.named_files import limit_named_files
-
-    # What lies outside of the allowed folders is told by the stage itself.
-    limit_named_files(config.named_files, (config.solver.parent, config.dataset), warn=lambda finding: None)
-    max_iter = load_solver(config.solver, config.overrides).spec.max_iter
-    require_spark()
-    was_there = config.run_dir.exists()
-    if config.parity:
-        _certify(config)
-    try:
-        _run_stage_process(
-            "deepspark_ops.train.driver.spark_job",
-            config,
-            TrainDisplay(config.run_dir, max_iter=max_iter),
-            run_dir=config.run_dir,
-            answers_signals=True,
-        )
-    except StageFailed:
-        certificate = RunPaths(config.run_dir).parity
-        if not was_there and certificate.exists() and list(config.run_dir.iterdir()) == [certificate]:
-            shutil.rmtree(config.run_dir)  # the run was refused: there is nothing that it could certify
-        raise
-    print_text(f"run={config.run_dir}")
-
-
-def _certify(config: TrainConfig) -> None:
-    """Keep the comparison with recorded outputs of Caffe in the run's folder, before anything is trained.
-
-    Raises:
-        ConfigError: The solver has errors, or a case failed.
-    """
-    from deepspark_ops.preflight.check import run_check
-
-    shared = {name: value for name, value in config if name in CheckConfig.model_fields}
-    report = run_check(CheckConfig(**shared))
-    if report.errors:
-        raise ConfigError("\n".join(report.errors))
-    print_text(f"parity={RunPaths(config.run_dir).parity}")
+    run_dir = stages.train(config, on_certificate=lambda path: print_text(f"parity={path}"))
+    print_text(f"run={run_dir}")
 
 
 @stage_command(EvaluateConfig, name="evaluate", positional="run_dir")
 def evaluate(config: EvaluateConfig) -> None:
     """Score a run's last snapshot: metrics.json and report.html, a page that needs no network."""
-    find_weights(RunPaths(config.run_dir), config.weights)
-    if config.is_in_spark:
-        require_spark()
-    module = "deepspark_ops.evaluate.spark_job" if config.is_in_spark else "deepspark_ops.evaluate"
-    _run_stage_process(module, config, StageDisplay("evaluate"), run_dir=config.run_dir)
     from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
 
-    output = config.output or RunPaths(config.run_dir).evaluation
+    output = stages.evaluate(config)
     print_text(f"{read_metrics(output / METRICS_NAME).summary()} report={output / REPORT_NAME}")
 
 
 @stage_command(ExportConfig, name="export", positional="run_dir")
 def export(config: ExportConfig) -> None:
     """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics and a manifest, checked."""
-    find_weights(RunPaths(config.run_dir), config.weights)
-    _run_stage_process("deepspark_ops.export", config, StageDisplay("export"), run_dir=config.run_dir)
-    print_text(f"bundle={config.output or RunPaths(config.run_dir).bundle}")
+    print_text(f"bundle={stages.export(config)}")
 
 
 @stage_command(ConvertConfig, name="convert", positional=("net", "weights"))
 def convert(config: ConvertConfig) -> None:
     """Make a checked bundle of a Caffe net and weights that were trained elsewhere."""
-    _run_stage_process("deepspark_ops.export.convert", config, StageDisplay("convert"))
-    print_text(f"bundle={config.output}")
+    print_text(f"bundle={stages.convert(config)}")
 
 
 @stage_command(PredictConfig, name="predict", positional=("bundle", "input"))
 def predict(config: PredictConfig) -> None:
     """Write a bundle's classes and scores for images, a list, a dataset or a table to a Parquet file, a row each."""
-    _run_bundle_stage(config, "predict")
-    print_text(f"predictions={config.output}")
+    print_text(f"predictions={stages.answer_inputs(config)}")
 
 
 @stage_command(FeaturesConfig, name="features", positional=("bundle", "input"))
 def features(config: FeaturesConfig) -> None:
     """Write the values of a bundle's blobs for images, a list, a dataset or a table to a Parquet file, a row each."""
-    _run_bundle_stage(config, "features")
-    print_text(f"features={config.output}")
-
-
-def _run_bundle_stage(config: BundleInputConfig, title: str) -> None:
-    if config.needs_spark:
-        require_spark()
-    module = "deepspark_ops.predict.spark_job" if config.needs_spark else "deepspark_ops.predict"
-    _run_stage_process(module, config, StageDisplay(title))
+    print_text(f"features={stages.answer_inputs(config)}")
 
 
 @stage_command(ServeConfig, name="serve", positional="bundle")

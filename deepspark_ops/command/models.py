@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from deepspark_ops.api.display.stage_display import StageDisplay, show_telling
 from deepspark_ops.command.models_view import headline, history_table, lineage, models_table, version_table
 from deepspark_ops.command.options import with_options
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
-from deepspark_ops.command.stage_display import StageDisplay, show_telling
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.promote import HandPromoteConfig

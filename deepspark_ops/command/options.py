@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
@@ -14,7 +13,14 @@ import typer
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
-from deepspark_ops.config.base import Config, StageConfig, parse_config, with_paths_from
+from deepspark_ops.config.base import Config, with_paths_from
+from deepspark_ops.config.flat_fields import (
+    config_from_fields,
+    flat_fields,
+    nested_config,
+    plain_members,
+    union_members,
+)
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.exchange.strategies.choice import strategy_choices
 
@@ -49,25 +55,27 @@ def with_options(
     """
     flags = dict(flags or {})
     positions = [positional] if isinstance(positional, str) else list(positional)
-    parts = {field: part for field, info in model.model_fields.items() if (part := _part(info)) is not None}
+    fields = flat_fields(model)
 
     def command(**values: Any) -> None:
         switches = {flag: bool(values.pop(flag)) for flag in flags}
-        given: dict[str, Any] = {}
-        for field, part in parts.items():
-            if of_part := _given(part, {name: values.pop(name) for name in part.model_fields}):
-                given[field] = parse_config(part, of_part)
-        run(with_paths_from(parse_config(model, _given(model, values) | given), Path.cwd()), **switches)
+        config_values = {
+            name: _plain_value(value, fields[name])
+            for name, value in values.items()
+            if value is not None and value != []
+        }
+        run(with_paths_from(config_from_fields(model, config_values), Path.cwd()), **switches)
 
     parameters = [_argument(field, model.model_fields[field]) for field in positions]
     for field, info in model.model_fields.items():
         if field in positions:
             continue
-        if field in parts:
-            panel = info.description or field
-            parameters += [_option(name, of_part, panel=panel) for name, of_part in parts[field].model_fields.items()]
-        else:
+        part = nested_config(info)
+        if part is None:
             parameters.append(_option(field, info))
+        else:
+            panel = info.description or field
+            parameters += [_option(name, part_info, panel=panel) for name, part_info in part.model_fields.items()]
     parameters += [
         _keyword(flag, bool, typer.Option(False, f"--{flag.replace('_', '-')}", help=text))
         for flag, text in flags.items()
@@ -75,22 +83,6 @@ def with_options(
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__doc__ = run.__doc__
     return command
-
-
-def _part(info: FieldInfo) -> type[StageConfig] | None:
-    """Return the config model that a field holds; None for a plain field."""
-    for member in _members(info.annotation):
-        if isinstance(member, type) and issubclass(member, StageConfig):
-            return member
-    return None
-
-
-def _given(model: type[StageConfig], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        field: _plain_value(value, model.model_fields[field])
-        for field, value in values.items()
-        if value is not None and value != []
-    }
 
 
 def _argument(name: str, info: FieldInfo) -> inspect.Parameter:
@@ -108,7 +100,7 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
     Options in a ``panel`` of their own may all be left out together, so that none is required by itself.
     """
     extra = info.json_schema_extra
-    is_main = (isinstance(extra, dict) and extra.get("form") == "basic") or Path in _plain_members(info.annotation)
+    is_main = (isinstance(extra, dict) and extra.get("form") == "basic") or Path in plain_members(info.annotation)
     common: dict[str, Any] = {
         "help": _help(info),
         "rich_help_panel": panel or (_MAIN_PANEL if is_main else _REST_PANEL),
@@ -132,7 +124,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 def _plain_value(value: str | bool | list[str], info: FieldInfo) -> str | bool | int | float | list[str]:
     """Return a number where the field takes one and the text is one; messages then show it as the user wrote it."""
-    kinds = _plain_members(info.annotation)
+    kinds = plain_members(info.annotation)
     for kind in (int, float):
         if isinstance(value, str) and kind in kinds:
             with suppress(ValueError):
@@ -153,23 +145,9 @@ def _help(info: FieldInfo) -> str:
     return escape(text)
 
 
-def _members(annotation: Any) -> list[Any]:
-    """Return the members of a union, without None; of another annotation itself."""
-    if get_origin(annotation) is None or get_origin(annotation) is Literal:
-        return [] if annotation is NoneType else [annotation]
-    if hasattr(annotation, "__metadata__"):
-        return [annotation]
-    return [member for part in get_args(annotation) for member in _members(part)]
-
-
-def _plain_members(annotation: Any) -> list[Any]:
-    """Return the members of a union, without what is said of each."""
-    return [get_args(member)[0] if hasattr(member, "__metadata__") else member for member in _members(annotation)]
-
-
 def _metavar(info: FieldInfo) -> str:
     words: list[str] = []
-    for plain in _plain_members(info.annotation):
+    for plain in plain_members(info.annotation):
         if get_origin(plain) is Literal:
             words += [str(word) for word in get_args(plain)]
         else:
@@ -180,7 +158,7 @@ def _metavar(info: FieldInfo) -> str:
 def _bounds(info: FieldInfo) -> str:
     """Return a numeric field's bounds in words, e.g. ``1 to 10000`` or ``above 0``."""
     marks = list(info.metadata)
-    for member in _members(info.annotation):
+    for member in union_members(info.annotation):
         for mark in getattr(member, "__metadata__", ()):
             marks += mark.metadata if isinstance(mark, FieldInfo) else [mark]
     found: dict[str, Any] = {}

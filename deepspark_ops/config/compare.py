@@ -1,4 +1,4 @@
-"""Options of the DAG deepspark_compare: what varies from trial to trial."""
+"""Options of a comparison: what varies from trial to trial."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _Files = Annotated[tuple[Path, ...], BeforeValidator(_items), WithJsonSchema({"a
 _ALL: Final = "all combinations of the lists are trained"
 
 
-class CompareConfig(StageConfig):
-    """Train in several ways and compare; an empty list takes the one value of the form."""
+class TrialLists(StageConfig):
+    """Lists of what varies from trial to trial; an empty list takes the one value that a training takes."""
 
     strategies: _Words = Field(
         (),
@@ -81,13 +81,6 @@ class CompareConfig(StageConfig):
         description="With commas or in lines, e.g. nets/adam_solver.prototxt. Empty: the one in section Train",
         json_schema_extra=FORM,
     )
-    simulate: bool = Field(
-        False,
-        title="Virtual workers",
-        description="Do not train the trials but simulate them, on this host's cores: real gradients, the times of a"
-        " cluster that section Simulate describes. For strategies and numbers of workers",
-        json_schema_extra=FORM,
-    )
     target_accuracy: float | None = Field(
         None,
         gt=0.0,
@@ -95,5 +88,17 @@ class CompareConfig(StageConfig):
         title="Accuracy to reach",
         description="The table has the time until a test net reached this share, e.g. 0.95; default: the lowest last"
         " accuracy of the trials, which all of them reach",
+        json_schema_extra=FORM,
+    )
+
+
+class CompareConfig(TrialLists):
+    """Train in several ways and compare; an empty list takes the one value of the form."""
+
+    simulate: bool = Field(
+        False,
+        title="Virtual workers",
+        description="Do not train the trials but simulate them, on this host's cores: real gradients, the times of a"
+        " cluster that section Simulate describes. For strategies and numbers of workers",
         json_schema_extra=FORM,
     )

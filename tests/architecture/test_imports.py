@@ -33,7 +33,7 @@ LIGHT = [
     "deepspark_ops.planning.plan",
     "deepspark_ops.shards.reader",
     "deepspark_ops.processes.spark_submit",
-    "deepspark_ops.command.live_view",
+    "deepspark_ops.api.display.live_view",
     "deepspark_ops.tracking.send",
     "deepspark_ops.tracking.tell",
     "deepspark_ops.train.worker.loop",

@@ -45,8 +45,8 @@ def test_no_file_is_large_or_half_merged() -> None:
 
 
 IN_LOCK = {
-    "requirements.txt": {"airflow", "onnx", "serve", "spark", "tables", "train"},
-    "requirements-dev.txt": {"airflow", "onnx", "serve", "spark", "tables", "train", "dev"},
+    "requirements.txt": {"airflow", "notebook", "onnx", "serve", "spark", "tables", "train"},
+    "requirements-dev.txt": {"airflow", "notebook", "onnx", "serve", "spark", "tables", "train", "dev"},
     "requirements-mlflow.txt": {"mlflow"},
 }
 """Lock file -> extras that it has beside what every part needs."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from deepspark_ops.evaluate import scoring
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _speed_by_five_passes() -> Iterator[None]:
@@ -14,5 +16,5 @@ def _speed_by_five_passes() -> Iterator[None]:
     ``measure_speed`` itself is tested by ``tests/unit/deepspark_ops/evaluate/test_scoring.py``, with its own stretches.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deepspark_ops.evaluate.scoring.SPEED_STRETCH_S", 1e-6)
+        patch.setattr(scoring, "SPEED_STRETCH_S", 1e-6)
         yield

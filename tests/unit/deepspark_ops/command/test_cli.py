@@ -10,7 +10,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from deepspark_ops.command import cli, stage_display
+from deepspark_ops.api import stages
+from deepspark_ops.api.display import stage_display
+from deepspark_ops.command import cli
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
@@ -48,8 +50,8 @@ def jobs(monkeypatch):
         started.append((module, config))
         on_line(logging.INFO, "worker 0 loss clock=5 loss=0.5")
 
-    monkeypatch.setattr(cli, "run_job", run_job)
-    monkeypatch.setattr(cli, "require_spark", lambda: None)
+    monkeypatch.setattr(stages, "run_job", run_job)
+    monkeypatch.setattr(stages, "require_spark", lambda: None)
     return started
 
 
@@ -226,8 +228,8 @@ def test_a_refused_run_leaves_no_certificate(folder, monkeypatch, began):
         raise StageFailed("port taken", 2)
 
     monkeypatch.setattr("deepspark_ops.preflight.check.run_check", certify)
-    monkeypatch.setattr(cli, "run_job", run_job)
-    monkeypatch.setattr(cli, "require_spark", lambda: None)
+    monkeypatch.setattr(stages, "run_job", run_job)
+    monkeypatch.setattr(stages, "require_spark", lambda: None)
     assert invoke("train", "solver.prototxt", "--run-dir", "r", "--parity").exit_code == 2
     assert (folder / "r").exists() == began
 
@@ -240,7 +242,7 @@ def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=130, color_system=None)
     monkeypatch.setattr(stage_display, "Console", lambda **_: console)
-    monkeypatch.setattr(cli, "require_spark", lambda: None)
+    monkeypatch.setattr(stages, "require_spark", lambda: None)
 
     def run_job(module, config, *, on_line, **_):
         config.run_dir.mkdir()
@@ -250,7 +252,7 @@ def test_train_on_a_terminal_draws_the_run_from_its_events(folder, monkeypatch):
         on_line(logging.INFO, "driver clock=0: rate_scale 3")
         on_line(logging.ERROR, "an executor is gone")
 
-    monkeypatch.setattr(cli, "run_job", run_job)
+    monkeypatch.setattr(stages, "run_job", run_job)
     assert invoke("train", "solver.prototxt", "--run-dir", "r").exit_code == 0
     shown = screen.getvalue()
     last = shown[shown.rindex("worker   clock") :]
@@ -315,8 +317,8 @@ def test_failed_job_gives_its_message_once(folder, monkeypatch, error, code):
             on_line(logging.ERROR, line)
         raise error
 
-    monkeypatch.setattr(cli, "run_job", run_job)
-    monkeypatch.setattr(cli, "require_spark", lambda: None)
+    monkeypatch.setattr(stages, "run_job", run_job)
+    monkeypatch.setattr(stages, "require_spark", lambda: None)
     result = invoke("train", "solver.prototxt", "--run-dir", "r")
     assert result.exit_code == code
     message = "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error}"
@@ -333,9 +335,9 @@ def test_mlflow_is_told_of_a_run_however_its_stage_ends(folder, monkeypatch, err
             raise error
 
     (folder / "r").mkdir()
-    monkeypatch.setattr(cli, "run_job", run_job)
-    monkeypatch.setattr(cli, "require_spark", lambda: None)
-    monkeypatch.setattr(cli, "tell_run", lambda run_dir, _: told.append(run_dir))
+    monkeypatch.setattr(stages, "run_job", run_job)
+    monkeypatch.setattr(stages, "require_spark", lambda: None)
+    monkeypatch.setattr(stages, "tell_run", lambda run_dir, _: told.append(run_dir))
     invoke("train", "solver.prototxt", "--run-dir", "r")
     assert told == []
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
@@ -365,8 +367,8 @@ def test_error_lines_that_the_message_does_not_repeat_are_shown(folder, monkeypa
         on_line(logging.INFO, "going on")
         raise StageFailed("loss is nan", 1)
 
-    monkeypatch.setattr(cli, "run_job", run_job)
-    monkeypatch.setattr(cli, "require_spark", lambda: None)
+    monkeypatch.setattr(stages, "run_job", run_job)
+    monkeypatch.setattr(stages, "require_spark", lambda: None)
     result = invoke("train", "solver.prototxt", "--run-dir", "r")
     assert result.stderr == "Spark lost an executor\ngoing on\nerror: loss is nan\n"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from deepspark_ops.api import stages
 from deepspark_ops.command import cli
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.preflight.report import PreflightReport
@@ -92,8 +93,8 @@ def test_a_python_layers_code_runs_only_if_that_is_said(nets: Path, monkeypatch:
 
 def test_a_stage_gets_what_was_said(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[TrainConfig] = []
-    monkeypatch.setattr(cli, "run_job", lambda module, config, **_: started.append(config))
-    monkeypatch.setattr(cli, "require_spark", lambda: None)
+    monkeypatch.setattr(stages, "run_job", lambda module, config, **_: started.append(config))
+    monkeypatch.setattr(stages, "require_spark", lambda: None)
     (nets / "s.prototxt").write_text(SOLVER.format("../other/net.prototxt"))
     options = ["--run-dir", "r", "--allowed-root", "../other", "--allowed-root", "x", "--allow-python-layers"]
     done = CliRunner().invoke(cli.app, ["train", str(nets / "s.prototxt"), *options])

@@ -9,10 +9,11 @@ import pytest
 from typer.main import get_command
 
 from deepspark_ops.command.cli import app
-from deepspark_ops.command.options import _metavar, _plain_members
+from deepspark_ops.command.options import _metavar
 from deepspark_ops.config.base import StageConfig, parse_config
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.config.flat_fields import plain_members
 from deepspark_ops.config.shared_options.bundle_formats import BUNDLE_FORMATS
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
@@ -85,7 +86,7 @@ def literal_fields() -> Iterator[Any]:
         for name, info in model.model_fields.items():
             words = [
                 str(word)
-                for plain in _plain_members(info.annotation)
+                for plain in plain_members(info.annotation)
                 if get_origin(plain) is Literal
                 for word in get_args(plain)
             ]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from deepspark_ops.export import __main__ as export_main
 from deepspark_ops.export.__main__ import main
 
 
@@ -25,7 +26,7 @@ def test_gpus_are_hidden_before_anything_that_computes_is_imported(
     seen: list[str] = []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setitem(sys.modules, "deepspark_ops.export.bundle", Imported())
-    monkeypatch.setattr("deepspark_ops.export.__main__.find_weights", lambda run, weights: None)
+    monkeypatch.setattr(export_main, "find_weights", lambda run, weights: None)
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"run_dir": str(tmp_path)}))
     main(config)

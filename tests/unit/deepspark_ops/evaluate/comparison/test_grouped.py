@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from deepspark_ops.evaluate.comparison import grouped, paired
 from deepspark_ops.evaluate.comparison.grouped import (
     compare_loss_groups,
     compare_right_groups,
@@ -115,8 +116,8 @@ def share_promoted(kind, *, are_grouped, **options):
 @pytest.fixture
 def few_draws(monkeypatch):
     """Draw fewer subsets and resamples: the rates are the same, and the test takes seconds."""
-    monkeypatch.setattr("deepspark_ops.evaluate.comparison.grouped._DRAWN", 999)
-    monkeypatch.setattr("deepspark_ops.evaluate.comparison.paired._MOST_RESAMPLES", 199)
+    monkeypatch.setattr(grouped, "_DRAWN", 999)
+    monkeypatch.setattr(paired, "_MOST_RESAMPLES", 199)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from rich.console import Console
 
-from deepspark_ops.command.live_view import LiveView
+from deepspark_ops.api.display.live_view import LiveView
 from deepspark_ops.events import Event
 
 

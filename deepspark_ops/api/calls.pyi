@@ -1,0 +1,838 @@
+"""Written by docs/python_reference.py (make format) from the config models; do not edit."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from deepspark_ops.api.results.bundle import Bundle
+from deepspark_ops.api.results.check_report import CheckReport
+from deepspark_ops.api.results.comparison import Comparison
+from deepspark_ops.api.results.dataset import Dataset
+from deepspark_ops.api.results.evaluation import Evaluation
+from deepspark_ops.api.results.predictions import Predictions
+from deepspark_ops.api.results.result_folder import StrPath
+from deepspark_ops.api.results.run import Run
+from deepspark_ops.api.results.simulation import Simulation
+
+def check(
+    solver: StrPath,
+    *,
+    overrides: str = '',
+    weights: StrPath | Sequence[StrPath] | None = None,
+    dataset: StrPath | None = None,
+    source: StrPath | None = None,
+    test_source: StrPath | None = None,
+    test_fraction: float = 0.2,
+    validation_source: StrPath | None = None,
+    validation_fraction: float = 0.0,
+    split_list: StrPath | None = None,
+    split_column: str | None = None,
+    source_format: Literal['auto', 'caffe_lmdb', 'caffe_leveldb', 'cifar_binary', 'hdf5', 'tfrecord', 'sequence_file', 'parquet', 'orc', 'avro', 'json_lines', 'csv', 'spark_table', 'idx', 'class_folders', 'image_list'] = 'auto',
+    root_folder: StrPath | None = None,
+    labels: StrPath | None = None,
+    cifar_labels: Literal['fine', 'coarse'] = 'fine',
+    image_column: str | None = None,
+    label_column: str | None = None,
+    feature_columns: str | None = None,
+    id_column: str | None = None,
+    weight_column: str | None = None,
+    group_column: str | None = None,
+    label_kind: Literal['auto', 'class', 'value'] = 'auto',
+    standardize: bool = True,
+    missing: Literal['mean', 'zero', 'refuse', 'drop-row'] = 'mean',
+    query: str | None = None,
+    class_names: StrPath | None = None,
+    shard_format: Literal['lmdb', 'hdf5'] = 'lmdb',
+    encoded: bool = False,
+    resize_height: int = 0,
+    resize_width: int = 0,
+    gray: bool = False,
+    scaled_decoding: bool = False,
+    decode_mib: int = 168,
+    max_pixel: int = 255,
+    balance: Literal['none', 'oversample', 'undersample'] = 'none',
+    limit: int | None = None,
+    n_classes: int | None = None,
+    n_workers: int = 2,
+    devices: Literal['auto', 'cpu', 'gpu'] = 'auto',
+    share_gpus: bool = False,
+    gpus_per_worker: int = 1,
+    placement: Literal['none', 'auto'] | StrPath = 'none',
+    recompute: bool = False,
+    precision: Literal['float32', 'bfloat16', 'float16'] = 'float32',
+    memory: bool = False,
+    memory_limit: int | str | None = None,
+    svg: StrPath | None = None,
+    task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] = 'auto',
+    output_blob: str | None = None,
+    target_blob: str | None = None,
+    parity: bool = False,
+    parity_cases: StrPath | None = None,
+    run_dir: StrPath | None = None,
+    allowed_root: StrPath | Sequence[StrPath] = (),
+    confined: bool = False,
+    allow_python_layers: bool = False,
+    python_layers: str | Sequence[str] = (),
+) -> CheckReport:
+    """Read a solver and its nets and report layers, shapes, cost and problems.
+
+    Args:
+        solver: Caffe solver prototxt, e.g. nets/lenet_solver.prototxt.
+        overrides: Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'.
+        weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override.
+        dataset: Ingested dataset; without it the net's own sources are read.
+        source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
+            archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro,
+            table:db.name), IDX images, CIFAR binary batches, or a Caffe LMDB.
+        test_source: Test data of the same format; without it test_fraction is split off.
+        test_fraction: Share of the records that becomes the test set, by a hash of each record's name, so that none
+            changes sides when the source grows; 0: no test set; unused with test_source.
+        validation_source: Validation data of the same format; without it validation_fraction is split off.
+        validation_fraction: Share of the records that becomes the validation set, by the same hash; it comes out of
+            the training set, the test set stays as it is without; 0: no validation set.
+        split_list: Text with a record and its split (train, validation or test) on each line, or a folder with
+            train.txt, validation.txt, test.txt that list records, a table's by their ids; takes the place of the
+            shares.
+        split_column: Column of a list with a header line, or of a table, that says train, validation or test; takes
+            the place of the shares.
+        source_format: What source is; auto looks at it.
+        root_folder: Folder that the list's paths start from (of the archive, if the list is in one); default: its
+            own.
+        labels: IDX label file of source; default: beside the images, by its usual name.
+        cifar_labels: Which labels of CIFAR-100: 100 fine or 20 coarse classes.
+        image_column: Name of what holds images or features: an HDF5 data set, a feature of a tf.train.Example, a
+            column of paths in a list with a header line, a table's column of encoded images or paths; default: the
+            usual names (data, image/encoded, ...).
+        label_column: Name of what holds labels, likewise; several of a table: a,b; default: the usual names (label,
+            image/class/label, ...).
+        feature_columns: A table's columns of features, in this order: names, arrays, f*, first..last, !this;
+            default: all numbers but label, id, weight and group; !this alone: those without this.
+        id_column: A table's column that names rows; its hash decides a row's side, and it is kept; default: id.
+        weight_column: A table's column of sample weights, kept as data set weight.
+        group_column: A table's column whose equal values (a customer, a patient) stay on one side of the split.
+        label_kind: What a table's labels are: classes, or values to be predicted; auto: classes if all are whole
+            numbers from 0 and below 1000, or text.
+        standardize: Subtract each feature's mean and divide by its standard deviation, both of the training set;
+            kept in dataset.json.
+        missing: What becomes of a table's missing features: the mean, zero, an error, or the row is left out.
+        query: Spark SQL whose rows are ingested, e.g. SELECT * FROM source WHERE age > 17; source is the table that
+            SOURCE names.
+        class_names: Text file with one class name per line, in label order, also ARCHIVE::FILE; also orders classes
+            that a source gives by name.
+        shard_format: File format of shards; a table of features always has hdf5.
+        encoded: Keep images compressed in the shards (LMDB only).
+        resize_height: Height of stored images in pixels, e.g. 32; 0 keeps the size.
+        resize_width: Width of stored images in pixels, e.g. 32; 0 keeps the size.
+        gray: Read images as gray.
+        scaled_decoding: Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with
+            other pixels (docs/data.md).
+        decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
+            Larger ones are rejected.
+        max_pixel: Largest pixel value of the source; scaled to 255 (digits8x8: 16).
+        balance: Training set whose classes have as many samples: oversample repeats records up to the largest
+            class, undersample takes as many of each as the smallest has; the other sets stay as they are.
+        limit: Take so many records of each source: of each class its share, and the same ones every time.
+        n_classes: Refuse labels outside [0, n_classes); default: from class_names, else from the data.
+        n_workers: Training processes, e.g. 4.
+        devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
+            GPU to use, else the CPU; gpu: refuses to run without.
+        share_gpus: Let several workers of a host use one GPU where there are too few.
+        gpus_per_worker: Devices of each worker; without a placement each computes passes of its own, as Caffe's
+            -gpu 0,1.
+        placement: How the net is laid out over a worker's devices; none: every device has all of it; auto:
+            consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'.
+        recompute: Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to
+            a third more time, the same numbers.
+        precision: Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses
+            stay float32. float16 scales the loss.
+        memory: Show the training net's memory by layer, and what would make it fit into what is there.
+        memory_limit: Memory of one device that a training step may take, e.g. 8GiB; default: what is there.
+        svg: Draw the training net (without one, the first test net) to this SVG file.
+        task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
+            regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
+            auto: read off the net's losses and outputs.
+        output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
+            read off the net.
+        target_blob: Blob with what the answers should be: labels, or what is to be reconstructed; default: read off
+            the net.
+        parity: Run the recorded cases of Caffe for the layer types that the nets use.
+        parity_cases: Folder of recorded cases; default: those that come with this.
+        run_dir: Folder of the run that keeps the comparison, as parity.json.
+        allowed_root: Folder whose files a net, a solver and lists may name, besides the solver's and the data's;
+            can be given several times.
+        confined: Refuse a named file outside of those folders; without it there is a warning, one a folder.
+        allow_python_layers: Import whatever module a net's Python layers name: its code runs with your rights.
+        python_layers: Modules of Python layers that may be imported, with commas.
+    """
+
+def ingest(
+    source: StrPath,
+    output: StrPath,
+    *,
+    test_source: StrPath | None = None,
+    test_fraction: float = 0.2,
+    validation_source: StrPath | None = None,
+    validation_fraction: float = 0.0,
+    split_list: StrPath | None = None,
+    split_column: str | None = None,
+    source_format: Literal['auto', 'caffe_lmdb', 'caffe_leveldb', 'cifar_binary', 'hdf5', 'tfrecord', 'sequence_file', 'parquet', 'orc', 'avro', 'json_lines', 'csv', 'spark_table', 'idx', 'class_folders', 'image_list'] = 'auto',
+    root_folder: StrPath | None = None,
+    labels: StrPath | None = None,
+    cifar_labels: Literal['fine', 'coarse'] = 'fine',
+    image_column: str | None = None,
+    label_column: str | None = None,
+    feature_columns: str | None = None,
+    id_column: str | None = None,
+    weight_column: str | None = None,
+    group_column: str | None = None,
+    label_kind: Literal['auto', 'class', 'value'] = 'auto',
+    standardize: bool = True,
+    missing: Literal['mean', 'zero', 'refuse', 'drop-row'] = 'mean',
+    query: str | None = None,
+    class_names: StrPath | None = None,
+    shard_format: Literal['lmdb', 'hdf5'] = 'lmdb',
+    encoded: bool = False,
+    resize_height: int = 0,
+    resize_width: int = 0,
+    gray: bool = False,
+    scaled_decoding: bool = False,
+    decode_mib: int = 168,
+    max_pixel: int = 255,
+    balance: Literal['none', 'oversample', 'undersample'] = 'none',
+    limit: int | None = None,
+    n_classes: int | None = None,
+    previous: StrPath | None = None,
+    full: bool = False,
+    shuffle: bool = True,
+    seed: int = 1,
+    samples_per_shard: int = 10000,
+    shards: int | None = None,
+    max_rejected_fraction: float = 0.01,
+    deduplicate: bool = False,
+    deduplicate_across: bool = False,
+    strict: bool = False,
+    allowed_root: StrPath | Sequence[StrPath] = (),
+    confined: bool = False,
+    staging_folder: StrPath | None = None,
+    staging_size: int | str = '20GiB',
+    listen_address: str = 'auto',
+    insecure_network: bool = False,
+    master: str = 'local[*]',
+    progress: bool = True,
+) -> Dataset:
+    """Turn raw files into Caffe-readable shards, with Spark.
+
+    Args:
+        source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
+            archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro,
+            table:db.name), IDX images, CIFAR binary batches, or a Caffe LMDB.
+        output: Dataset folder to write; one that is there, with the same options, is brought up to its source.
+        test_source: Test data of the same format; without it test_fraction is split off.
+        test_fraction: Share of the records that becomes the test set, by a hash of each record's name, so that none
+            changes sides when the source grows; 0: no test set; unused with test_source.
+        validation_source: Validation data of the same format; without it validation_fraction is split off.
+        validation_fraction: Share of the records that becomes the validation set, by the same hash; it comes out of
+            the training set, the test set stays as it is without; 0: no validation set.
+        split_list: Text with a record and its split (train, validation or test) on each line, or a folder with
+            train.txt, validation.txt, test.txt that list records, a table's by their ids; takes the place of the
+            shares.
+        split_column: Column of a list with a header line, or of a table, that says train, validation or test; takes
+            the place of the shares.
+        source_format: What source is; auto looks at it.
+        root_folder: Folder that the list's paths start from (of the archive, if the list is in one); default: its
+            own.
+        labels: IDX label file of source; default: beside the images, by its usual name.
+        cifar_labels: Which labels of CIFAR-100: 100 fine or 20 coarse classes.
+        image_column: Name of what holds images or features: an HDF5 data set, a feature of a tf.train.Example, a
+            column of paths in a list with a header line, a table's column of encoded images or paths; default: the
+            usual names (data, image/encoded, ...).
+        label_column: Name of what holds labels, likewise; several of a table: a,b; default: the usual names (label,
+            image/class/label, ...).
+        feature_columns: A table's columns of features, in this order: names, arrays, f*, first..last, !this;
+            default: all numbers but label, id, weight and group; !this alone: those without this.
+        id_column: A table's column that names rows; its hash decides a row's side, and it is kept; default: id.
+        weight_column: A table's column of sample weights, kept as data set weight.
+        group_column: A table's column whose equal values (a customer, a patient) stay on one side of the split.
+        label_kind: What a table's labels are: classes, or values to be predicted; auto: classes if all are whole
+            numbers from 0 and below 1000, or text.
+        standardize: Subtract each feature's mean and divide by its standard deviation, both of the training set;
+            kept in dataset.json.
+        missing: What becomes of a table's missing features: the mean, zero, an error, or the row is left out.
+        query: Spark SQL whose rows are ingested, e.g. SELECT * FROM source WHERE age > 17; source is the table that
+            SOURCE names.
+        class_names: Text file with one class name per line, in label order, also ARCHIVE::FILE; also orders classes
+            that a source gives by name.
+        shard_format: File format of shards; a table of features always has hdf5.
+        encoded: Keep images compressed in the shards (LMDB only).
+        resize_height: Height of stored images in pixels, e.g. 32; 0 keeps the size.
+        resize_width: Width of stored images in pixels, e.g. 32; 0 keeps the size.
+        gray: Read images as gray.
+        scaled_decoding: Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with
+            other pixels (docs/data.md).
+        decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
+            Larger ones are rejected.
+        max_pixel: Largest pixel value of the source; scaled to 255 (digits8x8: 16).
+        balance: Training set whose classes have as many samples: oversample repeats records up to the largest
+            class, undersample takes as many of each as the smallest has; the other sets stay as they are.
+        limit: Take so many records of each source: of each class its share, and the same ones every time.
+        n_classes: Refuse labels outside [0, n_classes); default: from class_names, else from the data.
+        previous: Dataset to go on from instead of the one in output: what has not changed is shared with it.
+        full: Write every shard anew, though the dataset is there and only some records have changed.
+        shuffle: Store samples in a fixed random order.
+        seed: Decides the split and the order.
+        samples_per_shard: Upper bound; shards also stay below 2 GiB.
+        shards: So many shards of each set, e.g. 1: one LMDB, which Caffe reads by one source; the whole set is then
+            written anew when its source has changed; default: by samples_per_shard, and several from 500 images on,
+            so that every core has a task.
+        max_rejected_fraction: More bad records than this share fail the task.
+        deduplicate: Leave out records with the content of an earlier one of the same set; every record is read once
+            more for it.
+        deduplicate_across: With deduplicate: also leave out validation and test records with the content of a
+            training one.
+        strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, .
+        allowed_root: Folder whose files a net, a solver and lists may name, besides the solver's and the data's;
+            can be given several times.
+        confined: Refuse a named file outside of those folders; without it there is a warning, one a folder.
+        staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
+            deepspark-staging-UID in the system's folder for temporary files.
+        staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed.
+        listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
+            else the host's address towards the master.
+        insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
+            each other, the exchange's secret included.
+        master: Spark master.
+        progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
+    """
+
+def train(
+    solver: StrPath,
+    *,
+    run_dir: StrPath,
+    overrides: str = '',
+    dataset: StrPath | None = None,
+    verify: Literal['auto', 'digests', 'sizes'] = 'auto',
+    weights: StrPath | Sequence[StrPath] | None = None,
+    resume: StrPath | None = None,
+    parity: bool = False,
+    n_workers: int = 2,
+    strategy: str = 'easgd',
+    strategy_options: str = '',
+    comm_period: Literal['auto'] | int | str = 'auto',
+    moving_rate: str | float | None = None,
+    rate_scale: Literal['auto', 'none'] | float = 'auto',
+    lock: Literal['none', 'striped', 'full'] = 'none',
+    transport: Literal['auto', 'shm', 'socket'] = 'auto',
+    overlap: bool = False,
+    n_servers: int = 1,
+    wire_dtype: Literal['float32', 'float16', 'bfloat16'] = 'float32',
+    order: Literal['auto', 'file', 'shuffled'] = 'auto',
+    devices: Literal['auto', 'cpu', 'gpu'] = 'auto',
+    share_gpus: bool = False,
+    threads_per_worker: Literal['auto'] | int = 'auto',
+    gpus_per_worker: int = 1,
+    placement: Literal['none', 'auto'] | StrPath = 'none',
+    recompute: bool = False,
+    precision: Literal['float32', 'bfloat16', 'float16'] = 'float32',
+    tf32: bool = False,
+    min_workers: int = 1,
+    min_workers_wait_s: float = 600.0,
+    worker_tries: int = 4,
+    grant_timeout_s: float = 120.0,
+    exchange_timeout_s: float = 30.0,
+    listen_address: str = 'auto',
+    staging_folder: StrPath | None = None,
+    staging_size: int | str = '20GiB',
+    listen_port: int = 0,
+    check_pushes: bool = True,
+    tls: Literal['auto', 'on', 'off', 'mac'] = 'auto',
+    insecure_network: bool = False,
+    spark_ui: bool = False,
+    allowed_root: StrPath | Sequence[StrPath] = (),
+    confined: bool = False,
+    allow_python_layers: bool = False,
+    python_layers: str | Sequence[str] = (),
+    master: str = 'local[*]',
+    progress: bool = True,
+) -> Run:
+    """Train the solver's net with N Spark workers that exchange parameters with a center.
+
+    Ctrl-C and a notebook's interrupt take a snapshot and end the run; the same call goes on from the last snapshot.
+
+    Args:
+        solver: Caffe solver prototxt, e.g. nets/lenet_solver.prototxt.
+        overrides: Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'.
+        dataset: Ingested dataset that replaces source and mean_file of the nets' data layers.
+        run_dir: Folder of the run: snapshots, events, resolved net and solver.
+        verify: How the dataset is compared with its manifests before workers start; digests reads every byte, sizes
+            walks the pages alone, auto reads every byte up to 1 GiB.
+        weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override.
+        resume: Caffe .solverstate to go on from (not together with weights).
+        parity: First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them.
+        n_workers: Training processes, e.g. 4.
+        strategy: How workers and center exchange parameters; auto: by their number, and whether they may differ.
+        strategy_options: The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file
+            ('period: 50 moving_rate: 0.1 ...') as it is.
+        comm_period: tau, minibatches between exchanges; auto: the smallest whose exchange costs under 10 % of the
+            time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10.
+        moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;
+            '0.4@0 0.2@2000': by the clock.
+        rate_scale: Multiplies base_lr; auto makes up for the progress per step (up to 4, easgd 8), with warm-up.
+        lock: none: fastest, pushes that overlap may lose a part; striped: every push survives; full: one exchange
+            at a time. A strategy that needs more than is given gets what it needs.
+        transport: auto: shared memory for workers on the server's host, else sockets.
+        overlap: Elastic strategies: compute the next period while this one's parameters are exchanged.
+        n_servers: Server processes for workers by socket, each with a key range of the center; for large models.
+        wire_dtype: How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is
+            faster.
+        order: Order of samples; auto: file order for one worker (as Caffe), else shuffled.
+        devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
+            GPU to use, else the CPU; gpu: refuses to run without.
+        share_gpus: Let several workers of a host use one GPU where there are too few.
+        threads_per_worker: TensorFlow threads of each worker on the CPU; auto: its share of the cores that it may
+            use.
+        gpus_per_worker: Devices of each worker; without a placement each computes passes of its own, as Caffe's
+            -gpu 0,1.
+        placement: How the net is laid out over a worker's devices; none: every device has all of it; auto:
+            consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'.
+        recompute: Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to
+            a third more time, the same numbers.
+        precision: Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses
+            stay float32. float16 scales the loss.
+        tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa).
+        min_workers: Fewer workers with a slot of the cluster than this, for min_workers_wait_s, fail the run.
+        min_workers_wait_s: Seconds that a run waits for min_workers.
+        worker_tries: Starts of one worker before it is given up.
+        grant_timeout_s: A worker silent for this long loses its grant.
+        exchange_timeout_s: A worker waits this long for the server, then fails.
+        listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
+            else the host's address towards the master.
+        staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
+            deepspark-staging-UID in the system's folder for temporary files.
+        staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed.
+        listen_port: Port of the exchange server; 0: chosen by the system.
+        check_pushes: Refuse a worker's push that is not finite, or a million times as long as any before.
+        tls: What protects the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
+            in clear, but what was changed on the way is refused; off: nothing, which a cluster's network needs
+            insecure_network for.
+        insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
+            each other, the exchange's secret included.
+        spark_ui: Serve Spark's UI while workers train; it asks for no login, and with a local master it listens on
+            127.0.0.1 alone. The run's page and log have its address.
+        allowed_root: Folder whose files a net, a solver and lists may name, besides the solver's and the data's;
+            can be given several times.
+        confined: Refuse a named file outside of those folders; without it there is a warning, one a folder.
+        allow_python_layers: Import whatever module a net's Python layers name: its code runs with your rights.
+        python_layers: Modules of Python layers that may be imported, with commas.
+        master: Spark master.
+        progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
+    """
+
+def evaluate(
+    run_dir: StrPath,
+    *,
+    dataset: StrPath | None = None,
+    split: Literal['train', 'validation', 'test'] = 'test',
+    weights: StrPath | None = None,
+    output: StrPath | None = None,
+    devices: Literal['auto', 'cpu', 'gpu'] = 'auto',
+    batch_size: int | None = None,
+    production: StrPath | None = None,
+    production_samples: StrPath | None = None,
+    worst: int = 24,
+    task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] = 'auto',
+    output_blob: str | None = None,
+    target_blob: str | None = None,
+    slices: str | None = None,
+    scores: bool = False,
+    score_in_spark: bool = False,
+    master: str | None = None,
+    task_samples: int = 20000,
+    listen_address: str = 'auto',
+    insecure_network: bool = False,
+    progress: bool = True,
+) -> Evaluation:
+    """Score a run's last snapshot.
+
+    Args:
+        run_dir: Run whose last snapshot is scored.
+        dataset: Ingested dataset; default: the one the run trained on.
+        split: Part of the dataset to score.
+        weights: Score this .caffemodel with the run's net instead of its last snapshot.
+        output: Folder for metrics.json and report.html; default RUN/evaluation.
+        devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
+            GPU to use, else the CPU; gpu: refuses to run without.
+        batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
+            fixes it.
+        production: Folder with the evaluation of another net on the same samples; the report compares with it.
+        production_samples: samples.h5 of the set on which that net was promoted; the report counts what is new.
+        worst: Most confident mistakes, or samples with the largest errors, in the report.
+        task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
+            regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
+            auto: read off the net's losses and outputs.
+        output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
+            read off the net.
+        target_blob: Blob with what the answers should be: labels, or what is to be reconstructed; default: read off
+            the net.
+        slices: Properties of samples, commas between them; the report has figures for each value: class, folder,
+            shard, and group and id of a dataset made of a table, by these words or their columns' names.
+        scores: Write the scores of all classes of each sample into samples.parquet, too.
+        score_in_spark: Score in tasks of Spark, for many samples: of a DAG's Spark connection, of a command's
+            master (default local[*]); off: in one process.
+        master: Spark master, to score in tasks of Spark; default: in this process.
+        task_samples: Samples that a task of Spark scores at most.
+        listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
+            else the host's address towards the master.
+        insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
+            each other, the exchange's secret included.
+        progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
+    """
+
+def export(
+    run_dir: StrPath,
+    *,
+    output: StrPath | None = None,
+    weights: StrPath | None = None,
+    check_samples: int = 32,
+    formats: str | Sequence[str] | None = None,
+    task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] = 'auto',
+    output_blob: str | None = None,
+    progress: bool = True,
+) -> Bundle:
+    """Write a run's bundle: SavedModel, Keras, ONNX, Caffe's files, labels and a manifest, checked.
+
+    Args:
+        run_dir: Run to export.
+        output: Bundle folder; default RUN/bundle.
+        weights: Export this .caffemodel instead of the run's last snapshot.
+        check_samples: Real samples on which the exported model must agree.
+        formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
+            commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
+            tflite. Evaluation and models in production need saved_model and caffe.
+        task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
+            regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
+            auto: read off the net's losses and outputs.
+        output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
+            read off the net.
+        progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
+    """
+
+def predict(
+    bundle: StrPath,
+    input: StrPath,
+    output: StrPath,
+    *,
+    resize_height: int = 0,
+    resize_width: int = 0,
+    max_pixel: int | None = None,
+    master: str | None = None,
+    task_records: int = 5000,
+    table_mode: Literal['error', 'append', 'overwrite'] = 'error',
+    listen_address: str = 'auto',
+    insecure_network: bool = False,
+    input_format: Literal['auto', 'folder', 'list', 'dataset', 'parquet', 'csv', 'orc', 'json_lines'] = 'auto',
+    root_folder: StrPath | None = None,
+    split: Literal['train', 'validation', 'test'] = 'test',
+    image_column: str | None = None,
+    feature_columns: str | None = None,
+    input_columns: str | None = None,
+    id_column: str | None = None,
+    batch_size: int | None = None,
+    devices: Literal['auto', 'cpu', 'gpu'] = 'auto',
+    threads: int | None = None,
+    staging_folder: StrPath | None = None,
+    staging_size: int | str = '20GiB',
+    strict: bool = False,
+    top_k: int = 5,
+    scores: bool = True,
+    progress: bool = True,
+) -> Predictions:
+    """Write a bundle's classes and scores for images, a list, a dataset or a table to a Parquet file, a row each.
+
+    Args:
+        bundle: Bundle of a model: what deepspark export or convert wrote.
+        input: One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet or
+            ORC file or folder, CSV, JSON lines, table:db.name of Spark's catalog), or any other source that
+            deepspark ingest reads.
+        output: Parquet file to write, one row per input; with a Spark master a folder of such files; or
+            table:db.name, a table of Spark's catalog.
+        resize_height: Height that images get; default: as the training images, which the bundle knows of its
+            dataset.
+        resize_width: Width, likewise.
+        max_pixel: Largest pixel value of these images; scaled to 255; default: as of the training images, else 255.
+        master: Spark master, to answer in tasks of Spark, for many inputs; default: in this process.
+        task_records: Inputs of a Spark task at most.
+        table_mode: What becomes of an output table that is there already.
+        listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
+            else the host's address towards the master.
+        insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
+            each other, the exchange's secret included.
+        input_format: What input is; auto looks at it.
+        root_folder: Folder that the paths of a list or table start from; default: its own.
+        split: Part of the dataset to score.
+        image_column: Column of a table that holds images (bytes) or their paths; default: a usual name.
+        feature_columns: Columns of a table with the numbers of a sample, commas between them, or one column of
+            lists; default: all columns of numbers, for a bundle that takes no images.
+        input_columns: For a bundle with several inputs: which column of a table is which input, INPUT=COLUMN with
+            commas between them; default: the columns that are called as the inputs.
+        id_column: Column of a table that names its rows; default: the paths, else the rows' numbers from 0 on.
+        batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
+            fixes it.
+        devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
+            GPU to use, else the CPU; gpu: refuses to run without.
+        threads: Threads; default: the cores there are.
+        staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
+            deepspark-staging-UID in the system's folder for temporary files.
+        staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed.
+        strict: Refuse an input that cannot be used, instead of a row that says why.
+        top_k: Most probable classes of a row.
+        scores: Write the scores of all classes, too.
+        progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
+    """
+
+def compare(
+    solver: StrPath,
+    *,
+    run_dir: StrPath,
+    overrides: str = '',
+    dataset: StrPath | None = None,
+    verify: Literal['auto', 'digests', 'sizes'] = 'auto',
+    weights: StrPath | Sequence[StrPath] | None = None,
+    resume: StrPath | None = None,
+    parity: bool = False,
+    n_workers: int = 2,
+    strategy: str = 'easgd',
+    strategy_options: str = '',
+    comm_period: Literal['auto'] | int | str = 'auto',
+    moving_rate: str | float | None = None,
+    rate_scale: Literal['auto', 'none'] | float = 'auto',
+    lock: Literal['none', 'striped', 'full'] = 'none',
+    transport: Literal['auto', 'shm', 'socket'] = 'auto',
+    overlap: bool = False,
+    n_servers: int = 1,
+    wire_dtype: Literal['float32', 'float16', 'bfloat16'] = 'float32',
+    order: Literal['auto', 'file', 'shuffled'] = 'auto',
+    devices: Literal['auto', 'cpu', 'gpu'] = 'auto',
+    share_gpus: bool = False,
+    threads_per_worker: Literal['auto'] | int = 'auto',
+    gpus_per_worker: int = 1,
+    placement: Literal['none', 'auto'] | StrPath = 'none',
+    recompute: bool = False,
+    precision: Literal['float32', 'bfloat16', 'float16'] = 'float32',
+    tf32: bool = False,
+    min_workers: int = 1,
+    min_workers_wait_s: float = 600.0,
+    worker_tries: int = 4,
+    grant_timeout_s: float = 120.0,
+    exchange_timeout_s: float = 30.0,
+    listen_address: str = 'auto',
+    staging_folder: StrPath | None = None,
+    staging_size: int | str = '20GiB',
+    listen_port: int = 0,
+    check_pushes: bool = True,
+    tls: Literal['auto', 'on', 'off', 'mac'] = 'auto',
+    insecure_network: bool = False,
+    spark_ui: bool = False,
+    allowed_root: StrPath | Sequence[StrPath] = (),
+    confined: bool = False,
+    allow_python_layers: bool = False,
+    python_layers: str | Sequence[str] = (),
+    master: str = 'local[*]',
+    strategies: str | Sequence[str] = (),
+    workers: int | str | Sequence[int] = (),
+    comm_periods: str | Sequence[str] = (),
+    base_lrs: float | str | Sequence[float] = (),
+    solvers: StrPath | Sequence[StrPath] = (),
+    target_accuracy: float | None = None,
+    progress: bool = True,
+) -> Comparison:
+    """Train in all combinations of the lists, one training after another, score each, and compare.
+
+    Args:
+        solver: Caffe solver prototxt, e.g. nets/lenet_solver.prototxt.
+        overrides: Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'.
+        dataset: Ingested dataset that replaces source and mean_file of the nets' data layers.
+        run_dir: Folder of the run: snapshots, events, resolved net and solver.
+        verify: How the dataset is compared with its manifests before workers start; digests reads every byte, sizes
+            walks the pages alone, auto reads every byte up to 1 GiB.
+        weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override.
+        resume: Caffe .solverstate to go on from (not together with weights).
+        parity: First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them.
+        n_workers: Training processes, e.g. 4.
+        strategy: How workers and center exchange parameters; auto: by their number, and whether they may differ.
+        strategy_options: The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file
+            ('period: 50 moving_rate: 0.1 ...') as it is.
+        comm_period: tau, minibatches between exchanges; auto: the smallest whose exchange costs under 10 % of the
+            time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10.
+        moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;
+            '0.4@0 0.2@2000': by the clock.
+        rate_scale: Multiplies base_lr; auto makes up for the progress per step (up to 4, easgd 8), with warm-up.
+        lock: none: fastest, pushes that overlap may lose a part; striped: every push survives; full: one exchange
+            at a time. A strategy that needs more than is given gets what it needs.
+        transport: auto: shared memory for workers on the server's host, else sockets.
+        overlap: Elastic strategies: compute the next period while this one's parameters are exchanged.
+        n_servers: Server processes for workers by socket, each with a key range of the center; for large models.
+        wire_dtype: How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is
+            faster.
+        order: Order of samples; auto: file order for one worker (as Caffe), else shuffled.
+        devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
+            GPU to use, else the CPU; gpu: refuses to run without.
+        share_gpus: Let several workers of a host use one GPU where there are too few.
+        threads_per_worker: TensorFlow threads of each worker on the CPU; auto: its share of the cores that it may
+            use.
+        gpus_per_worker: Devices of each worker; without a placement each computes passes of its own, as Caffe's
+            -gpu 0,1.
+        placement: How the net is laid out over a worker's devices; none: every device has all of it; auto:
+            consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'.
+        recompute: Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to
+            a third more time, the same numbers.
+        precision: Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses
+            stay float32. float16 scales the loss.
+        tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa).
+        min_workers: Fewer workers with a slot of the cluster than this, for min_workers_wait_s, fail the run.
+        min_workers_wait_s: Seconds that a run waits for min_workers.
+        worker_tries: Starts of one worker before it is given up.
+        grant_timeout_s: A worker silent for this long loses its grant.
+        exchange_timeout_s: A worker waits this long for the server, then fails.
+        listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
+            else the host's address towards the master.
+        staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
+            deepspark-staging-UID in the system's folder for temporary files.
+        staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed.
+        listen_port: Port of the exchange server; 0: chosen by the system.
+        check_pushes: Refuse a worker's push that is not finite, or a million times as long as any before.
+        tls: What protects the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
+            in clear, but what was changed on the way is refused; off: nothing, which a cluster's network needs
+            insecure_network for.
+        insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
+            each other, the exchange's secret included.
+        spark_ui: Serve Spark's UI while workers train; it asks for no login, and with a local master it listens on
+            127.0.0.1 alone. The run's page and log have its address.
+        allowed_root: Folder whose files a net, a solver and lists may name, besides the solver's and the data's;
+            can be given several times.
+        confined: Refuse a named file outside of those folders; without it there is a warning, one a folder.
+        allow_python_layers: Import whatever module a net's Python layers name: its code runs with your rights.
+        python_layers: Modules of Python layers that may be imported, with commas.
+        master: Spark master.
+        strategies: Take the place of the one in section Train; all combinations of the lists are trained, at most
+            64. Empty: that one.
+        workers: With commas or in lines, e.g. 1, 2, 4. Empty: the number in section Train.
+        comm_periods: With commas or in lines, e.g. 1, 10, auto, 1@0 10@2000. Empty: the value in section Train.
+        base_lrs: base_lr of the solver, with commas or in lines, e.g. 0.1, 0.01. Empty: the solver's.
+        solvers: With commas or in lines, e.g. nets/adam_solver.prototxt. Empty: the one in section Train.
+        target_accuracy: The table has the time until a test net reached this share, e.g. 0.95; default: the lowest
+            last accuracy of the trials, which all of them reach.
+        progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
+    """
+
+def simulate(
+    solver: StrPath,
+    *,
+    overrides: str = '',
+    dataset: StrPath | None = None,
+    weights: StrPath | Sequence[StrPath] | None = None,
+    strategy_options: str = '',
+    comm_period: Literal['auto'] | int | str = 'auto',
+    moving_rate: str | float | None = None,
+    rate_scale: Literal['auto', 'none'] | float = 'auto',
+    network: str = '10gbit,50us',
+    stragglers: float = 0.0,
+    straggler_factor: float = 3.0,
+    speed_spread: float = 0.0,
+    step_jitter: float = 0.05,
+    deaths: int = 0,
+    restart_s: float = 10.0,
+    allowed_root: StrPath | Sequence[StrPath] = (),
+    confined: bool = False,
+    allow_python_layers: bool = False,
+    python_layers: str | Sequence[str] = (),
+    workers: str = '1,2,4,8',
+    strategy: str = 'easgd',
+    seeds: str = '',
+    step_ms: float | None = None,
+    target: float | None = None,
+    out: StrPath = 'simulation',
+    processes: Literal['auto'] | int = 'auto',
+    progress: bool = True,
+) -> Simulation:
+    """Train with many virtual workers, for real, on this host's cores: accuracy against a cluster's virtual time.
+
+    Args:
+        solver: Caffe solver prototxt, e.g. nets/lenet_solver.prototxt.
+        overrides: Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'.
+        dataset: Ingested dataset that replaces source and mean_file of the nets' data layers.
+        weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override.
+        strategy_options: The strategy's own options, e.g. 'block_momentum: 0.5'.
+        comm_period: tau, minibatches between exchanges; auto: chosen by the virtual times as training does.
+        moving_rate: alpha of elastic averaging; default: the strategy's.
+        rate_scale: Multiplies base_lr, as in training.
+        network: Link of each host, in each direction, and latency from host to host, one way.
+        stragglers: Share of the workers that are slow for good.
+        straggler_factor: How many times longer a minibatch takes them.
+        speed_spread: Standard deviation of the workers' speeds, relative to their mean.
+        step_jitter: Standard deviation of a worker's minibatch times, relative to their mean.
+        deaths: Workers that are killed in a run, at random; each comes back.
+        restart_s: Virtual seconds until a killed worker is there again.
+        allowed_root: Folder whose files a net, a solver and lists may name, besides the solver's and the data's;
+            can be given several times.
+        confined: Refuse a named file outside of those folders; without it there is a warning, one a folder.
+        allow_python_layers: Import whatever module a net's Python layers name: its code runs with your rights.
+        python_layers: Modules of Python layers that may be imported, with commas.
+        workers: Numbers of workers, with commas.
+        strategy: Strategies, with commas.
+        seeds: Random seeds, with commas: a run each; default: the solver's own.
+        step_ms: Virtual milliseconds of one minibatch; default: estimated by its operations.
+        target: Value whose time is told; default: one point below what one worker ends at, else the best.
+        out: Folder of results; runs that it has are not made again.
+        processes: Runs side by side, a core each; auto: as many as there are cores.
+        progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
+    """
+
+def convert(
+    net: StrPath,
+    weights: StrPath,
+    output: StrPath,
+    *,
+    labels: StrPath | None = None,
+    mean: StrPath | None = None,
+    mean_values: str = '',
+    scale: float | None = None,
+    dataset: StrPath | None = None,
+    check_samples: int = 32,
+    formats: str | Sequence[str] | None = None,
+    task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] = 'auto',
+    output_blob: str | None = None,
+    allowed_root: StrPath | Sequence[StrPath] = (),
+    confined: bool = False,
+    allow_python_layers: bool = False,
+    python_layers: str | Sequence[str] = (),
+    progress: bool = True,
+) -> Bundle:
+    """Make a checked bundle of a Caffe net and weights that were trained elsewhere.
+
+    Args:
+        net: Caffe net prototxt: a deploy net, or a training net with its data layers.
+        weights: Its .caffemodel or .caffemodel.h5.
+        output: Bundle folder that is made.
+        labels: Text file with the name of a class in each line, class 0 first.
+        mean: Mean image (.binaryproto) that is subtracted; default: what the net's data layer says.
+        mean_values: Values that are subtracted instead of an image: one, or one a channel in the order blue, green,
+            red, e.g. '104, 117, 123'.
+        scale: Factor of the pixels 0 to 255 after the mean is subtracted, e.g. 0.00390625; default: what the net's
+            data layer says, 1 for a deploy net.
+        dataset: Ingested dataset: the bundle is checked on its test samples and takes its class names; default: the
+            net's own sources, for a deploy net random pixels.
+        check_samples: Samples on which the exported model must agree.
+        formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
+            commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
+            tflite. Evaluation and models in production need saved_model and caffe.
+        task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
+            regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
+            auto: read off the net's losses and outputs.
+        output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
+            read off the net.
+        allowed_root: Folder whose files a net, a solver and lists may name, besides the solver's and the data's;
+            can be given several times.
+        confined: Refuse a named file outside of those folders; without it there is a warning, one a folder.
+        allow_python_layers: Import whatever module a net's Python layers name: its code runs with your rights.
+        python_layers: Modules of Python layers that may be imported, with commas.
+        progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
+    """

@@ -1,0 +1,73 @@
+"""A model of the registry as an object: its versions, and the version in production."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from deepspark_ops.api.mistakes import mistakes_as_config_errors
+from deepspark_ops.api.results.bundle import Bundle
+from deepspark_ops.api.results.card import CardTable, card
+from deepspark_ops.api.results.result_folder import ResultFolder
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.overview import ModelOverview, read_model
+
+
+class Model(ResultFolder):
+    """A model's folder, ``models/<name>``: numbered versions, a bundle each, and which is in production."""
+
+    kind: ClassVar[str] = "model (versions, production.json)"
+    written_by: ClassVar[str] = "a promotion"
+
+    @classmethod
+    def is_at(cls, path: Path) -> bool:
+        """Return whether a folder is a model."""
+        return ModelFolder(path).production.is_file() or ModelFolder(path).versions.is_dir()
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.folder.name
+
+    @property
+    def overview(self) -> ModelOverview:
+        """Versions, history and production, the output of ``deepspark models show --json``.
+
+        Raises:
+            ConfigError: A file of it is damaged.
+        """
+        with mistakes_as_config_errors():
+            return read_model(self.folder.parent, self.name)
+
+    @property
+    def production(self) -> Bundle | None:
+        """The bundle in production; None if nothing is."""
+        record = self.overview.of_production()
+        return None if record is None else Bundle(ModelFolder(self.folder).bundle(record.folder))
+
+    def version(self, version: str | int) -> Bundle:
+        """Return the bundle of a version, ``"v3"`` or 3.
+
+        Raises:
+            ConfigError: There is no such version, or its bundle was removed.
+        """
+        overview = self.overview
+        name = f"v{version}" if isinstance(version, int) else version
+        record = next((known for known in overview.versions if known.version == name), None)
+        if record is None or name not in overview.present:
+            msg = f"version={version!r}: {self.folder} keeps the bundles of {', '.join(overview.present) or 'none'}"
+            raise ConfigError(msg)
+        return Bundle(ModelFolder(self.folder).bundle(record.folder))
+
+    def _repr_html_(self) -> str:
+        overview = self.overview
+        current = overview.production.version if overview.production else None
+        states = dict.fromkeys(overview.present, "") | ({current: "in production"} if current else {})
+        rows = [
+            [record.version, record.origin.run, states.get(record.version, "removed")]
+            for record in reversed(overview.versions)
+        ]
+        note = f"{current} in production" if current else "nothing in production"
+        table = CardTable(["version", "run", "state"], rows)
+        return card(f"Model: {self.name}", str(self.folder), note=note, table=table)

@@ -1,0 +1,47 @@
+"""Answers of a bundle, as a file of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from deepspark_ops.api.results.card import CardTable, card
+from deepspark_ops.api.results.frames import load_pandas
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ROWS_SHOWN: Final = 10
+_LETTERS_SHOWN: Final = 60
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What ``ds.predict`` wrote.
+
+    Attributes:
+        path: The Parquet file, or the folder of such files that Spark wrote.
+    """
+
+    path: Path
+
+    def __fspath__(self) -> str:
+        """Return the path."""
+        return str(self.path)
+
+    def frame(self) -> pd.DataFrame:
+        """Return all rows as a DataFrame."""
+        frame: pd.DataFrame = load_pandas("predictions.frame()").read_parquet(self.path)
+        return frame
+
+    def _repr_html_(self) -> str:
+        frame = self.frame()
+        rows = [[_short(value) for value in row] for row in frame.head(_ROWS_SHOWN).itertuples(index=False)]
+        note = f"{len(frame):,} rows" + (f", the first {_ROWS_SHOWN} shown" if len(frame) > _ROWS_SHOWN else "")
+        return card("Predictions", str(self.path), note=note, table=CardTable(list(map(str, frame.columns)), rows))
+
+
+def _short(value: object) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _LETTERS_SHOWN else f"{text[:_LETTERS_SHOWN]}..."

@@ -1,0 +1,91 @@
+"""A simulation as an object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import ValidationError
+
+from deepspark_ops.api.results.card import CardTable, card
+from deepspark_ops.api.results.frames import load_pandas, load_plotly
+from deepspark_ops.api.results.result_folder import ResultFolder
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.simulation.report import SimulationReport
+from deepspark_ops.simulation.simulate import PAGE_FILE, REPORT_FILE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+
+class Simulation(ResultFolder):
+    """Trainings by virtual workers: accuracy against a cluster's virtual time."""
+
+    kind: ClassVar[str] = f"simulation ({REPORT_FILE})"
+    written_by: ClassVar[str] = "ds.simulate or deepspark simulate"
+
+    @classmethod
+    def is_at(cls, path: Path) -> bool:
+        """Return whether a folder is a simulation."""
+        return (path / REPORT_FILE).is_file()
+
+    @property
+    def report(self) -> SimulationReport:
+        """All numbers of ``simulation.json``.
+
+        Raises:
+            ConfigError: The file is damaged.
+        """
+        path = self.folder / REPORT_FILE
+        try:
+            return SimulationReport.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            msg = f"{path}: damaged ({error.errors()[0]['msg']}); simulate again"
+            raise ConfigError(msg) from None
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row per run: strategy, workers, seed, accuracy, virtual seconds, bytes, staleness."""
+        pandas = load_pandas("simulation.frame")
+        return pandas.DataFrame([row.model_dump(exclude={"curve", "digest"}) for row in self.report.rows])
+
+    @property
+    def page(self) -> Path:
+        """The page with all curves, which needs no network."""
+        return self.folder / PAGE_FILE
+
+    def plot(self) -> go.Figure:
+        """Return what was tested over the virtual time, a line per run."""
+        graph_objects, _ = load_plotly("simulation.plot()")
+        report = self.report
+        figure = graph_objects.Figure()
+        for row in report.rows:
+            name = f"{row.strategy}, {row.workers} workers, seed {row.seed}"
+            x, y = [point.virtual_s for point in row.curve], [point.value for point in row.curve]
+            figure.add_trace(graph_objects.Scatter(x=x, y=y, name=name, mode="lines"))
+        figure.update_layout(xaxis_title="virtual seconds", yaxis_title=report.figure)
+        return figure
+
+    def _repr_html_(self) -> str:
+        report = self.report
+        columns = ["strategy", "workers", report.figure, "virtual seconds", "to the target", "speedup"]
+        rows = [
+            [
+                group.strategy,
+                group.workers,
+                *map(_number, (group.accuracy, group.virtual_s, group.time_to_target, group.speedup)),
+            ]
+            for group in report.groups
+        ]
+        return card(
+            f"Simulation: {report.net}",
+            str(self.folder),
+            note=report.network,
+            table=CardTable(columns, rows),
+            warnings=[*(advice.text for advice in report.advice), *report.notes],
+        )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

@@ -1,0 +1,164 @@
+"""One function per stage: from its config to what it wrote. The command line and the Python API call these.
+
+A stage that loads TensorFlow or a JVM runs as a process of its own. Call these functions from the main thread, whose
+signals reach the stage: Ctrl-C on ``train`` takes a snapshot and ends the run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from caffe_import.extras import require
+from deepspark_ops.api.display.stage_display import StageDisplay, TrainDisplay, show_telling
+from deepspark_ops.config.base import StageConfig
+from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig
+from deepspark_ops.config.commands.simulate import SimulateConfig
+from deepspark_ops.config.convert import ConvertConfig
+from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.export import ExportConfig
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.evaluate.found_weights import find_weights
+from deepspark_ops.processes.job_log import StageFailed
+from deepspark_ops.processes.spark_submit import require_spark, run_job
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.tracking.tell import tell_run
+
+if TYPE_CHECKING:
+    from deepspark_ops.preflight.report import PreflightReport
+    from deepspark_ops.simulation.report import SimulationReport
+
+
+def check(config: CheckConfig) -> PreflightReport:
+    """Return the report on a solver and its nets; errors of theirs are in it."""
+    from deepspark_ops.preflight.check import run_check
+
+    return run_check(config)
+
+
+def ingest(config: IngestConfig, *, is_shown: bool = True) -> Path:
+    """Ingest raw data and return the dataset's folder."""
+    require_spark()
+    _run_process("deepspark_ops.ingest.spark_job", config, StageDisplay("ingest", is_shown=is_shown))
+    return config.output
+
+
+def train(
+    config: TrainConfig, *, is_shown: bool = True, on_certificate: Callable[[Path], None] = lambda path: None
+) -> Path:
+    """Train and return the run's folder.
+
+    Args:
+        config: The training.
+        is_shown: Whether the run is drawn while it trains.
+        on_certificate: Called with ``parity.json`` once the comparison with Caffe, if one is asked for, has passed.
+    """
+    from caffe_import.solver.loaded_solver import load_solver
+    from deepspark_ops.processes.named_files import limit_named_files
+
+    # The stage itself warns of files outside the allowed folders.
+    limit_named_files(config.named_files, (config.solver.parent, config.dataset), warn=lambda finding: None)
+    max_iter = load_solver(config.solver, config.overrides).spec.max_iter
+    require_spark()
+    was_there = config.run_dir.exists()
+    if config.parity:
+        _certify(config)
+        on_certificate(RunPaths(config.run_dir).parity)
+    display = TrainDisplay(config.run_dir, max_iter=max_iter, is_shown=is_shown)
+    try:
+        _run_process(
+            "deepspark_ops.train.driver.spark_job", config, display, run_dir=config.run_dir, answers_signals=True
+        )
+    except StageFailed:
+        certificate = RunPaths(config.run_dir).parity
+        if not was_there and certificate.exists() and list(config.run_dir.iterdir()) == [certificate]:
+            shutil.rmtree(config.run_dir)  # the run was refused: there is nothing that it could certify
+        raise
+    return config.run_dir
+
+
+def _certify(config: TrainConfig) -> None:
+    """Keep the comparison with recorded outputs of Caffe in the run's folder, before anything is trained.
+
+    Raises:
+        ConfigError: The solver has errors, or a case failed.
+    """
+    report = check(CheckConfig(**{name: value for name, value in config if name in CheckConfig.model_fields}))
+    if report.errors:
+        raise ConfigError("\n".join(report.errors))
+
+
+def evaluate(config: EvaluateConfig, *, is_shown: bool = True) -> Path:
+    """Score a run and return the folder of its metrics and report."""
+    find_weights(RunPaths(config.run_dir), config.weights)
+    if config.is_in_spark:
+        require_spark()
+    module = "deepspark_ops.evaluate.spark_job" if config.is_in_spark else "deepspark_ops.evaluate"
+    _run_process(module, config, StageDisplay("evaluate", is_shown=is_shown), run_dir=config.run_dir)
+    return config.output or RunPaths(config.run_dir).evaluation
+
+
+def export(config: ExportConfig, *, is_shown: bool = True) -> Path:
+    """Export a run and return the bundle's folder."""
+    find_weights(RunPaths(config.run_dir), config.weights)
+    _run_process("deepspark_ops.export", config, StageDisplay("export", is_shown=is_shown), run_dir=config.run_dir)
+    return config.output or RunPaths(config.run_dir).bundle
+
+
+def convert(config: ConvertConfig, *, is_shown: bool = True) -> Path:
+    """Make a bundle of a net and weights that were trained elsewhere, and return its folder."""
+    _run_process("deepspark_ops.export.convert", config, StageDisplay("convert", is_shown=is_shown))
+    return config.output
+
+
+def answer_inputs(config: BundleInputConfig, *, is_shown: bool = True) -> Path:
+    """Write a bundle's predictions, or the features that the config names, and return the file."""
+    if config.needs_spark:
+        require_spark()
+    module = "deepspark_ops.predict.spark_job" if config.needs_spark else "deepspark_ops.predict"
+    title = "features" if isinstance(config, FeaturesConfig) else "predict"
+    _run_process(module, config, StageDisplay(title, is_shown=is_shown))
+    return config.output
+
+
+def simulate(config: SimulateConfig, *, is_shown: bool = True) -> SimulationReport:
+    """Train with virtual workers, a process for each run, and return the report; ``config.out`` has files of it."""
+    from deepspark_ops.simulation.simulate import run_simulation
+
+    require("tensorflow", part="deepspark simulate")
+    _require_main_thread("simulate")
+    with StageDisplay("runs", is_shown=is_shown) as display:
+        return run_simulation(config, display.count)
+
+
+def _run_process(
+    module: str,
+    config: StageConfig,
+    display: StageDisplay,
+    *,
+    run_dir: Path | None = None,
+    answers_signals: bool = False,
+) -> None:
+    """Run a stage, and tell MLflow of its run, also after a failure."""
+    _require_main_thread(module)
+    try:
+        with display:
+            run_job(module, config, on_line=display.line, answers_signals=answers_signals)
+    finally:
+        if run_dir is not None and RunPaths(run_dir).events.is_file():
+            show_telling(tell_run, run_dir, is_shown=display.is_shown)
+
+
+def _require_main_thread(stage: str) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        msg = (
+            f"{stage}: called from thread {threading.current_thread().name!r}; a stage's process ends with the thread"
+            " that starts it and gets the signals of the main thread: call it from the main thread"
+        )
+        raise ConfigError(msg)

@@ -1,0 +1,69 @@
+"""A stage's config as one flat list of fields: what commands and Python functions take as options.
+
+A field that is a config itself stands for the fields of that config.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from deepspark_ops.config.base import Config, StageConfig, parse_config
+from deepspark_ops.errors import ConfigError
+
+
+def flat_fields(model: type[StageConfig]) -> dict[str, FieldInfo]:
+    """Return name -> field of a config and of the configs in its fields, in their order."""
+    fields: dict[str, FieldInfo] = {}
+    for name, info in model.model_fields.items():
+        part = nested_config(info)
+        fields |= {name: info} if part is None else part.model_fields
+    return fields
+
+
+def nested_config(info: FieldInfo) -> type[StageConfig] | None:
+    """Return the config model that a field holds; None for a plain field."""
+    for member in union_members(info.annotation):
+        if isinstance(member, type) and issubclass(member, StageConfig):
+            return member
+    return None
+
+
+def config_from_fields(model: type[Config], values: Mapping[str, Any]) -> Config:
+    """Return the config of flat values. A nested config is None, or its default, if no value is of its fields.
+
+    Raises:
+        ConfigError: A field that there is not, with the nearest one; or one line per wrong value.
+    """
+    fields = flat_fields(model)
+    for name, value in values.items():
+        if name not in fields:
+            matches = difflib.get_close_matches(name, fields, n=1)
+            nearest = f"the nearest is {matches[0]}; " if matches else ""
+            msg = f"{name}={value!r}: no such argument; {nearest}known: {', '.join(fields)}"
+            raise ConfigError(msg)
+    config_values: dict[str, Any] = {name: value for name, value in values.items() if name in model.model_fields}
+    for name, info in model.model_fields.items():
+        part = nested_config(info)
+        part_values = {field: values[field] for field in part.model_fields if field in values} if part else {}
+        if part is not None and part_values:
+            config_values[name] = parse_config(part, part_values)
+    return parse_config(model, config_values)
+
+
+def union_members(annotation: Any) -> list[Any]:
+    """Return the members of a union, without None; of another annotation itself."""
+    if get_origin(annotation) is None or get_origin(annotation) is Literal:
+        return [] if annotation is NoneType else [annotation]
+    if hasattr(annotation, "__metadata__"):
+        return [annotation]
+    return [member for part in get_args(annotation) for member in union_members(part)]
+
+
+def plain_members(annotation: Any) -> list[Any]:
+    """Return the members of a union, without what is said of each."""
+    return [get_args(member)[0] if hasattr(member, "__metadata__") else member for member in union_members(annotation)]
