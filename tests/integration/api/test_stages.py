@@ -110,8 +110,8 @@ def test_keras_model_computes_what_the_bundle_predicts(dataset: ds.Dataset, bund
     answers = bundle.predict(samples, progress=False)
     model = bundle.keras()
     images = samples.images if samples.images.ndim == 4 else samples.images[..., None]
-    given = model(images)
-    scores = next(iter(given.values())) if isinstance(given, dict) else given
+    contract = bundle.manifest
+    scores = model({contract.inputs[0].name: images})[contract.output.scores]
     assert np.allclose(np.asarray(scores), np.stack(answers.scores), atol=1e-5)
 
 
@@ -121,6 +121,7 @@ def test_bundle_without_keras_says_how_to_get_one(root: Path, run: ds.Run) -> No
         bundle.keras()
 
 
+@pytest.mark.long
 def test_comparison_trains_every_trial_and_goes_on_where_it_was(root: Path, dataset: ds.Dataset) -> None:
     options = {"dataset": dataset, "run_dir": root / "compared", "overrides": "max_iter: 20", "progress": False}
     comparison = ds.compare(root / "solver.prototxt", base_lrs=[0.5, 0.001], n_workers=1, **options)
@@ -155,6 +156,7 @@ print({"tensorflow", "pyspark", "keras"} & set(sys.modules))
 """
 
 
+@pytest.mark.long
 def test_interrupt_takes_a_snapshot_ends_the_run_and_the_process_goes_on(tmp_path: Path) -> None:
     make_dataset(tmp_path / "data")
     (tmp_path / "net.prototxt").write_text(NET)
