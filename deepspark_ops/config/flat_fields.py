@@ -5,7 +5,6 @@ A field that is a config itself stands for the fields of that config.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -42,6 +41,8 @@ def config_from_fields(model: type[Config], values: Mapping[str, Any]) -> Config
     fields = flat_fields(model)
     for name, value in values.items():
         if name not in fields:
+            import difflib  # for an error alone; --help is quick
+
             matches = difflib.get_close_matches(name, fields, n=1)
             nearest = f"the nearest is {matches[0]}; " if matches else ""
             msg = f"{name}={value!r}: no such argument; {nearest}known: {', '.join(fields)}"
