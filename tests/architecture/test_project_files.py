@@ -16,9 +16,10 @@ from tests.paths import ROOT
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 TOP_LEVEL = {
-    ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "README.md", "benchmarks", "caffe_import",
-    "dags", "deepspark_ops", "docs", "examples", "plugins", "pyproject.toml", "requirements-dev.txt",
-    "requirements-mlflow.txt", "requirements.txt", "tests",
+    ".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md",
+    "LICENSE", "Makefile", "NOTICE", "README.md", "SECURITY.md", "benchmarks", "caffe_import", "dags", "deepspark_ops",
+    "docs", "examples", "plugins", "pyproject.toml", "requirements-dev.txt", "requirements-mlflow.txt",
+    "requirements.txt", "tests",
 }  # fmt: skip
 
 
