@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
@@ -12,10 +13,10 @@ import numpy as np
 
 from caffe_import.data.sample_source import Column, check_range
 from caffe_import.errors import DataSourceError
-from caffe_import.files.allowed_roots import check_named_path
+from caffe_import.files.allowed_roots import check_named_path, is_refused
 from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.hdf5_file import data_set, open_hdf5
-from caffe_import.files.text_file import read_text_file, text_lines
+from caffe_import.files.text_file import listed_files, read_text_file
 from caffe_import.net.layer_registry import Shape
 
 
@@ -156,20 +157,20 @@ class Hdf5Source:
 
 
 def read_hdf5_list(path: Path, root: Path) -> tuple[Path, ...]:
-    """Return the files that an HDF5Data ``source`` lists, one per line, relative to ``root`` as in Caffe.
+    """Return the files that an HDF5Data ``source`` lists, relative to ``root`` as in Caffe.
 
     Raises:
         DataSourceError: The list is missing or empty.
         ForbiddenPathError: The list, or a file that it names, lies outside of the allowed folders.
     """
-    files = tuple(root / line for line in hdf5_list_lines(path))
+    files = tuple(root / name for name in hdf5_list_names(path, root))
     for file in files:
         check_named_path(file, named_by=str(path))
     return files
 
 
-def hdf5_list_lines(path: Path) -> tuple[str, ...]:
-    """Return the files that an HDF5Data ``source`` lists, as they are written.
+def hdf5_list_names(path: Path, root: Path) -> tuple[str, ...]:
+    """Return the files that an HDF5Data ``source`` lists, as they are written; relative names start from ``root``.
 
     Raises:
         DataSourceError: The list is missing or empty.
@@ -179,8 +180,8 @@ def hdf5_list_lines(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         msg = f"{path}: no such list of HDF5 files"
         raise DataSourceError(msg)
-    lines = text_lines(read_text_file(path))
-    if not lines:
+    names = listed_files(read_text_file(path), lambda name: not is_refused(root / name) and os.path.exists(root / name))
+    if not names:
         msg = f"{path}: the list names no HDF5 file"
         raise DataSourceError(msg)
-    return lines
+    return names

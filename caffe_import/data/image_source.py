@@ -17,6 +17,7 @@ from caffe_import.errors import DataSourceError
 from caffe_import.files.allowed_roots import check_named_path, may_quote
 from caffe_import.files.datum import Image, decode_image, resize_image
 from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
+from caffe_import.files.relative_paths import listed_path
 from caffe_import.files.text_file import read_text_file
 from caffe_import.net.layer_registry import Shape
 
@@ -65,19 +66,25 @@ class ImageSource:
     is_transformed = True
 
     def __init__(
-        self, images: Sequence[ListedImage], folder: Path, *, is_color: bool, new_height: int = 0, new_width: int = 0
+        self,
+        images: Sequence[ListedImage],
+        root_folder: str,
+        *,
+        is_color: bool,
+        new_height: int = 0,
+        new_width: int = 0,
     ) -> None:
         """Keep the list (at least one image).
 
         Args:
-            images: Paths relative to ``folder``.
-            folder: Caffe's root_folder.
+            images: Paths behind ``root_folder``.
+            root_folder: Caffe's, which ``listed_path`` joins with a path.
             is_color: True decodes as BGR, False as gray.
             new_height: Resize to this height, pixels; 0 together with ``new_width`` keeps each image's size.
             new_width: Resize to this width, pixels.
         """
         self._images = images
-        self._folder = folder
+        self._root_folder = root_folder
         self._is_color = is_color
         self._size = (new_height, new_width)
 
@@ -104,7 +111,7 @@ class ImageSource:
         for i, image in enumerate(images):
             if image.shape != images[0].shape:
                 msg = (
-                    f"{self._folder / self._images[start + i].path}: image has shape {image.shape},"
+                    f"{self._path(start + i)}: image has shape {image.shape},"
                     f" {self._images[start].path} has {images[0].shape}; allowed: equal sizes in a batch;"
                     " set new_height and new_width, or batch_size: 1"
                 )
@@ -116,15 +123,18 @@ class ImageSource:
         """Nothing is open between reads."""
 
     def _image(self, index: int) -> Image:
-        path = self._folder / self._images[index].path
+        path = self._path(index)
         check_named_path(path, named_by=f"line {index + 1} of the image list")
         try:
             compressed = regular_bytes(path, max_bytes=IMAGE_BYTES)
         except OSError as error:
             msg = f"{path}: {error.strerror or error}; line {index + 1} of the image list"
             raise DataSourceError(msg) from error
-        image = decode_image(compressed, color=self._is_color, where=str(path))
+        image = decode_image(compressed, color=self._is_color, where=path)
         return resize_image(image, *self._size) if all(self._size) else image
+
+    def _path(self, index: int) -> str:
+        return listed_path(self._root_folder, self._images[index].path)
 
 
 def read_image_list(path: Path) -> list[ListedImage]:

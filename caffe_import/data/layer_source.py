@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def _open_image_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSourc
         raise NetError(msg, layer=layer.name)
     return ImageSource(
         images,
-        root / param.root_folder,
+        os.path.join(root, param.root_folder) if root != Path() else param.root_folder,
         is_color=param.is_color,
         new_height=param.new_height,
         new_width=param.new_width,

@@ -20,6 +20,7 @@ from caffe_import.errors import DataSourceError, NetError
 from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.datum import Image, decode_image, resize_image
 from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
+from caffe_import.files.relative_paths import listed_path
 from caffe_import.net.layer_registry import Shape
 from caffe_import.proto import caffe_pb2
 
@@ -125,17 +126,14 @@ class WindowBatches:
         if index in self._images:
             self._images.move_to_end(index)
             return self._images[index]
-        listed = self.windows.images[index]
-        path = Path(f"{self.folder}{listed}")  # Caffe joins the two as texts
-        if not path.exists():
-            path = Path(self.folder) / listed  # where the list is absolute and the folder only the working directory
+        path = listed_path(self.folder, self.windows.images[index])
         check_named_path(path, named_by=f'the window file of layer "{self.name}"')
         try:
             compressed = regular_bytes(path, max_bytes=IMAGE_BYTES)
         except OSError as error:
             msg = f'layer "{self.name}": image {path} of the window file: {error.strerror or error}'
             raise DataSourceError(msg) from error
-        image = decode_image(compressed, color=True, where=str(path))
+        image = decode_image(compressed, color=True, where=path)
         self._images[index] = image
         while len(self._images) > 1 and sum(kept.nbytes for kept in self._images.values()) > _KEPT_BYTES:
             self._images.popitem(last=False)

@@ -1,7 +1,8 @@
-"""Where a relative path in a solver or a net is looked for."""
+"""Where a relative path in a solver or a net, or a name in a list, is looked for."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,3 +41,22 @@ def find_relative(written: str, solver: Path, *, field_name: str) -> tuple[Path,
     root = next((root for root in there if not is_refused(root / written)), there[0])
     check_named_path(root / written, named_by=f"{solver}: {field_name}")
     return root / written, root
+
+
+def listed_path(root_folder: str, name: str) -> str:
+    """Return the file that a list names: root folder and name as one text, as Caffe joins them, else as a path.
+
+    So a root folder may be the beginning of a name, and an absolute name may start from the root folder. The path
+    serves a root folder without a slash at its end, and absolute names of files elsewhere. A file that may not be read
+    is not looked for.
+
+    Source: BVLC Caffe 1.0, image_data_layer.cpp, window_data_layer.cpp and tools/convert_imageset.cpp.
+    """
+    text, path = f"{root_folder}{name}", os.path.join(root_folder, name)
+    if text == path or _is_there(text):
+        return text
+    return path if _is_there(path) or os.path.isdir(root_folder) else text
+
+
+def _is_there(path: str) -> bool:
+    return not is_refused(path) and os.path.exists(path)

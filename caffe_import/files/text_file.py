@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -50,6 +52,28 @@ def text_lines(text: str) -> tuple[str, ...]:
         ('cat', 'dog')
     """
     return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def listed_files(text: str, is_there: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return the names in a list of files as Caffe reads it: any blank separates two names.
+
+    A line with blanks is one name where a file of this name is there, or where the name's folder has blanks and is
+    there. Caffe itself cannot read such files.
+
+    Args:
+        text: The list.
+        is_there: Whether a file or folder of this name is there.
+
+    Example:
+        >>> listed_files("a.h5 b.h5", lambda name: False), listed_files("my runs/a.h5", {"my runs"}.__contains__)
+        (('a.h5', 'b.h5'), ('my runs/a.h5',))
+    """
+    names: list[str] = []
+    for line in text_lines(text):
+        parts, folder = line.split(), os.path.dirname(line)
+        is_one = len(parts) > 1 and (is_there(line) or (len(folder.split()) > 1 and is_there(folder)))
+        names += [line] if is_one else parts
+    return tuple(names)
 
 
 def _codec(start: bytes) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,9 +22,18 @@ def source_folders(config: SourceConfig) -> list[Path]:
     given = [path for path in (config.source, config.test_source, config.validation_source) if path is not None]
     files = [split_member(path)[0] for path in given if not is_catalog_table(path)]
     folders = [path if path.is_dir() else path.parent for path in files if not isinstance(path, StorePath)]
-    if config.root_folder is not None and ARCHIVE_MARK not in str(config.source):
-        folders.append(config.root_folder)
+    root = config.root_folder
+    if root is not None and ARCHIVE_MARK not in str(config.source):
+        folders.append(root.parent if _begins_names(root) else root)
     return folders
+
+
+def _begins_names(root: Path) -> bool:
+    """Return whether a root folder is no folder but the beginning of names in the folder above."""
+    if isinstance(root, StorePath) or root.is_dir() or not root.parent.is_dir():
+        return False
+    with os.scandir(root.parent) as entries:
+        return any(entry.name.startswith(root.name) for entry in entries)
 
 
 def listed_files_limited(

@@ -19,7 +19,7 @@ from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.datum import Image
 from caffe_import.files.hdf5_file import data_set, open_hdf5
 from caffe_import.files.regular_file import open_regular
-from caffe_import.files.text_file import read_text_file, text_lines
+from caffe_import.files.text_file import listed_files, read_text_file, text_lines
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.image_files import file_stamp
@@ -148,16 +148,18 @@ def _files(source: Path, root_folder: Path | None) -> tuple[Path, ...]:
     with open_regular(source) as handle:
         if handle.read(len(_MAGIC)) == _MAGIC:
             return (source,)
-    names = text_lines(read_text_file(source))
-    if not names:
-        msg = f"{source}: the list names no HDF5 file"
-        raise DataError(msg)
     folders = (root_folder,) if root_folder is not None else tuple(source.resolve().parents)
     try:
+        names = listed_files(
+            read_text_file(source), lambda name: any(joined(folder, name).exists() for folder in folders)
+        )
         files = tuple(_first_there(folders, name) for name in names)
     except OSError as error:  # a name that no file can have
         msg = f"{source}: the list names {error.filename!r}: {error.strerror}"
         raise DataError(msg) from error
+    if not files:
+        msg = f"{source}: the list names no HDF5 file"
+        raise DataError(msg)
     for path in files:
         if not isinstance(path, StorePath):
             check_named_path(path, named_by=f"the list of HDF5 files {source}")

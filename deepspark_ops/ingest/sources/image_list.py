@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from caffe_import.files.regular_file import LIST_BYTES, regular_bytes
+from caffe_import.files.relative_paths import listed_path
 from caffe_import.files.text_file import read_text_file
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
@@ -27,6 +28,7 @@ from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
 from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
+from deepspark_ops.stores.store_path import StorePath
 
 _LOOKED_AT = 20
 """Lines of a list by which several labels are told from paths with blanks."""
@@ -52,7 +54,9 @@ def index_image_list(
     if member is None:
         lines = _read_lines(read_text_file(path), source, columns)
         folder = path.parent if root_folder is None else root_folder
-        return _index(lines, listed_reader(folder, lines.paths, named_by=f"the image list {source}"))
+        return _index(
+            lines, listed_reader(folder, _joined(root_folder, lines.paths), named_by=f"the image list {source}")
+        )
     archive = open_archive(path, work)
     lines = _read_lines(read_member_text(archive, member), source, columns)
     prefix = posixpath.dirname(member) if root_folder is None else str(root_folder)
@@ -82,7 +86,19 @@ def image_stamps(source: Path, root_folder: Path | None, columns: Sequence[str] 
     folder = path.parent if root_folder is None else root_folder
     text = read_text_file(path)
     lines = split_lines(text) if columns is None else split_table(text, *columns)
-    return file_stamps(folder, lines.paths if lines is not None else ())
+    return file_stamps(folder, _joined(root_folder, lines.paths) if lines is not None else ())
+
+
+def _joined(root_folder: Path | None, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the paths as the reader takes them: joined to the root folder as texts, as ``convert_imageset`` does."""
+    if root_folder is None or isinstance(root_folder, StorePath):
+        return paths
+    is_folder = root_folder.is_dir()
+    start = f"{root_folder}/" if is_folder else str(root_folder)  # the option's value has lost its last slash
+    return tuple(
+        path if "://" in path or (is_folder and not path.startswith("/")) else listed_path(start, path)
+        for path in paths
+    )
 
 
 def _read_lines(text: str, source: Path, columns: Sequence[str] | None) -> ListLines:

@@ -5,10 +5,11 @@ With an ingested dataset the layers' own sources and mean files are replaced by 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from caffe_import.data.hdf5_source import hdf5_list_lines
+from caffe_import.data.hdf5_source import hdf5_list_names
 from caffe_import.files.relative_paths import find_relative
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
@@ -80,8 +81,7 @@ class SourceResolver:
         parameters = layer.window_data_param
         if parameters.source:
             parameters.source = str(self._find(layer, parameters.source))
-        folder = self._find(layer, parameters.root_folder, "root_folder") if parameters.root_folder else Path.cwd()
-        parameters.root_folder = f"{folder}/"
+        parameters.root_folder = self._root_folder(layer, parameters.root_folder)
         if layer.transform_param.mean_file:
             layer.transform_param.mean_file = str(self._find(layer, layer.transform_param.mean_file, "mean_file"))
 
@@ -96,20 +96,30 @@ class SourceResolver:
         elif layer.type == "ImageData" and layer.image_data_param.source:
             parameters = layer.image_data_param
             parameters.source = str(self._find(layer, parameters.source))
-            if parameters.root_folder:
-                parameters.root_folder = f"{self._find(layer, parameters.root_folder, 'root_folder')}/"
-            else:
-                # Without a root folder Caffe's lists are relative to the working directory.
-                parameters.root_folder = f"{Path.cwd()}/"
+            parameters.root_folder = self._root_folder(layer, parameters.root_folder)
         elif layer.type == "HDF5Data" and layer.hdf5_data_param.source:
             layer.hdf5_data_param.source = str(self._absolute_list(layer, layer.hdf5_data_param.source))
+
+    def _root_folder(self, layer: caffe_pb2.LayerParameter, written: str) -> str:
+        """Return a root folder with an absolute beginning; its end stays, since names are joined to it as texts.
+
+        Without a root folder Caffe's lists are relative to the working directory. A root folder that is none may be the
+        beginning of names in the folder above.
+        """
+        if not written:
+            return f"{Path.cwd()}/"
+        folder, name = os.path.split(written)
+        root_folder = self._find(layer, written, "root_folder")
+        if not name:
+            return f"{root_folder}/"
+        return str(root_folder if root_folder.is_dir() else self._find(layer, folder or ".", "root_folder") / name)
 
     def _absolute_list(self, layer: caffe_pb2.LayerParameter, source: str) -> Path:
         """Return the list, or the place of a list with absolute lines where its own are relative."""
         path, root = self._find_with_root(layer, source)
         if not path.is_file():
             return path  # opening it says what is wrong
-        files = hdf5_list_lines(path)
+        files = hdf5_list_names(path, root)
         if all(Path(file).is_absolute() for file in files):
             return path
         text = "".join(f"{root / file}\n" for file in files)

@@ -80,6 +80,26 @@ def test_list_is_relative_to_root_and_skips_blank_lines(tmp_path):
     assert read_hdf5_list(tmp_path / "list.txt", tmp_path) == (tmp_path / "d/a.h5", Path("/abs/b.h5"))
 
 
+def test_any_blank_separates_the_files_of_a_list_as_in_caffe(tmp_path):
+    (tmp_path / "list.txt").write_text("a.h5 b.h5\tc.h5\n d/e.h5  \n")
+    assert read_hdf5_list(tmp_path / "list.txt", tmp_path) == tuple(
+        tmp_path / name for name in ("a.h5", "b.h5", "c.h5", "d/e.h5")
+    )
+
+
+def test_a_line_with_blanks_that_names_a_file_is_one_name(tmp_path):
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    (folder / "two words.h5").touch()
+    (tmp_path / "list.txt").write_text(f"my runs/two words.h5\n{folder}/none.h5\na.h5 b.h5\n")
+    assert read_hdf5_list(tmp_path / "list.txt", tmp_path) == (
+        folder / "two words.h5",
+        folder / "none.h5",  # its folder is there: what is missing is this file
+        tmp_path / "a.h5",
+        tmp_path / "b.h5",
+    )
+
+
 def test_missing_and_empty_lists_are_refused(tmp_path):
     with pytest.raises(DataSourceError, match="no such list of HDF5 files"):
         read_hdf5_list(tmp_path / "list.txt", tmp_path)

@@ -40,7 +40,7 @@ def test_blank_lines_and_windows_line_ends_do_not_count():
 
 
 def test_images_of_one_batch_must_agree():
-    source = ImageSource([ListedImage("s0.png", 0), ListedImage("s1.png", 1)], IMAGES, is_color=True)
+    source = ImageSource([ListedImage("s0.png", 0), ListedImage("s1.png", 1)], f"{IMAGES}/", is_color=True)
     with pytest.raises(DataSourceError) as caught:
         source.read(0, 2)
     assert str(caught.value) == (
@@ -51,14 +51,14 @@ def test_images_of_one_batch_must_agree():
 
 
 def test_missing_image_names_the_line(tmp_path):
-    source = ImageSource([ListedImage("g0.png", 0), ListedImage("gone.png", 1)], IMAGES, is_color=False)
+    source = ImageSource([ListedImage("g0.png", 0), ListedImage("gone.png", 1)], f"{IMAGES}/", is_color=False)
     with pytest.raises(DataSourceError, match=r"gone\.png: No such file or directory; line 2 of the image list"):
         source.read(1, 1)
 
 
 def test_labels_and_gray(tmp_path):
     cv2.imwrite(str(tmp_path / "a.png"), np.full((2, 3, 3), 50, np.uint8))
-    images, labels = ImageSource([ListedImage("a.png", 9)], tmp_path, is_color=False).read(0, 1)
+    images, labels = ImageSource([ListedImage("a.png", 9)], f"{tmp_path}/", is_color=False).read(0, 1)
     assert images.tolist() == [[[[50] * 3] * 2]]
     assert (labels.tolist(), labels.dtype) == ([9], np.int64)
 

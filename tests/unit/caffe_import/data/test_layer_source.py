@@ -1,7 +1,9 @@
 """From a layer's message to its source, and messages for a layer that names the wrong thing."""
 
 import shutil
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from google.protobuf import text_format
@@ -9,6 +11,7 @@ from google.protobuf import text_format
 from caffe_import.data import open_source, sample_shapes_of
 from caffe_import.data.memory_source import MemorySource
 from caffe_import.errors import CaffeImportError, DataSourceError, NetError
+from caffe_import.files.prototxt import parse_net
 from caffe_import.proto import caffe_pb2
 from tests.paths import FIXTURES
 
@@ -105,3 +108,26 @@ def test_memory_source_gives_copies_of_rows():
     for columns in ([], [np.zeros(0)], [np.zeros(2), np.zeros(3)]):
         with pytest.raises(ValueError, match="equal and at least one sample"):
             MemorySource(columns)
+
+
+@pytest.mark.parametrize(
+    ("root_folder", "name"),
+    [
+        ("{0}/data/", "/a.png"),
+        ("{0}/data/img_", "1.png"),
+        ("data/", "/a.png"),
+        ("data/img_", "1.png"),
+        ("data", "a.png"),
+    ],
+)
+def test_image_data_joins_root_folder_and_name_as_texts(root_folder: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for file in ("a.png", "img_1.png"):
+        cv2.imwrite(str(tmp_path / "data" / file), np.full((2, 3, 3), 50, np.uint8))
+    (tmp_path / "list.txt").write_text(f"{name} 4\n")
+    layer = parse_net(
+        'layer { name: "d" type: "ImageData" top: "x" top: "y" image_data_param { source: "list.txt" root_folder: "'
+        f'{root_folder.format(tmp_path)}" }} }}'
+    ).layer[0]
+    images, labels = open_source(layer, tmp_path).read(0, 1)
+    assert (images.shape, labels.tolist()) == ((1, 3, 2, 3), [4])

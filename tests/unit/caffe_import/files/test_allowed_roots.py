@@ -196,7 +196,7 @@ def test_a_look_costs_microseconds(inside: Path) -> None:
 
 def test_a_listed_image_inside_is_read_as_before(inside: Path) -> None:
     cv2.imwrite(str(inside / "a.png"), np.full((2, 2, 3), 7, np.uint8))
-    source = ImageSource(read_image_list_of(inside), inside, is_color=True)
+    source = ImageSource(read_image_list_of(inside), f"{inside}/", is_color=True)
     with allowed_roots_used(roots(inside)):
         assert source.read(0, 1)[0].tolist() == np.full((1, 3, 2, 2), 7).tolist()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from caffe_import.data.hdf5_source import hdf5_list_lines
+from caffe_import.data.hdf5_source import hdf5_list_names
 from caffe_import.data.image_source import read_image_list
 from caffe_import.data.window_file import read_window_file
 from deepspark_ops.export.convert.from_files import read_labels
@@ -57,7 +57,7 @@ def _cifar_names(source):
 
 READERS = {
     "net's image list": ("a.png 3\nb.png 4\n", read_image_list),
-    "net's list of HDF5 files": ("a.h5\nb.h5\n", hdf5_list_lines),
+    "net's list of HDF5 files": ("a.h5\nb.h5\n", lambda path: hdf5_list_names(path, path.parent)),
     "net's window file": (WINDOWS, lambda path: read_window_file(path, fg_threshold=0.5, bg_threshold=0.1)),
     "image list": ("a.png 3\nb.png 4\n", _index),
     "image list with names": ("a.png,cat\nb.png,dog\n", _index),

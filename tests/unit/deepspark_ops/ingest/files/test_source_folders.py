@@ -85,6 +85,9 @@ def test_a_list_of_hdf5_files_is_confined_before_one_is_opened(outside: Path, tm
 
 def test_folders_of_what_was_given(tmp_path: Path) -> None:
     (tmp_path / "classes").mkdir()
+    (tmp_path / "cat_1.png").touch()
+    config = IngestConfig(source=tmp_path / "a" / "list.txt", root_folder=tmp_path / "cat_", output=tmp_path / "o")
+    assert source_folders(config) == [tmp_path / "a", tmp_path]  # the root folder is the beginning of names
     assert source_folders(
         IngestConfig(
             source=tmp_path / "a" / "list.txt",

@@ -135,3 +135,10 @@ def test_a_number_that_no_float32_holds_is_refused_with_its_row(tmp_path):
         np.testing.assert_array_equal(read(0).ravel(), np.float32([1e38, np.inf]))
         with pytest.raises(RecordError, match=r"a\.h5: row 1 of 'data' has a number that no float32 holds"):
             read(1)
+
+
+def test_any_blank_separates_the_files_of_a_list(tmp_path):
+    (tmp_path / "list.txt").write_text(f"{DATA / 'hdf5_a.h5'} {DATA / 'hdf5_b.h5'}\n")
+    index = index_hdf5(tmp_path / "list.txt")
+    assert index.labels.tolist() == index_hdf5(DATA / "hdf5_list.txt").labels.tolist()
+    assert digest_hdf5(tmp_path / "list.txt") == digest_hdf5(DATA / "hdf5_list.txt")

@@ -36,6 +36,27 @@ def test_root_folder_replaces_the_lists_own(tmp_path):
     assert len(contents(index_image_list(moved, tmp_path / "d", tmp_path))) == 3
 
 
+@pytest.mark.parametrize(("root", "line"), [("d", "/img/1.png"), ("d/img/", "1.png"), ("d/img/1", ".png")])
+def test_root_folder_and_path_are_one_text_as_for_convert_imageset(tmp_path, root, line):
+    write_images(tmp_path / "d", 3)
+    source, root_folder = tmp_path / "l.txt", tmp_path / root
+    source.write_text(f"{line} 7\n")
+    index = index_image_list(source, root_folder, tmp_path)
+    assert index.names == [line]
+    assert contents(index) == [(tmp_path / "d/img/1.png").read_bytes()]
+    before = digest_image_list(source, root_folder)
+    (tmp_path / "d/img/1.png").write_bytes(b"another")
+    assert digest_image_list(source, root_folder) != before
+
+
+def test_an_absolute_path_outside_of_the_root_folder_is_read(tmp_path):
+    write_images(tmp_path / "d", 2)
+    (tmp_path / "l.txt").write_text(f"{tmp_path}/d/img/1.png 7\n")
+    for root_folder in (None, tmp_path):
+        index = index_image_list(tmp_path / "l.txt", root_folder, tmp_path)
+        assert contents(index) == [(tmp_path / "d/img/1.png").read_bytes()]
+
+
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
 @pytest.mark.parametrize("prefix", ["", "./", "top/"])
 def test_tar_gives_the_same_as_the_folder(tmp_path, mode, prefix):

@@ -46,6 +46,23 @@ def test_own_sources_become_absolute(project: Path) -> None:
     assert train.transform_param.mean_file == str(project / "elsewhere" / "m.binaryproto")
 
 
+@pytest.mark.parametrize(
+    ("written", "resolved"),
+    [
+        ("img/", "{0}/img/"),
+        ("img", "{0}/img"),  # Caffe joins texts: whether there is a slash makes a difference
+        ("img/cat_", "{0}/img/cat_"),
+        ("{0}/img/cat_", "{0}/img/cat_"),
+        ("none/cat_", "{0}/elsewhere/none/cat_"),
+        ("cat_", "{0}/elsewhere/cat_"),
+    ],
+)
+def test_a_root_folder_may_be_the_beginning_of_a_name(project: Path, written: str, resolved: str) -> None:
+    net = parse_net(NET.replace('root_folder: "img/"', f'root_folder: "{written.format(project)}"'))
+    layer = resolver(project).resolve(net).layer[2]
+    assert layer.image_data_param.root_folder == resolved.format(project)
+
+
 def test_the_working_directory_comes_first(project: Path) -> None:
     (project / "elsewhere" / "db").mkdir()
     train = resolver(project).resolve(parse_net(NET)).layer[0]
@@ -80,3 +97,12 @@ def test_relative_lines_of_hdf5_lists_are_made_absolute_in_a_copy(project: Path)
     assert not written.exists()
     sources.write_lists()
     assert written.read_text() == f"{project}/data/a.h5\n{project}/b.h5\n"
+
+
+def test_hdf5_lists_are_split_at_blanks_before_their_lines_become_absolute(project: Path) -> None:
+    (project / "files.txt").write_text("a.h5 data/b.h5\n\tc.h5\n")
+    net = parse_net('layer { name: "h" type: "HDF5Data" top: "x" hdf5_data_param { source: "files.txt" } }')
+    sources = resolver(project)
+    written = Path(sources.resolve(net).layer[0].hdf5_data_param.source)
+    sources.write_lists()
+    assert written.read_text() == f"{project}/a.h5\n{project}/data/b.h5\n{project}/c.h5\n"
