@@ -246,6 +246,29 @@ class SampleForm:
             raise RecordError(problem)
         return values
 
+    def unusable_pixels(self, pixels: Values) -> str:
+        """Return why the recorded steps of ingestion cannot give stored pixels, (H, W, C); empty if the steps can."""
+        images = self.contract.images
+        if images is None:
+            return ""
+        wanted = _training_size(self.contract)
+        if wanted is not None and pixels.shape[:2] != wanted:
+            height, width = pixels.shape[:2]
+            return (
+                f"found {height} x {width} pixels, the training samples had {wanted[0]} x {wanted[1]}; lists are pixels"
+                " after ingestion's steps, an image file gets the steps here"
+            )
+        if images.max_pixel == 255 or images.height or images.encoded or pixels.dtype != np.uint8:
+            return ""
+        raw_levels = np.arange(images.max_pixel + 1, dtype=np.uint8).reshape(1, 1, -1)
+        is_level = np.isin(pixels, PixelRecipe(max_pixel=images.max_pixel).apply(raw_levels))
+        if is_level.all():
+            return ""
+        return (
+            f"found pixel {pixels[~is_level][0]}, which scaling {images.max_pixel} to 255 cannot give; lists are pixels"
+            f" after ingestion's steps: scale them, or send an image file with values up to {images.max_pixel}"
+        )
+
     def unusable_number(self, values: Values) -> str:
         """Return which of a sample's numbers the bundle cannot use, and why; empty if there is none.
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+from urllib.parse import urlsplit
 
 from deepspark_ops.serve.metrics import ServerMetrics
 from deepspark_ops.serve.refusal import RequestRefused
+from deepspark_ops.serve.uploads import ClientGone, Message, Receive, Uploads, replayed, too_large
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
@@ -40,16 +41,23 @@ class Limits:
 
     Attributes:
         max_bytes: Of its body.
-        n_at_once: Predictions in progress.
+        n_at_once: Predictions in progress, and bodies that arrive; of one client half as many bodies.
         token: That it must have; empty for none.
-        hosts: Names by which the server may be called; None for any. A page elsewhere can lead a browser to a loopback
-            address by a name of its own; this tells it.
+        hosts: Names by which the server may be called, without a port, in small letters; None for any. A page
+            elsewhere can lead a browser to this server's address by a name of its own, but not by an IP address: those
+            are always taken.
+        upload_timeout_s: For a whole body.
     """
 
     max_bytes: int
     n_at_once: int
     token: str = ""
     hosts: frozenset[str] | None = None
+    upload_timeout_s: float = 30.0
+
+    def may_name(self, host: str) -> bool:
+        """Return whether the server may be called so; ``host`` has no port."""
+        return self.hosts is None or host.lower() in self.hosts or _is_address(host)
 
 
 class Guard:
@@ -61,6 +69,9 @@ class Guard:
         self._limits = limits
         self._metrics = metrics
         self._in_progress = 0
+        self._uploads = Uploads(
+            max_bytes=limits.max_bytes, max_uploads=limits.n_at_once, timeout_s=limits.upload_timeout_s
+        )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request or hand it on."""
@@ -91,28 +102,35 @@ class Guard:
             headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             self._check(scope, headers)
             if is_prediction:
+                self._check_room()  # before the body, so that a client need not send one in vain
+            body = await self._uploads.body(receive, (scope.get("client") or ("",))[0])
+            if is_prediction:
                 self._check_room()
         except RequestRefused as refused:
             await send_refusal(send, refused)
             return
+        except ClientGone:
+            return
+        receive = replayed(body, receive)
         if not is_prediction:
-            await self._app(scope, self._bounded(receive), send)
+            await self._app(scope, receive, send)
             return
         self._in_progress += 1
         self._metrics.began()
         try:
-            await self._app(scope, self._bounded(receive), send)
+            await self._app(scope, receive, send)
         finally:
             self._in_progress -= 1
             self._metrics.ended()
 
-    def _check(self, scope: Message, headers: dict[str, str]) -> None:
-        host = headers.get("host", "").rsplit(":", 1)[0] if "]" not in headers.get("host", "") else _bracketed(headers)
-        if self._limits.hosts is not None and host not in self._limits.hosts:
-            allowed = ", ".join(sorted(self._limits.hosts))
-            raise RequestRefused(421, f'found host "{host}", expected one of {allowed}')
-        if scope["method"] == "POST" and headers.get("sec-fetch-site") in _FOREIGN:
-            raise RequestRefused(403, "found a request that a page of another site sent, expected none")
+    def _check(self, scope: Message, headers: Mapping[str, str]) -> None:
+        host = _name_of(headers.get("host", ""))
+        if not self._limits.may_name(host):
+            allowed = ", ".join(sorted(self._limits.hosts or ()))
+            text = f'found host "{host}", expected an IP address or one of {allowed}; --host-names allows more names'
+            raise RequestRefused(421, text)
+        if scope["method"] == "POST" and not self._limits.token:  # no page of another site has the token
+            self._check_origin(headers)
         if self._limits.token and scope["path"] not in OPEN_PATHS:
             given = headers.get("authorization", "")
             wanted = f"Bearer {self._limits.token}"
@@ -121,40 +139,53 @@ class Guard:
                 raise RequestRefused(401, f"found {found}, expected the header 'Authorization: Bearer TOKEN'")
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > self._limits.max_bytes:
-            raise _too_large(int(length), self._limits.max_bytes)
+            raise too_large(int(length), self._limits.max_bytes)
+
+    def _check_origin(self, headers: Mapping[str, str]) -> None:
+        """Refuse what a page of another site sends.
+
+        A browser says so by Sec-Fetch-Site, but not to an address without TLS other than loopback; Origin is there
+        always. Behind a proxy Origin has the proxy's name, which --host-names takes.
+        """
+        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+        is_foreign = site in _FOREIGN
+        if site is None and origin is not None:
+            authority = urlsplit(origin).netloc.lower()
+            proxies = (self._limits.hosts or frozenset()) - LOOPBACK_NAMES
+            is_foreign = authority != headers.get("host", "").lower() and authority not in proxies
+        if is_foreign:
+            raise RequestRefused(403, "found a request that a page of another site sent, expected none")
 
     def _check_room(self) -> None:
         if self._in_progress >= self._limits.n_at_once:
             text = f"{self._in_progress} requests are in progress, no more are taken; send it again later"
             raise RequestRefused(503, text, retry_after_s=_RETRY_S)
 
-    def _bounded(self, receive: Receive) -> Receive:
-        n_bytes = 0
 
-        async def bounded() -> Message:
-            nonlocal n_bytes
-            message = await receive()
-            n_bytes += len(message.get("body", b""))
-            if n_bytes > self._limits.max_bytes:
-                raise _too_large(n_bytes, self._limits.max_bytes)
-            return message
+def _name_of(authority: str) -> str:
+    """Return a host without its port.
 
-        return bounded
+    Example:
+        >>> _name_of("localhost:8000"), _name_of("[::1]:8000"), _name_of("[::1]"), _name_of("")
+        ('localhost', '[::1]', '[::1]', '')
+    """
+    return authority.partition("]")[0] + "]" if authority.startswith("[") else authority.rpartition(":")[0] or authority
 
 
-def _too_large(n_bytes: int, allowed: int) -> RequestRefused:
-    text = f"found a body of {n_bytes:,} bytes or more, expected at most {allowed:,}; send fewer samples in a request"
-    return RequestRefused(413, text)
-
-
-def _bracketed(headers: dict[str, str]) -> str:
-    return headers["host"].partition("]")[0] + "]"
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 async def send_refusal(send: Send, refused: RequestRefused) -> None:
     """Send a refusal as JSON, ``{"error": TEXT}``."""
     body = json.dumps({"error": str(refused)}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    # Some of the body may be on its way still: nothing else is read on the connection.
+    headers.append((b"connection", b"close"))
     if refused.retry_after_s is not None:
         headers.append((b"retry-after", str(refused.retry_after_s).encode()))
     if refused.status == 401:

@@ -24,6 +24,10 @@ from deepspark_ops.serve.refusal import RequestRefused
 
 BAD_REQUEST: Final = 400
 UNUSABLE: Final = 422
+TOO_LARGE: Final = 413
+MAX_LISTS: Final = 1_000_000
+"""Lists and objects of a JSON body: 19 images of 224 x 224 pixels. While the JSON parser works no other request is
+answered, and lists cost most of the parser's time."""
 _ENCODED = "b64"
 
 
@@ -35,9 +39,16 @@ def samples_of_json(body: bytes, form: BundleForm) -> list[Parts]:
         form: What the bundle takes.
 
     Raises:
-        RequestRefused: 400 for what is no such request, 422 for an instance that the bundle does not take; the text
-            names the instance, the input, what was found and what is expected.
+        RequestRefused: 400 for what is no such request, 413 for one of too many lists, 422 for an instance that the
+            bundle does not take; the text names the instance, the input, what was found and what is expected.
     """
+    n_lists = body.count(b"[") + body.count(b"{")
+    if n_lists > MAX_LISTS:
+        text = (
+            f"found a body with {n_lists:,} lists and objects, expected at most {MAX_LISTS:,}; send fewer instances in"
+            f" a request{', or images as files' if any(one.takes_images for one in form.inputs) else ''}"
+        )
+        raise RequestRefused(TOO_LARGE, text)
     try:
         request = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -116,6 +127,8 @@ def _values(given: Any, where: str, form: SampleForm) -> Values:
             f"{place}: found {array.shape[0]} x {array.shape[1]} pixels, expected at least"
             f" {form.crop_size} x {form.crop_size}, which the bundle cuts out",
         )
+    if problem := form.unusable_pixels(array):
+        raise RequestRefused(UNUSABLE, f"{place}: {problem}")
     stored = array[..., ::-1] if form.contract.channels == "RGB" else array
     return np.ascontiguousarray(stored.transpose(2, 0, 1))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import gc
 import ipaddress
 import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 from deepspark_ops.config.commands.serve import ServeConfig
@@ -17,6 +19,7 @@ from deepspark_ops.errors import ConfigError
 
 if TYPE_CHECKING:
     from deepspark_ops.predict.loaded_bundle import LoadedBundle
+    from deepspark_ops.serve.guard import App
 
 TOKEN_VARIABLE = "DEEPSPARK_SERVE_TOKEN"
 _STOP_S = 30
@@ -52,8 +55,7 @@ def serve(config: ServeConfig, *, say: Say, warn: Say) -> None:
 
 
 def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, warn: Say) -> None:
-    import uvicorn  # heavy ones, so that --help needs none
-
+    # Heavy ones, so that --help needs none.
     from deepspark_ops.serve.app import make_app
     from deepspark_ops.serve.guard import LOOPBACK_NAMES, Limits
     from deepspark_ops.serve.production_server import serving_commands
@@ -67,14 +69,11 @@ def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, war
     if not is_local:
         guarded = "callers need the token" if token else f"anybody who reaches it may call: set {TOKEN_VARIABLE}"
         warn(f"host={config.host}: other machines reach this server, without encryption; {guarded}")
-    limits = Limits(config.max_upload, config.queue_size, token, LOOPBACK_NAMES if is_local else None)
+    names = None if token else LOOPBACK_NAMES | host_names(config)
+    limits = Limits(config.max_upload, config.queue_size, token, names, config.upload_timeout_s)
+    gc.collect()
+    gc.freeze()  # the graph's objects stay; the collector would look through them for each large request
     app = make_app(Service.of(model, config), config, limits)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_STOP_S,
-            timeout_keep_alive=_STOP_S, backlog=_BACKLOG,
-        )
-    )  # fmt: skip
     commands = serving_commands(config.bundle, model.manifest.net)
     say(
         f"serve: net {model.manifest.net} of {config.bundle} on {address(opened)} ({model.device});"
@@ -83,7 +82,18 @@ def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, war
         f"  {commands['docker']}\n"
         f"  {commands['program']}"
     )
-    server.run(sockets=[opened])
+    run_server(app, opened)
+
+
+def run_server(app: App, opened: socket.socket) -> None:
+    """Answer on a listening socket until SIGTERM or Ctrl-C; call it from the main thread."""
+    import uvicorn
+
+    server = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_STOP_S,
+        timeout_keep_alive=_STOP_S, backlog=_BACKLOG,
+    )  # fmt: skip
+    uvicorn.Server(server).run(sockets=[opened])
 
 
 def load_served(config: ServeConfig) -> LoadedBundle:
@@ -140,6 +150,14 @@ def open_port(host: str, port: int) -> socket.socket:
         remedy = "another program listens there; give another port, 0 for any that is free" if taken else error.strerror
         msg = f"host={host}, port={port}: {remedy}"
         raise ConfigError(msg) from error
+
+
+def host_names(config: ServeConfig) -> frozenset[str]:
+    """Return the names by which a server may be called, besides this machine's loopback names; in small letters."""
+    names = [] if config.host_names is None else config.host_names.split(",")
+    if not is_loopback(config.host):
+        names += [config.host, gethostname()]
+    return frozenset(name.lower() for name in names)
 
 
 def is_loopback(host: str) -> bool:

@@ -19,6 +19,12 @@ class ServeConfig(RawImageConfig):
     host: str = Field(
         "127.0.0.1", min_length=1, description="Address to listen on; others than this machine reach it only by another"
     )
+    host_names: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*$",
+        description="Further names by which callers without a token reach the server, also through a proxy, commas"
+        " between them; IP addresses and this machine's own name need none",
+    )
     token_file: Path | None = Field(
         None,
         description="File with the token that callers must send as 'Authorization: Bearer TOKEN'; default: what the"
@@ -35,6 +41,11 @@ class ServeConfig(RawImageConfig):
     max_image_pixels: int = Field(
         50_000_000, ge=1, le=2**30, description="Pixels of an image at most, as its file says before it is decoded"
     )
-    timeout_s: float = Field(60.0, gt=0, le=3_600, description="A request that takes longer is given up")
+    upload_timeout_s: float = Field(
+        30.0, gt=0, le=3_600, description="The body of a request that takes longer to arrive is given up"
+    )
+    timeout_s: float = Field(
+        60.0, gt=0, le=3_600, description="A request that takes longer after its last byte is given up"
+    )
     devices: DeviceChoice = "auto"
     threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the cores there are")

@@ -3,6 +3,7 @@
 import base64
 import threading
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -118,9 +119,60 @@ def test_another_host_or_site_is_refused(served):
     assert client.get("/v1/model", headers={"host": "evil.example:8000"}).status_code == 421
     assert client.get("/v1/model", headers={"host": "localhost"}).status_code == 200
     assert client.get("/v1/model", headers={"host": "[::1]:8000"}).status_code == 200
+    assert client.get("/v1/model", headers={"host": "192.168.0.7:8000"}).status_code == 200
+    assert client.get("/v1/model", headers={"host": "1.2.3.4.evil.example"}).status_code == 421
+    assert client.get("/v1/model", headers={"host": ""}).status_code == 421
+
+
+HERE = "127.0.0.1:8000"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({"sec-fetch-site": "none"}, 200),
+        ({}, 200),
+        ({"origin": f"http://{HERE}"}, 200),
+        ({"origin": f"https://{HERE}"}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "http://127.0.0.1:9000"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": ""}, 403),
+        ({"origin": "http://evil.example", "host": "evil.example"}, 421),
+        ({"origin": "http://evil.example:8000", "host": "evil.example:8000"}, 421),
+        ({"origin": "https://proxy.example", "host": HERE}, 200),
+        ({"origin": "https://proxy.example.evil.example", "host": HERE}, 403),
+        ({"origin": "https://proxy.example", "host": "PROXY.example"}, 200),
+    ],
+)
+def test_what_a_page_of_another_site_sends_is_refused(served, headers, status):
+    client = served(limits=Limits(100_000, 8, hosts=LOOPBACK_NAMES | {"proxy.example"}))
+    answer = client.post("/v1/predict", json={"instance": BRIGHT.tolist()}, headers=headers)
+    assert answer.status_code == status, answer.text
+
+
+def test_a_page_elsewhere_does_not_have_the_token(served):
+    client = served(limits=Limits(100_000, 8, token="s3cret"))
+    foreign = {"origin": "http://evil.example", "host": "evil.example"}
     asked = {"json": {"instance": BRIGHT.tolist()}}
-    assert client.post("/v1/predict", **asked, headers={"sec-fetch-site": "cross-site"}).status_code == 403
-    assert client.post("/v1/predict", **asked, headers={"sec-fetch-site": "same-origin"}).status_code == 200
+    assert client.post("/v1/predict", **asked, headers=foreign).status_code == 401
+    behind_a_proxy = foreign | {"authorization": "Bearer s3cret"}
+    assert client.post("/v1/predict", **asked, headers=behind_a_proxy).status_code == 200
+
+
+def test_millions_of_lists_are_refused_before_they_are_read(served, monkeypatch):
+    read = []
+    monkeypatch.setattr("deepspark_ops.serve.request.json", SimpleNamespace(loads=read.append))
+    client = served(limits=Limits(1 << 24, 8))
+    for piece in (b"[]", b"{}"):
+        body = b'{"instances":[' + b",".join([piece] * 4_000_000) + b"]}"
+        answer = client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+        text = "4,000,002 lists and objects, expected at most 1,000,000; send fewer instances in a request, or images"
+        assert (answer.status_code, text in answer.json()["error"]) == (413, True), answer.text
+    assert read == []
 
 
 def test_a_token_is_wanted_for_all_but_page_and_health(served):

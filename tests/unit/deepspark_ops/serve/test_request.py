@@ -157,3 +157,50 @@ def test_a_raw_picture_is_treated_as_the_training_images_were_and_numbers_are_ta
     bright = cv2.imencode(".png", np.full((5, 7, 3), 17, np.uint8))[1].tobytes()
     with pytest.raises(RequestRefused, match=r'^a.png: input "images": pixel value 17 exceeds max_pixel=16'):
         samples_of_pictures([("a.png", bright)], form)
+
+
+def form_of_images(*, shape=(-1, 2, 3, 1), **steps):
+    contract = image_input(shape=shape).contract
+    images = ImagePreprocessing(**{"dtype": "uint8", **steps})
+    channels = "gray" if shape[3] == 1 else "RGB"
+    return BundleForm((SampleForm.of(contract.model_copy(update={"images": images, "channels": channels})),))
+
+
+def pixels_of(values, shape=(2, 3, 1)):
+    return {"instance": np.resize(values, shape).tolist()}
+
+
+def test_lists_of_pixels_that_ingestion_cannot_give_are_refused():
+    """Without a resize a scaled pixel is one of 17 levels: round(255 * k / 16)."""
+    form = form_of_images(max_pixel=16, sample_shape=(1, 2, 3))
+    levels = [(2 * 255 * k + 16) // 32 for k in range(17)]
+    for first in range(0, 17, 6):
+        (((stored,),)) = samples_of_json(json.dumps(pixels_of(levels[first : first + 6])).encode(), form)
+        assert sorted(set(stored.ravel().tolist())) == levels[first : first + 6]
+    status, text = refusal_of(pixels_of([0, 16, 7]), form)
+    assert (status, text.startswith('instance: input "images": found pixel 7, which scaling 16 to 255')) == (422, True)
+    assert "values up to 16" in text
+
+
+@pytest.mark.parametrize(
+    "steps", [{"max_pixel": 16, "height": 2, "width": 3}, {"max_pixel": 16, "encoded": True}, {"max_pixel": 255}, {}]
+)
+def test_lists_that_ingestion_may_give_are_taken(steps):
+    ((sample,),) = samples_of_json(json.dumps(pixels_of([0, 7, 200])).encode(), form_of_images(**steps))
+    assert sample.ravel().tolist() == [0, 7, 200, 0, 7, 200]
+
+
+def test_lists_have_the_size_of_the_training_samples_where_the_bundle_cuts_a_square_out():
+    form = form_of_images(shape=(-1, -1, -1, 1), sample_shape=(1, 4, 5))
+    status, text = refusal_of(pixels_of([1], (4, 4, 1)), form)
+    assert (status, "found 4 x 4 pixels, the training samples had 4 x 5" in text) == (422, True)
+    assert len(samples_of_json(json.dumps(pixels_of([1], (4, 5, 1))).encode(), form)) == 1
+    anything = form_of_images(shape=(-1, -1, -1, 1))
+    assert len(samples_of_json(json.dumps(pixels_of([1], (4, 4, 1))).encode(), anything)) == 1
+
+
+def test_numbers_of_a_table_are_raw_rows_which_the_bundle_itself_fills_and_standardises():
+    contract = number_input().contract.model_copy(update={"is_table": True})
+    form = BundleForm((SampleForm.of(contract, table=columns_named("age", "height", "weight", "income")),))
+    ((row,),) = samples_of_json(b'{"instance": [40, 1.75, 80.5, -3e4]}', form)
+    assert (row.dtype, row.tolist()) == (np.float32, [40, 1.75, 80.5, -30000])

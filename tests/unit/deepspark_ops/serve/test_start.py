@@ -1,10 +1,12 @@
 import socket
+from pathlib import Path
 
 import pytest
 
+from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.serve.production_server import serving_commands
-from deepspark_ops.serve.start import TOKEN_VARIABLE, address, open_port, read_token
+from deepspark_ops.serve.start import TOKEN_VARIABLE, address, host_names, open_port, read_token
 
 
 def test_a_token_is_in_a_file_or_the_environment(tmp_path):
@@ -36,3 +38,12 @@ def test_tensorflow_serving_is_named_with_whole_commands(tmp_path):
     commands = serving_commands(bundle, "LeNet 5")
     assert f"-v '{bundle}/saved_model:/models/LeNet_5/1:ro' -e MODEL_NAME=LeNet_5" in commands["docker"]
     assert f"cp -r '{bundle}/saved_model' serving/LeNet_5/1 &&" in commands["program"]
+
+
+def test_names_of_the_server():
+    bundle = Path("bundle")
+    assert host_names(ServeConfig(bundle=bundle, host_names="Proxy.example,b")) == {"proxy.example", "b"}
+    names = host_names(ServeConfig(bundle=bundle, host="0.0.0.0", host_names="b"))
+    assert names == {"b", "0.0.0.0", socket.gethostname().lower()}
+    with pytest.raises(ValueError, match="host_names"):
+        ServeConfig(bundle=bundle, host_names="http://proxy")
