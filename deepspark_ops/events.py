@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from caffe_import.files.regular_file import open_regular
+
 _LOG = logging.getLogger(__name__)
 EVENT_VERSION = 1
 EventKind = Literal[
@@ -129,7 +131,7 @@ def read_events(path: Path) -> Iterator[Event]:
     """
     if not path.exists():
         return
-    with path.open("rb") as lines:
+    with open_regular(path) as lines:
         for number, line in enumerate(lines, start=1):
             event = parse_event(line)
             if event is not None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from caffe_import.errors import DataSourceError
+from caffe_import.files.regular_file import regular_path
 
 TOUCHED_UP_TO_BYTES = 2**30
 """Of larger databases the keys are walked alone: touching every record would read most of the file."""
@@ -47,7 +48,7 @@ def walk(folder: Path) -> None:
     """
     import lmdb
 
-    size = (folder / "data.mdb").stat().st_size
+    size = regular_path(folder / "data.mdb").stat().st_size
     touches = size <= TOUCHED_UP_TO_BYTES
     found = 0
     with lmdb.open(str(folder), readonly=True, lock=False) as environment, environment.begin(buffers=True) as reading:

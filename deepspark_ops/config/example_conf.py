@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from caffe_import.files.regular_file import regular_text
+
 _FOLDER: Final = Path("examples", "digits")
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _FILES: Final = {"deepspark_retrain": "retrain.json", "deepspark_compare": "compare.json"}
@@ -30,7 +32,7 @@ def example_conf(dag_id: str, root: Path) -> dict[str, Any]:
         dag_id: Id of the DAG.
         root: As in ``example_file``. The paths of the example's files are absolute where the package's are used.
     """
-    conf: dict[str, Any] = json.loads(example_file(dag_id, root).read_text(encoding="utf-8"))
+    conf: dict[str, Any] = json.loads(regular_text(example_file(dag_id, root)))
     if _base(root) == root:
         return conf
     return {name: _absolute(value) for name, value in conf.items()}

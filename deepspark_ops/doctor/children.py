@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.commands.doctor import DoctorConfig
 from deepspark_ops.processes.job_log import JobLog
 from deepspark_ops.processes.spark_submit import job_variables, popen_arguments
@@ -73,7 +74,7 @@ def ask_spark(config: DoctorConfig, master: str, *, environment: Mapping[str, st
         lines = tuple(done.stderr.splitlines())
         facts = path.with_name(_FACTS)
         if done.returncode == 0 and facts.is_file():
-            return Answer(json.loads(facts.read_text(encoding="utf-8")), lines=lines)
+            return Answer(json.loads(regular_text(facts)), lines=lines)
         log = JobLog(lambda level, text: None)
         for line in lines:
             log.feed(line)

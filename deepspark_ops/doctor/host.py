@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from caffe_import.extras import EXTRAS
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.devices.host_gpus import gpu_names, host_gpus
 from deepspark_ops.devices.memory_there import host_memory_bytes
@@ -78,8 +79,8 @@ def _other_spark(version: str, environment: Mapping[str, str]) -> str:
     """Return what to do about a second Spark that comes before the installed one; empty if there is none."""
     home = environment.get("SPARK_HOME", "")
     release = Path(home, "RELEASE")
-    if home and release.is_file() and not release.read_text().startswith(f"Spark {version}"):
-        said = release.read_text().splitlines()[0] if release.read_text() else "of unknown version"
+    if home and release.is_file() and not (said := regular_text(release)).startswith(f"Spark {version}"):
+        said = said.splitlines()[0] if said else "of unknown version"
         return f"SPARK_HOME={home} is {said}: unset it, or install that version of pyspark"
     return ""
 
@@ -113,7 +114,7 @@ def memory_check(n_workers: int, *, is_local: bool, available: int | None = None
 
 def available_memory(table: Path = Path("/proc/meminfo")) -> int:
     """Return the bytes that new processes could take without swapping."""
-    for line in table.read_text().splitlines():
+    for line in regular_text(table).splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 2**63

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics, upgraded
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
@@ -41,7 +42,7 @@ def read_metrics(path: Path) -> MetricsReport:
     """
     remedy = f'run "deepspark evaluate" again (metrics version {METRICS_VERSION})'
     try:
-        content = _content(json.loads(path.read_bytes()))
+        content = _content(json.loads(regular_bytes(path)))
         return _FILE.validate_python(content)
     except FileNotFoundError as error:
         msg = f'{path}: no metrics there; run "deepspark evaluate" first'

@@ -12,6 +12,7 @@ import numpy as np
 
 from caffe_import.errors import WeightsError
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
+from caffe_import.files.regular_file import regular_bytes
 from caffe_import.net.batch_size import net_in_batches
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
@@ -137,7 +138,7 @@ def read_run_config(run: RunPaths) -> TrainConfig:
         ConfigError: A damaged config.
     """
     try:
-        return with_its_version(TrainConfig.model_validate_json(run.config.read_bytes()), run)
+        return with_its_version(TrainConfig.model_validate_json(regular_bytes(run.config)), run)
     except ValueError as error:
         msg = f"{run.config}: not the config of a training run: {error}"
         raise ConfigError(msg) from error

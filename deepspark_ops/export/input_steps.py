@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from caffe_import.data.transform import TransformOptions
 from caffe_import.files.mean_file import read_mean
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import FEATURES_NAME, MEAN_NAME, InputContract
 from deepspark_ops.shards.table_columns import TableColumns
@@ -58,7 +59,7 @@ def table_of_input(contract: InputContract, bundle: Path) -> TableColumns | None
     if not contract.is_table and not {FILL, STANDARDIZE} & set(contract.preprocessing):
         return None
     try:
-        return TableColumns.model_validate_json((bundle / FEATURES_NAME).read_bytes())
+        return TableColumns.model_validate_json(regular_bytes(bundle / FEATURES_NAME))
     except (OSError, ValidationError) as error:
         msg = f"{bundle / FEATURES_NAME}: cannot be read: {str(error).splitlines()[0]}; export again"
         raise DataError(msg) from error

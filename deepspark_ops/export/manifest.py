@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from caffe_import.files.regular_file import open_regular, regular_bytes
 from deepspark_ops.config.shared_options.bundle_formats import CAFFE, SAVED_MODEL
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import DataError
@@ -233,7 +234,7 @@ class BundleManifest(_Frozen):
 
 def file_digest(path: Path) -> str:
     """Return ``sha256:<hex>`` of a file's bytes."""
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         return f"sha256:{hashlib.file_digest(handle, 'sha256').hexdigest()}"
 
 
@@ -268,7 +269,7 @@ def parse_manifest(bundle: Path) -> BundleManifest:
     """
     path = bundle / MANIFEST_NAME
     try:
-        return BundleManifest.model_validate_json(path.read_bytes())
+        return BundleManifest.model_validate_json(regular_bytes(path))
     except FileNotFoundError as error:
         msg = f'{bundle}: no {MANIFEST_NAME}, so no complete bundle; run "deepspark export" first'
         raise DataError(msg) from error

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import write_text_whole
 
@@ -43,7 +44,7 @@ def install_dags(folder: Path) -> list[Path]:
         raise ConfigError(msg)
     paths = {folder / f"{dag_id}.py": dag_file_text(dag_id) for dag_id in DAGS}
     for path in paths:
-        if path.exists() and _BUILDERS not in path.read_text(encoding="utf-8", errors="replace"):
+        if path.exists() and _BUILDERS not in regular_text(path, errors="replace"):
             msg = f"{path} is there and is not DeepSpark's; move it, or give another folder"
             raise ConfigError(msg)
     for path, text in paths.items():

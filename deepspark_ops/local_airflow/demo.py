@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from caffe_import.files.regular_file import open_regular, regular_text
 from deepspark_ops.config.example_conf import example_conf
 from deepspark_ops.local_airflow.api import AirflowFailed, Api, quoted
 from deepspark_ops.local_airflow.folders import LocalFolders
@@ -142,7 +143,7 @@ def _result(api: Api, run_id: str, took_s: float, ui_command: str) -> DemoResult
 
     metrics = Path(passed_on("evaluate")["metrics"])
     return DemoResult(
-        test_accuracy=float(json.loads(metrics.read_text())["top1"]),
+        test_accuracy=float(json.loads(regular_text(metrics))["top1"]),
         bundle=Path(passed_on("export")["bundle"]),
         report=metrics.with_name("report.html"),
         took_s=took_s,
@@ -163,7 +164,7 @@ class TaskLogs:
         """Report what was written since the last call; a line still being written waits for the next."""
         for task in TASKS:
             for log in sorted((self._folder / f"task_id={task}").glob("attempt=*.log")):
-                with log.open("rb") as handle:
+                with open_regular(log) as handle:
                     handle.seek(self._read.get(log, 0))
                     text = handle.read()
                 whole = text[: text.rfind(b"\n") + 1]

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol, TextIO
 
+from caffe_import.files.regular_file import LIST_BYTES, regular_text
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.local_airflow.api import AirflowFailed, read_health
 from deepspark_ops.local_airflow.dag_files import install_dags
@@ -319,4 +320,7 @@ def _write_lock(handle: TextIO, port: int) -> None:
 def _tail(path: Path) -> str:
     if not path.exists():
         return "  (no log)"
-    return "\n".join("  " + line for line in path.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:])
+    return "\n".join(
+        "  " + line
+        for line in regular_text(path, errors="replace", max_bytes=LIST_BYTES).splitlines()[-_LOG_LINES_SHOWN:]
+    )

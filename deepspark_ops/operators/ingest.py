@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from airflow.sdk import Asset
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
@@ -132,7 +133,7 @@ class IngestOperator(SparkStageOperator):
 def is_announced(dataset: Path) -> bool:
     """Whether a training has begun with the dataset as it is now; only a manifest's content counts, not its time."""
     try:
-        noted = json.loads((dataset / ANNOUNCED_NAME).read_text(encoding="utf-8"))
+        noted = json.loads(regular_text(dataset / ANNOUNCED_NAME))
     except (OSError, ValueError):
         return False
     return bool(noted == {"format_version": ANNOUNCED_VERSION, **_manifest_digests(dataset)})

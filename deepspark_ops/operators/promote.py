@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from airflow.sdk import Asset, BaseOperator
 
+from caffe_import.files.regular_file import regular_bytes, regular_text
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.comparison.section import with_decision
@@ -62,7 +63,7 @@ def read_decision(run: StageRun) -> Decision:
     if not path.is_file():
         msg = f'{path} is missing; clear task "decide" of this run'
         raise DataError(msg)
-    return Decision.model_validate_json(path.read_bytes())
+    return Decision.model_validate_json(regular_bytes(path))
 
 
 def write_decision(run: StageRun, decision: Decision) -> Path:
@@ -153,7 +154,7 @@ def tell_report(run: StageRun, *, promotes: bool, reason: str) -> None:
     """Put a decision into the run's report, which was written before it was made."""
     path = RunPaths(run.run_dir).evaluation / REPORT_NAME
     if path.is_file():
-        page = with_decision(path.read_text(encoding="utf-8"), promotes=promotes, reason=reason)
+        page = with_decision(regular_text(path), promotes=promotes, reason=reason)
         write_text_whole(path, page)
 
 

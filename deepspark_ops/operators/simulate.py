@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.compare import CompareConfig
@@ -104,6 +105,6 @@ class SimulateTrialsOperator(ProcessStageOperator):
         assert isinstance(config, SimulateConfig), "of stage_config"
         report = RunPaths(run.run_dir).evaluation / "report.html"
         report.parent.mkdir(parents=True, exist_ok=True)
-        write_text_whole(report, (config.out / PAGE_FILE).read_text(encoding="utf-8"))
+        write_text_whole(report, regular_text(config.out / PAGE_FILE))
         table = config.out / REPORT_FILE
         return {"report": str(report), "table": str(table), "digest": file_digest(table)}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
 from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.config.shared_options.batch_size import DEFAULT_BATCH_SIZE
 from deepspark_ops.errors import ConfigError
@@ -154,7 +155,7 @@ class SampleForm:
             return self._numbers(content), ""
         if is_stored and self.contract.images is not None and isinstance(content, np.ndarray):
             return self._checked(content), ""
-        raw = content.read_bytes() if isinstance(content, Path) else content
+        raw = regular_bytes(content, max_bytes=IMAGE_BYTES) if isinstance(content, Path) else content
         record = raw if isinstance(raw, bytes) else self._pixels(raw)
         image, remark = self._image(record)
         return self._checked(image), remark

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from caffe_import.files.regular_file import open_regular, regular_text
 from deepspark_ops.errors import DataError
 from deepspark_ops.registry.model_folder import ModelFolder
 
@@ -84,7 +85,7 @@ def read_history(model: ModelFolder, last_change: int) -> tuple[HistoryEntry, ..
     """
     if not model.journal.is_file():
         return ()
-    lines = model.journal.read_text(encoding="utf-8").splitlines()
+    lines = regular_text(model.journal).splitlines()
     entries = [entry for number, line in enumerate(lines, 1) if (entry := _parse(model, number, line))]
     last_of_change = {entry.change: at for at, entry in enumerate(entries)}
     return tuple(
@@ -109,6 +110,6 @@ def _parse(model: ModelFolder, number: int, line: str) -> HistoryEntry | None:
 
 
 def _ends_with_newline(model: ModelFolder) -> bool:
-    with model.journal.open("rb") as handle:
+    with open_regular(model.journal) as handle:
         handle.seek(-1, os.SEEK_END)
         return handle.read(1) == b"\n"

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import WEIGHTS_NAME
 from deepspark_ops.registry.gate import Decision
@@ -79,7 +80,7 @@ def read_production(models: Path, model: str) -> Production | None:
     """
     folder = ModelFolder(models / model)
     try:
-        content = folder.production.read_bytes()
+        content = regular_bytes(folder.production)
     except FileNotFoundError:
         return None
     production = _parse(folder, content)
@@ -106,7 +107,7 @@ def read_pointer(folder: ModelFolder) -> Production | None:
         DataError: It is damaged.
     """
     try:
-        return _parse(folder, folder.production.read_bytes())
+        return _parse(folder, regular_bytes(folder.production))
     except FileNotFoundError:
         return None
 

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.tasks.classification import accuracy_figure
@@ -182,7 +183,7 @@ def now_text() -> str:
 
 def _read_record(path: Path) -> VersionRecord:
     try:
-        return VersionRecord.model_validate_json(path.read_bytes())
+        return VersionRecord.model_validate_json(regular_bytes(path))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "file"

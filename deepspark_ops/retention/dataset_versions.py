@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.commit import remove_unlisted
 from deepspark_ops.ingest.versions.kept_versions import files_of_versions, kept_versions, version_digest
@@ -171,7 +172,7 @@ def _named_dataset(run: Stored) -> str | None:
     if not config.is_file():
         return None
     try:
-        values = json.loads(config.read_text(encoding="utf-8"))
+        values = json.loads(regular_text(config))
         dataset = values.get("dataset")
     except (ValueError, AttributeError) as error:
         msg = f"{config}: no JSON object, so what the run refers to is not known; repair it, or remove the run"

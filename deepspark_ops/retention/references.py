@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.registry.overview import model_names, read_model
@@ -65,7 +66,7 @@ def run_references(run: Path, known: Mapping[Path, Stored]) -> set[Path]:
 
 def _read(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(regular_text(file))
     except FileNotFoundError:
         return None
     except ValueError as error:

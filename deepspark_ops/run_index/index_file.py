@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.run_index.summary import RunSummary, stamps, summarize
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.reading import RunReading, RunReadings
@@ -21,7 +22,7 @@ BUDGET_S: Final = 0.5
 def read_index(run_dir: Path) -> RunSummary | None:
     """Return a run's index; None if there is none, it is damaged or of another version, or the run has gone on."""
     try:
-        found = RunSummary.model_validate_json(RunPaths(run_dir).index.read_bytes())
+        found = RunSummary.model_validate_json(regular_bytes(RunPaths(run_dir).index))
     except (OSError, ValidationError):
         return None
     return found if found.made_of == stamps(run_dir) else None

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
@@ -108,7 +109,7 @@ def _stamp(path: Path) -> Stamp:
 def read_config(run_dir: Path) -> Mapping[str, Any]:
     """Return the config that a run was started with, whatever version wrote it; empty if it is not there."""
     with suppress(OSError, ValueError):
-        found = json.loads(RunPaths(run_dir).config.read_bytes())
+        found = json.loads(regular_bytes(RunPaths(run_dir).config))
         if isinstance(found, dict):
             return found
     return {}

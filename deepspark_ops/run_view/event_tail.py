@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from caffe_import.files.regular_file import open_regular
 from deepspark_ops.events import Event, parse_event
 
 _PIECE = 1 << 18
@@ -44,7 +45,7 @@ class EventTail:
         self._path = path
         self.place = Place()
         if not from_start and path.exists():
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 self.place = _end_of(file)
 
     def read(self) -> list[Event]:
@@ -65,7 +66,7 @@ class EventTail:
             OSError: The file is there and cannot be read.
         """
         try:
-            file = self._path.open("rb")
+            file = open_regular(self._path)
         except FileNotFoundError:
             is_new, self.place = self.place.offset > 0, Place()
             return [], is_new

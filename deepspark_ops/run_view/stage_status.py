@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 STATUS_VERSION: Final = 1
@@ -109,7 +110,7 @@ def read_statuses(run_dir: Path) -> dict[str, StageStatus]:
     found: dict[str, StageStatus] = {}
     for path in sorted(RunPaths(run_dir).stages.glob("*.status.json")):
         with suppress(OSError, ValueError, TypeError, KeyError):
-            status = _parsed(json.loads(path.read_text(encoding="utf-8")))
+            status = _parsed(json.loads(regular_text(path)))
             found[status.stage] = status
     return found
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.errors import ConfigError
@@ -122,7 +123,7 @@ def read_token(file: Path | None, environment: Mapping[str, str]) -> str:
     if file is None:
         return environment.get(TOKEN_VARIABLE, "").strip()
     try:
-        token = file.read_text(encoding="utf-8").strip()
+        token = regular_text(file).strip()
     except (OSError, UnicodeDecodeError) as error:
         msg = f"token_file={file}: {getattr(error, 'strerror', None) or error}"
         raise ConfigError(msg) from error

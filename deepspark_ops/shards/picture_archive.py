@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from caffe_import.files.regular_file import regular_path
 from deepspark_ops.run_paths import write_whole
 
 ARCHIVE_VERSION: Final = 1
@@ -68,7 +69,7 @@ class PictureArchive:
         self._path = path
         self._names: dict[int, str] = {}
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(regular_path(path)) as archive:
                 head = json.loads(archive.comment)
                 if head == {"format_version": ARCHIVE_VERSION, "made_of": made_of}:
                     self._names = {
@@ -87,7 +88,7 @@ class PictureArchive:
         if not names:
             return {}
         try:
-            with zipfile.ZipFile(self._path) as archive:
+            with zipfile.ZipFile(regular_path(self._path)) as archive:
                 return {
                     number: EncodedPicture(media_types[Path(name).suffix], archive.read(name))
                     for number, name in names.items()

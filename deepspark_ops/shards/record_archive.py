@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from caffe_import.files.regular_file import regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import write_whole
 from deepspark_ops.stores.staging import local_copy
@@ -37,7 +38,7 @@ def opened_archive(path: Path, versions: Sequence[int]) -> Iterator[Mapping[str,
         DataError: There is no such file, or it is damaged, holds Python's objects, or is of another version.
     """
     try:
-        with local_copy(path) as local, np.load(local, allow_pickle=False) as held:
+        with local_copy(path) as local, np.load(regular_path(local), allow_pickle=False) as held:
             version = int(held["format_version"])
             if version not in versions:
                 known = " and ".join(map(str, versions))

@@ -13,6 +13,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from caffe_import.files.prototxt import format_message
+from caffe_import.files.regular_file import regular_bytes, regular_text
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.events import Event
@@ -173,7 +174,7 @@ def digest_of_inputs(config: VirtualRunConfig) -> str:
     if config.dataset is not None:
         for split in ("train", "test"):
             manifest = DatasetPaths(config.dataset).manifest(split)
-            found.update(manifest.read_bytes() if manifest.is_file() else b"")
+            found.update(regular_bytes(manifest) if manifest.is_file() else b"")
     return found.hexdigest()
 
 
@@ -186,7 +187,7 @@ def write_result(path: Path, result: VirtualResult) -> None:
 def read_result(path: Path) -> VirtualResult | None:
     """Return the result of a file; None for a missing, damaged or older one: the run is made again."""
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain = json.loads(regular_text(path))
         return VirtualResult.model_validate(plain["result"]) if plain["format_version"] == RESULT_VERSION else None
     except (OSError, ValueError, KeyError, TypeError, ValidationError):
         return None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from caffe_import.files.regular_file import LIST_BYTES, regular_text
 from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.processes.job_log import JobLog, StageFailed
 from deepspark_ops.processes.spark_submit import job_variables, popen_arguments
@@ -76,7 +77,7 @@ def _check_end(one: _Running) -> None:
         one.log.unlink(missing_ok=True)
         return
     log = JobLog(lambda _level, _text: None)
-    for line in one.log.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in regular_text(one.log, errors="replace", max_bytes=LIST_BYTES).splitlines():
         log.feed(line)
     failed = log.failure("simulate", code)
     msg = f"strategy {one.config.strategy}, {one.config.n_workers} workers (log: {one.log}): {failed}"

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
 from deepspark_ops.export.manifest import DEPLOY_NAME, LABELS_NAME, MANIFEST_NAME, MEAN_NAME, file_digest
@@ -194,7 +195,7 @@ def _tags(run_dir: Path, told: Told, state: RunState, statuses: Mapping[str, Sta
 
 def _read_json(path: Path) -> Mapping[str, Any]:
     with suppress(OSError, ValueError):
-        found = json.loads(path.read_bytes())
+        found = json.loads(regular_bytes(path))
         if isinstance(found, dict):
             return found
     return {}

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 _LOG = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def read_told(run_dir: Path) -> Told:
     """Return what was told of a run; a damaged file counts as missing, and the run becomes a new one in MLflow."""
     path = RunPaths(run_dir).mlflow
     try:
-        return Told.model_validate_json(path.read_bytes())
+        return Told.model_validate_json(regular_bytes(path))
     except FileNotFoundError:
         return Told()
     except ValidationError:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths, write_text_whole
@@ -237,7 +238,7 @@ class Member(_Frozen):
 def read_plan(run_dir: Path) -> Plan | None:
     """Return the plan of a comparison; None for a run that is none."""
     try:
-        return Plan.model_validate_json((RunPaths(run_dir).stages / PLAN_NAME).read_bytes())
+        return Plan.model_validate_json(regular_bytes(RunPaths(run_dir).stages / PLAN_NAME))
     except (OSError, ValidationError):
         return None
 
@@ -245,6 +246,6 @@ def read_plan(run_dir: Path) -> Plan | None:
 def read_member(run_dir: Path) -> Member | None:
     """Return what a trial's folder says of itself; None for a run that is no trial."""
     try:
-        return Member.model_validate_json((RunPaths(run_dir).stages / MEMBER_NAME).read_bytes())
+        return Member.model_validate_json(regular_bytes(RunPaths(run_dir).stages / MEMBER_NAME))
     except (OSError, ValidationError):
         return None

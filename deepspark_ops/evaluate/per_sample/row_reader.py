@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from caffe_import.files.regular_file import regular_path
 from deepspark_ops.evaluate.per_sample.each_batch import ROWS_NAME
 
 _WEIGHTS: Final = b"deepspark.weights"
@@ -32,7 +33,7 @@ def read_rows(folder: Path, indices: Collection[int], weights_digest: str) -> di
     found: dict[int, dict[str, Any]] = {}
     wanted = pa.array(sorted(indices), pa.int64())
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(regular_path(path)) as file:
             if (file.schema_arrow.metadata or {}).get(_WEIGHTS) != weights_digest.encode():
                 return {}
             start = 0  # the rows are in the order of the samples, each has one

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from caffe_import.files.regular_file import regular_path
 from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch
 from deepspark_ops.evaluate.scores import SampleLosses
@@ -230,11 +231,11 @@ class SampleRows:
 
 def join_rows(path: Path, parts: Sequence[Path], weights_digest: str) -> None:
     """Write the rows of files, in their order, as one file, a row group at a time; it is there whole or not at all."""
-    schema = pq.read_schema(parts[0])
+    schema = pq.read_schema(regular_path(parts[0]))
     metadata = {**(schema.metadata or {}), b"deepspark.weights": weights_digest.encode()}
     with parquet_output(path, schema.with_metadata(metadata)) as output:
         for part in parts:
-            with pq.ParquetFile(part) as file:
+            with pq.ParquetFile(regular_path(part)) as file:
                 for group in range(file.num_row_groups):
                     output.write(file.read_row_group(group))
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final, NamedTuple
 
+from caffe_import.files.regular_file import regular_text
+
 MEASURED_FILE: Final = Path(__file__).with_name("measured.json")
 """Written by ``benchmarks/defaults.py``."""
 _VERSION: Final = 1
@@ -42,7 +44,7 @@ class Measured(NamedTuple):
 @cache
 def measured_rows() -> tuple[Measured, ...]:
     """Return the whole table."""
-    plain = json.loads(MEASURED_FILE.read_text(encoding="utf-8"))
+    plain = json.loads(regular_text(MEASURED_FILE))
     assert plain["format_version"] == _VERSION, "the file comes with this module"
     return tuple(Measured(**row) for row in plain["rows"])
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, TriggerRule
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.config.ingest import IngestConfig
@@ -121,5 +122,5 @@ def _defaults(root: Path) -> dict[str, Any]:
     Example of a file: ``{"solver": "nets/solver.prototxt", "source": "/data/train_list.txt", "model": "parts"}``.
     """
     if file := os.environ.get("DEEPSPARK_RETRAIN_DEFAULTS"):
-        return dict(json.loads((root / file).read_text(encoding="utf-8")))
+        return dict(json.loads(regular_text(root / file)))
     return {}

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.errors import ConfigError
 
 SETTING: Final = "DEEPSPARK_NOTIFIERS"
@@ -48,7 +49,7 @@ def read_settings(environment: Mapping[str, str]) -> tuple[NotifierSetting, ...]
         return ()
     where = f"{SETTING}={name}"
     try:
-        given = json.loads(Path(name).read_text(encoding="utf-8"))
+        given = json.loads(regular_text(Path(name)))
     except OSError as error:
         msg = f"{where}: {error.strerror or error}; it names a JSON file, e.g. {_EXAMPLE}"
         raise ConfigError(msg) from None

@@ -12,6 +12,7 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.operators.pages.access.headers import (
     ASSET_HEADERS,
@@ -161,7 +162,7 @@ def _chart_library(request: Request) -> Response:
 
 @cache
 def _compressed_library() -> bytes:
-    return gzip.compress(chart_library().read_bytes(), compresslevel=6)
+    return gzip.compress(regular_bytes(chart_library()), compresslevel=6)
 
 
 async def _to_login(request: Request, error: Exception) -> Response:

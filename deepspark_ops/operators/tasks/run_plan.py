@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.base import WHERE_IT_RUNS, parse_config
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, is_catalog_table
 from deepspark_ops.config.shared_options.named_files import ListedFiles, NamedFiles
@@ -174,7 +175,7 @@ class Decided:
 def read_decided(run_dir: Path) -> Decided:
     """Return what task check of a run decided; nothing before that, or from a file of another version."""
     try:
-        fields = json.loads(RunPaths(run_dir).decided.read_text(encoding="utf-8"))
+        fields = json.loads(regular_text(RunPaths(run_dir).decided))
         if fields["format_version"] != DECIDED_VERSION:
             return Decided()
         production = Path(fields["production"]) if fields["production"] else None

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from caffe_import.files.regular_file import regular_path
 from deepspark_ops.config.commands.predict import BundleInputConfig, names_of
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.list_lines import LABEL_WORDS, PATH_WORDS
@@ -75,7 +76,7 @@ def parquet_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
     path = config.input
     files = parquet_files(path) if path.is_dir() else [path]
     try:
-        opened = [pa.parquet.ParquetFile(kept_copy(file)) for file in files]
+        opened = [pa.parquet.ParquetFile(regular_path(kept_copy(file))) for file in files]
         n_rows = sum(file.metadata.num_rows for file in opened)
         schema = opened[0].schema_arrow
     except (pa.ArrowException, OSError) as error:
@@ -108,7 +109,7 @@ def csv_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
     """Return the rows of a CSV file, whose first line names its columns; arguments and errors as ``parquet_rows``."""
     path = config.input
     try:
-        with pa.csv.open_csv(kept_copy(path)) as opened:
+        with pa.csv.open_csv(regular_path(kept_copy(path))) as opened:
             schema = opened.schema
     except (pa.ArrowException, OSError) as error:
         msg = f"input={path}: not readable as CSV with a line of column names: {error}"
@@ -122,7 +123,7 @@ def csv_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
 
     def batches() -> Iterator[Numbered]:
         at = 0
-        with pa.csv.open_csv(kept_copy(path), convert_options=options) as opened:
+        with pa.csv.open_csv(regular_path(kept_copy(path)), convert_options=options) as opened:
             for batch in opened:
                 yield at, batch
                 at += batch.num_rows

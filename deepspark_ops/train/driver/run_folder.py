@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
 
 LOCK_NAME: Final = "driver.lock"
@@ -178,7 +179,7 @@ def _write(handle: int, host: str, beat: int) -> None:
 def _read(path: Path) -> _Driver | None:
     """Return what a lock file says; opened anew, since only that makes NFS look at what other hosts wrote."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(regular_text(path))
         return _Driver(str(found["host"]), int(found["pid"]), int(found["beat"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from caffe_import.files.regular_file import LIST_BYTES, regular_bytes
 from deepspark_ops.run_paths import write_whole
 
 _OWN_FILES = ("*.json", "*.prototxt", "*.txt", "sources/*")
@@ -22,7 +23,7 @@ def nothing_left_on_error(root: Path) -> Iterator[Callable[[], None]]:
     """
     there = {path.name for path in root.iterdir()} if root.is_dir() else set()
     was_there = root.is_dir()
-    kept = {path: path.read_bytes() for pattern in _OWN_FILES for path in root.glob(pattern)}
+    kept = {path: regular_bytes(path, max_bytes=LIST_BYTES) for pattern in _OWN_FILES for path in root.glob(pattern)}
     began: list[bool] = []
     try:
         yield lambda: began.append(True)
@@ -40,6 +41,6 @@ def _put_back(root: Path, there: Collection[str] | None, kept: Mapping[Path, byt
         if path.name not in there:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     for path, content in kept.items():
-        if not path.is_file() or path.read_bytes() != content:
+        if not path.is_file() or regular_bytes(path, max_bytes=LIST_BYTES) != content:
             with write_whole(path) as temporary:
                 temporary.write_bytes(content)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole
@@ -71,7 +72,7 @@ def noted_stamps(config: TrainConfig, paths: RunPaths) -> dict[str, dict[str, St
             " kept; the same command goes on from the last snapshot, with the new data"
         )
         raise DataError(msg)
-    shards = json.loads(paths.dataset.read_text(encoding="utf-8")).get("shards", {})
+    shards = json.loads(regular_text(paths.dataset)).get("shards", {})
     return {split: {file: (int(size), int(at)) for file, (size, at) in own.items()} for split, own in shards.items()}
 
 
@@ -94,7 +95,7 @@ def with_its_version(config: TrainConfig, paths: RunPaths) -> TrainConfig:
 
 def _read(paths: RunPaths) -> tuple[Path, str] | None:
     try:
-        noted = json.loads(paths.dataset.read_text(encoding="utf-8"))
+        noted = json.loads(regular_text(paths.dataset))
         if noted["format_version"] not in _READABLE or not noted["train_digest"]:
             return None
         return data_path(str(noted["dataset"])), str(noted["train_digest"])

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from caffe_import.devices.placement_file import format_placement
 from caffe_import.files.prototxt import format_message
+from caffe_import.files.regular_file import regular_text
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
@@ -53,7 +54,7 @@ def read_config(path: Path) -> TrainConfig:
         ConfigError: The file cannot be read, is no JSON object or has wrong fields.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(regular_text(path))
     except (OSError, ValueError) as error:
         msg = f"config {path}: {error}"
         raise ConfigError(msg) from error

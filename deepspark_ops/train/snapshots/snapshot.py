@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
+from caffe_import.files.regular_file import regular_path, regular_text
 from caffe_import.files.solverstate import (
     SolverState,
     history_blobs,
@@ -92,8 +93,8 @@ class SnapshotWriter:
                 a result here.
         """
         pending = PendingSnapshot(self.paths.work, iteration)
-        found = json.loads(pending.complete.read_text(encoding="utf-8"))
-        center = np.fromfile(pending.center, np.float32)
+        found = json.loads(regular_text(pending.complete))
+        center = np.fromfile(regular_path(pending.center), np.float32)
         may_be_start = found["applied"] == 0 or (self.moves_late and iteration < self.solver.max_iter)
         if not may_be_start and vector_digest(center) == self.start_digest:
             raise TrainingFailed(self.unchanged)
@@ -144,7 +145,7 @@ class SnapshotWriter:
 
 def _load_history(path: Path, n_params: int) -> Vector | None:
     """Return the history that lies beside the center, (n_slots, n_params); None where every worker has its own."""
-    return np.fromfile(path, np.float32).reshape(-1, n_params) if path.is_file() else None
+    return np.fromfile(regular_path(path), np.float32).reshape(-1, n_params) if path.is_file() else None
 
 
 def check_history(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -162,7 +163,7 @@ def check_history(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
 
 
 def _load_arrays(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as arrays:
+    with np.load(regular_path(path), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Final
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, dataset_url
@@ -57,7 +58,7 @@ class DatasetsPage:
         if name not in self._used(readable):
             return None
         path = DatasetPaths(self._datasets / name).report
-        return path.read_text(encoding="utf-8") if path.is_file() else None
+        return regular_text(path) if path.is_file() else None
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
         """Return the list, or the page of one dataset.
