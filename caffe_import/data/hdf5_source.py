@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from caffe_import.data.sample_source import Column, check_range
 from caffe_import.errors import DataSourceError
-from caffe_import.files.allowed_roots import check_named_path, is_refused
+from caffe_import.files.allowed_roots import check_named_path, is_refused, may_quote
 from caffe_import.files.binary_file import HDF5_ERRORS
 from caffe_import.files.hdf5_file import data_set, open_hdf5
 from caffe_import.files.text_file import listed_files, read_text_file
@@ -31,9 +32,20 @@ class Hdf5Source:
 
     is_transformed = False
 
-    def __init__(self, files: tuple[Path, ...], tops: tuple[str, ...]) -> None:
-        """Remember the files (at least one) and the dataset names, one per top; nothing is opened yet."""
+    def __init__(self, files: tuple[Path, ...], tops: tuple[str, ...], *, listed_in: Path | None = None) -> None:
+        """Remember what to read; nothing is opened yet.
+
+        Args:
+            files: At least one.
+            tops: Names of datasets, one per top.
+            listed_in: The list that names the files. Of a list that may not be quoted no message shows a word.
+        """
         self._files = files
+        self._hides_words = listed_in is not None and not may_quote(listed_in)
+        self._shown = [
+            f"{listed_in}: file {number} of the list (not shown)" if self._hides_words else str(path)
+            for number, path in enumerate(files, start=1)
+        ]
         self._tops = tops
         self._stops: list[int] = []
         self._shapes: tuple[Shape, ...] = ()
@@ -67,7 +79,7 @@ class Hdf5Source:
                 for column, top in zip(out, self._tops, strict=True):
                     data_set(handle, top).read_direct(column, np.s_[row : row + n], np.s_[filled : filled + n])
             except HDF5_ERRORS as error:
-                msg = f"{self._files[index]}: damaged HDF5 file: {error}"
+                msg = f"{self._shown[index]}: damaged HDF5 file: {error}"
                 raise DataSourceError(msg) from error
             filled += n
         return out
@@ -86,12 +98,12 @@ class Hdf5Source:
             n = min(count - len(found), self._stops[index] - (start + len(found)))
             handle = self._file(index)
             if name not in handle:
-                msg = f'{self._files[index]}: no dataset "{name}"; the file holds {", ".join(sorted(handle))}'
+                msg = f'{self._shown[index]}: no dataset "{name}"; the file holds {", ".join(sorted(handle))}'
                 raise DataSourceError(msg)
             try:
                 values = data_set(handle, name)[row : row + n].tolist()
             except HDF5_ERRORS as error:
-                msg = f"{self._files[index]}: damaged HDF5 file: {error}"
+                msg = f"{self._shown[index]}: damaged HDF5 file: {error}"
                 raise DataSourceError(msg) from error
             found += [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
         return found
@@ -109,10 +121,14 @@ class Hdf5Source:
             try:
                 self._open = (index, open_hdf5(path))
             except DataSourceError:
-                raise
+                if not self._hides_words:
+                    raise
+                msg = f"{self._shown[index]}: leads into other files; store the data in the file itself"
+                raise DataSourceError(msg) from None
             except HDF5_ERRORS as error:
-                found = "does not exist" if not path.exists() else f"not a readable HDF5 file: {error}"
-                msg = f"{path}: {found}"
+                reason = getattr(error, "strerror", None) or error
+                finding = f"not a readable HDF5 file: {reason}" if os.path.exists(path) else "does not exist"
+                msg = f"{self._shown[index]}: {finding}"
                 raise DataSourceError(msg) from error
         return self._open[1]
 
@@ -122,20 +138,21 @@ class Hdf5Source:
             return
         rows = []
         shapes: tuple[Shape, ...] = ()
-        for index, path in enumerate(self._files):
+        for index in range(len(self._files)):
             found = self._dataset_shapes(index)
             if len({shape[0] for shape in found}) != 1:
                 lengths = ", ".join(f"{top} {shape[0]:,}" for top, shape in zip(self._tops, found, strict=True))
-                msg = f"{path}: datasets have different numbers of rows ({lengths}); allowed: equal"
+                msg = f"{self._shown[index]}: datasets have different numbers of rows ({lengths}); allowed: equal"
                 raise DataSourceError(msg)
             trailing = tuple(shape[1:] for shape in found)
             if index and trailing != shapes:
-                msg = f"{path}: rows have shapes {trailing}, those of {self._files[0]} {shapes}; allowed: equal"
+                first = f"those of {self._shown[0]} {shapes}"
+                msg = f"{self._shown[index]}: rows have shapes {trailing}, {first}; allowed: equal"
                 raise DataSourceError(msg)
             shapes = trailing
             rows.append(found[0][0])
         if not sum(rows):
-            msg = f"{self._files[0]}: the HDF5 files hold no rows"
+            msg = f"{self._shown[0]}: the HDF5 files hold no rows"
             raise DataSourceError(msg)
         self._shapes = shapes
         self._stops = list(accumulate(rows))
@@ -145,13 +162,13 @@ class Hdf5Source:
         try:
             found = [handle.get(top) for top in self._tops]
             shapes = [item.shape if isinstance(item, h5py.Dataset) else () for item in found]
-            held = ", ".join(sorted(handle)) or "nothing"
+            held = "other names (not shown)" if self._hides_words else ", ".join(sorted(handle)) or "nothing"
         except HDF5_ERRORS as error:
-            msg = f"{self._files[index]}: damaged HDF5 file: {error}"
+            msg = f"{self._shown[index]}: damaged HDF5 file: {error}"
             raise DataSourceError(msg) from error
         for top, shape in zip(self._tops, shapes, strict=True):
             if not shape:
-                msg = f'{self._files[index]}: no dataset "{top}"; the file holds {held}'
+                msg = f'{self._shown[index]}: no dataset "{top}"; the file holds {held}'
                 raise DataSourceError(msg)
         return tuple(tuple(shape) for shape in shapes)
 
@@ -165,7 +182,7 @@ def read_hdf5_list(path: Path, root: Path) -> tuple[Path, ...]:
     """
     files = tuple(root / name for name in hdf5_list_names(path, root))
     for file in files:
-        check_named_path(file, named_by=str(path))
+        check_named_path(file, named_by=str(path), is_quoted=may_quote(path))
     return files
 
 
@@ -180,8 +197,27 @@ def hdf5_list_names(path: Path, root: Path) -> tuple[str, ...]:
     if not path.is_file():
         msg = f"{path}: no such list of HDF5 files"
         raise DataSourceError(msg)
-    names = listed_files(read_text_file(path), lambda name: not is_refused(root / name) and os.path.exists(root / name))
+    try:
+        text = read_text_file(path)
+    except OSError as error:
+        msg = f"{path}: the list of HDF5 files cannot be read: {error.strerror or error}"
+        raise DataSourceError(msg) from error
+    names = listed_files(text, lambda name: not is_refused(root / name) and os.path.exists(root / name))
     if not names:
         msg = f"{path}: the list names no HDF5 file"
         raise DataSourceError(msg)
     return names
+
+
+def require_listed_files(path: Path, files: Sequence[Path]) -> None:
+    """Refuse a list that may not be quoted if one of its files is missing, before a copy of the list is made.
+
+    Messages may quote the copy.
+
+    Raises:
+        DataSourceError: A file does not exist; the message does not name it.
+    """
+    for number, file in enumerate(files, start=1):
+        if not os.path.isfile(file):
+            msg = f"{path}: file {number} of the list (not shown) does not exist"
+            raise DataSourceError(msg)

@@ -73,6 +73,7 @@ class ImageSource:
         is_color: bool,
         new_height: int = 0,
         new_width: int = 0,
+        listed_in: Path | None = None,
     ) -> None:
         """Keep the list (at least one image).
 
@@ -82,11 +83,13 @@ class ImageSource:
             is_color: True decodes as BGR, False as gray.
             new_height: Resize to this height, pixels; 0 together with ``new_width`` keeps each image's size.
             new_width: Resize to this width, pixels.
+            listed_in: The list that names the images. Of a list that may not be quoted no message shows a word.
         """
         self._images = images
         self._root_folder = root_folder
         self._is_color = is_color
         self._size = (new_height, new_width)
+        self._hides_words = listed_in is not None and not may_quote(listed_in)
 
     def key(self, index: int) -> str:
         """Return the path of the image at ``index``, as its line has it."""
@@ -111,8 +114,8 @@ class ImageSource:
         for i, image in enumerate(images):
             if image.shape != images[0].shape:
                 msg = (
-                    f"{self._path(start + i)}: image has shape {image.shape},"
-                    f" {self._images[start].path} has {images[0].shape}; allowed: equal sizes in a batch;"
+                    f"{self._shown(start + i)}: image has shape {image.shape},"
+                    f" {self._shown(start)} has {images[0].shape}; allowed: equal sizes in a batch;"
                     " set new_height and new_width, or batch_size: 1"
                 )
                 raise DataSourceError(msg)
@@ -122,15 +125,20 @@ class ImageSource:
     def close(self) -> None:
         """Nothing is open between reads."""
 
+    def _shown(self, index: int) -> str:
+        """Return what a message calls an image."""
+        return "an image (not shown)" if self._hides_words else self._path(index)
+
     def _image(self, index: int) -> Image:
         path = self._path(index)
-        check_named_path(path, named_by=f"line {index + 1} of the image list")
+        line = f"line {index + 1} of the image list"
+        check_named_path(path, named_by=line, is_quoted=not self._hides_words)
         try:
             compressed = regular_bytes(path, max_bytes=IMAGE_BYTES)
         except OSError as error:
-            msg = f"{path}: {error.strerror or error}; line {index + 1} of the image list"
+            msg = f"{self._shown(index)}: {error.strerror or error}; {line}"
             raise DataSourceError(msg) from error
-        image = decode_image(compressed, color=self._is_color, where=path)
+        image = decode_image(compressed, color=self._is_color, where=self._shown(index))
         return resize_image(image, *self._size) if all(self._size) else image
 
     def _path(self, index: int) -> str:
@@ -148,8 +156,13 @@ def read_image_list(path: Path) -> list[ListedImage]:
     if not path.is_file():
         msg = f"{path}: no such image list"
         raise DataSourceError(msg)
+    try:
+        text = read_text_file(path)
+    except OSError as error:
+        msg = f"{path}: the image list cannot be read: {error.strerror or error}"
+        raise DataSourceError(msg) from error
     images = []
-    for entry in parse_image_list(read_text_file(path)):
+    for entry in parse_image_list(text):
         if isinstance(entry, BadLine):
             found = f'"{entry.text}" is not' if may_quote(path) else "is not"
             msg = f'{path}:{entry.number}: {found} "path label"'

@@ -102,7 +102,8 @@ def _folder_content(folder: Path) -> str:
 
 def _open_image_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:
     param = layer.image_data_param
-    images = read_image_list(_source_path(layer, param.source, root))
+    path = _source_path(layer, param.source, root)
+    images = read_image_list(path)
     if (param.new_height == 0) != (param.new_width == 0):
         msg = (
             f'layer "{layer.name}" ({layer.type}): new_height: {param.new_height} new_width: {param.new_width};'
@@ -115,6 +116,7 @@ def _open_image_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSourc
         is_color=param.is_color,
         new_height=param.new_height,
         new_width=param.new_width,
+        listed_in=path,
     )
 
 
@@ -123,7 +125,7 @@ def _open_hdf5_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource
         msg = f'layer "{layer.name}" ({layer.type}): transform_param is not allowed; HDF5 rows are used as stored'
         raise NetError(msg, layer=layer.name)
     path = _source_path(layer, layer.hdf5_data_param.source, root)
-    return Hdf5Source(read_hdf5_list(path, root), tuple(layer.top))
+    return Hdf5Source(read_hdf5_list(path, root), tuple(layer.top), listed_in=path)
 
 
 _OPENERS: dict[str, Callable[[caffe_pb2.LayerParameter, Path], SampleSource]] = {

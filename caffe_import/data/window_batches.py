@@ -6,6 +6,7 @@ generator, so the windows agree in distribution, not one by one.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from math import floor
@@ -90,7 +91,7 @@ class WindowBatches:
         region = image[:, cut.rows, cut.columns]
         asked = (cut.rows.stop - cut.rows.start, cut.columns.stop - cut.columns.start)
         if not region.size or region.shape[1:] != asked:
-            msg = f'layer "{self.name}": window {window} is outside its image {self.windows.images[window.image]}'
+            msg = f'layer "{self.name}": window {window} is outside its image {self.windows.shown(window.image)}'
             raise DataSourceError(msg)
         # Rounding may make them a pixel too long.
         left = cut.pad_right if mirrored else cut.pad_left
@@ -127,13 +128,15 @@ class WindowBatches:
             self._images.move_to_end(index)
             return self._images[index]
         path = listed_path(self.folder, self.windows.images[index])
-        check_named_path(path, named_by=f'the window file of layer "{self.name}"')
+        named_by = f'the window file of layer "{self.name}"'
+        check_named_path(path, named_by=named_by, is_quoted=self.windows.is_quoted)
+        shown = path if self.windows.is_quoted else self.windows.shown(index)
         try:
             compressed = regular_bytes(path, max_bytes=IMAGE_BYTES)
         except OSError as error:
-            msg = f'layer "{self.name}": image {path} of the window file: {error.strerror or error}'
+            msg = f'layer "{self.name}": image {shown} of the window file: {error.strerror or error}'
             raise DataSourceError(msg) from error
-        image = decode_image(compressed, color=True, where=path)
+        image = decode_image(compressed, color=True, where=shown)
         self._images[index] = image
         while len(self._images) > 1 and sum(kept.nbytes for kept in self._images.values()) > _KEPT_BYTES:
             self._images.popitem(last=False)

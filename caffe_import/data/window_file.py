@@ -45,11 +45,17 @@ class WindowFile:
         images: Their paths as written, in the file's order.
         foreground: Windows with an overlap of fg_threshold or more.
         background: Windows below bg_threshold; their label is 0.
+        is_quoted: Whether messages may show words of the file.
     """
 
     images: tuple[str, ...]
     foreground: tuple[Window, ...]
     background: tuple[Window, ...]
+    is_quoted: bool = True
+
+    def shown(self, image: int) -> str:
+        """Return what a message calls an image."""
+        return self.images[image] if self.is_quoted else f"number {image} (not shown)"
 
 
 def read_window_file(path: Path, *, fg_threshold: float, bg_threshold: float) -> WindowFile:
@@ -89,7 +95,7 @@ def read_window_file(path: Path, *, fg_threshold: float, bg_threshold: float) ->
     if not images:
         msg = f"{path}: the window file is empty"
         raise DataSourceError(msg)
-    return WindowFile(tuple(images), tuple(foreground), tuple(background))
+    return WindowFile(tuple(images), tuple(foreground), tuple(background), is_quoted=may_quote(path))
 
 
 def _read_image(words: _Words) -> tuple[str, int]:

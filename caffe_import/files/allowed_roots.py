@@ -59,12 +59,13 @@ class AllowedRoots:
         roots = (*self.folders, *filter(None, [self.scratch]))
         return any(real == root or real.startswith(f"{root.rstrip(os.sep)}{os.sep}") for root in roots)
 
-    def check(self, path: str | Path, *, named_by: str) -> None:
+    def check(self, path: str | Path, *, named_by: str, is_quoted: bool = True) -> None:
         """Refuse a file outside of the roots, or warn of it, of each folder once.
 
         Args:
             path: As it would be opened; relative to the working directory.
             named_by: What names it, for the message: ``solver.prototxt: net``.
+            is_quoted: Whether the message may show the path.
 
         Raises:
             ForbiddenPathError: It lies outside, and the roots are enforced.
@@ -74,6 +75,7 @@ class AllowedRoots:
         real = os.path.realpath(str(path).replace("\0", ""))
         shown = str(path) if str(path) == real else f"{path} ({real})"
         shown = shown.encode("utf-8", "backslashreplace").decode()  # a list may name files in bytes that are no text
+        shown = shown if is_quoted else "a file (not shown)"
         finding = f"{named_by} names {shown}, outside of the allowed folders {', '.join(self.folders) or '(none)'}"
         if self.is_enforced:
             msg = f"{finding}: it is not read; {self.remedy}"
@@ -144,14 +146,19 @@ def allowed_roots_used(roots: AllowedRoots | None) -> Iterator[None]:
         use_allowed_roots(before)
 
 
-def check_named_path(path: str | Path, *, named_by: str) -> None:
+def check_named_path(path: str | Path, *, named_by: str, is_quoted: bool = True) -> None:
     """Ask the process' roots about a file that a net, a solver or a list names, before it is opened.
+
+    Args:
+        path: As it would be opened.
+        named_by: What names it, for the message.
+        is_quoted: Whether the message may show the path, see ``may_quote``.
 
     Raises:
         ForbiddenPathError: It lies outside of the roots, and they are enforced.
     """
     if _roots is not None:
-        _roots.check(path, named_by=named_by)
+        _roots.check(path, named_by=named_by, is_quoted=is_quoted)
 
 
 def check_listed_paths(folder: str, names: Iterable[str], *, named_by: str) -> None:

@@ -9,7 +9,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from caffe_import.data.hdf5_source import hdf5_list_names
+from caffe_import.data.hdf5_source import hdf5_list_names, require_listed_files
+from caffe_import.files.allowed_roots import may_quote
 from caffe_import.files.relative_paths import find_relative
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
@@ -122,6 +123,8 @@ class SourceResolver:
         files = hdf5_list_names(path, root)
         if all(Path(file).is_absolute() for file in files):
             return path
+        if not may_quote(path):
+            require_listed_files(path, [root / file for file in files])
         text = "".join(f"{root / file}\n" for file in files)
         for target, known in self._lists.items():
             if known == text:

@@ -103,3 +103,39 @@ def test_a_stage_gets_what_was_said(nets: Path, monkeypatch: pytest.MonkeyPatch)
     named = started[0].named_files
     assert named.allowed_root == (cwd / "../other", cwd / "x")
     assert (named.allow_python_layers, named.confined) == (True, False)
+
+
+HDF5 = 'layer { name: "d" type: "HDF5Data" top: "x" hdf5_data_param { source: "../other/words" batch_size: 1 } }'
+IMAGES = 'layer { name: "d" type: "ImageData" top: "x" image_data_param { source: "../other/words" batch_size: 1 } }'
+WINDOWS = (
+    'layer { name: "d" type: "WindowData" top: "x" top: "y"'
+    ' window_data_param { source: "../other/words" batch_size: 1 } transform_param { crop_size: 2 } }'
+)
+LEVELDB = 'layer { name: "d" type: "Data" top: "x" data_param { source: "db" backend: LEVELDB batch_size: 1 } }'
+LISTS = {
+    "a list of HDF5 files": (HDF5, "secretword:x:0\nsecretword2:x:1\n"),
+    "a list of an HDF5 file with too long a name": (HDF5, f"secretword{'x' * 300}\n"),
+    "a list of an HDF5 file outside": (HDF5, "../secretword\n"),
+    "a list of images": (IMAGES, "secretword 3\n"),
+    "a list of an image outside": (IMAGES, "../secretword 3\n"),
+    "a window file": (WINDOWS, "# 0\nsecretword\n3\n5\n5\n2\n1 0.9 0 0 2 2\n1 0.1 0 0 2 2\n"),
+    "a window file outside": (WINDOWS, "# 0\n../secretword\n3\n5\n5\n2\n1 0.9 0 0 2 2\n1 0.1 0 0 2 2\n"),
+    "a database's manifest": (LEVELDB, "secretword:x:0\n"),
+}
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "train"])
+@pytest.mark.parametrize("listed", LISTS)
+def test_no_word_of_a_list_outside_is_shown(nets: Path, listed: str, command: str) -> None:
+    layer, words = LISTS[listed]
+    (nets.parent / "other" / "words").write_text(words)
+    (nets / "db").mkdir()
+    (nets / "db" / "CURRENT").symlink_to(nets.parent / "other" / "words")
+    (nets / "net.prototxt").write_text(layer + INNER + LOSS)
+    (nets / "s.prototxt").write_text(SOLVER.format("net.prototxt"))
+    options = ["--run-dir", "r"] if command == "train" else []
+    done = CliRunner().invoke(cli.app, [command, str(nets / "s.prototxt"), *options])
+    assert done.exit_code == 2, done.output
+    assert "secretword" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "words" in done.stderr or "db" in done.stderr or "not shown" in done.stderr
