@@ -113,9 +113,10 @@ class ImageSource:
         images = [self._image(i) for i in range(start, start + count)]
         for i, image in enumerate(images):
             if image.shape != images[0].shape:
+                first = "the batch's first" if self._hides_words else self._images[start].path
                 msg = (
                     f"{self._shown(start + i)}: image has shape {image.shape},"
-                    f" {self._shown(start)} has {images[0].shape}; allowed: equal sizes in a batch;"
+                    f" {first} has {images[0].shape}; allowed: equal sizes in a batch;"
                     " set new_height and new_width, or batch_size: 1"
                 )
                 raise DataSourceError(msg)

@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from caffe_import.files.regular_file import regular_text
-
 _FOLDER: Final = "faults"
 _FATAL: Final = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _BUS_ERROR: Final = "Bus error"
@@ -67,5 +65,5 @@ def _path(work: Path, worker: int, kind: str) -> Path:
 
 def _text(work: Path, worker: int, kind: str) -> str:
     with suppress(OSError):
-        return regular_text(_path(work, worker, kind), errors="replace")
+        return _path(work, worker, kind).read_text(encoding="utf-8", errors="replace")
     return ""
