@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from caffe_import.errors import CaffeImportError, WeightsError
+from caffe_import.files.blob_proto import Shape
 from caffe_import.files.hdf5_file import open_hdf5
 from caffe_import.files.regular_file import open_regular, regular_bytes
 
@@ -25,6 +26,7 @@ HDF5_ERRORS = (OSError, RuntimeError, KeyError, TypeError, ValueError)
 """What the library raises for damaged files, besides its own OSError."""
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_MAX_CHUNK_BYTES = 2**24
 _MAX_EXPANSION = 1100  # deflate cannot shrink by more than 1032; a larger claim is damage, and would use up the memory
 
 
@@ -79,8 +81,16 @@ def opened_hdf5(path: Path, *, what: str) -> Iterator[h5py.File]:
         raise WeightsError(msg) from error
 
 
-def float_dataset(item: object, *, where: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def float_dataset(
+    item: object, *, where: str, is_read: Callable[[Shape], bool] = lambda _: True
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     """Return a numeric dataset as float32 in its own shape.
+
+    Args:
+        item: What a name of the file leads to.
+        where: Begins the error.
+        is_read: Whether data of a shape are wanted. Others are not read, since a compressed file may grow a
+            thousandfold: the answer has their shape, zeros, and takes no memory.
 
     Raises:
         WeightsError: It is a group, not numeric, or claims more than the file can hold.
@@ -91,6 +101,12 @@ def float_dataset(item: object, *, where: str) -> np.ndarray[tuple[int, ...], np
     claimed = prod(item.shape) * item.dtype.itemsize
     if claimed > _MAX_EXPANSION * item.id.get_storage_size():
         msg = f"{where}: claims shape {item.shape}, stores {item.id.get_storage_size():,} bytes; the file is damaged"
+        raise WeightsError(msg)
+    if not is_read(item.shape):
+        return np.broadcast_to(np.float32(0), item.shape)
+    chunk_bytes = prod(item.chunks or ()) * item.dtype.itemsize
+    if chunk_bytes > max(claimed, _MAX_CHUNK_BYTES):  # the library unpacks whole chunks
+        msg = f"{where}: has shape {item.shape}, stored in parts of {item.chunks}; the file is damaged"
         raise WeightsError(msg)
     return np.asarray(item[()], dtype=np.float32)
 

@@ -7,6 +7,7 @@ the two by content, writing by the suffix ``.h5``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from caffe_import.errors import WeightsError
 from caffe_import.files.binary_file import MAX_BYTES, float_dataset, is_hdf5, opened_hdf5, read_message
 from caffe_import.files.blob_proto import FloatArray, array_from_blob, blob_from_array, has_shape, varint
 from caffe_import.files.whole_file import write_whole
+from caffe_import.net.layer_registry import BlobSpec, Shape
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
@@ -26,17 +28,22 @@ _NAME_TAG = varint(1 << 3 | 2)
 _LAYER_TAG = varint(100 << 3 | 2)
 
 
-def read_caffemodel(path: Path) -> dict[str, list[FloatArray]]:
+def read_caffemodel(path: Path, *, net: NetSpec | None = None) -> dict[str, list[FloatArray]]:
     """Return layer name -> its parameter blobs, float32, in the shapes that the file holds.
 
     Legacy files have four axes (a bias is (1, 1, 1, N)). Layers without blobs map to an empty list. In HDF5 a shared
     blob is stored only with its owner: before a later blob it is an array of no elements, at the end it is left out.
 
+    Args:
+        path: The file.
+        net: Takes the weights. Of an HDF5 file, which may unpack to a thousand times its size, only blobs that fit
+            this net are read; others have their shape and zeros, which take no memory. None reads all.
+
     Raises:
         WeightsError: The file is missing, damaged, or no weights file.
     """
     path = Path(path)
-    blobs = _read_hdf5(path) if is_hdf5(path, what=_WHAT) else _read_binary(path)
+    blobs = _read_hdf5(path, net) if is_hdf5(path, what=_WHAT) else _read_binary(path)
     if not blobs:
         msg = f"{path}: holds no layers; {_WHAT} was expected"
         raise WeightsError(msg)
@@ -61,16 +68,19 @@ def _stored_layers(net: caffe_pb2.NetParameter) -> Iterator[tuple[str, Sequence[
         yield stored.name, stored.blobs
 
 
-def _read_hdf5(path: Path) -> dict[str, list[FloatArray]]:
+def _read_hdf5(path: Path, net: NetSpec | None) -> dict[str, list[FloatArray]]:
     with opened_hdf5(path, what=_WHAT) as file:
         data = file.get("data")
         if not isinstance(data, h5py.Group):
             msg = f'{path}: has no group "data"; {_WHAT} was expected'
             raise WeightsError(msg)
-        return dict(_hdf5_layers(data, "", path, set()))
+        layers = None if net is None else {layer.name: layer.definition.blobs for layer in net.layers}
+        return dict(_hdf5_layers(data, "", path, set(), layers))
 
 
-def _hdf5_layers(group: h5py.Group, prefix: str, path: Path, seen: set[int]) -> Iterator[tuple[str, list[FloatArray]]]:
+def _hdf5_layers(
+    group: h5py.Group, prefix: str, path: Path, seen: set[int], layers: Mapping[str, Sequence[BlobSpec]] | None
+) -> Iterator[tuple[str, list[FloatArray]]]:
     """Yield every group below ``group`` as a layer; a slash in a layer's name makes groups in groups.
 
     ``seen`` has the groups met so far: links that meet again make circles, or more layers than there is time for.
@@ -85,13 +95,25 @@ def _hdf5_layers(group: h5py.Group, prefix: str, path: Path, seen: set[int]) -> 
             raise WeightsError(msg)
         seen.add(place)
         stored = {
-            int(index): float_dataset(member, where=f'{path}: layer "{name}" blob {index}')
+            int(index): float_dataset(
+                member,
+                where=f'{path}: layer "{name}" blob {index}',
+                is_read=partial(_fits, layers, name, int(index)),
+            )
             for index, member in item.items()
             if isinstance(index, str) and index.isdecimal() and len(index) <= 3 and not isinstance(member, h5py.Group)
         }
         n_blobs = max(stored) + 1 if stored else 0
         yield name, [stored.get(index, np.empty(0, np.float32)) for index in range(n_blobs)]
-        yield from _hdf5_layers(item, f"{name}/", path, seen)
+        yield from _hdf5_layers(item, f"{name}/", path, seen, layers)
+
+
+def _fits(layers: Mapping[str, Sequence[BlobSpec]] | None, name: str, index: int, shape: Shape) -> bool:
+    """Return whether a stored blob is one of the net's; every blob is, where no net is given."""
+    if layers is None:
+        return True
+    expected = layers.get(name, ())
+    return index < len(expected) and has_shape(shape, expected[index].shape)
 
 
 def copy_weights(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -22,6 +23,10 @@ from caffe_import.net.param_layout import ParamLayout
 from caffe_import.proto import caffe_pb2
 
 _WHAT = "a .solverstate or .solverstate.h5"
+
+
+_MAX_SLOTS = 2
+"""Adam and AdaDelta have two; no solver type has more."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +46,19 @@ class SolverState:
     history: list[FloatArray]
 
 
-def read_solverstate(path: Path) -> SolverState:
+def read_solverstate(path: Path, *, layout: ParamLayout | None = None) -> SolverState:
     """Read a state in either form.
+
+    Args:
+        path: The file.
+        layout: Of the net that takes the state. Of an HDF5 file only blobs that fit it are read; others have their
+            shape and zeros, which take no memory. None reads all.
 
     Raises:
         WeightsError: The file is missing, damaged, or no solver state.
     """
     path = Path(path)
-    return _read_hdf5(path) if is_hdf5(path, what=_WHAT) else _read_binary(path)
+    return _read_hdf5(path, layout) if is_hdf5(path, what=_WHAT) else _read_binary(path)
 
 
 def _read_binary(path: Path) -> SolverState:
@@ -60,14 +70,17 @@ def _read_binary(path: Path) -> SolverState:
     return SolverState(message.iter, message.learned_net, message.current_step, history)
 
 
-def _read_hdf5(path: Path) -> SolverState:
+def _read_hdf5(path: Path, layout: ParamLayout | None) -> SolverState:
     with opened_hdf5(path, what=_WHAT) as file:
         group = file.get("history")
         if "iter" not in file or not isinstance(group, h5py.Group):
             msg = f'{path}: has no "iter" or no group "history"; {_WHAT} was expected'
             raise WeightsError(msg)
         # By number: the library lists names in text order, 10 before 2.
-        history = [float_dataset(group.get(str(i)), where=f"{path}: history {i}") for i in range(len(group))]
+        history = [
+            float_dataset(group.get(str(i)), where=f"{path}: history {i}", is_read=partial(_fits, layout, i))
+            for i in range(len(group))
+        ]
         learned_net = data_set(file, "learned_net")[()] if "learned_net" in file else b""
         return SolverState(
             iteration=_whole_number(file["iter"], f"{path}: iter"),
@@ -75,6 +88,14 @@ def _read_hdf5(path: Path) -> SolverState:
             current_step=_whole_number(file["current_step"], f"{path}: current_step") if "current_step" in file else 0,
             history=history,
         )
+
+
+def _fits(layout: ParamLayout | None, index: int, shape: tuple[int, ...]) -> bool:
+    """Return whether a stored blob is one of the net's; every blob is, where no layout is given."""
+    if layout is None:
+        return True
+    n_owners = len(layout.entries)
+    return index < _MAX_SLOTS * n_owners and has_shape(shape, layout.entries[index % n_owners].shape)
 
 
 def _whole_number(item: object, where: str) -> int:
@@ -146,8 +167,9 @@ def history_slots(
     """
     n_owners = len(layout.entries)
     found = len(blobs) // n_owners if n_owners else 0
-    if (n_owners and len(blobs) % n_owners) or (n_slots is not None and len(blobs) != n_slots * n_owners):
-        wanted = f"{n_slots} x {n_owners}" if n_slots is not None else f"a multiple of {n_owners}"
+    is_fraction = n_owners and len(blobs) % n_owners
+    if is_fraction or found > _MAX_SLOTS or (n_slots is not None and len(blobs) != n_slots * n_owners):
+        wanted = f"{n_slots} x {n_owners}" if n_slots is not None else f"1 x {n_owners} or {_MAX_SLOTS} x {n_owners}"
         msg = f"{where}: {len(blobs)} history blobs, the net and its solver need {wanted}; is it another net's state?"
         raise WeightsError(msg)
     slots = np.empty((n_slots if n_slots is not None else found, layout.n_params), np.float32)

@@ -150,7 +150,7 @@ def load_params(net: NetSpec, weights: Path) -> Vector:
     Raises:
         WeightsError: The file is damaged, lacks a layer, or holds another shape.
     """
-    blobs = read_caffemodel(weights)
+    blobs = read_caffemodel(weights, net=net)
     vector = np.zeros(net.params.n_params, np.float32)
     missing = sorted({entry.layer for entry in net.params.entries if not blobs.get(entry.layer)})
     if missing:

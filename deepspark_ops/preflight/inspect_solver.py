@@ -295,7 +295,7 @@ class _Inspection:
         filled: set[str] = set()
         for path in files:
             try:
-                blobs = read_caffemodel(path)
+                blobs = read_caffemodel(path, net=net)
                 copy_weights(net, np.zeros(net.params.n_params, np.float32), blobs, where=str(path))
             except CaffeImportError as error:
                 self._note("error", str(error))

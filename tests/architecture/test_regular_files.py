@@ -25,7 +25,7 @@ OWN_FILES = {
     "deepspark_ops/processes/handed_signals.py": "the kernel's files",
     "deepspark_ops/processes/process_table.py": "the kernel's files",
     "deepspark_ops/train/worker/progress.py": "the kernel's files",
-    "deepspark_ops/train/worker/fault_file.py": "a note of the run's own worker, read by a process that loads no other module",
+    "deepspark_ops/train/worker/fault_file.py": "a note of the run's own worker, for a process that loads no more",
     "deepspark_ops/exchange/server/center_updates.py": "opens a round of the exchange, no file",
     "deepspark_ops/exchange/state/journal.py": "a server's journal, in a folder that the server made",
     "deepspark_ops/exchange/state/pending_snapshot.py": "written by the servers of the run a moment ago",

@@ -190,7 +190,7 @@ def load_center(state_path: Path, state: RunState, net: NetSpec) -> Vector:
         raise ConfigError(msg)
     weights = state_path.parent / state.weights
     vector = np.zeros(net.params.n_params, np.float32)
-    copy_weights(net, vector, read_caffemodel(weights), where=str(weights))
+    copy_weights(net, vector, read_caffemodel(weights, net=net), where=str(weights))
     return vector
 
 
@@ -202,5 +202,5 @@ def load_solverstate(path: Path, layout: ParamLayout) -> tuple[SolverState, Work
     Raises:
         WeightsError: The file is damaged or does not fit the net.
     """
-    state = read_solverstate(path)
+    state = read_solverstate(path, layout=layout)
     return state, WorkerState(history_slots(layout, state.history), {}, state.iteration)

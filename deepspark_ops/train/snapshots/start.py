@@ -110,7 +110,7 @@ def _from_solverstate(run: Run, path: Path) -> Start:
     caffe, workers = load_solverstate(path, layout)
     learned = _learned_net(path, caffe.learned_net)
     center = np.zeros(layout.n_params, np.float32)
-    copy_weights(run.train_net, center, read_caffemodel(learned), where=str(learned))
+    copy_weights(run.train_net, center, read_caffemodel(learned, net=run.train_net), where=str(learned))
     state = RunState(
         caffe.iteration,
         caffe.iteration,
@@ -146,7 +146,7 @@ def _from_weights(run: Run, files: Sequence[Path]) -> Start:
         if not path.is_file():
             msg = f"weights={path}: no such file"
             raise ConfigError(msg)
-        blobs = read_caffemodel(path)
+        blobs = read_caffemodel(path, net=net)
         own = {layer for layer, _ in net.params.uses}
         if not own & {name for name, arrays in blobs.items() if arrays}:
             held = ", ".join(f'"{name}"' for name, arrays in blobs.items() if arrays) or "none"

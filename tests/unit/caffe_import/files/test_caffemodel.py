@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,49 @@ class TestRefusals:
         with h5py.File(path, "w") as file:
             file.create_dataset("data/ip/0", shape=(10**6, 10**6), dtype="<f4", chunks=(1000, 1000))
         with pytest.raises(WeightsError, match=r'layer "ip" blob 0: claims shape \(1000000, 1000000\), stores 0 bytes'):
+            read_caffemodel(path)
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [("ip1/0", (20_000, 1000)), ("ip1/7", (3, 64)), ("stranger/0", (20_000, 1000))],
+        ids=["another shape", "a blob too many", "a layer of no net"],
+    )
+    def test_hdf5_that_unpacks_to_more_than_the_net_has_is_not_unpacked(
+        self, net: NetSpec, vector: Vector, tmp_path: Path, name: str, shape: Shape
+    ) -> None:
+        path = tmp_path / "m.caffemodel.h5"
+        with h5py.File(path, "w") as file:
+            for entry in net.params.entries:
+                if f"{entry.layer}/{entry.index}" != name:
+                    file[f"data/{entry.layer}/{entry.index}"] = np.full(entry.shape, 0.25, np.float32)
+            file.create_dataset(f"data/{name}", data=np.zeros(shape, np.float32), compression="gzip")
+        assert path.stat().st_size < 1_000_000
+        tracemalloc.start()
+        try:
+            blobs = read_caffemodel(path, net=net)
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()
+        layer, index = name.split("/")
+        assert blobs[layer][int(index)].shape == shape
+        if layer == "ip1":
+            with pytest.raises(WeightsError, match="the net expects"):
+                copy_weights(net, vector, blobs, where="m")
+        else:
+            assert (
+                "layers that the net does not have are ignored: stranger"
+                in copy_weights(net, vector, blobs, where="m")[0]
+            )
+
+    def test_hdf5_in_parts_larger_than_its_blob_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "m.caffemodel.h5"
+        with h5py.File(path, "w") as file:
+            item = file.create_dataset(
+                "data/ip/0", (3, 4), "<f4", chunks=(3000, 2000), maxshape=(None, None), compression=9
+            )
+            item[...] = np.ones((3, 4), np.float32)
+        assert path.stat().st_size < 100_000
+        with pytest.raises(WeightsError, match=r"has shape \(3, 4\), stored in parts of \(3000, 2000\)"):
             read_caffemodel(path)
 
     def test_hdf5_of_another_kind_is_named(self, tmp_path: Path) -> None:

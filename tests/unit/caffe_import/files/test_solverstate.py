@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,11 @@ class TestHistory:
         )
 
     @pytest.mark.parametrize(
-        ("n_blobs", "n_slots", "wanted"), [(3, None, "a multiple of 2"), (2, 2, "2 x 2"), (4, 1, "1 x 2")]
+        ("n_blobs", "n_slots", "wanted"),
+        [(3, None, "1 x 2 or 2 x 2"), (6, None, "1 x 2 or 2 x 2"), (2, 2, "2 x 2"), (4, 1, "1 x 2")],
     )
     def test_wrong_count_is_refused(self, n_blobs: int, n_slots: int | None, wanted: str) -> None:
-        blobs = (history_blobs(LAYOUT, self.SLOTS) * 2)[:n_blobs]
+        blobs = (history_blobs(LAYOUT, self.SLOTS) * 3)[:n_blobs]
         with pytest.raises(WeightsError, match=f"{n_blobs} history blobs, the net and its solver need {wanted}"):
             history_slots(LAYOUT, blobs, n_slots=n_slots)
 
@@ -137,3 +139,19 @@ def test_hdf5_counter_must_be_one_whole_number(tmp_path: Path) -> None:
             file.create_group("history")
         with pytest.raises(WeightsError, match=r"s\.h5: iter: one whole number was expected"):
             read_solverstate(path)
+
+
+def test_hdf5_history_that_does_not_fit_the_net_is_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "s.solverstate.h5"
+    with h5py.File(path, "w") as file:
+        file["iter"] = 3
+        file.create_dataset("history/0", data=np.zeros((20_000, 1000), np.float32), compression="gzip")
+        file["history/1"] = np.ones(2, np.float32)
+    tracemalloc.start()
+    try:
+        state = read_solverstate(path, layout=LAYOUT)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(WeightsError, match=r"history 0 has shape \(20000, 1000\)"):
+        history_slots(LAYOUT, state.history)
