@@ -19,6 +19,7 @@ OWN_FILES = {
     "caffe_import/files/hdf5_file.py": "the library reads from CheckedFile, which regular_file opens",
     "caffe_import/data/lmdb_environment.py": "LMDB opens a folder; data.mdb was seen to be a regular file",
     "caffe_import/data/lmdb_pages.py": "LMDB opens a folder; data.mdb was seen to be a regular file",
+    "caffe_import/devices/onednn.py": "the kernel's files",
     "deepspark_ops/devices/cgroups.py": "the kernel's files",
     "deepspark_ops/devices/host_cores.py": "the kernel's files",
     "deepspark_ops/devices/memory_there.py": "the kernel's files",
@@ -105,7 +106,8 @@ def opens_by_itself(call: ast.Call, handles: set[str]) -> bool:
     if name == "open":
         return not writes(mode_of(call, 1))
     if name in OPENS_BY_NAME:
-        is_checked = first.startswith(("regular_path(", "open_regular(")) or first in handles
+        is_open = first in handles or any(keyword.arg == "fileobj" for keyword in call.keywords)
+        is_checked = is_open or first.startswith(("regular_path(", "open_regular("))
         return not is_checked and not writes(mode_of(call, OPENS_BY_NAME[name]))
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in PATH_METHODS:
         return False
