@@ -6,7 +6,6 @@ generator, so the windows agree in distribution, not one by one.
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from math import floor

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import ValidationError
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.api.results.card import CardTable, Points, card
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
 from deepspark_ops.api.results.result_folder import ResultFolder
@@ -41,7 +42,7 @@ class Comparison(ResultFolder):
         """
         path = RunPaths(self.folder).evaluation / TABLE_NAME
         try:
-            return Table.model_validate_json(path.read_bytes())
+            return Table.model_validate_json(regular_bytes(path))
         except ValidationError as error:
             msg = f"{path}: damaged ({error.errors()[0]['msg']}); compare again"
             raise ConfigError(msg) from None

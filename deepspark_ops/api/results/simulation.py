@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import ValidationError
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.api.results.card import CardTable, card
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
 from deepspark_ops.api.results.result_folder import ResultFolder
@@ -39,7 +40,7 @@ class Simulation(ResultFolder):
         """
         path = self.folder / REPORT_FILE
         try:
-            return SimulationReport.model_validate_json(path.read_bytes())
+            return SimulationReport.model_validate_json(regular_bytes(path))
         except ValidationError as error:
             msg = f"{path}: damaged ({error.errors()[0]['msg']}); simulate again"
             raise ConfigError(msg) from None
