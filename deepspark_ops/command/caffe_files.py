@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from caffe_import.files.mean_file import write_mean
@@ -18,6 +17,7 @@ from caffe_import.surgery.blob_statistics import BlobDifference, BlobStatistics,
 from caffe_import.surgery.edit import Edits, LayerCopy, edited
 from caffe_import.surgery.upgrade_file import upgrade_file
 from caffe_import.surgery.weights_message import read_weights, write_weights
+from deepspark_ops.api.display.stage_display import StageDisplay
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.stores.store_path import data_path
@@ -26,6 +26,7 @@ model = typer.Typer(
     help="Weights files: what is in them, how two differ, net surgery; and mean images.", no_args_is_help=True
 )
 
+_LINE_IMAGES = 10_000
 _File = Annotated[Path, typer.Argument(metavar="FILE", help=".caffemodel or .caffemodel.h5", show_default=False)]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
 
@@ -117,9 +118,8 @@ def mean(
     """
     from deepspark_ops.ingest.images.measured_mean import measure_mean  # which loads OpenCV
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("images", total=None)
-        measured = measure_mean(source, split, lambda n_read, n: progress.update(task, completed=n_read, total=n))
+    with StageDisplay("mean") as display:
+        measured = measure_mean(source, split, _images_shown(display))
     if output is not None:
         write_mean(output, measured.image)
     if as_json:
@@ -130,6 +130,20 @@ def mean(
     print_text("\n".join(f"mean_value: {value}" for value in measured.values))
     if output is not None:
         print_text(f"mean_file={output}")
+
+
+def _images_shown(display: StageDisplay) -> Callable[[int, int], None]:
+    """Return what moves a bar, and shows a line for each ``_LINE_IMAGES`` images, as Caffe's tool."""
+    n_lines = 0
+
+    def show(n_read: int, n_images: int) -> None:
+        nonlocal n_lines
+        display.count(n_read, n_images)
+        if n_read // _LINE_IMAGES > n_lines:
+            n_lines = n_read // _LINE_IMAGES
+            display.line(logging.INFO, f"{n_read:,}/{n_images:,} images")
+
+    return show
 
 
 @reported_errors()

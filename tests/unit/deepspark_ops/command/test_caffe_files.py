@@ -90,3 +90,10 @@ def test_mean_prints_lines_for_transform_param_and_writes_the_file(tmp_path: Pat
     wrong = run("model", "mean", str(tmp_path), "--output", str(tmp_path / "no"))
     assert wrong.exit_code == 2
     assert "found neither an LMDB" in wrong.stderr
+
+
+def test_mean_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepspark_ops.command.caffe_files._LINE_IMAGES", 5)
+    done = run("model", "mean", str(FIXTURES / "caffe" / "data" / "lmdb_raw"), "--json")
+    assert done.stderr == "7/7 images\n"
+    assert json.loads(done.stdout)["n_images"] == 7
