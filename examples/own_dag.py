@@ -17,16 +17,17 @@ from deepspark_ops.config.example_conf import example_conf
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.evaluate.metrics import classes_of, read_metrics
-from deepspark_ops.operators.check import CheckOperator
-from deepspark_ops.operators.evaluate import EvaluateOperator
-from deepspark_ops.operators.export import ExportOperator
-from deepspark_ops.operators.form import form_params
-from deepspark_ops.operators.ingest import IngestOperator
+from deepspark_ops.operators import (
+    DeepSparkCheckOperator,
+    DeepSparkEvaluateOperator,
+    DeepSparkExportOperator,
+    DeepSparkIngestOperator,
+    DeepSparkTrainOperator,
+    form_params,
+    form_templates,
+)
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
-from deepspark_ops.operators.train import TrainOperator
-
-places = installed_places()
 
 
 @task.short_circuit
@@ -34,7 +35,7 @@ def is_good_enough(evaluated: dict[str, str]) -> bool:
     """Return whether every class is recognised well enough; if not, what follows is skipped.
 
     Args:
-        evaluated: What task evaluate returned: the path of metrics.json, and its digest.
+        evaluated: Output of task evaluate: the run's paths, the path of metrics.json, and its digest.
     """
     metrics = classes_of(read_metrics(Path(evaluated["metrics"])))
     worst = min((row.accuracy or 0.0 for row in metrics.classes), default=0.0) if metrics else 0.0
@@ -50,16 +51,18 @@ with DAG(
         # The form of these stages, with the example's files; "solver" and "source" would be yours.
         **form_params(
             [("Train", CheckConfig), ("Train", TrainConfig), ("Ingest", IngestConfig), ("Evaluate", EvaluateConfig)],
-            {**example_conf("own_digits", places.root), "strategy": "easgd", "n_workers": 2},
+            {**example_conf("own_digits", installed_places().root), "strategy": "easgd", "n_workers": 2},
         ),
         "worst_class": Param(0.8, type="number", minimum=0, maximum=1, description="Accuracy that each class needs"),
     },
     default_args=stage_retries(),
 ) as dag:
-    # The first task must be called "check": it decides the run's folder, where the other operators look it up.
-    check = CheckOperator(task_id="check", places=places)
-    ingest = IngestOperator(task_id="ingest", places=places)
-    train = TrainOperator(task_id="train", places=places)
-    evaluate = EvaluateOperator(task_id="evaluate", places=places)
-    export = ExportOperator(task_id="export", places=places)
-    check >> ingest >> train >> evaluate >> is_good_enough(evaluate.output) >> export
+    # What the form says is a template of each task; any argument could be a value instead: n_workers=4.
+    check = DeepSparkCheckOperator(
+        task_id="check", **form_templates(CheckConfig, TrainConfig, IngestConfig, EvaluateConfig)
+    )
+    ingest = DeepSparkIngestOperator(task_id="ingest", run=check.output, **form_templates(IngestConfig))
+    train = DeepSparkTrainOperator(task_id="train", run=ingest.output, **form_templates(TrainConfig))
+    evaluate = DeepSparkEvaluateOperator(task_id="evaluate", run=train.output, **form_templates(EvaluateConfig))
+    export = DeepSparkExportOperator(task_id="export", run=evaluate.output)
+    is_good_enough(evaluate.output) >> export

@@ -10,11 +10,13 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 
+from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.shared_options.durations import length_of
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.operators.airflow_names import AirflowSkipException
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.promote import (
     approval_config,
@@ -27,7 +29,7 @@ from deepspark_ops.operators.promote import (
 from deepspark_ops.operators.tasks.installation import site_path
 from deepspark_ops.operators.tasks.run_addresses import run_url
 from deepspark_ops.operators.tasks.run_note import REASON_KEY
-from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.registry.approval import COMMENT_KEPT, answered, gate_decision, question, subject, waiting_text
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
@@ -39,26 +41,28 @@ from deepspark_ops.run_paths import RunPaths
 _COMMENT = "comment"
 
 
-class ApproveOperator(ApprovalOperator):
+class DeepSparkApproveOperator(StageArguments, ApprovalOperator):
     """Wait until a person approves or refuses; refused, or without an answer in time, what follows is skipped.
 
-    The DAG's form needs the fields of ``ApprovalConfig``: ``approval`` says whether anybody is asked at all, and the
-    task is skipped where nobody is, so ``promote`` has a trigger rule that lets this pass. No worker is held
-    meanwhile. Its result says ``approved``, ``who`` and ``comment``.
+    ``approval`` says whether anybody is asked at all, and the task is skipped where nobody is, so the task that
+    promotes has a trigger rule that lets this pass. No worker is held meanwhile. Its output has the run's paths,
+    ``approved``, ``who`` and ``comment``.
 
     Example:
         .. code-block:: python
 
-            approve = ApproveOperator(task_id="approve", places=installed_places())
-            promote = PromoteOperator(
-                task_id="promote", ..., trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+            approve = DeepSparkApproveOperator(task_id="approve", run=export.output, model="digits", approval=True)
+            approve >> DeepSparkPromoteOperator(
+                task_id="promote", run=export.output, model="digits", approval=True,
+                trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
             )
-            decide >> export >> approve >> promote
-            export >> promote
     """
 
-    def __init__(self, *, places: Places, **kwargs: Any) -> None:
-        """Keep where runs and models live; what is asked, and how long, is decided when the task runs."""
+    config_models = (PromoteConfig, ApprovalConfig)
+    stage = "approve"
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Keep the arguments; what is asked, and how long, is decided when the task runs."""
         about = Param("", type=["string", "null"], title="Comment", description="Kept in the model's history")
         super().__init__(
             subject="Put a new version into production?",
@@ -66,7 +70,6 @@ class ApproveOperator(ApprovalOperator):
             **kwargs,
         )
         self.params = ParamsDict({_COMMENT: about})  # what the page asks for beside the answer; not the DAG's form
-        self.places = places
 
     @ends_plainly
     def execute(self, context: Any) -> Any:
@@ -75,9 +78,9 @@ class ApproveOperator(ApprovalOperator):
         Raises:
             AirflowSkipException: The run asks nobody.
         """
-        run = StageRun.of(context)
-        with noted_stage(run.run_dir, str(self.task_id), self.log), airflow_errors():
-            config = approval_config(context)
+        run = self.stage_run(context)
+        with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
+            config = approval_config(self)
             if not config.approval:
                 msg = "nobody is asked: approval is off"
                 raise AirflowSkipException(msg)
@@ -86,7 +89,7 @@ class ApproveOperator(ApprovalOperator):
 
     def _prepare(self, context: Any, run: StageRun, timeout: str) -> None:
         decision = gate_decision(read_decision(run))
-        model = promote_config(context, self.places).model
+        model = promote_config(self).model
         paths = RunPaths(run.run_dir)
         pages = {"Report": "report", "Training": "training"}
         dag_run = context["dag_run"]
@@ -112,22 +115,22 @@ class ApproveOperator(ApprovalOperator):
 
     @ends_plainly
     def _take(self, context: Any, *, event: Mapping[str, Any]) -> dict[str, Any]:
-        run = StageRun.of(context)
-        with noted_stage(run.run_dir, str(self.task_id), self.log), airflow_errors():
+        run = self.stage_run(context)
+        with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
             asked = gate_decision(read_decision(run))
             approval = _approval(event, asked.reason, approve=self.APPROVE)
-            decision = answered(asked, approval, timeout=approval_config(context).approval_timeout)
+            decision = answered(asked, approval, timeout=approval_config(self).approval_timeout)
             write_decision(run, decision)
             if not decision.promotes:
                 author = Author(approval.who) if approval.who else author_of(context)
-                note_kept(promote_config(context, self.places), decision, author, run.run_dir)
+                note_kept(promote_config(self), decision, author, run.run_dir)
             tell_report(run, promotes=decision.promotes, reason=decision.reason)
             context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
             self.log.info("%s", decision.reason)
             if not decision.promotes:
                 notify(context, "kept", decision.reason)
             super().execute_complete(context, dict(event))
-        return {"approved": decision.promotes, "who": approval.who, "comment": approval.comment}
+        return {**run.to_xcom(), "approved": decision.promotes, "who": approval.who, "comment": approval.comment}
 
 
 def _production_metrics(run: StageRun) -> MetricsReport | None:
@@ -152,3 +155,6 @@ def _approval(event: Mapping[str, Any], asked: str, *, approve: str) -> Approval
             "asked": asked,
         }
     )
+
+
+__getattr__ = old_name_of(__name__, globals())

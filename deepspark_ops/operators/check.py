@@ -14,15 +14,19 @@ from airflow.sdk import Asset, BaseOperator
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.example_conf import example_conf, example_file
+from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
+from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.ingest.sources.registry import require_source
-from deepspark_ops.operators.form import config_from_params, refuse_unknown
+from deepspark_ops.operators.deprecated_names import old_name_of
+from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.ingest import chosen_dataset
 from deepspark_ops.operators.notices.send import setting_problem
-from deepspark_ops.operators.promote import approval_config, promote_config, skip, skip_judged_data
+from deepspark_ops.operators.promote import promote_config, skip, skip_judged_data
 from deepspark_ops.operators.tasks.run_plan import DECIDED_VERSION, Places, is_ingested
 from deepspark_ops.operators.tasks.run_start import DataEvent, data_events, missed_text, start_text
+from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
@@ -30,64 +34,71 @@ from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 
 
-class CheckOperator(BaseOperator):
-    """Validate every parameter of a run, read its solver and nets, and hand its paths to the stages.
+class DeepSparkCheckOperator(StageArguments, BaseOperator):
+    """Start a run: validate the options of all its stages, read its solver and nets, and decide where its files are.
 
-    Its task must be called ``check``: the other operators look the run's paths up there. ``examples/own_dag.py`` is a
-    whole DAG.
+    The arguments are those of all stages; the other tasks of the run take theirs themselves. Its output has the run's
+    paths: ``run_dir``, the run's folder, ``dataset``, the one that ``dataset`` or ``source`` stands for, and
+    ``production``, the weights in production where ``warm_start`` asks for them.
 
     Example:
         .. code-block:: python
 
-            check = CheckOperator(task_id="check", places=installed_places())
+            check = DeepSparkCheckOperator(task_id="check", solver="nets/solver.prototxt", source="/data/list.txt")
+            ingest = DeepSparkIngestOperator(task_id="ingest", run=check.output, source="/data/list.txt")
     """
 
+    config_models = (
+        CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, ExportConfig, PromoteConfig, ApprovalConfig,
+    )  # fmt: skip
+    required = ("solver",)
+    not_arguments = frozenset({"output"})
+    takes_run = False
+    follows_check = ()
+    trains = True
+    stage = "check"
     own_retries = 0
 
-    def __init__(
-        self, *, places: Places, warm_start: bool = False, dataset_asset: Asset | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, warm_start: bool = False, dataset_asset: Asset | None = None, **kwargs: Any) -> None:
         """Say what the DAG does.
 
         Args:
-            places: Where runs, datasets and models live.
-            warm_start: Whether training starts from the model in production.
+            warm_start: Whether training starts from the model in production, ``model`` in the folder ``models``.
             dataset_asset: The Asset whose events trigger a DAG that retrains. The run is skipped if the events are of
                 another source or of data that a candidate was judged on already, and if the timetable's time has
                 passed.
-            kwargs: Airflow's.
+            kwargs: Fields of the config models, Airflow's arguments.
         """
         super().__init__(**kwargs)
-        self.places = places
         self.warm_start = warm_start
         self.dataset_asset = dataset_asset
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
         """Return the run's folder, its dataset and the weights in production."""
-        params = context["params"]
-        run_dir = self.places.run_folder(context["dag_run"].dag_id, context["dag_run"].run_id)
-        with noted_stage(run_dir, str(self.task_id), self.log, first_group="preflight") as on_line, airflow_errors():
+        values, run_dir = self.values(), self.stage_run(context).run_dir
+        with noted_stage(run_dir, self.stage, self.log, first_group="preflight") as on_line, airflow_errors():
             start = start_text(context["dag_run"], self._events(context))
             self.log.info("%s", start)
             _note_decided(run_dir, started=start)
-            refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
+            self.refuse_unknown_conf(context)
             self._skip_without_reason(context, run_dir)
-            require_solver(context, self.places.root, is_scheduled=self.warm_start)
-            run = StageRun(run_dir, chosen_dataset(params, self.places), self._production(context))
+            require_solver(values, context["dag_run"].dag_id, self.places.root, is_scheduled=self.warm_start)
+            dataset = self.path("dataset") or chosen_dataset(values, self.places)
+            run = StageRun(run_dir, dataset, self._production())
             if self.dataset_asset is not None:
-                skip_judged_data(context, run, self.places)
-            config = checked_config(params, run, self.places)
+                skip_judged_data(context, run, promote_config(self), str(values.get("source")))
+            config = checked_config(values, run, self.places)
             if problem := setting_problem():
                 on_line(logging.WARNING, problem)
             run_job(
                 "deepspark_ops.preflight",
                 config,
                 on_line=on_line,
-                config_path=run.config_path("check"),
+                config_path=run.config_path(self.stage),
                 cwd=self.places.root,
             )
-            _note_decided(run_dir, **self._decided(context, run), started=start)
+            _note_decided(run_dir, **self._decided(run), started=start)
         self.log.info("run folder: %s", run.run_dir)
         return run.to_xcom()
 
@@ -108,38 +119,37 @@ class CheckOperator(BaseOperator):
         if missed := missed_text(context["dag_run"], run_dir, os.environ):
             skip(context, missed)
         sources = {event.source for event in self._events(context)}
-        source = context["params"].get("source")
+        source = self.values().get("source")
         if sources and self.places.place_of(source) not in {self.places.place_of(other) for other in sources}:
             skip(context, f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {source}")
 
-    def _decided(self, context: Any, run: StageRun) -> dict[str, Any]:
+    def _decided(self, run: StageRun) -> dict[str, Any]:
         """Return what pages about the run need of what was decided."""
         plain = run.to_xcom()
-        model = promote_config(context, self.places).model if "model" in context["params"] else None
+        model = promote_config(self).model if "model" in self.values() else None
         return {"dataset": plain["dataset"], "production": plain["production"], "model": model}
 
-    def _production(self, context: Any) -> Path | None:
+    def _production(self) -> Path | None:
         if not self.warm_start:
             return None
-        approval_config(context)  # a wrong value is refused now, not after the training
-        promotion = promote_config(context, self.places)
+        promotion = promote_config(self)
         return production_weights(promotion.models, promotion.model)
 
 
-def require_solver(context: Any, root: Path, *, is_scheduled: bool = False) -> None:
+def require_solver(values: Mapping[str, Any], dag_id: str, root: Path, *, is_scheduled: bool = False) -> None:
     """Refuse a run that names no solver.
 
     Args:
-        context: Airflow's.
+        values: Of the operator's arguments.
+        dag_id: The DAG.
         root: Folder that relative paths start from.
         is_scheduled: Whether the DAG has scheduled runs, which take their values from a file.
 
     Raises:
         ConfigError: Says where a solver can be given, and the conf of an example.
     """
-    if str(context["params"].get("solver") or "").strip():
+    if "solver" in values:
         return
-    dag_id = context["dag_run"].dag_id
     options = "the form, in conf or in the JSON file of DEEPSPARK_RETRAIN_DEFAULTS" if is_scheduled else "form or conf"
     msg = (
         f"solver: no value; name a Caffe solver prototxt in {options}. Example: {example_file(dag_id, root)}, which is"
@@ -156,21 +166,7 @@ def _note_decided(
     write_text_whole(RunPaths(run_dir).decided, json.dumps({**decided, "started": started}, indent=1) + "\n")
 
 
-def chosen_dataset(params: Mapping[str, Any], places: Places) -> Path | None:
-    """Return the folder of the dataset that a run's source is ingested into; None without a source.
-
-    Raises:
-        ConfigError: A value is wrong, a file is missing, or there would be no test set.
-    """
-    if not any(str(params.get(name) or "").strip() for name in ("source", "query")):
-        return None
-    ingest = config_from_params(IngestConfig, params, places.root, output=Path("undecided"))
-    _require_files(ingest)
-    _require_test_split(ingest)
-    return places.dataset_folder(ingest)
-
-
-def checked_config(params: Mapping[str, Any], run: StageRun, places: Places) -> CheckConfig:
+def checked_config(values: Mapping[str, Any], run: StageRun, places: Places) -> CheckConfig:
     """Validate the values of all stages, so that a wrong one is refused now and not after the training.
 
     Returns:
@@ -181,26 +177,27 @@ def checked_config(params: Mapping[str, Any], run: StageRun, places: Places) -> 
     """
     root = places.root
     train = config_from_params(
-        TrainConfig, params, root, run_dir=run.run_dir, dataset=run.dataset, named_files=places.named_files()
+        TrainConfig, values, root, run_dir=run.run_dir, dataset=run.dataset, named_files=places.named_files()
     )
     plan_strategy(train)
-    config_from_params(EvaluateConfig, params, root, run_dir=run.run_dir)
+    # Of the solver's stages, training alone starts from these weights.
+    later = {name: value for name, value in values.items() if name != "weights"}
+    config_from_params(EvaluateConfig, later, root, run_dir=run.run_dir)
+    config_from_params(ExportConfig, later, root, run_dir=run.run_dir)
+    config_from_params(PromoteConfig, later, root)
+    config_from_params(ApprovalConfig, later, root)
     data: dict[str, Any] = {"dataset": run.dataset}
-    if run.dataset is not None and not is_ingested(run.dataset):
-        data = {"ingest": config_from_params(SourceConfig, params, root)}
+    if run.dataset is not None and not is_ingested(run.dataset) and {"source", "query"} & set(values):
+        data = {"ingest": config_from_params(SourceConfig, values, root), "dataset": None}
+    others = {name: value for name, value in values.items() if name != "dataset"}
     return config_from_params(
-        CheckConfig, params, root, **data, parity=True, run_dir=run.run_dir, named_files=places.named_files()
+        CheckConfig,
+        {"parity": True, **others},
+        root,
+        **data,
+        run_dir=run.run_dir,
+        named_files=places.named_files(),
     )
 
 
-def _require_files(config: IngestConfig) -> None:
-    for name in ("source", "test_source", "labels", "class_names"):
-        path: Path | None = getattr(config, name)
-        if path is not None:
-            require_source(path, option=name)
-
-
-def _require_test_split(config: IngestConfig) -> None:
-    if config.test_source is None and config.test_fraction == 0:
-        msg = "test_fraction=0 and no test_source: the evaluation needs a test set; give one of them"
-        raise ConfigError(msg)
+__getattr__ = old_name_of(__name__, globals())

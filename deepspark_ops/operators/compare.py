@@ -15,22 +15,25 @@ from caffe_import.errors import CaffeImportError
 from caffe_import.files.allowed_roots import allowed_roots_used
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowFailException, AirflowSkipException
-from deepspark_ops.operators.check import checked_config, chosen_dataset, require_solver
-from deepspark_ops.operators.evaluate import EvaluateOperator
-from deepspark_ops.operators.form import config_from_params, refuse_unknown
-from deepspark_ops.operators.ingest import IngestOperator
+from deepspark_ops.operators.check import checked_config, require_solver
+from deepspark_ops.operators.deprecated_names import old_name_of
+from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator
+from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.ingest import DeepSparkIngestOperator, chosen_dataset
 from deepspark_ops.operators.notices.send import setting_problem
 from deepspark_ops.operators.simulate import simulates, simulation_of
-from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
-from deepspark_ops.operators.train import TrainOperator
-from deepspark_ops.operators.trial_run import TrialRun, checked_trials, comparison_run
+from deepspark_ops.operators.train import DeepSparkTrainOperator
+from deepspark_ops.operators.trial_run import TrialRun, comparison_run
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.processes.spark_submit import run_job
@@ -45,36 +48,38 @@ _SHOWN_SETTINGS = (
 )  # fmt: skip
 
 
-class CheckTrialsOperator(BaseOperator):
+class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
     """Decide which trials there are, validate the values of each, and read each solver and its nets once.
 
-    Its result is a list with what ``TrainTrialOperator`` and ``EvaluateTrialOperator`` take, one entry per trial.
+    Its output is a list with what ``DeepSparkTrainTrialOperator`` and ``DeepSparkEvaluateTrialOperator`` take, one
+    entry per trial.
 
     Example:
         .. code-block:: python
 
-            check = CheckTrialsOperator(task_id="check", places=installed_places())
-            ingest = IngestOnceOperator(task_id="ingest", places=installed_places())
-            train = TrainTrialOperator.partial(task_id="train", places=installed_places()).expand(trial=ingest.output)
+            form = form_templates(TrainConfig)
+            check = DeepSparkCheckTrialsOperator(task_id="check", strategies="easgd,sync", **form)
+            DeepSparkTrainTrialOperator.partial(task_id="train", **form).expand(trial=check.output)
     """
 
+    config_models = (CompareConfig, CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, SimulateConfig)
+    not_arguments = frozenset({"dataset", "out", "output"})
+    takes_run = False
+    returns_mapping = False
+    follows_check = ()
+    stage = "check"
     own_retries = 0
-
-    def __init__(self, *, places: Places, **kwargs: Any) -> None:
-        """Keep where runs and datasets live."""
-        super().__init__(**kwargs)
-        self.places = places
 
     @ends_plainly
     def execute(self, context: Any) -> list[dict[str, Any]]:
         """Return the trials."""
-        params, run = context["params"], context["dag_run"]
+        params, run = self.values(), context["dag_run"]
         run_dir = self.places.run_folder(run.dag_id, run.run_id)
-        with noted_stage(run_dir, str(self.task_id), self.log, first_group="preflight") as on_line, airflow_errors():
-            refuse_unknown(run.conf, list(context["dag"].params))
-            compare = config_from_params(CompareConfig, params, self.places.root)
+        with noted_stage(run_dir, self.stage, self.log, first_group="preflight") as on_line, airflow_errors():
+            self.refuse_unknown_conf(context)
+            compare = self.config(CompareConfig)
             if not compare.solvers:
-                require_solver(context, self.places.root)
+                require_solver(params, run.dag_id, self.places.root)
             plan = self._plan(compare, run, run_dir, params)
             _refuse_two_rates(compare, params)
             dataset = chosen_dataset(params, self.places)
@@ -143,42 +148,61 @@ def _refuse_two_rates(compare: CompareConfig, params: Mapping[str, Any]) -> None
         raise ConfigError(msg)
 
 
-class IngestOnceOperator(IngestOperator):
-    """Ingest the source of a comparison once, for all of its trials. Its result is the list that check has made.
+class DeepSparkIngestOnceOperator(DeepSparkIngestOperator):
+    """Ingest the source of a comparison once, for all of its trials. Its output is the list that check has made.
 
     The list comes from here, so that tasks mapped over it, which run though a training failed, do not run without data.
     """
+
+    config_models = (IngestConfig, CompareConfig)
+    not_arguments = frozenset({"output", *CompareConfig.model_fields}) - {"simulate"}
+    takes_run = False
+    returns_mapping = False
+    more_templates = ("trials",)
+    follows_check = ("trials",)
+
+    def __init__(self, *, trials: Any, **kwargs: Any) -> None:
+        """Keep the trials, the output of ``DeepSparkCheckTrialsOperator``."""
+        super().__init__(**kwargs)
+        self.trials = trials
 
     @ends_plainly
     def execute(self, context: Any) -> Any:
         """Ingest, unless there is nothing to do, and return the trials to train: none if they are simulated."""
         super().execute(context)
-        return [] if simulates(context["params"], self.places) else checked_trials(context)
+        return [] if simulates(self.values(), self.places) else list(self.trials)
 
     def stage_run(self, context: Any) -> StageRun:
         """Return the comparison's folder, and the dataset that its check stage chose."""
-        return comparison_run(context, self.places)
+        return comparison_run(context, self.trials, self.places)
 
 
-class TrainTrialOperator(TrainOperator):
-    """Train one trial; ``trial`` is an entry of what ``CheckTrialsOperator`` returns."""
+class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
+    """Train one trial; ``trial`` is an entry of what ``DeepSparkCheckTrialsOperator`` returns."""
+
+    not_arguments = frozenset({"dataset"})
+    takes_run = False
+    follows_check = ()
 
     def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
         """Keep the trial."""
         super().__init__(**kwargs)
         self.trial = trial
 
+    def values(self) -> dict[str, Any]:
+        """Return the form's values with those of the trial in their place."""
+        return TrialRun(**self.trial).own_values(super().values())
+
     def stage_run(self, context: Any) -> StageRun:
         """Return the trial's paths."""
         return TrialRun(**self.trial).stage_run()
 
-    def stage_config(self, context: Any, run: StageRun, master: str) -> TrainConfig:
-        """Return the train config of the trial."""
-        return super().stage_config(TrialRun(**self.trial).context(context), run, master)
 
+class DeepSparkEvaluateTrialOperator(DeepSparkEvaluateOperator):
+    """Score one trial; ``trial`` is an entry of what ``DeepSparkCheckTrialsOperator`` returns."""
 
-class EvaluateTrialOperator(EvaluateOperator):
-    """Score one trial; ``trial`` is an entry of what ``CheckTrialsOperator`` returns."""
+    takes_run = False
+    follows_check = ()
 
     def __init__(self, *, trial: Mapping[str, Any], **kwargs: Any) -> None:
         """Keep the trial."""
@@ -199,21 +223,19 @@ class EvaluateTrialOperator(EvaluateOperator):
             raise AirflowFailException(msg)
         return run
 
-    def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> EvaluateConfig:
-        """Return the evaluate config of the trial."""
-        return super().stage_config(TrialRun(**self.trial).context(context), run, master)
 
-
-class CompareOperator(BaseOperator):
+class DeepSparkCompareOperator(StageArguments, BaseOperator):
     """Write the table and the page that compare the run's trials; a trial that failed is a row with its reason.
 
-    Its result has ``report``, ``table`` (comparison.json) and the table's ``digest``.
+    The arguments are the options that the trials have in common. Its output has ``run_dir``, ``report``, ``table``
+    (comparison.json) and the table's ``digest``.
     """
 
-    def __init__(self, *, places: Places, **kwargs: Any) -> None:
-        """Keep where runs live."""
-        super().__init__(**kwargs)
-        self.places = places
+    config_models = (CompareConfig, TrainConfig, IngestConfig)
+    not_arguments = frozenset({"dataset", "output"})
+    takes_run = False
+    follows_check = ()
+    stage = "compare"
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
@@ -221,20 +243,20 @@ class CompareOperator(BaseOperator):
         from deepspark_ops.trials.page import render_page  # OpenCV, by the charts
         from deepspark_ops.trials.table import CSV_NAME, TABLE_NAME, make_table, read_courses
 
-        if simulates(context["params"], self.places):
+        if simulates(self.values(), self.places):
             msg = "simulate is on: task simulate has the table"
             raise AirflowSkipException(msg)
         run = context["dag_run"]
         run_dir = self.places.run_folder(run.dag_id, run.run_id)
         folder = RunPaths(run_dir).evaluation
-        with noted_stage(run_dir, str(self.task_id), self.log), airflow_errors():
+        with noted_stage(run_dir, self.stage, self.log), airflow_errors():
             plan = read_plan(run_dir)
             if plan is None:
                 msg = f"{run_dir}: the run has no list of trials; clear its task check together with this one"
                 raise ConfigError(msg)
             courses = read_courses(plan.trials)
             table = make_table(plan, courses)
-            page = render_page(table, courses, _settings(plan, context["params"]))
+            page = render_page(table, courses, _settings(plan, self.values()))
             write_text_whole(folder / "report.html", page)
             write_text_whole(folder / CSV_NAME, table.to_csv())
             write_text_whole(folder / TABLE_NAME, table.to_json())
@@ -244,6 +266,7 @@ class CompareOperator(BaseOperator):
                 msg = f'every trial failed; the first one, "{table.rows[0].name}": {table.rows[0].reason}'
                 raise TrainingFailed(msg)
         return {
+            "run_dir": str(run_dir),
             "report": str(folder / "report.html"),
             "table": str(folder / TABLE_NAME),
             "digest": file_digest(folder / TABLE_NAME),
@@ -258,3 +281,6 @@ def _settings(plan: Plan, params: Mapping[str, Any]) -> dict[str, str]:
         for name in _SHOWN_SETTINGS
         if name not in own and params.get(name) not in (None, "")
     }
+
+
+__getattr__ = old_name_of(__name__, globals())

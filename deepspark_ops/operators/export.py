@@ -6,31 +6,37 @@ from typing import Any
 
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.export import ExportConfig
-from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.run_paths import RunPaths
 
 
-class ExportOperator(ProcessStageOperator):
+class DeepSparkExportOperator(ProcessStageOperator):
     """Export the run's last snapshot.
 
-    Its result has ``bundle``, the folder, and ``digest``, that of the bundle's manifest.
+    Its output has the run's paths, ``bundle``, the folder, and ``digest``, that of the bundle's manifest.
 
     Example:
         .. code-block:: python
 
-            evaluate >> ExportOperator(task_id="export", places=installed_places())
+            DeepSparkExportOperator(task_id="export", run=train.output, formats="saved_model,onnx")
     """
 
+    config_models = (ExportConfig,)
+    stage = "export"
     module = "deepspark_ops.export"
 
     def stage_config(self, context: Any, run: StageRun) -> ExportConfig:
         """Return the export config of a run."""
-        return config_from_params(ExportConfig, context["params"], self.places.root, run_dir=run.run_dir)
+        return self.config(ExportConfig, run_dir=run.run_dir)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
         """Return the bundle and the digest of its manifest."""
-        bundle = RunPaths(run.run_dir).bundle
-        return {"bundle": str(bundle), "digest": file_digest(bundle / "manifest.json")}
+        assert isinstance(config, ExportConfig), "of stage_config"
+        bundle = config.output or RunPaths(run.run_dir).bundle
+        return {"bundle": str(bundle), "digest": file_digest(bundle / MANIFEST_NAME)}
+
+
+__getattr__ = old_name_of(__name__, globals())

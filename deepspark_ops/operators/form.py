@@ -144,23 +144,22 @@ def refuse_unknown(conf: Mapping[str, Any] | None, known: Sequence[str]) -> None
 
 
 def config_from_params(model: type[Config], params: Mapping[str, Any], root: Path, **fixed: Any) -> Config:
-    """Build a stage's config from a run's params.
+    """Build a stage's config from plain values.
 
     Args:
         model: The stage's config model.
-        params: The run's params; those that the model does not know are another stage's.
+        params: The params of a run or the arguments of an operator; others than the model's fields are ignored.
         root: Folder that relative paths are relative to.
-        fixed: Values that the DAG decides: folders of the run, dataset, master. None leaves the model's default.
+        fixed: Values that the operator decides: folders of the run, dataset, master. None leaves what ``params`` has.
 
     Raises:
         ConfigError: One line per wrong field.
     """
-    form = form_schemas(model)
-    given = {name: value for name, value in params.items() if name in form and not _is_empty(value)}
+    given = {name: value for name, value in params.items() if name in model.model_fields and not is_left_out(value)}
     given |= {name: value for name, value in fixed.items() if value is not None}
     return with_paths_from(parse_config(model, given), root)
 
 
-def _is_empty(value: Any) -> bool:
-    """Whether the form's value means "not given": a cleared field is null or an empty text."""
+def is_left_out(value: Any) -> bool:
+    """Return whether a value means "not given": a cleared field of the form is null or an empty text."""
     return value is None or (isinstance(value, str) and not value.strip())

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 from airflow.sdk import Asset, BaseOperator
 
 from caffe_import.files.regular_file import regular_bytes, regular_text
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.comparison.section import with_decision
@@ -15,12 +17,14 @@ from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import REPORT_NAME
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
-from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.tasks.run_note import REASON_KEY
-from deepspark_ops.operators.tasks.run_plan import Places, is_ingested
+from deepspark_ops.operators.tasks.run_plan import is_ingested
+from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
-from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
+from deepspark_ops.processes.spark_submit import run_job
+from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION, decide_by_hand, find_candidate
 from deepspark_ops.registry.champion import decide_against
 from deepspark_ops.registry.changes import Author, note_kept, promote
 from deepspark_ops.registry.gate import KEPT, Decision, decide
@@ -30,22 +34,22 @@ from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole
 from deepspark_ops.tracking.tell import tell_model
 
 
-def promote_config(context: Any, places: Places) -> PromoteConfig:
-    """Return the promote config of a run; a relative models folder is below the installation's home.
+def promote_config(arguments: StageArguments) -> PromoteConfig:
+    """Return an operator's promote config; a relative models folder is below the installation's home.
 
     Raises:
         ConfigError: A value is wrong.
     """
-    return config_from_params(PromoteConfig, context["params"], places.home)
+    return arguments.config(PromoteConfig, folder=arguments.places.home)
 
 
-def approval_config(context: Any) -> ApprovalConfig:
+def approval_config(arguments: StageArguments) -> ApprovalConfig:
     """Return whether a run asks a person, and how long it waits.
 
     Raises:
         ConfigError: A value is wrong.
     """
-    return config_from_params(ApprovalConfig, context["params"], Path())
+    return arguments.config(ApprovalConfig)
 
 
 def decision_file(run: StageRun) -> Path:
@@ -84,10 +88,16 @@ def skip(context: Any, reason: str) -> NoReturn:
     raise AirflowSkipException(told)
 
 
-def skip_judged_data(context: Any, run: StageRun, places: Places) -> None:
+def skip_judged_data(context: Any, run: StageRun, config: PromoteConfig, source: str) -> None:
     """Skip a run that data have started if a candidate for its model was trained on the same data and judged.
 
     Data that are not ingested yet are new: their files have changed.
+
+    Args:
+        context: Airflow's.
+        run: The run's paths.
+        config: Which model.
+        source: Raw data of the run's dataset.
 
     Raises:
         AirflowSkipException: Says which candidate that was.
@@ -95,42 +105,38 @@ def skip_judged_data(context: Any, run: StageRun, places: Places) -> None:
     kind = context["dag_run"].run_type
     if run.dataset is None or not is_ingested(run.dataset) or getattr(kind, "value", kind) != "asset_triggered":
         return
-    config = promote_config(context, places)
     if config.model not in model_names(config.models):
         return
     judged = read_model(config.models, config.model).judged_data()
     if candidate := judged.get(file_digest(DatasetPaths(run.dataset).manifest("train"))):
-        skip(context, f"the data of {context['params']['source']} are those of {candidate}; they have not changed")
+        skip(context, f"the data of {source} are those of {candidate}; they have not changed")
 
 
-class DecideOperator(BaseOperator):
+class DeepSparkDecideOperator(StageArguments, BaseOperator):
     """Compare the run's model with production's; without a gain what follows is skipped.
 
-    Its result has ``decision``, the path of decision.json, and that file's ``digest``. The DAG's form needs the fields
-    of ``PromoteConfig``; its task ``check`` names the model in production by ``warm_start=True``.
+    Its output has the run's paths, ``decision``, the path of decision.json, and that file's ``digest``. The run's
+    DeepSparkCheckOperator names the model in production by ``warm_start=True``.
 
     Example:
         .. code-block:: python
 
-            decide = DecideOperator(task_id="decide", places=installed_places())
-            [evaluate_production, evaluate] >> decide >> export >> promote
+            decide = DeepSparkDecideOperator(task_id="decide", run=evaluate.output, model="digits", min_gain=0.01)
     """
 
-    def __init__(self, *, places: Places, **kwargs: Any) -> None:
-        """Keep where runs and models live."""
-        super().__init__(**kwargs)
-        self.places = places
+    config_models = (PromoteConfig,)
+    stage = "decide"
 
     @ends_plainly
-    def execute(self, context: Any) -> dict[str, str]:
+    def execute(self, context: Any) -> dict[str, str | None]:
         """Write the decision into the run's folder; skip what follows if the model stays out.
 
         Raises:
             AirflowSkipException: The model in production stays.
         """
-        run = StageRun.of(context)
-        with noted_stage(run.run_dir, str(self.task_id), self.log), airflow_errors():
-            config = promote_config(context, self.places)
+        run = self.stage_run(context)
+        with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
+            config = promote_config(self)
             decision = self._decide(run, config)
             path = write_decision(run, decision)
             tell_report(run, promotes=decision.promotes, reason=decision.reason)
@@ -140,7 +146,7 @@ class DecideOperator(BaseOperator):
                 note_kept(config, decision, author_of(context), run.run_dir)
                 notify(context, "kept", decision.reason)
                 raise AirflowSkipException(decision.reason)
-        return {"decision": str(path), "digest": file_digest(path)}
+        return {**run.to_xcom(), "decision": str(path), "digest": file_digest(path)}
 
     def _decide(self, run: StageRun, config: PromoteConfig) -> Decision:
         candidate = _evaluation(RunPaths(run.run_dir).evaluation)
@@ -165,49 +171,75 @@ def _evaluation(folder: Path) -> Evaluated:
     return read_evaluation(folder)
 
 
-class PromoteOperator(BaseOperator):
-    """Copy the run's bundle among the model's versions and point production at it.
+class DeepSparkPromoteOperator(StageArguments, BaseOperator):
+    """Copy the run's bundle among the model's versions and point production at it, if the run's decision says so.
 
-    Where the DAG's form has the fields of ``ApprovalConfig`` and the run asks for approval, it promotes what a person
-    has approved and nothing else. Its result has ``model``, its name, ``version``, the version's folder, and
-    ``digest``, that of its manifest; the event of the asset has the figures too.
+    A run without a DeepSparkDecideOperator is decided here: the candidate is compared with the model in production,
+    which is scored first where that was not done. With ``approval`` it promotes what a person has approved
+    (DeepSparkApproveOperator) and nothing else. Its output has the run's paths, ``model``, its name, ``version``, the
+    version's folder, and ``digest``, that of its manifest; the event of the asset has the figures too.
 
     Example:
         .. code-block:: python
 
-            promote = PromoteOperator(task_id="promote", places=installed_places(), model_asset=Asset("our_model"))
-            decide >> export >> promote
+            DeepSparkPromoteOperator(task_id="promote", run=export.output, model="digits", model_asset=Asset("digits"))
     """
 
-    def __init__(self, *, places: Places, model_asset: Asset, **kwargs: Any) -> None:
-        """Announce a new model in production as an event of ``model_asset``."""
-        super().__init__(outlets=[model_asset], **kwargs)
-        self.places = places
+    config_models = (PromoteConfig, ApprovalConfig)
+    stage = "promote"
+
+    def __init__(self, *, model_asset: Asset | None = None, **kwargs: Any) -> None:
+        """Keep the arguments.
+
+        Args:
+            model_asset: A new model in production is announced as an event of it.
+            kwargs: Fields of ``PromoteConfig`` and ``ApprovalConfig``, Airflow's arguments.
+        """
+        if model_asset is not None:
+            kwargs["outlets"] = [*(kwargs.get("outlets") or ()), model_asset]
+        super().__init__(**kwargs)
         self._model_asset = model_asset
 
     @ends_plainly
-    def execute(self, context: Any) -> dict[str, str]:
+    def execute(self, context: Any) -> dict[str, str | None]:
         """Promote; a retry with the same bundle changes nothing.
 
         Raises:
             AirflowSkipException: The decision keeps the model in production.
         """
-        run = StageRun.of(context)
-        with noted_stage(run.run_dir, str(self.task_id), self.log), airflow_errors():
-            config = promote_config(context, self.places)
-            decision = read_decision(run)
+        run = self.stage_run(context)
+        with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
+            config = promote_config(self)
+            decision = self._decision(run, config)
             if not decision.promotes:
                 raise AirflowSkipException(decision.reason)
-            _require_approval(decision, approval_config(context))
+            _require_approval(decision, approval_config(self))
             production = self._promote(context, run, decision, config)
         folder = version_folder(config.models, production)
         made = {"model": config.model, "version": str(folder), "digest": production.manifest_digest}
-        context["outlet_events"][self._model_asset].extra = made | event_figures(production)
+        if self._model_asset is not None:
+            context["outlet_events"][self._model_asset].extra = made | event_figures(production)
         told = f"model {config.model}: {production.version} is in production ({decision.reason})"
         self.log.info("%s", told)
         tell_model(config.models / config.model, line_logger(self.log))
         notify(context, "promoted", told)
-        return made
+        return {**run.to_xcom(), **made}
+
+    def _decision(self, run: StageRun, config: PromoteConfig) -> Decision:
+        """Return the decision that the run keeps; where no task has decided, decide now and keep it."""
+        if decision_file(run).is_file():
+            return read_decision(run)
+
+        def score(run_dir: Path, bundle: Path, output: Path) -> None:
+            values = {"run_dir": run_dir, "bundle": bundle, "output": output, "dataset": run.dataset}
+            score_config = parse_config(ScoreBundleConfig, values)
+            config_path = run.config_path("evaluate_production")
+            run_job("deepspark_ops.export.scores", score_config, on_line=line_logger(self.log), config_path=config_path)
+
+        decision = decide_by_hand(find_candidate(run.run_dir), config, score)
+        write_decision(run, decision)
+        tell_report(run, promotes=decision.promotes, reason=decision.reason)
+        return decision
 
     def _promote(self, context: Any, run: StageRun, decision: Decision, config: PromoteConfig) -> Production:
         approval = decision.approval
@@ -225,7 +257,7 @@ def _require_approval(decision: Decision, config: ApprovalConfig) -> None:
     if config.approval and decision.approval is None:
         msg = (
             "the run asks for approval (approval=true), but nobody has approved this decision; clear the task that "
-            "asks (ApproveOperator) together with this one"
+            "asks (DeepSparkApproveOperator) together with this one"
         )
         raise ConfigError(msg)
 
@@ -253,3 +285,6 @@ def event_figures(production: Production) -> dict[str, Any]:
         "n_groups": comparison.n_groups if comparison else None,
         "dataset_digest": decision.dataset_digest if decision else None,
     }
+
+
+__getattr__ = old_name_of(__name__, globals())

@@ -13,7 +13,8 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
-from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.deprecated_names import old_name_of
+from deepspark_ops.operators.form import config_from_params, form_schemas
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly
@@ -27,29 +28,29 @@ _AS_TRAINED = ("solver", "weights", "strategy_options", "moving_rate", "rate_sca
 """What virtual workers have in common with real ones."""
 
 
-def simulates(params: Mapping[str, Any], places: Places) -> bool:
+def simulates(values: Mapping[str, Any], places: Places) -> bool:
     """Whether a comparison's form asks for virtual workers."""
-    return config_from_params(CompareConfig, params, places.root).simulate
+    return config_from_params(CompareConfig, values, places.root).simulate
 
 
-def simulation_of(params: Mapping[str, Any], run: StageRun, places: Places) -> SimulateConfig:
+def simulation_of(values: Mapping[str, Any], run: StageRun, places: Places) -> SimulateConfig:
     """Return the simulation that a comparison's form stands for.
 
     Args:
-        params: The form's values.
+        values: Of the operator's arguments.
         run: The comparison's paths.
         places: Where runs live.
 
     Raises:
         ConfigError: A value is wrong, or a list has several values that a simulation takes one of.
     """
-    compare = config_from_params(CompareConfig, params, places.root)
+    compare = config_from_params(CompareConfig, values, places.root)
     for name in _ONE_EACH:
         if len(given := getattr(compare, name)) > 1:
             msg = f"{name} has {len(given)} values: a simulation compares strategies and workers; give one"
             raise ConfigError(msg)
     train = config_from_params(
-        TrainConfig, params, places.root, run_dir=run.run_dir, dataset=run.dataset, named_files=places.named_files()
+        TrainConfig, values, places.root, run_dir=run.run_dir, dataset=run.dataset, named_files=places.named_files()
     )
     own: dict[str, Any] = {name: getattr(train, name) for name in _AS_TRAINED}
     own["comm_period"] = _only(compare.comm_periods, train.comm_period)
@@ -59,7 +60,7 @@ def simulation_of(params: Mapping[str, Any], run: StageRun, places: Places) -> S
         own["overrides"] = f"{train.overrides}\nbase_lr: {compare.base_lrs[0]}".lstrip()
     config = config_from_params(
         SimulateConfig,
-        {name: value for name, value in params.items() if name not in own},
+        {name: value for name, value in values.items() if name in form_schemas(SimulateConfig) and name not in own},
         places.root,
         **own,
         dataset=run.dataset,
@@ -76,29 +77,40 @@ def _only(given: tuple[Any, ...], else_: Any) -> Any:
     return given[0] if given else else_
 
 
-class SimulateTrialsOperator(ProcessStageOperator):
+class DeepSparkSimulateTrialsOperator(ProcessStageOperator):
     """Make a comparison's trials in a virtual cluster, if its form says so; else it is skipped.
 
-    Its result has ``report``, the page, ``table`` (simulation.json) and the table's ``digest``.
+    Its output has the run's paths, ``report``, the page, ``table`` (simulation.json) and the table's ``digest``.
     """
 
+    config_models = (CompareConfig, TrainConfig, SimulateConfig)
+    not_arguments = frozenset({"out"})
+    takes_run = False
+    more_templates = ("trials",)
+    follows_check = ("trials",)
+    stage = "simulate"
     module = "deepspark_ops.simulation.stage"
 
+    def __init__(self, *, trials: Any, **kwargs: Any) -> None:
+        """Keep the trials, the output of ``DeepSparkCheckTrialsOperator``."""
+        super().__init__(**kwargs)
+        self.trials = trials
+
     @ends_plainly
-    def execute(self, context: Any) -> dict[str, str]:
+    def execute(self, context: Any) -> dict[str, str | None]:
         """Simulate, or skip."""
-        if not simulates(context["params"], self.places):
+        if not simulates(self.values(), self.places):
             msg = "simulate is off: the trials are trained"
             raise AirflowSkipException(msg)
         return super().execute(context)
 
     def stage_run(self, context: Any) -> StageRun:
         """Return the comparison's folder, and the dataset that its check stage chose."""
-        return comparison_run(context, self.places)
+        return comparison_run(context, self.trials, self.places)
 
     def stage_config(self, context: Any, run: StageRun) -> SimulateConfig:
         """Return the simulation of a run."""
-        return simulation_of(context["params"], run, self.places)
+        return simulation_of(self.values(), run, self.places)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
         """Put the page where the run's report is looked for."""
@@ -108,3 +120,6 @@ class SimulateTrialsOperator(ProcessStageOperator):
         write_text_whole(report, regular_text(config.out / PAGE_FILE))
         table = config.out / REPORT_FILE
         return {"report": str(report), "table": str(table), "digest": file_digest(table)}
+
+
+__getattr__ = old_name_of(__name__, globals())

@@ -4,49 +4,83 @@ from __future__ import annotations
 
 from typing import Any
 
+from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.errors import TrainingFailed
+from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.form import config_from_params
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.ingest import note_announced
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly
-from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
+from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 
-class TrainOperator(SparkStageOperator):
+class DeepSparkTrainOperator(SparkStageOperator):
     """Train into the run's folder; a retry goes on from the last snapshot there.
 
-    Its result has ``run_dir``, ``snapshot`` (the last .caffemodel) and the snapshot's ``digest``.
+    Its output has the run's paths (``run_dir``, ``dataset``, ``production``), ``snapshot`` (the last .caffemodel) and
+    the snapshot's ``digest``.
 
     Example:
         .. code-block:: python
 
-            check >> ingest >> TrainOperator(task_id="train", places=installed_places(), conn_id="our_spark")
+            DeepSparkTrainOperator(task_id="train", run=check.output, solver="nets/solver.prototxt", n_workers=4)
     """
 
+    config_models = (TrainConfig,)
+    required = ("solver",)
+    trains = True
+    stage = "train"
     module = "deepspark_ops.train.driver.spark_job"
     first_group = "preflight"
 
     @ends_plainly
-    def execute(self, context: Any) -> dict[str, str]:
+    def execute(self, context: Any) -> dict[str, str | None]:
         """Train. Airflow runs this task only after the run's ingestion has succeeded."""
         run = self.stage_run(context)
+        with airflow_errors():
+            self._claim(run, context)
         if run.dataset is not None:
             note_announced(run.dataset)
-        trained: dict[str, str] = super().execute(context)
+        trained: dict[str, str | None] = super().execute(context)
         return trained
 
-    def stage_config(self, context: Any, run: StageRun, master: str) -> TrainConfig:
-        """Return the train config of a run; weights in production warm-start it unless the run names others."""
-        params = context["params"]
-        fixed: dict[str, Any] = {"run_dir": run.run_dir, "dataset": run.dataset, "master": master}
-        fixed["named_files"] = self.places.named_files()
-        if run.production is not None and not params.get("weights") and not params.get("resume"):
-            fixed["weights"] = run.production
-        return config_from_params(TrainConfig, params, self.places.root, **fixed)
+    def stage_run(self, context: Any) -> StageRun:
+        """Return the paths of the run; argument ``dataset`` takes the place of the run's."""
+        run = super().stage_run(context)
+        return StageRun(run.run_dir, self.path("dataset") or run.dataset, run.production)
 
-    def result(self, context: Any, run: StageRun) -> dict[str, str]:
+    def _claim(self, run: StageRun, context: Any) -> None:
+        """Note in the run's folder which task trains there.
+
+        Raises:
+            ConfigError: Another task does. Each would go on from the other's snapshots.
+        """
+        map_index = getattr(context["ti"], "map_index", -1)
+        task = f"{context['dag_run'].dag_id}.{self.task_id}" + (f"[{map_index}]" if map_index >= 0 else "")
+        owner = RunPaths(run.run_dir).stages / "train.task"
+        if owner.is_file() and (other := owner.read_text(encoding="utf-8").strip()) != task:
+            msg = (
+                f"{run.run_dir}: task {other} has trained in this run's folder, so task {task} cannot; give each"
+                " training a run of its own: leave out run=, or give it another DeepSparkCheckOperator"
+            )
+            raise ConfigError(msg)
+        write_text_whole(owner, task + "\n")
+
+    def stage_config(self, context: Any, run: StageRun, master: str) -> TrainConfig:
+        """Return the train config of a run; weights in production warm-start it unless the task names others."""
+        given = self.values()
+        starts_from_production = run.production is not None and "weights" not in given and "resume" not in given
+        return self.config(
+            TrainConfig,
+            run_dir=run.run_dir,
+            dataset=run.dataset,
+            master=master,
+            named_files=self.places.named_files(),
+            weights=run.production if starts_from_production else None,
+        )
+
+    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
         """Return the last snapshot and its digest.
 
         Raises:
@@ -58,4 +92,7 @@ class TrainOperator(SparkStageOperator):
         if not found:
             msg = f"stage train left no snapshot in {paths.snapshots}"
             raise TrainingFailed(msg)
-        return {"run_dir": str(run.run_dir), "snapshot": str(found[0]), "digest": file_digest(found[0])}
+        return {"snapshot": str(found[0]), "digest": file_digest(found[0])}
+
+
+__getattr__ = old_name_of(__name__, globals())

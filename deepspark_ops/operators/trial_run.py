@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deepspark_ops.operators.airflow_names import AirflowFailException
 from deepspark_ops.operators.tasks.run_plan import Places
-from deepspark_ops.operators.tasks.stage_run import StageRun, result_of_check
+from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.trials.plan import Value, form_values
 
 
@@ -32,25 +33,24 @@ class TrialRun:
         """Return the trial's paths."""
         return StageRun(Path(self.run_dir), None if self.dataset is None else Path(self.dataset), production=None)
 
-    def context(self, context: Any) -> dict[str, Any]:
-        """Return a task's context with the trial's values among the run's."""
-        return {**context, "params": form_values(self.values, context["params"])}
+    def own_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of a comparison's form with those of the trial in their place."""
+        return form_values(self.values, values)
 
 
-def checked_trials(context: Any) -> list[dict[str, Any]]:
-    """Return the trials of a run, each as the fields of a ``TrialRun``.
-
-    Raises:
-        AirflowFailException: The check stage has not run.
-    """
-    return list(result_of_check(context))
-
-
-def comparison_run(context: Any, places: Places) -> StageRun:
+def comparison_run(context: Any, trials: Any, places: Places) -> StageRun:
     """Return a comparison's folder, and the dataset that its check stage chose for all trials.
 
+    Args:
+        context: Airflow's.
+        trials: Output of the check stage.
+        places: Where runs live.
+
     Raises:
-        AirflowFailException: The check stage has not run.
+        AirflowFailException: The check stage has left no trials.
     """
-    run, dataset = context["dag_run"], TrialRun(**checked_trials(context)[0]).stage_run().dataset
+    if not trials:
+        msg = f"trials={trials!r}: must be the output of DeepSparkCheckTrialsOperator; clear both tasks"
+        raise AirflowFailException(msg)
+    run, dataset = context["dag_run"], TrialRun(**trials[0]).stage_run().dataset
     return StageRun(places.run_folder(run.dag_id, run.run_id), dataset, production=None)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from deepspark_ops.config.clean import CleanConfig
-from deepspark_ops.operators.clean import CleanOperator
-from deepspark_ops.operators.form import form_params
+from deepspark_ops.operators import DeepSparkCleanOperator, form_params, form_templates
 from deepspark_ops.operators.notices.send import failure_notices
-from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
 
 _DESCRIPTION = """
@@ -21,8 +19,7 @@ and datasets that a version of a model came from, and what a run that stays uses
 
 
 def make_dag() -> DAG:
-    """Return the DAG for this Airflow's places."""
-    places = installed_places()
+    """Return the DAG."""
     with DAG(
         dag_id="deepspark_clean",
         description="List or remove old runs and datasets",
@@ -35,5 +32,5 @@ def make_dag() -> DAG:
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
-        CleanOperator(task_id="clean", places=places)
+        DeepSparkCleanOperator(task_id="clean", refuse_unknown_conf=True, **form_templates(CleanConfig))
     return dag

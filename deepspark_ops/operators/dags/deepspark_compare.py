@@ -14,17 +14,18 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.choice import strategy_choices
-from deepspark_ops.operators.compare import (
-    CheckTrialsOperator,
-    CompareOperator,
-    EvaluateTrialOperator,
-    IngestOnceOperator,
-    TrainTrialOperator,
+from deepspark_ops.operators import (
+    DeepSparkCheckTrialsOperator,
+    DeepSparkCompareOperator,
+    DeepSparkEvaluateTrialOperator,
+    DeepSparkIngestOnceOperator,
+    DeepSparkSimulateTrialsOperator,
+    DeepSparkTrainTrialOperator,
+    form_params,
+    form_templates,
 )
 from deepspark_ops.operators.dags.documentation import with_example
-from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.notices.send import failure_notices
-from deepspark_ops.operators.simulate import SimulateTrialsOperator
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
 
@@ -51,9 +52,7 @@ accuracy, bytes that the workers exchanged.
 def make_dag() -> DAG:
     """Return the DAG for this Airflow's places."""
     places = installed_places()
-    mapped = {
-        "places": places, "max_active_tis_per_dagrun": _at_once(), "map_index_template": "{{ task.trial['name'] }}",
-    }  # fmt: skip
+    mapped = {"max_active_tis_per_dagrun": _at_once(), "map_index_template": "{{ task.trial['name'] }}"}
     with DAG(
         dag_id="deepspark_compare",
         description="Train one net in several ways and compare accuracy, time and bytes",
@@ -77,19 +76,39 @@ def make_dag() -> DAG:
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
-        check = CheckTrialsOperator(task_id="check", places=places)
-        ingest = IngestOnceOperator(task_id="ingest", places=places)
-        train = TrainTrialOperator.partial(task_id="train", retries=0, **mapped).expand(trial=ingest.output)
+        check = DeepSparkCheckTrialsOperator(
+            task_id="check",
+            refuse_unknown_conf=True,
+            **form_templates(CompareConfig, CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, SimulateConfig),
+        )
+        ingest = DeepSparkIngestOnceOperator(
+            task_id="ingest", trials=check.output, simulate="{{ params.simulate }}", **form_templates(IngestConfig)
+        )
+        train = DeepSparkTrainTrialOperator.partial(
+            task_id="train", retries=0, **mapped, **form_templates(TrainConfig)
+        ).expand(trial=ingest.output)
         # All trainings first: an evaluation beside a training would take time from it. What comes after runs though a
         # trial has failed, but not without data: ingest is the one success that is needed.
-        evaluate = EvaluateTrialOperator.partial(
-            task_id="evaluate", trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS, **mapped
+        evaluate = DeepSparkEvaluateTrialOperator.partial(
+            task_id="evaluate",
+            trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
+            **mapped,
+            **form_templates(EvaluateConfig),
         ).expand(trial=ingest.output)
-        compare = CompareOperator(task_id="compare", places=places, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
-        check >> ingest >> train >> evaluate >> compare
+        compare = DeepSparkCompareOperator(
+            task_id="compare",
+            trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
+            **form_templates(CompareConfig, TrainConfig, IngestConfig),
+        )
+        train >> evaluate >> compare
         ingest >> compare
         # In the place of the four before it: with virtual workers ingest hands on no trials, which skips them.
-        ingest >> SimulateTrialsOperator(task_id="simulate", places=places)
+        simulate = DeepSparkSimulateTrialsOperator(
+            task_id="simulate",
+            trials=check.output,
+            **form_templates(CompareConfig, TrainConfig, SimulateConfig),
+        )
+        ingest >> simulate
     return dag
 
 

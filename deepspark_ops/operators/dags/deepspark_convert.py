@@ -5,10 +5,8 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from deepspark_ops.config.convert import ConvertConfig
-from deepspark_ops.operators.convert import ConvertOperator
-from deepspark_ops.operators.form import form_params
+from deepspark_ops.operators import DeepSparkConvertOperator, form_params, form_templates
 from deepspark_ops.operators.notices.send import failure_notices
-from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
 
 _DESCRIPTION = """
@@ -22,8 +20,7 @@ a digest of every file. Both forms of the model are run and must agree with the 
 
 
 def make_dag() -> DAG:
-    """Return the DAG for this Airflow's places."""
-    places = installed_places()
+    """Return the DAG."""
     with DAG(
         dag_id="deepspark_convert",
         description="Make a checked bundle of a Caffe model that was trained elsewhere",
@@ -35,5 +32,5 @@ def make_dag() -> DAG:
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
-        ConvertOperator(task_id="convert", places=places)
+        DeepSparkConvertOperator(task_id="convert", refuse_unknown_conf=True, **form_templates(ConvertConfig))
     return dag

@@ -17,24 +17,29 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.choice import strategy_choices
+from deepspark_ops.operators import (
+    DeepSparkApproveOperator,
+    DeepSparkCheckOperator,
+    DeepSparkDecideOperator,
+    DeepSparkEvaluateOperator,
+    DeepSparkEvaluateProductionOperator,
+    DeepSparkExportOperator,
+    DeepSparkIngestOperator,
+    DeepSparkPromoteOperator,
+    DeepSparkTrainOperator,
+    form_params,
+    form_templates,
+)
 from deepspark_ops.operators.airflow_names import (
     AssetOrTimeSchedule,
     CronTriggerTimetable,
     DescribedCronTimetable,
 )
-from deepspark_ops.operators.approve import ApproveOperator
-from deepspark_ops.operators.check import CheckOperator
 from deepspark_ops.operators.dags.deepspark_train import DATASET
 from deepspark_ops.operators.dags.documentation import with_example
-from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
-from deepspark_ops.operators.export import ExportOperator
-from deepspark_ops.operators.form import form_params
-from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.notices.send import failure_notices
-from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
-from deepspark_ops.operators.train import TrainOperator
 from deepspark_ops.run_index.schedule import schedule_text
 
 _ZONE = "UTC"
@@ -83,28 +88,49 @@ def make_dag() -> DAG:
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
-        check = CheckOperator(task_id="check", places=places, warm_start=True, dataset_asset=DATASET)
-        ingest = IngestOperator(task_id="ingest", places=places, skips_judged_data=True)
-        train = TrainOperator(task_id="train", places=places)
-        evaluate_production = EvaluateProductionOperator(task_id="evaluate_production", places=places)
+        judged = form_templates(PromoteConfig)
+        check = DeepSparkCheckOperator(
+            task_id="check",
+            warm_start=True,
+            dataset_asset=DATASET,
+            refuse_unknown_conf=True,
+            **form_templates(CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, PromoteConfig, ApprovalConfig),
+        )
+        ingest = DeepSparkIngestOperator(
+            task_id="ingest",
+            run=check.output,
+            skips_judged_data=True,
+            model=judged["model"],
+            models=judged["models"],
+            **form_templates(IngestConfig),
+        )
+        train = DeepSparkTrainOperator(task_id="train", run=ingest.output, **form_templates(TrainConfig))
+        evaluate_production = DeepSparkEvaluateProductionOperator(
+            task_id="evaluate_production", run=train.output, **form_templates(ScoreBundleConfig)
+        )
         # One after the other, so that both are timed on a machine that does nothing else of this run. It runs though
         # production's evaluation was skipped (there is none yet), but not if the whole run was.
-        evaluate = EvaluateOperator(
-            task_id="evaluate", places=places, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+        evaluate = DeepSparkEvaluateOperator(
+            task_id="evaluate",
+            run=train.output,
+            trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
+            **form_templates(EvaluateConfig),
         )
-        decide = DecideOperator(task_id="decide", places=places)
-        export = ExportOperator(task_id="export", places=places)
-        approve = ApproveOperator(task_id="approve", places=places)
+        decide = DeepSparkDecideOperator(task_id="decide", run=evaluate.output, **judged)
+        export = DeepSparkExportOperator(task_id="export", run=decide.output)
+        approve = DeepSparkApproveOperator(
+            task_id="approve", run=export.output, **form_templates(PromoteConfig, ApprovalConfig)
+        )
         # It runs where nobody is asked, which skips approve; where somebody refuses, approve skips it.
-        promote = PromoteOperator(
+        promote = DeepSparkPromoteOperator(
             task_id="promote",
-            places=places,
+            run=export.output,
             model_asset=MODEL,
             trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
+            **form_templates(PromoteConfig, ApprovalConfig),
         )
-        check >> ingest >> train >> [evaluate_production, evaluate]
-        evaluate_production >> evaluate >> decide >> export >> approve >> promote
-        export >> promote
+        evaluate_production >> evaluate
+        approve >> promote
     return dag
 
 

@@ -10,16 +10,19 @@ from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.choice import strategy_choices
-from deepspark_ops.operators.check import CheckOperator
+from deepspark_ops.operators import (
+    DeepSparkCheckOperator,
+    DeepSparkEvaluateOperator,
+    DeepSparkExportOperator,
+    DeepSparkIngestOperator,
+    DeepSparkTrainOperator,
+    form_params,
+    form_templates,
+)
 from deepspark_ops.operators.dags.documentation import with_example
-from deepspark_ops.operators.evaluate import EvaluateOperator
-from deepspark_ops.operators.export import ExportOperator
-from deepspark_ops.operators.form import form_params
-from deepspark_ops.operators.ingest import IngestOperator
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
-from deepspark_ops.operators.train import TrainOperator
 
 DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
 
@@ -59,10 +62,15 @@ def make_dag() -> DAG:
         default_args={**stage_retries(), **failure_notices()},
         tags=["deepspark"],
     ) as dag:
-        check = CheckOperator(task_id="check", places=places)
-        ingest = IngestOperator(task_id="ingest", places=places, asset=DATASET)
-        train = TrainOperator(task_id="train", places=places)
-        evaluate = EvaluateOperator(task_id="evaluate", places=places)
-        export = ExportOperator(task_id="export", places=places)
-        check >> ingest >> train >> evaluate >> export
+        check = DeepSparkCheckOperator(
+            task_id="check",
+            refuse_unknown_conf=True,
+            **form_templates(CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, ExportConfig),
+        )
+        ingest = DeepSparkIngestOperator(
+            task_id="ingest", run=check.output, asset=DATASET, **form_templates(IngestConfig)
+        )
+        train = DeepSparkTrainOperator(task_id="train", run=ingest.output, **form_templates(TrainConfig))
+        evaluate = DeepSparkEvaluateOperator(task_id="evaluate", run=train.output, **form_templates(EvaluateConfig))
+        DeepSparkExportOperator(task_id="export", run=evaluate.output, **form_templates(ExportConfig))
     return dag

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
-from deepspark_ops.operators.approve import ApproveOperator
-from deepspark_ops.operators.check import CheckOperator
-from deepspark_ops.operators.clean import CleanOperator
+from deepspark_ops.operators.approve import DeepSparkApproveOperator
+from deepspark_ops.operators.check import DeepSparkCheckOperator
+from deepspark_ops.operators.clean import DeepSparkCleanOperator
 from deepspark_ops.operators.compare import (
-    CheckTrialsOperator,
-    CompareOperator,
-    EvaluateTrialOperator,
-    IngestOnceOperator,
-    TrainTrialOperator,
+    DeepSparkCheckTrialsOperator,
+    DeepSparkCompareOperator,
+    DeepSparkEvaluateTrialOperator,
+    DeepSparkIngestOnceOperator,
+    DeepSparkTrainTrialOperator,
 )
-from deepspark_ops.operators.convert import ConvertOperator
-from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
-from deepspark_ops.operators.export import ExportOperator
-from deepspark_ops.operators.ingest import IngestOperator
+from deepspark_ops.operators.convert import DeepSparkConvertOperator
+from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator, DeepSparkEvaluateProductionOperator
+from deepspark_ops.operators.export import DeepSparkExportOperator
+from deepspark_ops.operators.ingest import DeepSparkIngestOperator
 from deepspark_ops.operators.pages.addresses import (
     RUNS_URL,
     URL_PREFIX,
@@ -36,12 +36,13 @@ from deepspark_ops.operators.pages.addresses import (
     model_url,
     run_url,
 )
-from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
-from deepspark_ops.operators.simulate import SimulateTrialsOperator
+from deepspark_ops.operators.predict import DeepSparkPredictOperator
+from deepspark_ops.operators.promote import DeepSparkDecideOperator, DeepSparkPromoteOperator
+from deepspark_ops.operators.simulate import DeepSparkSimulateTrialsOperator
 from deepspark_ops.operators.tasks import run_note
 from deepspark_ops.operators.tasks.installation import site_path
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
-from deepspark_ops.operators.train import TrainOperator
+from deepspark_ops.operators.train import DeepSparkTrainOperator
 
 if TYPE_CHECKING:
     from deepspark_ops.operators.pages.run.training import TrainingPage
@@ -119,18 +120,23 @@ class SparkUiLink(RunLink):
         return str(_training().answer(ti_key.dag_id, run, has_lines=False)["spark_ui"])
 
 
-_BEFORE: Final = (CheckOperator, IngestOperator, CheckTrialsOperator, IngestOnceOperator)
-_TRAIN: Final = (TrainOperator, TrainTrialOperator)
+_BEFORE: Final = (
+    DeepSparkCheckOperator,
+    DeepSparkIngestOperator,
+    DeepSparkCheckTrialsOperator,
+    DeepSparkIngestOnceOperator,
+)
+_TRAIN: Final = (DeepSparkTrainOperator, DeepSparkTrainTrialOperator)
 _AFTER: Final = (
-    EvaluateOperator,
-    EvaluateProductionOperator,
-    ExportOperator,
-    DecideOperator,
-    ApproveOperator,
-    PromoteOperator,
-    EvaluateTrialOperator,
-    CompareOperator,
-    SimulateTrialsOperator,
+    DeepSparkEvaluateOperator,
+    DeepSparkEvaluateProductionOperator,
+    DeepSparkExportOperator,
+    DeepSparkDecideOperator,
+    DeepSparkApproveOperator,
+    DeepSparkPromoteOperator,
+    DeepSparkEvaluateTrialOperator,
+    DeepSparkCompareOperator,
+    DeepSparkSimulateTrialsOperator,
 )
 
 
@@ -163,9 +169,9 @@ class DeepSparkPlugin(AirflowPlugin):
     operator_extra_links = [  # noqa: RUF012
         RunLink("Training", "training", (*_BEFORE, *_TRAIN, *_AFTER)),
         RunLink("Report", "report", (*_TRAIN, *_AFTER)),
-        RunLink("Run", "training", (ConvertOperator, CleanOperator)),
-        RunLink("Bundle", "bundle", (ExportOperator, ConvertOperator, PromoteOperator)),
-        ModelLink("Model", "", (DecideOperator, ApproveOperator, PromoteOperator)),
+        RunLink("Run", "training", (DeepSparkConvertOperator, DeepSparkPredictOperator, DeepSparkCleanOperator)),
+        RunLink("Bundle", "bundle", (DeepSparkExportOperator, DeepSparkConvertOperator, DeepSparkPromoteOperator)),
+        ModelLink("Model", "", (DeepSparkDecideOperator, DeepSparkApproveOperator, DeepSparkPromoteOperator)),
         SparkUiLink("Spark UI", "", _TRAIN),
     ]
     listeners = [run_note]  # noqa: RUF012

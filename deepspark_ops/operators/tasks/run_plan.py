@@ -165,11 +165,13 @@ class Decided:
         production: Weights in production when the run began; None where there were none, or the DAG does not use them.
         model: Name of the model that the run is for; None for none.
         started: What started the run, in words; empty if it is not known.
+        dataset: The dataset to ingest and train on; None where the run trains on the net's own sources.
     """
 
     production: Path | None = None
     model: str | None = None
     started: str = ""
+    dataset: Path | None = None
 
 
 def read_decided(run_dir: Path) -> Decided:
@@ -178,8 +180,8 @@ def read_decided(run_dir: Path) -> Decided:
         fields = json.loads(regular_text(RunPaths(run_dir).decided))
         if fields["format_version"] != DECIDED_VERSION:
             return Decided()
-        production = Path(fields["production"]) if fields["production"] else None
-        return Decided(production, fields["model"], str(fields.get("started", "")))
+        dataset, production = (Path(fields[name]) if fields[name] else None for name in ("dataset", "production"))
+        return Decided(production, fields["model"], str(fields.get("started", "")), dataset)
     except (OSError, ValueError, TypeError, KeyError):
         return Decided()
 

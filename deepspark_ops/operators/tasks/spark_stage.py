@@ -7,21 +7,23 @@ in cluster modes the provider's way is kept, its re-attaching after a retry incl
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Connection
 
 from deepspark_ops.config.base import StageConfig
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowNotFoundException
-from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
 from deepspark_ops.operators.tasks.task_lines import Group
 from deepspark_ops.processes.handed_signals import stop_driver
@@ -123,8 +125,10 @@ class StageSubmitHook(SparkSubmitHook):
             self._job_log.feed(line)
 
 
-class SparkStageOperator(SparkSubmitOperator):
+class SparkStageOperator(StageArguments, SparkSubmitOperator):
     """A stage that is a Spark application. Subclasses say which, with which config, and what it leaves.
+
+    Arguments of the provider's SparkSubmitOperator mean what they mean there, but for those of ``REFUSED``.
 
     Attributes:
         module: Module of the application, e.g. ``deepspark_ops.ingest.spark_job``.
@@ -133,71 +137,102 @@ class SparkStageOperator(SparkSubmitOperator):
 
     module: str
     first_group: Group | None = None
+    conf: dict[str, Any] | None
+    env_vars: dict[str, Any] | None
 
-    def __init__(self, *, places: Places, conn_id: str = "spark_default", **kwargs: Any) -> None:
-        """Keep where runs live; everything else is decided when the task runs."""
+    def __init__(self, *, conn_id: str = "spark_default", **kwargs: Any) -> None:
+        """Keep the arguments; everything else is decided when the task runs.
+
+        Args:
+            conn_id: Spark connection; its master runs the stage.
+            kwargs: Fields of the config models, the provider's arguments, Airflow's.
+
+        Raises:
+            ConfigError: An argument is unknown, or the stage says itself what it would say.
+        """
+        _refuse_said(type(self).__name__, kwargs)
         application = _PACKAGE.joinpath(*self.module.split(".")[1:]).with_suffix(".py")
-        super().__init__(application=str(application), conn_id=conn_id, name=stage_of(self.module), **kwargs)
-        self.places = places
-
-    def stage_run(self, context: Any) -> StageRun:
-        """Return the paths of the run, by default those that its check stage decided."""
-        return StageRun.of(context)
+        # The provider's own default is the same for all jobs.
+        kwargs["name"] = kwargs.get("name") or stage_of(self.module)
+        super().__init__(application=str(application), conn_id=conn_id, **kwargs)
 
     def stage_config(self, context: Any, run: StageRun, master: str) -> StageConfig:
         """Return the config of this stage for a run."""
         raise NotImplementedError
 
-    def result(self, context: Any, run: StageRun) -> dict[str, str]:
-        """Return what the finished stage passes on: paths and digests."""
+    def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
+        """Return what the finished stage passes on beside the run's paths: paths and digests."""
         raise NotImplementedError
 
     @ends_plainly
-    def execute(self, context: Any) -> dict[str, str]:
+    def execute(self, context: Any) -> dict[str, str | None]:
         """Write the stage's config into the run's folder, submit the job, and return paths and digests."""
         run = self.stage_run(context)
         with (
-            noted_stage(run.run_dir, str(self.task_id), self.log, first_group=self.first_group) as self._on_line,
+            noted_stage(run.run_dir, self.stage, self.log, first_group=self.first_group) as self._on_line,
             airflow_errors(),
         ):
-            self._submit(context, run)
-            return self.result(context, run)
+            return {**run.to_xcom(), **self.result(run, self._submit(context, run))}
 
-    def _submit(self, context: Any, run: StageRun) -> None:
+    def _submit(self, context: Any, run: StageRun) -> StageConfig:
+        _refuse_set_properties(self.conf or {})
         hook = StageSubmitHook(conn_id=self._conn_id)
         config = self.stage_config(context, run, hook.master)
         config_path = run.config_path(stage_of(self.module))
         write_text_whole(config_path, config.model_dump_json(indent=2))
         self.application_args = [str(config_path)]
         self._reads = named_data(config)
-        self.env_vars = job_variables(os.environ, master=hook.master)
+        self.env_vars = _variables(self.env_vars or {}, hook.master)
         scratch = RunPaths(run.run_dir).work / "spark"
         if hook.is_local:
             require_java()
             scratch.mkdir(parents=True, exist_ok=True)
-        self.conf = spark_conf(scratch if hook.is_local else None)
+        self.conf = {**spark_conf(scratch if hook.is_local else None), **(self.conf or {})}
         try:
             super().execute(context)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+        return config
 
     def _get_hook(self) -> StageSubmitHook:
-        # The provider's method names every argument of its own hook; what we use of them is this.
-        hook = StageSubmitHook(
-            conf=self.conf,
-            conn_id=self._conn_id,
-            name=self.name,
-            application_args=self.application_args,
-            env_vars=self.env_vars,
-            spark_binary=self._spark_binary,
-            executor_memory=self._executor_memory,
-            driver_memory=self._driver_memory,
-            num_executors=self._num_executors,
-            executor_cores=self._executor_cores,
-            total_executor_cores=self._total_executor_cores,
-            deploy_mode=self._deploy_mode,
-        )
+        # The provider's operator keeps each argument of its hook under its name, or with an underscore before it.
+        kept, names = vars(self), inspect.signature(SparkSubmitHook.__init__).parameters
+        hook = StageSubmitHook(**{name: kept[key] for name in names for key in (name, f"_{name}") if key in kept})
         hook.cwd = self.places.root
         hook.on_line = self._on_line
         hook.reads = self._reads
         return hook
+
+
+REFUSED: Final = {
+    "application": "the stage's own application runs",
+    "application_args": "the stage's own arguments are its config",
+    "java_class": "the stage is a Python application",
+}
+"""Arguments of the provider's operator that a stage says itself."""
+_SET: Final = {
+    "spark.speculation": "two copies of one worker would take each other's grants",
+    "spark.local.dir": "the run's folder holds scratch files of a local master",
+    "spark.submit.deployMode": "use deploy_mode=",
+    "spark.master": "the Spark connection of conn_id says it",
+}
+"""Spark properties that the stage sets."""
+
+
+def _variables(named: Mapping[str, Any], master: str) -> dict[str, str]:
+    """Return the environment of a job: what it needs, with the variables of argument ``env_vars`` above it."""
+    texts = {name: str(value) for name, value in named.items()}
+    needed = job_variables({**os.environ, **texts}, master=master)
+    return {**needed, **texts, "PYTHONPATH": needed["PYTHONPATH"]}  # which has that of env_vars in it
+
+
+def _refuse_said(operator: str, names: Iterable[str]) -> None:
+    lines = [f"{operator} does not take {name}: {REFUSED[name]}" for name in sorted(set(names) & set(REFUSED))]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _refuse_set_properties(conf: Mapping[str, Any]) -> None:
+    lines = [f"conf: {name}={conf[name]} is not taken: {_SET[name]}" for name in sorted(set(conf) & set(_SET))]
+    if lines:
+        raise ConfigError("\n".join(lines))

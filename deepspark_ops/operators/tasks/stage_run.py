@@ -1,7 +1,7 @@
 """What every stage operator shares: the run's folder and paths from XCom, log lines, and errors as Airflow takes them.
 
-XCom carries paths and digests only. The check stage decides them once per run; a task that is cleared later finds the
-same ones.
+XCom carries paths and digests only. The task that starts a run decides them once; a task that is cleared later finds
+the same ones.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from deepspark_ops.operators.airflow_names import (
 )
 from deepspark_ops.operators.tasks.line_buffer import LineBuffer
 from deepspark_ops.operators.tasks.retries import OWN_DELAY, own_retries
+from deepspark_ops.operators.tasks.run_plan import read_decided
 from deepspark_ops.operators.tasks.task_lines import Group, TaskLines
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
@@ -41,7 +42,7 @@ _Execute = TypeVar("_Execute", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class StageRun:
-    """Paths of one DAG run, as the check stage decided them.
+    """Paths of one run: what the output of each of our tasks begins with.
 
     Attributes:
         run_dir: The run's folder.
@@ -58,32 +59,36 @@ class StageRun:
         return {key: None if value is None else str(value) for key, value in asdict(self).items()}
 
     @classmethod
-    def of(cls, context: Mapping[str, Any]) -> StageRun:
-        """Return what the run's check stage decided.
+    def of(cls, run: Any, root: Path = Path()) -> StageRun:
+        """Return the paths of a run that another task, or another DAG, began.
+
+        Args:
+            run: Output of one of our tasks, or the path of the run's folder. What an output does not say is read from
+                the folder, where the run's check stage noted it.
+            root: Folder that a relative path starts from.
 
         Raises:
-            AirflowFailException: The check stage has not run.
+            AirflowFailException: It names no folder.
         """
-        values = result_of_check(context)
-        dataset, production = (Path(value) if value else None for value in (values["dataset"], values["production"]))
-        return cls(Path(values["run_dir"]), dataset, production)
+        values = dict(run) if isinstance(run, Mapping) else {"run_dir": run}
+        if not isinstance(values.get("run_dir"), str | Path) or not str(values["run_dir"]).strip():
+            shown = (
+                f"a mapping of {', '.join(map(str, values)) or 'nothing'}" if isinstance(run, Mapping) else repr(run)
+            )
+            msg = (
+                f"run={shown}: must be the output of one of our tasks, or the path of a run's folder. A task whose"
+                " output is empty left no result; clear it together with this task"
+            )
+            raise AirflowFailException(msg)
+        run_dir = root / str(values["run_dir"])
+        decided = read_decided(run_dir)
+        known = {"dataset": decided.dataset, "production": decided.production, **values}
+        dataset, production = (Path(known[name]) if known[name] else None for name in ("dataset", "production"))
+        return cls(run_dir, dataset, production)
 
     def config_path(self, stage: str) -> Path:
         """Where the config that a stage ran with is kept."""
         return RunPaths(self.run_dir).stages / f"{stage}.json"
-
-
-def result_of_check(context: Mapping[str, Any]) -> Any:
-    """Return what the run's check stage has left, as plain JSON values.
-
-    Raises:
-        AirflowFailException: It has not run.
-    """
-    result = context["ti"].xcom_pull(task_ids="check")
-    if not result:
-        msg = 'task "check" of this run left no result; clear it together with this task'
-        raise AirflowFailException(msg)
-    return result
 
 
 def line_logger(log: logging.Logger) -> LineHandler:

@@ -61,7 +61,7 @@ GRAPHS: dict[str, dict[str, set[str]]] = {
     },
     "deepspark_convert": {"convert": set()},
     "deepspark_compare": {
-        "check": {"ingest"},
+        "check": {"ingest", "simulate"},
         "ingest": {"train", "evaluate", "compare", "simulate"},
         "train": {"evaluate"},
         "evaluate": {"compare"},
@@ -240,7 +240,7 @@ def test_the_example_of_an_own_dag_loads_as_airflow_loads_it(tmp_path: Path, mon
         "check": {"ingest"},
         "ingest": {"train"},
         "train": {"evaluate"},
-        "evaluate": {"is_good_enough"},
+        "evaluate": {"is_good_enough", "export"},
         "is_good_enough": {"export"},
         "export": set(),
     }

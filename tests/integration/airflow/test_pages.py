@@ -311,6 +311,6 @@ def test_links_on_the_tasks_lead_to_the_runs_pages() -> None:
     assert links["Training"].get_link(None, ti_key=key) == f"{address}training"
     assert links["Report"].get_link(None, ti_key=key) == f"{address}report"
     names = [operator.__name__ for operator in links["Training"].operators]
-    assert {"TrainOperator", "EvaluateOperator", "ExportOperator", "PromoteOperator"} <= set(names)
+    assert {f"DeepSpark{stage}Operator" for stage in ("Train", "Evaluate", "Export", "Promote")} <= set(names)
     routes = [view["url_route"] for view in plugin.DeepSparkPlugin.external_views]
     assert len(set(routes)) == len(routes)  # Airflow drops a second view of the same route

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from deepspark_ops.config.compare import CompareConfig
-from deepspark_ops.operators.compare import CompareOperator, TrainTrialOperator
+from deepspark_ops.operators.compare import DeepSparkCompareOperator, DeepSparkTrainTrialOperator
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.pages.addresses import mapped_run_id
 from deepspark_ops.operators.tasks.run_plan import Places
@@ -159,8 +159,8 @@ def test_a_mapped_tasks_button_and_tab_lead_to_its_trial(client: Any, monkeypatc
     monkeypatch.setattr(plugin, "site_path", lambda: "")
     links = {link.name: link for link in plugin.DeepSparkPlugin.operator_extra_links}
     training, report = links["Training"], links["Report"]
-    assert TrainTrialOperator in training.operators
-    assert CompareOperator in report.operators
+    assert DeepSparkTrainTrialOperator in training.operators
+    assert DeepSparkCompareOperator in report.operators
     key = SimpleNamespace(dag_id=DAG, run_id=RUN_ID, map_index=1)
     assert training.get_link(None, ti_key=key) == f"/deepspark/runs/{DAG}/{_quoted(trial_run_id(RUN_ID, 2))}/training"
     key.map_index = -1

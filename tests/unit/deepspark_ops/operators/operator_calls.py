@@ -6,13 +6,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 from airflow.sdk import DAG, Asset, BaseOperator
 
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.promote import DecideOperator, PromoteOperator
+from deepspark_ops.operators.promote import DeepSparkDecideOperator, DeepSparkPromoteOperator
 from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_arguments import argument_fields
 from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import Decision, decide
@@ -24,6 +26,7 @@ from tests.reference.evaluations import answers_with, evaluation, write_evaluati
 DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
 
 
+OF_CHECK = "{{ ti.xcom_pull(task_ids='check') }}"
 SLOT = datetime(2026, 11, 25, 3, 0, tzinfo=UTC)
 
 
@@ -39,7 +42,7 @@ def context(
     params = dag.params.dump() | (conf or {})
     pushed: dict[str, str] = {}
     return {
-        "dag": dag,
+        "dag": SimpleNamespace(params=dag.params, tasks=[]),
         "params": params,
         "dag_run": SimpleNamespace(
             dag_id="d",
@@ -75,9 +78,25 @@ class OutletEvents:
         return self.of_dataset
 
 
+def operator_of(kind: Any, dag: DAG, places: Places, **arguments: Any) -> Any:
+    """Return an operator whose values are those of the DAG's form, and whose run is the output of a task ``check``."""
+    form = {name: f"{{{{ params.{name} }}}}" for name in dag.params if name in argument_fields(kind)}
+    run = dict.fromkeys(kind.follows_check, OF_CHECK)
+    named = {"task_id": str(uuid4()), "refuse_unknown_conf": True}
+    return kind(**{**named, **form, **run, **arguments}, places=places, dag=dag)
+
+
+def rendered(operator: BaseOperator, values: dict[str, Any]) -> Any:
+    """Return an operator whose templates are those of a task's context, as Airflow makes it before it executes."""
+    one = operator.prepare_for_execution()
+    one.render_template_fields(values)
+    return one
+
+
 def execute(operator: BaseOperator, values: dict[str, Any]) -> Any:
     """Call what the operator itself does; Airflow's guard wants a task runner around it."""
-    return type(operator).execute.__wrapped__(operator, values)  # type: ignore[attr-defined]
+    one = rendered(operator, values)
+    return type(one).execute.__wrapped__(one, values)
 
 
 LABELS = [0, 1] * 50
@@ -121,7 +140,7 @@ class Retraining:
         return context(self._dag, xcom=self.run.to_xcom(), conf=self.conf)
 
     def decide(self) -> dict[str, str]:
-        operator = DecideOperator(task_id="decide", places=self._places, dag=self._dag)
+        operator = operator_of(DeepSparkDecideOperator, self._dag, self._places)
         values = self.context()
         try:
             return dict(execute(operator, values))
@@ -131,7 +150,7 @@ class Retraining:
     def promote(self) -> tuple[dict[str, str], dict[str, Any]]:
         make_bundle(self.run.run_dir / "bundle", b"second", run="second")
         event = SimpleNamespace(extra={})
-        operator = PromoteOperator(task_id="promote", places=self._places, dag=self._dag, model_asset=MODEL)
+        operator = operator_of(DeepSparkPromoteOperator, self._dag, self._places, model_asset=MODEL)
         values = self.context() | {"outlet_events": ByAsset(event)}
         try:
             return dict(execute(operator, values)), event.extra

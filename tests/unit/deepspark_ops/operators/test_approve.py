@@ -20,15 +20,15 @@ from deepspark_ops.operators import approve as approve_module
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import promote as promote_module
 from deepspark_ops.operators.airflow_names import WAITS, AirflowFailException, AirflowSkipException
-from deepspark_ops.operators.approve import ApproveOperator
-from deepspark_ops.operators.check import CheckOperator
+from deepspark_ops.operators.approve import DeepSparkApproveOperator
+from deepspark_ops.operators.check import DeepSparkCheckOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.overview import read_model
 from deepspark_ops.run_view.stage_status import read_statuses
 from tests.reference.evaluations import evaluation
-from tests.unit.deepspark_ops.operators.operator_calls import Retraining, context, execute
+from tests.unit.deepspark_ops.operators.operator_calls import Retraining, context, execute, operator_of, rendered
 
 pytestmark = pytest.mark.airflow
 
@@ -52,9 +52,9 @@ class Asking(Retraining):
         for module in (approve_module, promote_module):
             monkeypatch.setattr(module, "notify", self._notify)
         monkeypatch.setattr(
-            ApproveOperator, "skip", lambda _, ti, tasks: self.skipped.extend(task.task_id for task in tasks)
+            DeepSparkApproveOperator, "skip", lambda _, ti, tasks: self.skipped.extend(task.task_id for task in tasks)
         )
-        self.operator = ApproveOperator(task_id="approve", places=places, dag=dag)
+        self.operator = operator_of(DeepSparkApproveOperator, dag, places)
         self.operator >> hitl.HITLEntryOperator(task_id="after", subject="stands for promote", dag=dag)
         self.decide()
 
@@ -80,7 +80,7 @@ class Asking(Retraining):
             "responded_at": AT,
         }
         try:
-            return dict(self.operator.execute_complete(values, event))
+            return dict(rendered(self.operator, values).execute_complete(values, event))
         finally:
             self.noted = values["pushed"].get("deepspark_decision")
 
@@ -135,6 +135,7 @@ def test_a_person_is_asked_with_the_comparison_and_the_worker_given_back(asking:
 def test_who_approved_stands_wherever_the_promotion_does(asking: Asking) -> None:
     asking.ask()
     assert asking.answer("Approve", comment=" looks\nright ") == {
+        **asking.run.to_xcom(),
         "approved": True,
         "who": "anna",
         "comment": "looks right",
@@ -227,7 +228,7 @@ def test_check_refuses_a_wait_that_is_none_and_warns_of_notifiers_that_do_not_wo
     (tmp_path / "s.prototxt").touch()
     sections = [("Train", CheckConfig), ("Train", TrainConfig), ("Promote", PromoteConfig), ("Promote", ApprovalConfig)]
     with DAG("d", params=form_params(sections, {"solver": "s.prototxt"}), schedule=None) as dag:
-        check = CheckOperator(task_id="check", places=Places(tmp_path, tmp_path), warm_start=True)
+        check = operator_of(DeepSparkCheckOperator, dag, Places(tmp_path, tmp_path), warm_start=True)
     with pytest.raises(
         AirflowFailException, match=r"^approval_timeout='a day': must be a length of time with its unit"
     ):

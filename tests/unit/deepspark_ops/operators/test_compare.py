@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG
 
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.compare import CompareConfig
@@ -18,11 +18,11 @@ from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.operators import compare as compare_module
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException
 from deepspark_ops.operators.compare import (
-    CheckTrialsOperator,
-    CompareOperator,
-    EvaluateTrialOperator,
-    IngestOnceOperator,
-    TrainTrialOperator,
+    DeepSparkCheckTrialsOperator,
+    DeepSparkCompareOperator,
+    DeepSparkEvaluateTrialOperator,
+    DeepSparkIngestOnceOperator,
+    DeepSparkTrainTrialOperator,
 )
 from deepspark_ops.operators.dags import deepspark_compare
 from deepspark_ops.operators.form import config_from_params, form_params
@@ -32,6 +32,7 @@ from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.trials.plan import read_plan
 from tests.e2e.small_example import SmallExample
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
+from tests.unit.deepspark_ops.operators.operator_calls import execute, operator_of, rendered
 
 pytestmark = pytest.mark.airflow
 
@@ -57,22 +58,17 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[CheckConfig]:
 def context(dag: DAG, places: Places, *, xcom: Any = None, **conf: Any) -> dict[str, Any]:
     conf = SmallExample(places.root).conf(strategies=["easgd", "sync"], **conf)
     return {
-        "dag": dag,
+        "dag": SimpleNamespace(params=dag.params, tasks=[]),
         "params": dag.params.dump() | conf,
         "dag_run": SimpleNamespace(dag_id="deepspark_compare", run_id="run", conf=conf),
         "ti": SimpleNamespace(xcom_pull=lambda task_ids: xcom),
     }
 
 
-def execute(operator: BaseOperator, values: dict[str, Any]) -> Any:
-    """Call what the operator itself does; Airflow's guard wants a task runner around it."""
-    return type(operator).execute.__wrapped__(operator, values)  # type: ignore[attr-defined]
-
-
 def test_check_passes_on_a_trial_each_and_reads_each_solver_once(
     places: Places, dag: DAG, checked: list[CheckConfig]
 ) -> None:
-    check = CheckTrialsOperator(task_id="check", places=places)
+    check = operator_of(DeepSparkCheckTrialsOperator, dag, places)
     found = execute(check, context(dag, places, workers="1, 3", base_lrs="0.5", comm_period=1))
     assert json.loads(json.dumps(found)) == found
     names = ["easgd, 1 worker", "easgd, 3 workers", "sync, 3 workers"]  # with 1 worker both are one training
@@ -92,7 +88,7 @@ def test_check_passes_on_a_trial_each_and_reads_each_solver_once(
 def test_a_comparison_without_a_solver_is_refused_unless_a_list_has_solvers(
     places: Places, dag: DAG, checked: list[CheckConfig]
 ) -> None:
-    check = CheckTrialsOperator(task_id="check", places=places)
+    check = operator_of(DeepSparkCheckTrialsOperator, dag, places)
     with pytest.raises(AirflowFailException, match=r"^solver: no value; .* Example: .*/compare\.json, "):
         execute(check, context(dag, places, solver=None))
     solver = context(dag, places)["params"]["solver"]
@@ -102,10 +98,11 @@ def test_a_comparison_without_a_solver_is_refused_unless_a_list_has_solvers(
 def test_a_trial_trains_by_its_own_values_and_the_forms(places: Places, dag: DAG, checked: list[CheckConfig]) -> None:
     values = context(dag, places, comm_periods="1, 1@0 4@9", overrides="max_iter: 9", comm_period=7)
     values["params"]["strategies"] = ["easgd", "downpour"]
-    trials = execute(CheckTrialsOperator(task_id="check", places=places), values)
+    trials = execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), values)
     configs = []
-    for at, trial in enumerate(trials):
-        train = TrainTrialOperator(task_id=f"train{at}", places=places, trial=trial)
+    for trial in trials:
+        train = operator_of(DeepSparkTrainTrialOperator, dag, places, trial=trial)
+        train = rendered(train, values)
         configs.append(train.stage_config(values, train.stage_run(values), "local[2]"))
     assert [(one.strategy, one.comm_period) for one in configs] == [
         ("easgd", 1),
@@ -116,8 +113,9 @@ def test_a_trial_trains_by_its_own_values_and_the_forms(places: Places, dag: DAG
     assert {(one.overrides, one.n_workers, one.master) for one in configs} == {("max_iter: 9", 2, "local[2]")}
     assert len({one.run_dir for one in configs}) == 4
     assert configs[0].dataset == Path(trials[0]["dataset"])
-    ingest = IngestOnceOperator(task_id="ingest", places=places)
-    run = ingest.stage_run(values | {"ti": SimpleNamespace(xcom_pull=lambda task_ids: trials)})
+    ingest = operator_of(DeepSparkIngestOnceOperator, dag, places)
+    values |= {"ti": SimpleNamespace(xcom_pull=lambda task_ids: trials)}
+    run = rendered(ingest, values).stage_run(values)
     assert (run.run_dir.name, run.dataset) == ("run", configs[0].dataset)
 
 
@@ -125,7 +123,7 @@ def test_all_wrong_trials_are_told_with_their_values_before_any_trains(
     places: Places, dag: DAG, checked: list[CheckConfig]
 ) -> None:
     with pytest.raises(AirflowFailException) as refused:
-        execute(CheckTrialsOperator(task_id="check", places=places), context(dag, places, comm_periods="2, often"))
+        execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), context(dag, places, comm_periods="2, often"))
     lines = str(refused.value).splitlines()
     assert [line.partition(":")[0] for line in lines] == [
         'trial 2, "easgd, tau often"',
@@ -153,14 +151,14 @@ def test_mistakes_are_refused_by_name(
     places: Places, dag: DAG, checked: list[CheckConfig], conf: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AirflowFailException) as refused:
-        execute(CheckTrialsOperator(task_id="check", places=places), context(dag, places, **conf))
+        execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), context(dag, places, **conf))
     assert message in str(refused.value)
     assert checked == []
 
 
 @pytest.fixture
 def trials(places: Places, dag: DAG, checked: list[CheckConfig]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = execute(CheckTrialsOperator(task_id="check", places=places), context(dag, places))
+    found: list[dict[str, Any]] = execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), context(dag, places))
     return found
 
 
@@ -183,10 +181,10 @@ def test_a_trial_that_was_not_trained_is_not_scored(places: Places, dag: DAG, tr
     finish(trials[0])
     StatusFile(Path(trials[1]["run_dir"]), "train").end("failed", "no weight changed")
     good, bad = (
-        EvaluateTrialOperator(task_id=f"evaluate{at}", places=places, trial=trial) for at, trial in enumerate(trials)
+        operator_of(DeepSparkEvaluateTrialOperator, dag, places, trial=trial) for at, trial in enumerate(trials)
     )
     values = context(dag, places)
-    assert good.stage_config(values, good.stage_run(values)).run_dir == Path(trials[0]["run_dir"])
+    assert rendered(good, values).stage_config(values, good.stage_run(values)).run_dir == Path(trials[0]["run_dir"])
     with pytest.raises(AirflowFailException, match='trial "sync" has not been trained'):
         bad.stage_run(values)
 
@@ -196,7 +194,7 @@ def test_one_trial_that_failed_is_a_row_and_no_end_of_the_comparison(
 ) -> None:
     finish(trials[0])
     StatusFile(Path(trials[1]["run_dir"]), "train").end("failed", "no weight changed")
-    result = execute(CompareOperator(task_id="compare", places=places), context(dag, places))
+    result = execute(operator_of(DeepSparkCompareOperator, dag, places), context(dag, places))
     rows = json.loads(Path(result["table"]).read_text())["rows"]
     assert [(row["status"], row["reason"], row["accuracy"], row["moved_bytes"]) for row in rows] == [
         ("finished", "", 0.875, 800),
@@ -214,7 +212,7 @@ def test_without_any_result_the_comparison_fails_and_still_leaves_its_page(
     for trial in trials:
         StatusFile(Path(trial["run_dir"]), "train").end("failed", "no Java")
     with pytest.raises(AirflowException, match='every trial failed; the first one, "easgd": no Java'):
-        execute(CompareOperator(task_id="compare", places=places), context(dag, places))
+        execute(operator_of(DeepSparkCompareOperator, dag, places), context(dag, places))
     assert (places.home / "runs" / "deepspark_compare" / "run" / "evaluation" / "report.html").is_file()
 
 

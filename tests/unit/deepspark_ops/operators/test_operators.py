@@ -13,12 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from airflow.sdk import DAG, Asset, BaseOperator
 from airflow.sdk.execution_time.task_runner import set_current_context
+from jinja2 import UndefinedError
 
+from deepspark_ops import operators
 from deepspark_ops.config.base import WHERE_IT_RUNS, StageConfig
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
@@ -31,18 +32,20 @@ from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import evaluate as evaluate_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import promote as promote_module
+from deepspark_ops.operators import train as train_module
 from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
-from deepspark_ops.operators.check import CheckOperator, chosen_dataset
-from deepspark_ops.operators.evaluate import EvaluateOperator, EvaluateProductionOperator
+from deepspark_ops.operators.check import DeepSparkCheckOperator, chosen_dataset
+from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator, DeepSparkEvaluateProductionOperator
 from deepspark_ops.operators.form import form_params
-from deepspark_ops.operators.ingest import IngestOperator
-from deepspark_ops.operators.promote import DecideOperator
+from deepspark_ops.operators.ingest import DeepSparkIngestOperator
+from deepspark_ops.operators.promote import DeepSparkDecideOperator
 from deepspark_ops.operators.tasks import spark_stage, stage_run
 from deepspark_ops.operators.tasks.retries import OWN_DELAY
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator, StageSubmitHook
+from deepspark_ops.operators.tasks.stage_arguments import argument_fields
 from deepspark_ops.operators.tasks.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly, noted_stage
-from deepspark_ops.operators.train import TrainOperator
+from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
 from deepspark_ops.registry.changes import Author, note_kept, promote, roll_back
@@ -52,7 +55,14 @@ from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import evaluation, write_evaluation
-from tests.unit.deepspark_ops.operators.operator_calls import DATASET, Retraining, context, execute
+from tests.unit.deepspark_ops.operators.operator_calls import (
+    DATASET,
+    Retraining,
+    context,
+    execute,
+    operator_of,
+    rendered,
+)
 
 pytestmark = pytest.mark.airflow
 
@@ -92,7 +102,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[StageConfig]:
 
 
 def test_check_passes_on_paths_alone(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
-    result = execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag, conf={"gray": True}))
+    result = execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag, conf={"gray": True}))
     assert result["run_dir"] == str(places.home / "runs" / "d" / "r")
     assert Path(result["dataset"]).parent == places.home / "datasets"
     assert result["production"] is None
@@ -109,7 +119,7 @@ def test_check_passes_on_paths_alone(places: Places, dag: DAG, checked: list[Sta
 def test_how_a_task_ends_is_noted_in_the_runs_folder(
     places: Places, dag: DAG, checked: list[StageConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = CheckOperator(task_id="check", places=places, dag=dag)
+    check = operator_of(DeepSparkCheckOperator, dag, places)
     run_dir = places.run_folder("d", "r")
     execute(check, context(dag))
     assert read_statuses(run_dir)["check"].status == "finished"
@@ -125,10 +135,10 @@ def test_how_a_task_ends_is_noted_in_the_runs_folder(
     monkeypatch.setattr(check_module, "run_job", run)
     execute(check, context(dag))
     assert [text for _, text in read_statuses(run_dir)["check"].warnings] == ["slow disk"]
-    other = CheckOperator(task_id="other", places=places, dag=dag, dataset_asset=DATASET)
+    other = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET)
     with pytest.raises(AirflowSkipException):
         execute(other, context(dag, events=events_of(DATASET, "another")))
-    assert read_statuses(run_dir)["other"].status == "skipped"
+    assert read_statuses(run_dir)["check"].status == "skipped"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +187,7 @@ def test_a_stage_does_not_wait_until_airflow_reads_its_log(tmp_path: Path) -> No
 
 
 def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
-    operator = CheckOperator(task_id="check", places=places, dag=dag)
+    operator = operator_of(DeepSparkCheckOperator, dag, places)
     dataset = Path(execute(operator, context(dag))["dataset"])
     for split in ("train", "test"):
         (dataset / split).mkdir(parents=True)
@@ -189,10 +199,10 @@ def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checke
 
 
 def test_without_a_source_nothing_is_ingested(places: Places, dag: DAG, checked: list[StageConfig]) -> None:
-    result = execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag, conf={"source": None}))
+    result = execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag, conf={"source": None}))
     assert result["dataset"] is None
-    ingest = IngestOperator(task_id="ingest", places=places, dag=dag)
-    assert execute(ingest, context(dag, xcom=result)) == {}
+    ingest = operator_of(DeepSparkIngestOperator, dag, places)
+    assert execute(ingest, context(dag, xcom=result, conf={"source": None})) == result
 
 
 @pytest.mark.parametrize(
@@ -214,14 +224,14 @@ def test_check_refuses_a_mistake_at_once(
     places: Places, dag: DAG, checked: list[StageConfig], conf: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=message):
-        execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag, conf=conf))
+        execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag, conf=conf))
     assert checked == []
 
 
 def test_a_scheduled_run_without_a_solver_is_told_of_the_file_that_gives_one(
     places: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
-    check = CheckOperator(task_id="check", places=places, dag=dag, warm_start=True)
+    check = operator_of(DeepSparkCheckOperator, dag, places, warm_start=True)
     values = context(dag, conf={"solver": ""})
     values["dag_run"].dag_id = "deepspark_retrain"
     with pytest.raises(AirflowFailException, match=r"DEEPSPARK_RETRAIN_DEFAULTS\. Example: .*/retrain\.json, "):
@@ -232,7 +242,7 @@ def test_a_scheduled_run_without_a_solver_is_told_of_the_file_that_gives_one(
 def test_an_updated_dataset_of_another_source_skips_the_run(
     places: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
-    operator = CheckOperator(task_id="check", places=places, dag=dag, dataset_asset=DATASET)
+    operator = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET)
     other = events_of(DATASET, "other.txt")
     with pytest.raises(AirflowSkipException, match=r"other\.txt"):
         execute(operator, context(dag, events=other))
@@ -247,7 +257,7 @@ def test_an_updated_dataset_of_another_source_skips_the_run(
 def test_a_run_by_the_timetable_whose_time_has_passed_is_skipped_and_says_so(
     places: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
-    operator = CheckOperator(task_id="check", places=places, dag=dag, dataset_asset=DATASET)
+    operator = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET)
     values = context(dag, late_min=480)
     with pytest.raises(AirflowSkipException, match="a run by the timetable is not made up"):
         execute(operator, values)
@@ -256,7 +266,7 @@ def test_a_run_by_the_timetable_whose_time_has_passed_is_skipped_and_says_so(
     )
     assert read_decided(places.run_folder("d", "r")).started == "started by the timetable, for 2026-11-25 03:00 UTC"
     assert execute(operator, context(dag, late_min=1))["run_dir"]
-    assert execute(CheckOperator(task_id="other", places=places, dag=dag), values)["run_dir"], "it retrains nothing"
+    assert execute(operator_of(DeepSparkCheckOperator, dag, places), values)["run_dir"], "it retrains nothing"
 
 
 class JudgedData:
@@ -265,8 +275,8 @@ class JudgedData:
     def __init__(self, places: Places, dag: DAG) -> None:
         self._places = places
         self._dag = dag
-        self._check = CheckOperator(task_id="check", places=places, dag=dag, dataset_asset=DATASET)
-        self._ingest = IngestOperator(task_id="ingest", places=places, dag=dag, skips_judged_data=True)
+        self._check = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET)
+        self._ingest = operator_of(DeepSparkIngestOperator, dag, places, skips_judged_data=True)
         self.config = PromoteConfig(models=places.home / "models", model="model")
 
     def ingested(self, content: str) -> str:
@@ -340,26 +350,29 @@ class Ingestion:
         self._dag = dag
         self._places = places
         self._xcom = StageRun(places.home / "r", self.dataset, None).to_xcom()
-        self._train = TrainOperator(task_id="train", places=places, dag=dag)
+        self._train = operator_of(DeepSparkTrainOperator, dag, places)
         monkeypatch.setattr(SparkStageOperator, "execute", lambda operator, values: self._submit(operator, values))
         monkeypatch.setattr(ingest_module, "verify", lambda folder, digests: None)
 
     def _submit(self, operator: BaseOperator, values: Any) -> dict[str, str]:
-        if isinstance(operator, TrainOperator):
+        if isinstance(operator, DeepSparkTrainOperator):
             return {}
         for split in ("train", "test"):
             (self.dataset / split).mkdir(parents=True, exist_ok=True)
             (self.dataset / split / "dataset.json").write_text(f"{split} {self.content}")
-        return operator.result(values, StageRun.of(values))
+        run = operator.stage_run(values)
+        return {**run.to_xcom(), **operator.result(run, IngestConfig(source="x", output=self.dataset))}
 
     def try_once(self) -> list[dict[str, str]]:
         """Return the events of one try, which Airflow would send if the try succeeds."""
         values = context(self._dag, xcom=self._xcom)
-        operator = IngestOperator(task_id=f"ingest_{uuid4()}", places=self._places, dag=self._dag, asset=DATASET)
+        made = operator_of(DeepSparkIngestOperator, self._dag, self._places, asset=DATASET)
+        operator = rendered(made, values)
         assert operator.outlets == [DATASET]
-        made = execute(operator, values)
+        output = type(operator).execute.__wrapped__(operator, values)
         events = [values["outlet_events"][asset].extra for asset in operator.outlets]
-        assert events in ([], [{**made, "source": "list.txt"}])
+        announced = {name: output[name] for name in ("dataset", "train_digest", "test_digest")}
+        assert events in ([], [{**announced, "source": "list.txt"}])
         return events
 
     def begin_training(self) -> None:
@@ -400,70 +413,70 @@ def test_a_damaged_dataset_is_ingested_again(places: Places, dag: DAG, monkeypat
         (dataset / split).mkdir(parents=True)
         (dataset / split / "dataset.json").write_text(split)  # no manifest
     monkeypatch.setattr(ingest_module.SparkStageOperator, "execute", lambda *_: {"dataset": "made again"})
-    operator = IngestOperator(task_id="ingest", places=places, dag=dag)
+    operator = operator_of(DeepSparkIngestOperator, dag, places)
     made = execute(operator, context(dag, xcom=StageRun(places.home / "r", dataset, None).to_xcom()))
     assert made == {"dataset": "made again"}
 
 
 @pytest.mark.parametrize(
     ("operator_class", "stage"),
-    [(IngestOperator, "ingest"), (TrainOperator, "train"), (EvaluateOperator, "evaluate")],
+    [(DeepSparkIngestOperator, "ingest"), (DeepSparkTrainOperator, "train"), (DeepSparkEvaluateOperator, "evaluate")],
 )
 def test_the_application_of_a_spark_stage_is_a_file_of_the_package(
     places: Places, dag: DAG, operator_class: type[SparkStageOperator], stage: str
 ) -> None:
-    operator = operator_class(task_id=stage, places=places, dag=dag)
+    operator = operator_of(operator_class, dag, places)
     assert 'if __name__ == "__main__":' in Path(operator.application).read_text()
     assert operator.name == stage
 
 
 def test_training_starts_from_production_unless_told_otherwise(places: Places, dag: DAG) -> None:
-    operator = TrainOperator(task_id="train", places=places, dag=dag)
+    operator = operator_of(DeepSparkTrainOperator, dag, places)
     run = StageRun(places.home / "r", None, places.home / "production.caffemodel")
-    config = operator.stage_config(context(dag), run, "local[2]")
+    config = rendered(operator, context(dag)).stage_config({}, run, "local[2]")
     assert (config.weights, config.master, config.run_dir) == ((run.production,), "local[2]", run.run_dir)
-    named = operator.stage_config(context(dag, conf={"weights": "own.caffemodel"}), run, "local[2]")
+    named = rendered(operator, context(dag, conf={"weights": "own.caffemodel"})).stage_config({}, run, "local[2]")
     assert named.weights == (places.root / "own.caffemodel",)
-    resumed = operator.stage_config(context(dag, conf={"resume": "a.solverstate"}), run, "local[2]")
+    resumed = rendered(operator, context(dag, conf={"resume": "a.solverstate"})).stage_config({}, run, "local[2]")
     assert (resumed.weights, resumed.resume) == (None, places.root / "a.solverstate")
 
 
-@pytest.mark.parametrize("operator", [TrainOperator, IngestOperator, EvaluateOperator])
+@pytest.mark.parametrize("operator", [DeepSparkTrainOperator, DeepSparkIngestOperator, DeepSparkEvaluateOperator])
 def test_a_spark_stage_knows_its_master_and_where_to_listen(
     places: Places, dag: DAG, operator: type[SparkStageOperator]
 ) -> None:
     run = StageRun(places.home / "r", places.home / "dataset", None)
-    made = operator(task_id="x", places=places, dag=dag)
-    chosen = made.stage_config(context(dag), run, "spark://h:7077")
+    made = operator_of(operator, dag, places)
+    chosen = rendered(made, context(dag)).stage_config({}, run, "spark://h:7077")
     assert chosen.model_dump(include=WHERE_IT_RUNS) == {
         "master": "spark://h:7077",
         "listen_address": "auto",
         "insecure_network": False,
     }
     given = {"listen_address": "192.0.2.2", "insecure_network": True}
-    assert made.stage_config(context(dag, conf=given), run, "yarn").model_dump(include=set(given)) == given
+    assert (
+        rendered(made, context(dag, conf=given)).stage_config({}, run, "yarn").model_dump(include=set(given)) == given
+    )
 
 
 def test_a_stage_without_its_check_says_what_to_clear(places: Places, dag: DAG) -> None:
-    with pytest.raises(AirflowFailException, match='task "check" of this run left no result'):
-        execute(EvaluateProductionOperator(task_id="evaluate_production", places=places, dag=dag), context(dag))
+    with pytest.raises(AirflowFailException, match=r"^run=None: .* left no result; clear it together with"):
+        execute(operator_of(DeepSparkEvaluateProductionOperator, dag, places), context(dag))
 
 
 def test_nothing_in_production_skips_its_evaluation(places: Places, dag: DAG) -> None:
     xcom = StageRun(places.home / "r", None, None).to_xcom()
     with pytest.raises(AirflowSkipException, match="no model in production yet"):
-        execute(
-            EvaluateProductionOperator(task_id="evaluate_production", places=places, dag=dag), context(dag, xcom=xcom)
-        )
+        execute(operator_of(DeepSparkEvaluateProductionOperator, dag, places), context(dag, xcom=xcom))
 
 
 def test_a_net_in_airflow_names_files_and_modules_of_the_installation_alone(
     places: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
     places = replace(places, allowed_roots=(places.root / "shared",), python_layers=("ours",))
-    execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag))
-    train = TrainOperator(task_id="train", places=places, dag=dag)
-    trained = train.stage_config(context(dag), StageRun(places.home / "r", None, None), "local[2]")
+    execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag))
+    train = operator_of(DeepSparkTrainOperator, dag, places)
+    trained = rendered(train, context(dag)).stage_config({}, StageRun(places.home / "r", None, None), "local[2]")
     (config,) = checked
     assert isinstance(config, CheckConfig)
     assert config.named_files == trained.named_files
@@ -490,7 +503,7 @@ def test_a_file_outside_of_the_roots_fails_the_check_and_none_of_it_is_shown(
     nets.mkdir()
     solver = nets / "s.prototxt"
     monkeypatch.setattr(check_module, "run_job", lambda module, config, **_: inspect_solver(config))
-    check = CheckOperator(task_id="check", places=places, dag=dag)
+    check = operator_of(DeepSparkCheckOperator, dag, places)
     (nets / "link").symlink_to(secret)
     for written in (str(secret), "../secret/shadow", "link"):
         solver.write_text(f'net: "{written}" base_lr: 0.1 lr_policy: "fixed" max_iter: 1')
@@ -535,13 +548,13 @@ def test_production_is_scored_as_it_is_delivered_on_the_runs_samples(
 ) -> None:
     run = StageRun(places.home / "r", places.home / "dataset", retraining.run.production)
     values = context(dag, conf={"split": "train"})
-    theirs = EvaluateProductionOperator(task_id="p", places=places, dag=dag).stage_config(values, run)
+    theirs = rendered(operator_of(DeepSparkEvaluateProductionOperator, dag, places), values).stage_config(values, run)
     assert (theirs.bundle, theirs.dataset, theirs.split) == (retraining.bundle(), run.dataset, "train")
-    mine = EvaluateOperator(task_id="e", places=places, dag=dag).stage_config(values, run)
+    mine = rendered(operator_of(DeepSparkEvaluateOperator, dag, places), values).stage_config(values, run)
     assert (mine.production, mine.dataset, mine.split) == (theirs.output, run.dataset, "train")
     assert mine.production_samples is None  # this version's bundle has none
     write_evaluation(retraining.bundle(), evaluation([0], [0]))
-    again = EvaluateOperator(task_id="e2", places=places, dag=dag).stage_config(values, run)
+    again = rendered(operator_of(DeepSparkEvaluateOperator, dag, places), values).stage_config(values, run)
     assert again.production_samples == retraining.bundle() / "samples.h5"
 
 
@@ -555,7 +568,7 @@ def test_a_promotion_tells_the_event_what_it_is_and_why(
     result, extra = retraining.promote()
     assert result["version"] == str(retraining.models / "model" / "versions" / "v2")
     assert json.loads(json.dumps(extra)) == extra
-    assert extra == result | {
+    assert extra == {name: result[name] for name in ("model", "version", "digest")} | {
         "number": "v2",
         "previous": "v1",
         "reason": "promoted: +9.0 points on 100 samples, p = 0.002",
@@ -586,20 +599,20 @@ def test_the_next_retraining_starts_from_what_was_rolled_back_to(
     retraining.scored(0)
     retraining.decide()
     retraining.promote()
-    check = CheckOperator(task_id="check", places=places, dag=dag, warm_start=True)
+    check = operator_of(DeepSparkCheckOperator, dag, places, warm_start=True)
     assert Path(execute(check, context(dag))["production"]).read_bytes() == b"second"
     roll_back(ModelFolder(retraining.models / "model"), Author("anna", "worse in the field"))
     started = Path(execute(check, context(dag))["production"])
     assert started.read_bytes() == b"first"
-    train = TrainOperator(task_id="train", places=places, dag=dag)
+    train = operator_of(DeepSparkTrainOperator, dag, places)
     run = StageRun(places.home / "r2", None, started)
-    assert train.stage_config(context(dag), run, "local[2]").weights == (started,)
+    assert rendered(train, context(dag)).stage_config({}, run, "local[2]").weights == (started,)
 
 
 def test_a_missing_evaluation_names_the_task_to_clear(places: Places, dag: DAG) -> None:
     xcom = StageRun(places.home / "r", None, None).to_xcom()
     with pytest.raises(AirflowFailException, match='clear task "evaluate"'):
-        execute(DecideOperator(task_id="decide", places=places, dag=dag), context(dag, xcom=xcom))
+        execute(operator_of(DeepSparkDecideOperator, dag, places), context(dag, xcom=xcom))
 
 
 @pytest.mark.parametrize(
@@ -640,7 +653,7 @@ def test_an_evaluation_is_a_process_unless_the_form_asks_for_spark(
     monkeypatch.setattr(evaluate_module, "run_job", run_job)
     monkeypatch.setattr(StageSubmitHook, "submit", submit)
     monkeypatch.setattr(spark_stage, "require_java", lambda: None)
-    operator = EvaluateOperator(task_id="evaluate", places=places, dag=dag)
+    operator = operator_of(DeepSparkEvaluateOperator, dag, places)
     conf = {"score_in_spark": True} if is_in_spark else {}
     done = execute(operator, context(dag, xcom=run.to_xcom(), conf=conf))
     expected = ("evaluate/spark_job.py", "local[*]") if is_in_spark else ("deepspark_ops.evaluate", None)
@@ -649,7 +662,7 @@ def test_an_evaluation_is_a_process_unless_the_form_asks_for_spark(
 
 
 def test_the_end_of_an_evaluation_without_spark_starts_nothing(places: Places, dag: DAG) -> None:
-    EvaluateOperator(task_id="evaluate", places=places, dag=dag).on_kill()
+    operator_of(DeepSparkEvaluateOperator, dag, places).on_kill()
 
 
 def test_an_unusable_run_folder_is_one_message(places: Places, dag: DAG) -> None:
@@ -657,11 +670,11 @@ def test_an_unusable_run_folder_is_one_message(places: Places, dag: DAG) -> None
     with pytest.raises(
         AirflowFailException, match=r"home.*: Not a directory; give a path that can be read and written"
     ):
-        execute(CheckOperator(task_id="check", places=places, dag=dag), context(dag))
+        execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag))
     xcom = StageRun(places.home / "r", places.home / "datasets" / "x", None).to_xcom()
-    for operator in (IngestOperator, TrainOperator, EvaluateOperator):
+    for operator in (DeepSparkIngestOperator, DeepSparkTrainOperator, DeepSparkEvaluateOperator):
         with pytest.raises(AirflowFailException, match=r"home.*: Not a directory; give a path"):
-            execute(operator(task_id=operator.__name__, places=places, dag=dag), context(dag, xcom=xcom))
+            execute(operator_of(operator, dag, places), context(dag, xcom=xcom))
 
 
 class _Failing(BaseOperator):
@@ -707,7 +720,7 @@ def test_a_stage_may_say_that_it_is_not_tried_again(dag: DAG) -> None:
 
 
 def test_a_skip_stays_a_skip(places: Places, dag: DAG) -> None:
-    operator = EvaluateProductionOperator(task_id="evaluate_production", places=places, dag=dag)
+    operator = operator_of(DeepSparkEvaluateProductionOperator, dag, places)
     given = context(dag, xcom=StageRun(places.home / "r", None, None).to_xcom())
     with set_current_context(given), pytest.raises(AirflowSkipException):
         execute(operator, given)
@@ -728,10 +741,11 @@ def test_a_read_that_kills_a_spark_stage_is_told_with_the_runs_dataset(
     monkeypatch.setattr(StageSubmitHook, "_get_spark_binary_path", lambda self: [str(driver)])
     monkeypatch.setattr(spark_stage, "require_java", lambda: None)
     run = StageRun(places.home / "r", tmp_path / "digits", None)
-    operator = EvaluateOperator(task_id="evaluate", places=places, dag=dag)
+    values = context(dag, xcom=run.to_xcom(), conf={"score_in_spark": True})
+    operator = rendered(operator_of(DeepSparkEvaluateOperator, dag, places), values)
     said = rf"signal 7 \(a bus error: .*; it read dataset={tmp_path}/digits, run_dir={run.run_dir}\)"
     with pytest.raises(AirflowException, match=said):
-        execute(operator, context(dag, xcom=run.to_xcom(), conf={"score_in_spark": True}))
+        type(operator).execute.__wrapped__(operator, values)
     operator._hook._submit_sp.stdout.close()  # the provider leaves it open
 
 
@@ -754,3 +768,131 @@ def test_a_stage_whose_task_was_told_to_end_says_by_which_signal_and_guesses_no_
         hook.submit("application.py")
     assert lines == ["started"]
     hook._submit_sp.stdout.close()  # the provider leaves it open
+
+
+PROVIDERS = {
+    "conf": {"spark.executor.memory": "3g"}, "env_vars": {"TEAM": "vision", "PYTHONPATH": "/ours"},
+    "yarn_queue": "night", "principal": "us@REALM", "keytab": "/k.keytab", "proxy_user": "anna", "jars": "a.jar",
+    "packages": "org:b:1", "properties_file": "p.conf", "files": "f.txt", "archives": "e.tgz#e",
+    "executor_memory": "2g", "num_executors": 7, "deploy_mode": "client", "repositories": "https://r.example",
+}  # fmt: skip
+
+
+def test_what_the_spark_providers_operator_takes_reaches_spark_submit(
+    monkeypatch: pytest.MonkeyPatch, places: Places, dag: DAG
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "spark://h", "port": 7077}')
+    submitted: list[Any] = []
+    monkeypatch.setattr(StageSubmitHook, "submit", lambda hook, application="": submitted.append(hook))
+    monkeypatch.setattr(train_module.DeepSparkTrainOperator, "result", lambda *_: {})
+    run = StageRun(places.home / "r", None, None)
+    execute(operator_of(DeepSparkTrainOperator, dag, places, **PROVIDERS), context(dag, xcom=run.to_xcom()))
+    (hook,) = submitted
+    kept = {name: getattr(hook, f"_{name}") for name in PROVIDERS if name not in ("conf", "env_vars", "deploy_mode")}
+    assert kept == {name: PROVIDERS[name] for name in kept}
+    assert hook._connection["deploy_mode"] == "client"
+    assert hook._conf["spark.executor.memory"] == "3g"
+    assert hook._conf["spark.speculation"] == "false"
+    assert hook._env_vars["TEAM"] == "vision"
+    assert hook._env_vars["PYTHONPATH"].split(":")[-1] == "/ours"
+    assert "PYSPARK_PYTHON" in hook._env_vars
+    command = hook._build_spark_submit_command("a.py")
+    assert {"night", "us@REALM", "anna", "a.jar", "org:b:1", "p.conf", "f.txt", "e.tgz#e"} <= set(command)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"application": "ours.py"}, "does not take application: the stage's own application runs"),
+        ({"java_class": "Main"}, "does not take java_class: the stage is a Python application"),
+        ({"n_worker": 3}, r"has no argument n_worker; did you mean n_workers\?"),
+        ({"master": "yarn"}, "has no argument master: the Spark connection of conn_id says it"),
+        ({"run_dir": "r"}, "has no argument run_dir: run=, "),
+        ({"solver": None}, "needs argument solver: Caffe solver prototxt"),
+        ({"zzzz": 3}, "has no argument zzzz; allowed: solver, overrides, "),
+    ],
+)
+def test_what_is_no_argument_is_refused_when_the_dag_is_read(
+    places: Places, dag: DAG, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator {message}"):
+        operator_of(DeepSparkTrainOperator, dag, places, **arguments)
+    if arguments.keys() <= {"n_worker", "master", "run_dir", "zzzz"}:
+        with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator {message}"):
+            DeepSparkTrainOperator.partial(task_id="mapped", **arguments)
+
+
+def test_a_spark_property_that_the_stage_sets_is_refused(places: Places, dag: DAG) -> None:
+    run = StageRun(places.home / "r", None, None)
+    train = operator_of(DeepSparkTrainOperator, dag, places, conf={"spark.speculation": "true"})
+    with pytest.raises(AirflowFailException, match=r"^conf: spark\.speculation=true is not taken: two copies of one"):
+        execute(train, context(dag, xcom=run.to_xcom()))
+
+
+def test_two_trainings_do_not_share_the_folder_of_one_run(
+    places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkStageOperator, "execute", lambda *_: {})
+    values = context(dag, xcom=StageRun(places.home / "r", None, None).to_xcom())
+    first, second = (operator_of(DeepSparkTrainOperator, dag, places, task_id=name) for name in ("first", "second"))
+    for _ in range(2):
+        execute(first, values)  # a task that is tried again goes on
+    with pytest.raises(
+        AirflowFailException, match=r"task d\.first has trained in this run's folder, so task d\.second"
+    ):
+        execute(second, values)
+
+
+def test_an_argument_takes_a_value_a_template_or_the_output_of_a_task(places: Places, dag: DAG) -> None:
+    dataset, weights = places.home / "datasets" / "x", "/w/s_iter_9.caffemodel"
+    ingested = {"run_dir": "/r", "dataset": str(dataset)}
+    train = operator_of(
+        DeepSparkTrainOperator, dag, places, run="runs/mine", solver="nets/{{ 'a' }}.prototxt", n_workers=3,
+        overrides=None, comm_period="{{ 4 * 2 }}", dataset=ingested, weights={"run_dir": "/o", "snapshot": weights},
+    )  # fmt: skip
+    one = rendered(train, context(dag))
+    run = one.stage_run({})
+    assert (run.run_dir, run.dataset) == (places.root / "runs" / "mine", dataset)
+    config = one.stage_config({}, run, "local[2]")
+    assert (config.solver, config.n_workers, config.comm_period) == (places.root / "nets" / "a.prototxt", 3, 8)
+    assert (config.overrides, config.dataset, config.weights) == ("", dataset, (Path(weights),))
+
+
+def test_a_run_that_another_dag_began_is_named_by_its_folder(
+    places: Places, dag: DAG, checked: list[StageConfig]
+) -> None:
+    began = execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag))
+    export = operator_of(DeepSparkEvaluateOperator, dag, places, run=began["run_dir"])
+    assert rendered(export, context(dag)).stage_run({}).to_xcom() == began
+
+
+def test_a_template_that_names_nothing_is_an_error(places: Places, dag: DAG) -> None:
+    train = operator_of(DeepSparkTrainOperator, dag, places, n_workers="{{ params.n_worker }}")
+    with pytest.raises(UndefinedError, match="n_worker"):
+        rendered(train, context(dag))
+
+
+@pytest.mark.parametrize("name", [name for name in operators.__all__ if name.startswith("DeepSpark")])
+def test_no_argument_hides_what_airflow_knows_by_that_name(name: str) -> None:
+    kind = getattr(operators, name)
+    hidden = [field for field in argument_fields(kind) if hasattr(kind, field) and field != "output"]
+    assert hidden == []
+    assert set(argument_fields(kind)) - {"output"} <= set(kind.template_fields)
+
+
+def test_an_old_name_warns_and_takes_form_and_check_as_it_did(
+    places: Places, dag: DAG, checked: list[StageConfig]
+) -> None:
+    with pytest.warns(DeprecationWarning, match="CheckOperator is now DeepSparkCheckOperator, which takes"):
+        old_check = check_module.CheckOperator
+    with pytest.warns(DeprecationWarning, match="TrainOperator is now DeepSparkTrainOperator"):
+        old_train = train_module.TrainOperator
+    result = execute(old_check(task_id="check", places=places, dag=dag), context(dag, conf={"gray": True}))
+    train = rendered(old_train(task_id="train", places=places, dag=dag), context(dag, xcom=result))
+    assert train.stage_run({}).to_xcom() == result
+    assert train.stage_config({}, train.stage_run({}), "local[2]").solver == places.root / "s.prototxt"
+    assert train.task_type == "DeepSparkTrainOperator", "Airflow finds a task's buttons by it"
+    with pytest.raises(AirflowFailException, match='unknown parameter "n_worker"'):
+        execute(old_check(task_id="again", places=places, dag=dag), context(dag, conf={"n_worker": 1}))
+    with pytest.raises(AttributeError, match="has no attribute 'EvaluateOperator'"):
+        train_module.EvaluateOperator  # noqa: B018 - that it is none is what is tested

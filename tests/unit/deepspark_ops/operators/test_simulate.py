@@ -13,16 +13,21 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.operators import compare as compare_module
 from deepspark_ops.operators.airflow_names import AirflowFailException, AirflowSkipException
-from deepspark_ops.operators.compare import CheckTrialsOperator, CompareOperator, IngestOnceOperator
+from deepspark_ops.operators.compare import (
+    DeepSparkCheckTrialsOperator,
+    DeepSparkCompareOperator,
+    DeepSparkIngestOnceOperator,
+)
 from deepspark_ops.operators.dags import deepspark_compare
-from deepspark_ops.operators.ingest import IngestOperator
-from deepspark_ops.operators.simulate import SimulateTrialsOperator
+from deepspark_ops.operators.ingest import DeepSparkIngestOperator
+from deepspark_ops.operators.simulate import DeepSparkSimulateTrialsOperator
 from deepspark_ops.operators.tasks import process_stage
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.trials.plan import read_plan
 from tests.e2e.small_example import SmallExample
-from tests.unit.deepspark_ops.operators.test_compare import context, execute
+from tests.unit.deepspark_ops.operators.operator_calls import execute, operator_of, rendered
+from tests.unit.deepspark_ops.operators.test_compare import context
 
 pytestmark = pytest.mark.airflow
 SETTINGS = {
@@ -51,9 +56,10 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[CheckConfig]:
 
 def run_check(places: Places, **conf: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the context of the tasks after check, and what check returned."""
-    values = context(deepspark_compare.make_dag(), places, **conf)
-    trials = execute(CheckTrialsOperator(task_id="check", places=places), values)
-    return values | {"ti": SimpleNamespace(xcom_pull=lambda task_ids: trials)}, trials
+    dag = deepspark_compare.make_dag()
+    values = context(dag, places, **conf)
+    trials = execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), values)
+    return values | {"ti": SimpleNamespace(xcom_pull=lambda task_ids: trials), "form": dag}, trials
 
 
 def test_a_simulated_comparison_trains_nothing_and_ends_in_the_simulations_page(
@@ -65,10 +71,10 @@ def test_a_simulated_comparison_trains_nothing_and_ends_in_the_simulations_page(
     assert read_plan(run) is None
     assert {trial["run_dir"] for trial in trials} == {str(run)}
     assert [path.name for path in run.parent.iterdir()] == ["run"], "trials have no folders"
-    monkeypatch.setattr(IngestOperator, "execute", lambda self, context: None)
-    assert execute(IngestOnceOperator(task_id="ingest", places=places), values) == []
+    monkeypatch.setattr(DeepSparkIngestOperator, "execute", lambda self, context: None)
+    assert execute(operator_of(DeepSparkIngestOnceOperator, values["form"], places), values) == []
     with pytest.raises(AirflowSkipException, match="task simulate has the table"):
-        execute(CompareOperator(task_id="compare", places=places), values)
+        execute(operator_of(DeepSparkCompareOperator, values["form"], places), values)
 
     made: list[SimulateConfig] = []
 
@@ -80,7 +86,7 @@ def test_a_simulated_comparison_trains_nothing_and_ends_in_the_simulations_page(
         (config.out / "simulation.html").write_text("<p>curves</p>")
 
     monkeypatch.setattr(process_stage, "run_job", run_job)
-    result = execute(SimulateTrialsOperator(task_id="simulate", places=places), values)
+    result = execute(operator_of(DeepSparkSimulateTrialsOperator, values["form"], places), values)
     (config,) = made
     assert (config.strategy_names, config.worker_counts, config.seed_list) == (("easgd", "sync"), (1, 4), (1, 2))
     assert (config.network, config.stragglers, config.step_ms) == ("10gbit,200us", 0.25, 50.0)
@@ -95,7 +101,8 @@ def test_a_simulated_comparison_trains_nothing_and_ends_in_the_simulations_page(
 
 def test_lists_of_one_value_take_the_place_of_the_forms(places: Places, checked: list[CheckConfig]) -> None:
     values, _ = run_check(places, simulate=True, comm_periods="1", base_lrs="0.25", comm_period=7, n_workers=2)
-    simulate = SimulateTrialsOperator(task_id="simulate", places=places)
+    simulate = operator_of(DeepSparkSimulateTrialsOperator, values["form"], places)
+    simulate = rendered(simulate, values)
     config = simulate.stage_config(values, simulate.stage_run(values))
     assert (config.comm_period, config.overrides, config.worker_counts) == (1, "base_lr: 0.25", (2,))
 
@@ -103,7 +110,7 @@ def test_lists_of_one_value_take_the_place_of_the_forms(places: Places, checked:
 def test_a_comparison_that_trains_simulates_nothing(places: Places, checked: list[CheckConfig]) -> None:
     values, _ = run_check(places)
     with pytest.raises(AirflowSkipException, match="simulate is off: the trials are trained"):
-        execute(SimulateTrialsOperator(task_id="simulate", places=places), values)
+        execute(operator_of(DeepSparkSimulateTrialsOperator, values["form"], places), values)
 
 
 @pytest.mark.parametrize(

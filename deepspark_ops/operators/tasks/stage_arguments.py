@@ -1,0 +1,321 @@
+"""Constructor arguments of our operators: the fields of the stage's config models, each of them a template.
+
+A config model is the only place that declares an option. A class names its models; ``StageArguments`` makes the
+constructor's signature, the template fields and the refusal of unknown names from them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import jinja2
+from pydantic.fields import FieldInfo
+
+from deepspark_ops.config.base import Config, StageConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.operators.form import config_from_params, form_schemas, is_left_out, refuse_unknown
+from deepspark_ops.operators.tasks.installation import installed_places
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_run import StageRun
+from deepspark_ops.stores.store_path import data_path
+
+DECIDED: Final = {
+    "run_dir": "run=, the output of another task or the path of a run's folder, says it",
+    "master": "the Spark connection of conn_id says it",
+    "named_files": "DEEPSPARK_ALLOWED_ROOTS and DEEPSPARK_PYTHON_LAYERS of the installation say it",
+    "listed_files": "DEEPSPARK_ALLOWED_ROOTS of the installation says it",
+    "previous": "the dataset's versions say it",
+    "production": "the run says it: warm_start of its DeepSparkCheckOperator",
+    "production_samples": "the run says it: warm_start of its DeepSparkCheckOperator",
+    "ingest": "source and the options beside it say it",
+}
+"""Fields of config models that are no argument of an operator, and what decides them."""
+_ATTRIBUTES: Final = {"output": "output_path"}
+"""Arguments whose name is an attribute of Airflow's operators already, and the template field that holds them."""
+_ENTRIES: Final = {"weights": "snapshot"}
+"""Arguments that take another entry of a task's output than the one of their own name."""
+_EXPRESSION = re.compile(r"\s*\{\{((?:(?!\{\{|\}\}).)+)\}\}\s*", re.DOTALL)
+
+
+def form_templates(*models: type[StageConfig]) -> dict[str, str]:
+    """Return the arguments of an operator whose values are those of the DAG's form: one template for each field.
+
+    Example:
+        .. code-block:: python
+
+            with DAG("ours", params=form_params([("Train", TrainConfig)])):
+                DeepSparkTrainOperator(task_id="train", **form_templates(TrainConfig))
+    """
+    return {name: f"{{{{ params.{name} }}}}" for model in models for name in form_schemas(model)}
+
+
+def argument_fields(operator_class: type[StageArguments]) -> dict[str, FieldInfo]:
+    """Return name -> field of the arguments that an operator has from its config models, in their order."""
+    fields: dict[str, FieldInfo] = {}
+    for model in operator_class.config_models:
+        for name, field in model.model_fields.items():
+            if name not in DECIDED and name not in operator_class.not_arguments:
+                fields.setdefault(name, field)
+    return fields
+
+
+class StageArguments:
+    """Part of an operator whose constructor takes the fields of config models, and a run.
+
+    An argument that is a text is a template. A template that is one expression keeps the expression's type:
+    ``"{{ params.n_workers }}"`` is a number. An argument that is None or an empty text is left out. An argument for a
+    path also takes the whole output of another task: ``dataset=ingest.output``.
+
+    Attributes:
+        config_models: Their fields are the arguments.
+        required: Arguments that must be given.
+        not_arguments: Fields of the models that are no arguments of this operator, beside ``DECIDED``.
+        stage: Word for the stage, in the run's folder.
+        takes_run: Whether there is an argument ``run``.
+        trains: Whether a run that the operator starts is one that trains, which a DAG run's own folder is kept for.
+        returns_mapping: Whether the output is a mapping, whose entries are outputs of their own, too.
+        more_templates: Template fields beside the run and the fields of the models.
+        follows_check: Arguments that an operator under its old name takes from the task ``check``.
+    """
+
+    config_models: ClassVar[tuple[type[StageConfig], ...]] = ()
+    required: ClassVar[tuple[str, ...]] = ()
+    not_arguments: ClassVar[frozenset[str]] = frozenset()
+    stage: ClassVar[str] = ""
+    takes_run: ClassVar[bool] = True
+    trains: ClassVar[bool] = False
+    returns_mapping: ClassVar[bool] = True
+    more_templates: ClassVar[tuple[str, ...]] = ()
+    follows_check: ClassVar[tuple[str, ...]] = ("run",)
+    template_fields: ClassVar[Collection[str]] = ()
+    task_id: str
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Make the constructor's signature, by which Airflow knows the arguments, and the template fields."""
+        super().__init_subclass__(**kwargs)
+        setattr(cls, "__init__", _with_signature(cls))  # noqa: B010 - to a type checker it is a method
+        others = [
+            base.template_fields
+            for base in cls.__mro__
+            if not issubclass(base, StageArguments) and hasattr(base, "template_fields")
+        ]
+        own = cls.__dict__.get("template_fields", ())
+        cls.template_fields = tuple(
+            dict.fromkeys([*(others[0] if others else ()), *own, *cls.more_templates, *_template_fields(cls)])
+        )
+
+    def __init__(
+        self, *, run: Any = None, places: Places | None = None, refuse_unknown_conf: bool = False, **kwargs: Any
+    ) -> None:
+        """Keep the arguments; everything else is decided when the task runs.
+
+        Args:
+            run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            kwargs: Fields of the config models, and Airflow's arguments.
+
+        Raises:
+            ConfigError: An argument is unknown, or one that is needed is missing.
+        """
+        cls = type(self)
+        values = {name: kwargs.pop(name, None) for name in argument_fields(cls)}
+        if run is not None and not cls.takes_run:
+            kwargs["run"] = run
+        _refuse_unknown(cls, kwargs)
+        _refuse_missing(cls, values)
+        super().__init__(**{"multiple_outputs": cls.returns_mapping, **kwargs})
+        self.starts_run = run is None
+        self.run = run
+        self._places = places
+        self._refuses_unknown_conf = refuse_unknown_conf
+        for name, value in values.items():
+            setattr(self, _ATTRIBUTES.get(name, name), str(value) if isinstance(value, Path) else value)
+        # What is left out need not be shown among the rendered templates.
+        left_out = {name for name in _template_fields(cls) if getattr(self, name) is None}
+        fields = tuple(name for name in cls.template_fields if name not in left_out)
+        object.__setattr__(self, "template_fields", fields)
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Return the operator with some arguments, to be expanded over others.
+
+        Raises:
+            ConfigError: An argument is unknown.
+        """
+        _refuse_unknown(cls, kwargs)
+        return super().partial(**kwargs)  # type: ignore[misc]
+
+    def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
+        """Return a rendered template; one that is a single expression keeps the type of its value."""
+        expression = _EXPRESSION.fullmatch(content) if isinstance(content, str) else None
+        if expression is None:
+            return super().render_template(content, context, jinja_env, seen_oids)  # type: ignore[misc]
+        environment = jinja_env or self.get_template_env()  # type: ignore[attr-defined]
+        value = environment.compile_expression(expression[1], undefined_to_none=False)(**context)
+        if isinstance(value, jinja2.Undefined):
+            msg = f"{content}: {value._undefined_message}"
+            raise jinja2.UndefinedError(msg)
+        return value
+
+    @property
+    def places(self) -> Places:
+        """Where runs, datasets and models live."""
+        return self._places or installed_places()
+
+    def values(self) -> dict[str, Any]:
+        """Return the arguments that were given, once their templates are rendered."""
+        fields = argument_fields(type(self))
+        given = {name: _own_entry(name, getattr(self, _ATTRIBUTES.get(name, name))) for name in fields}
+        return {name: value for name, value in given.items() if not is_left_out(value)}
+
+    def path(self, name: str) -> Path | None:
+        """Return the path that an argument names, a relative one from the installation's root; None if left out."""
+        value = self.values().get(name)
+        return None if value is None else self.places.root / data_path(str(value))
+
+    def config(self, model: type[Config], *, folder: Path | None = None, **decided: Any) -> Config:
+        """Build a stage's config from the arguments.
+
+        Args:
+            model: One of ``config_models``.
+            folder: Relative paths start there; default: the root of the installation.
+            decided: Values that the operator decides. None leaves the argument's.
+
+        Raises:
+            ConfigError: One line per wrong field.
+        """
+        return config_from_params(model, self.values(), folder or self.places.root, **decided)
+
+    def stage_run(self, context: Any) -> StageRun:
+        """Return the paths of the run: those of ``run``, or of a new one.
+
+        Raises:
+            AirflowFailException: The task whose output ``run`` is left no result.
+        """
+        if self.starts_run:
+            dag_run = context["dag_run"]
+            return StageRun(self.places.run_folder(dag_run.dag_id, self._new_run_id(context)), None, None)
+        return StageRun.of(self.run, self.places.root)
+
+    def _new_run_id(self, context: Any) -> str:
+        """Return the id of the run that the task starts.
+
+        It is the DAG run's, whose pages Airflow shows, if the DAG has one task that starts a run which trains, and for
+        the only task that starts a run. Every other task has a folder of its own beside that.
+        """
+        run_id = str(context["dag_run"].run_id)
+        map_index = getattr(context["ti"], "map_index", -1)
+        if map_index is not None and map_index >= 0:
+            return f"{run_id}__{self.task_id}_{map_index}"
+        others = [
+            task for task in context["dag"].tasks if getattr(task, "starts_run", False) and task.task_id != self.task_id
+        ]
+        is_first = not any(task.trains for task in others) if self.trains else not others
+        return run_id if is_first else f"{run_id}__{self.task_id}"
+
+    def refuse_unknown_conf(self, context: Any) -> None:
+        """Refuse a run whose conf has keys that are no param of the DAG, if the operator is to do so.
+
+        Raises:
+            ConfigError: Names each key and, where one is near, the param that may be meant.
+        """
+        if self._refuses_unknown_conf:
+            refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
+
+
+def _template_fields(cls: type[StageArguments]) -> list[str]:
+    return [*(["run"] if cls.takes_run else []), *(_ATTRIBUTES.get(name, name) for name in argument_fields(cls))]
+
+
+def _with_signature(cls: type[StageArguments]) -> Callable[..., None]:
+    """Return the constructor of a class with a signature that has every argument by name."""
+    own = cls.__dict__.get("__init__")
+
+    def __init__(self: Any, **kwargs: Any) -> None:
+        if own is None:
+            super(cls, self).__init__(**kwargs)
+        else:
+            own(self, **kwargs)
+
+    declared = [*inspect.signature(own).parameters.values()] if own is not None else []
+    ours = {name: one for name, one in _OURS.items() if name != "run" or cls.takes_run}
+    named = {one.name: one for one in declared if one.kind is one.KEYWORD_ONLY}
+    kinds = inspect.Parameter
+    receiver, rest = kinds("self", kinds.POSITIONAL_OR_KEYWORD), kinds("kwargs", kinds.VAR_KEYWORD, annotation=Any)
+    # Airflow would tell of a missing argument before we tell of the misspelt one.
+    fields = {
+        name: kinds(name, kinds.KEYWORD_ONLY, default=None, annotation=field.annotation)
+        for name, field in argument_fields(cls).items()
+    }
+    by_name = {**fields, **ours, **named}
+    __init__.__signature__ = inspect.Signature([receiver, *by_name.values(), rest])  # type: ignore[attr-defined]
+    __init__.__doc__ = own.__doc__ if own is not None else StageArguments.__init__.__doc__
+    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    return __init__
+
+
+_OURS: Final = {
+    name: one
+    for name, one in inspect.signature(StageArguments.__init__).parameters.items()
+    if one.kind is inspect.Parameter.KEYWORD_ONLY
+}
+
+
+@cache
+def known_arguments(cls: Any) -> frozenset[str]:
+    """Return the names of all arguments that the constructor of an operator takes, Airflow's included."""
+    inits = (base.__dict__["__init__"] for base in cls.__mro__ if "__init__" in base.__dict__ and base is not object)
+    names = {name for init in inits for name in inspect.signature(init).parameters}
+    return frozenset(names - {"self", "args", "kwargs", *getattr(cls, "not_arguments", ())})
+
+
+def _refuse_unknown(cls: type[StageArguments], names: Iterable[str]) -> None:
+    """Refuse arguments that are none, with the nearest one that there is.
+
+    Raises:
+        ConfigError: One line for each.
+    """
+    operator_class: Any = cls
+    known = known_arguments(operator_class)
+    lines = []
+    for name in sorted(set(names) - known - {"default_args"}):
+        near = difflib.get_close_matches(name, known, n=1)
+        if name in DECIDED:
+            lines.append(f"{cls.__name__} has no argument {name}: {DECIDED[name]}")
+        elif near:
+            lines.append(f"{cls.__name__} has no argument {name}; did you mean {near[0]}?")
+        else:
+            lines.append(f"{cls.__name__} has no argument {name}; allowed: {', '.join(argument_fields(cls))}")
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _refuse_missing(cls: type[StageArguments], values: Mapping[str, Any]) -> None:
+    """Refuse a constructor call without the arguments that are needed.
+
+    Raises:
+        ConfigError: One line for each.
+    """
+    fields = argument_fields(cls)
+    lines = [
+        f"{cls.__name__} needs argument {name}: {fields[name].description}"
+        for name in cls.required
+        if values[name] is None
+    ]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _own_entry(name: str, value: Any) -> Any:
+    """Return the entry for an argument out of a task's whole output; any other value as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    entry = _ENTRIES.get(name, name)
+    return value[entry] if entry in value else value

@@ -1,0 +1,125 @@
+"""DAGs as a user writes them, run by ``dag.test()``; the stages' own processes are left out.
+
+A script: ``python -m tests.integration.airflow.own_dags RESULT.json``, in the AIRFLOW_HOME of a test, whose DAGs folder
+has this file. Airflow parses it, too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, TaskGroup, task
+
+from deepspark_ops.operators import (
+    DeepSparkCheckOperator,
+    DeepSparkEvaluateOperator,
+    DeepSparkExportOperator,
+    DeepSparkIngestOperator,
+    DeepSparkPredictOperator,
+    DeepSparkTrainOperator,
+)
+
+SOLVER, LIST = "s.prototxt", "list.txt"
+
+with DAG("alone", schedule=None) as alone:
+    DeepSparkTrainOperator(
+        task_id="fit",
+        solver=SOLVER,
+        n_workers="{{ params.workers }}",
+        strategy="{{ params.strategy }}",
+        params={"strategy": "sync", "workers": 3},
+    )
+
+with DAG("two", schedule=None) as two:
+    for name, workers in (("small", 1), ("large", 3)):
+        first = DeepSparkCheckOperator(task_id=f"check_{name}", solver=SOLVER, source=LIST, n_workers=workers)
+        data = DeepSparkIngestOperator(task_id=f"ingest_{name}", run=first.output, source=LIST)
+        DeepSparkTrainOperator(task_id=f"train_{name}", run=data.output, solver=SOLVER, n_workers=workers)
+
+with DAG("grouped", schedule=None) as grouped, TaskGroup("pipeline"):
+    checked = DeepSparkCheckOperator(task_id="check", solver=SOLVER)
+    trained = DeepSparkTrainOperator(task_id="train", run=checked.output, solver=SOLVER)
+    scored = DeepSparkEvaluateOperator(task_id="evaluate", run=trained.output)
+    exported = DeepSparkExportOperator(task_id="export", run=scored.output)
+    DeepSparkPredictOperator(task_id="predict", bundle=exported.output, input=LIST)
+
+with DAG("mapped", schedule=None) as mapped:
+    fits = DeepSparkTrainOperator.partial(task_id="fit", n_workers=2).expand(solver=["s.prototxt", "t.prototxt"])
+    DeepSparkEvaluateOperator.partial(task_id="score").expand(run=fits.output)
+
+
+@task
+def choose() -> dict[str, Any]:
+    """Return what a function of the user decides."""
+    return {"solver": SOLVER, "n_workers": 2}
+
+
+@task
+def report(scores: dict[str, str]) -> str:
+    """Return what a function of the user makes of an operator's output."""
+    return Path(scores["metrics"]).read_text(encoding="utf-8")
+
+
+with DAG("taskflow", schedule=None) as taskflow:
+    chosen = choose()
+    ingested = DeepSparkIngestOperator(task_id="data", source=LIST)
+    fitted = DeepSparkTrainOperator(
+        task_id="fit", solver=chosen["solver"], n_workers=chosen["n_workers"], dataset=ingested.output
+    )
+    report(DeepSparkEvaluateOperator(task_id="score", run=fitted.output, split="train").output)
+
+DAGS = (alone, two, grouped, mapped, taskflow)
+
+
+def main(result: Path) -> None:
+    """Run every DAG to its end, and write what its stages ran with and what its tasks returned."""
+    from deepspark_ops.operators import check, evaluate, predict
+    from deepspark_ops.operators.tasks import process_stage, spark_stage
+
+    started: list[dict[str, Any]] = []
+
+    def leave(values: dict[str, Any], stage: str) -> None:
+        started.append({"stage": stage, **values})
+        run_dir = Path(values.get("run_dir") or result.parent)
+        files = {
+            "ingest": [Path(values.get("output") or "", split, "dataset.json") for split in ("train", "test")],
+            "train": [run_dir / "snapshots" / f"s_iter_9.{suffix}" for suffix in ("caffemodel", "state.h5")],
+            "evaluate": [run_dir / "evaluation" / "metrics.json"],
+            "export": [run_dir / "bundle" / "manifest.json"],
+        }
+        for path in files.get(stage, []):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("of the stub")
+
+    def run_job(module: str, config: Any, **_: Any) -> None:
+        leave(json.loads(config.model_dump_json()), module.split(".")[1])
+
+    def submit(hook: Any, application: str = "", **_: Any) -> None:
+        leave(json.loads(Path(hook._application_args[0]).read_text()), hook._name)
+
+    for module in (check, evaluate, predict, process_stage):
+        module.run_job = run_job  # type: ignore[attr-defined]
+    spark_stage.StageSubmitHook.submit = submit  # type: ignore[assignment]
+    spark_stage.require_java = lambda *_: Path("java")
+    runs = {}
+    for dag in DAGS:
+        started.clear()
+        dag_run = dag.test()
+        runs[dag.dag_id] = {
+            "state": str(dag_run.state),
+            "outputs": {
+                ti.task_id + (f"[{ti.map_index}]" if ti.map_index >= 0 else ""): ti.xcom_pull(
+                    task_ids=ti.task_id, map_indexes=ti.map_index
+                )
+                for ti in dag_run.get_task_instances()
+            },
+            "started": list(started),
+        }
+    result.write_text(json.dumps(runs, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
