@@ -93,6 +93,7 @@ docs: ## Examples in docstrings, and what README.md says against the code
 	$(PYTHON) -m pytest --doctest-modules caffe_import deepspark_ops tests/architecture/test_readme.py
 	$(PYTHON) docs/layer_table.py --check
 	$(PYTHON) docs/python_reference.py --check
+	$(PYTHON) docs/operator_reference.py --check
 
 format: ## Rewrite the code's format, README's layer table and the Python API's stub and reference
 	@.ci/setup.sh tools
@@ -100,6 +101,7 @@ format: ## Rewrite the code's format, README's layer table and the Python API's 
 	ruff format .
 	$(PYTHON) docs/layer_table.py
 	$(PYTHON) docs/python_reference.py
+	$(PYTHON) docs/operator_reference.py
 
 lock: ## Resolve the requirements anew into the lock files
 	@.ci/setup.sh tools

@@ -14,18 +14,17 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.choice import strategy_choices
-from deepspark_ops.operators import (
+from deepspark_ops.operators import form_params, form_templates
+from deepspark_ops.operators.compare import (
     DeepSparkCheckTrialsOperator,
     DeepSparkCompareOperator,
     DeepSparkEvaluateTrialOperator,
     DeepSparkIngestOnceOperator,
-    DeepSparkSimulateTrialsOperator,
     DeepSparkTrainTrialOperator,
-    form_params,
-    form_templates,
 )
 from deepspark_ops.operators.dags.documentation import with_example
 from deepspark_ops.operators.notices.send import failure_notices
+from deepspark_ops.operators.simulate import DeepSparkSimulateTrialsOperator
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
 

@@ -43,7 +43,7 @@ _ENTRIES: Final = {"weights": "snapshot"}
 _EXPRESSION = re.compile(r"\s*\{\{((?:(?!\{\{|\}\}).)+)\}\}\s*", re.DOTALL)
 
 
-def form_templates(*models: type[StageConfig]) -> dict[str, str]:
+def form_templates(*models: type[StageConfig]) -> dict[str, Any]:
     """Return the arguments of an operator whose values are those of the DAG's form: one template for each field.
 
     Example:

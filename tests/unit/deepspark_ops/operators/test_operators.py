@@ -29,6 +29,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators import check as check_module
+from deepspark_ops.operators import compare as compare_module
 from deepspark_ops.operators import evaluate as evaluate_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import promote as promote_module
@@ -872,9 +873,12 @@ def test_a_template_that_names_nothing_is_an_error(places: Places, dag: DAG) -> 
         rendered(train, context(dag))
 
 
-@pytest.mark.parametrize("name", [name for name in operators.__all__ if name.startswith("DeepSpark")])
-def test_no_argument_hides_what_airflow_knows_by_that_name(name: str) -> None:
-    kind = getattr(operators, name)
+OF_COMPARISONS = [kind for name, kind in vars(compare_module).items() if name.startswith("DeepSpark")]
+KINDS = [getattr(operators, name) for name in operators.__all__ if name.startswith("DeepSpark")]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *OF_COMPARISONS])
+def test_no_argument_hides_what_airflow_knows_by_that_name(kind: Any) -> None:
     hidden = [field for field in argument_fields(kind) if hasattr(kind, field) and field != "output"]
     assert hidden == []
     assert set(argument_fields(kind)) - {"output"} <= set(kind.template_fields)

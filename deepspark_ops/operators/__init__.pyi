@@ -1,0 +1,1157 @@
+"""Written by docs/operator_reference.py (make format) from the config models; do not edit."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Asset, BaseOperator, XComArg
+
+from deepspark_ops.operators.form import form_params as form_params
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_arguments import form_templates as form_templates
+
+StrPath = str | PathLike[str]
+Template = str | XComArg
+"""A text with a template of Airflow's, or the output of another task."""
+
+class DeepSparkApproveOperator(ApprovalOperator):
+    """Wait until a person approves or refuses; refused, or without an answer in time, what follows is skipped.
+
+    ``approval`` says whether anybody is asked at all, and the task is skipped where nobody is, so the task that
+    promotes has a trigger rule that lets this pass. No worker is held meanwhile. Its output has the run's paths,
+    ``approved``, ``who`` and ``comment``.
+
+    Example:
+        .. code-block:: python
+
+            approve = DeepSparkApproveOperator(task_id="approve", run=export.output, model="digits", approval=True)
+            approve >> DeepSparkPromoteOperator(
+                task_id="promote", run=export.output, model="digits", approval=True,
+                trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
+            )
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        models: StrPath | Template | None = None,
+        model: str | Template | None = None,
+        metric: Literal['main', 'top1', 'top5', 'loss'] | Template | None = None,
+        min_gain: float | Template | None = None,
+        confidence: float | Template | None = None,
+        max_class_loss: float | Template | None = None,
+        keep: int | Template | None = None,
+        max_slowdown: float | Template | None = None,
+        approval: bool | Template | None = None,
+        approval_timeout: str | Template | None = None,
+        run: Any = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            models: Folder of models in production
+            model: Name of the model in production: at most 64 letters, digits, dots, dashes and underscores
+            metric: What must be better; main: top1 of a classifier, else what its task is judged by (RMSE, mean IoU,
+                ROC-AUC, ...), and the samples' errors with it
+            min_gain: How much better at least, in the metric's unit: 0.01 is one point of accuracy
+            confidence: How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no
+                better at most 1 in 20 goes in; 5 samples gained and none lost are just enough, of a dataset with groups
+                5 groups. 0.5: whatever scores better
+            max_class_loss: Keep production if a class' accuracy falls by more than this share, beyond chance; a class
+                of fewer than 6 samples is too small to say so. 1: no class is looked at
+            keep: How many bundles of the model stay: after a promotion the oldest above this are removed, never what is
+                in production; default: all stay
+            max_slowdown: Keep production if the net scores fewer images/s by more than this share, measured on the same
+                machine, beyond what its measurements differ by and 1 ms a batch. 1: speed is not looked at
+            approval: A better model waits until somebody approves it on Airflow's page Required Actions; refused, or
+                without an answer, production stays
+            approval_timeout: How long at most, with a unit: 90 min, 24 h, 2 d. The next retraining begins when this one
+                has ended
+            run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+        """
+
+class DeepSparkCheckOperator(BaseOperator):
+    """Start a run: validate the options of all its stages, read its solver and nets, and decide where its files are.
+
+    The arguments are those of all stages; the other tasks of the run take theirs themselves. Its output has the run's
+    paths: ``run_dir``, the run's folder, ``dataset``, the one that ``dataset`` or ``source`` stands for, and
+    ``production``, the weights in production where ``warm_start`` asks for them.
+
+    Example:
+        .. code-block:: python
+
+            check = DeepSparkCheckOperator(task_id="check", solver="nets/solver.prototxt", source="/data/list.txt")
+            ingest = DeepSparkIngestOperator(task_id="ingest", run=check.output, source="/data/list.txt")
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        solver: StrPath | Template,
+        overrides: str | Template | None = None,
+        weights: StrPath | Sequence[StrPath] | Template | None = None,
+        dataset: StrPath | Template | None = None,
+        n_workers: int | Template | None = None,
+        devices: Literal['auto', 'cpu', 'gpu'] | Template | None = None,
+        share_gpus: bool | Template | None = None,
+        gpus_per_worker: int | Template | None = None,
+        placement: Literal['none', 'auto'] | StrPath | Template | None = None,
+        recompute: bool | Template | None = None,
+        precision: Literal['float32', 'bfloat16', 'float16'] | Template | None = None,
+        memory: bool | Template | None = None,
+        memory_limit: int | str | Template | None = None,
+        svg: StrPath | Template | None = None,
+        task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] | Template | None = None,
+        output_blob: str | Template | None = None,
+        target_blob: str | Template | None = None,
+        parity: bool | Template | None = None,
+        parity_cases: StrPath | Template | None = None,
+        verify: Literal['auto', 'digests', 'sizes'] | Template | None = None,
+        resume: StrPath | Template | None = None,
+        strategy: str | Template | None = None,
+        strategy_options: str | Template | None = None,
+        comm_period: Literal['auto'] | int | str | Template | None = None,
+        moving_rate: str | float | Template | None = None,
+        rate_scale: Literal['auto', 'none'] | float | Template | None = None,
+        lock: Literal['none', 'striped', 'full'] | Template | None = None,
+        transport: Literal['auto', 'shm', 'socket'] | Template | None = None,
+        overlap: bool | Template | None = None,
+        n_servers: int | Template | None = None,
+        wire_dtype: Literal['float32', 'float16', 'bfloat16'] | Template | None = None,
+        order: Literal['auto', 'file', 'shuffled'] | Template | None = None,
+        threads_per_worker: Literal['auto'] | int | Template | None = None,
+        tf32: bool | Template | None = None,
+        min_workers: int | Template | None = None,
+        min_workers_wait_s: float | Template | None = None,
+        worker_tries: int | Template | None = None,
+        grant_timeout_s: float | Template | None = None,
+        exchange_timeout_s: float | Template | None = None,
+        listen_address: str | Template | None = None,
+        staging_folder: StrPath | Template | None = None,
+        staging_size: int | str | Template | None = None,
+        listen_port: int | Template | None = None,
+        check_pushes: bool | Template | None = None,
+        tls: Literal['auto', 'on', 'off', 'mac'] | Template | None = None,
+        insecure_network: bool | Template | None = None,
+        spark_ui: bool | Template | None = None,
+        source: StrPath | Template | None = None,
+        test_source: StrPath | Template | None = None,
+        test_fraction: float | Template | None = None,
+        validation_source: StrPath | Template | None = None,
+        validation_fraction: float | Template | None = None,
+        split_list: StrPath | Template | None = None,
+        split_column: str | Template | None = None,
+        source_format: Literal['auto', 'caffe_lmdb', 'caffe_leveldb', 'cifar_binary', 'hdf5', 'tfrecord', 'sequence_file', 'parquet', 'orc', 'avro', 'json_lines', 'csv', 'spark_table', 'idx', 'class_folders', 'image_list'] | Template | None = None,
+        root_folder: StrPath | Template | None = None,
+        labels: StrPath | Template | None = None,
+        cifar_labels: Literal['fine', 'coarse'] | Template | None = None,
+        image_column: str | Template | None = None,
+        label_column: str | Template | None = None,
+        feature_columns: str | Template | None = None,
+        id_column: str | Template | None = None,
+        weight_column: str | Template | None = None,
+        group_column: str | Template | None = None,
+        label_kind: Literal['auto', 'class', 'value'] | Template | None = None,
+        standardize: bool | Template | None = None,
+        missing: Literal['mean', 'zero', 'refuse', 'drop-row'] | Template | None = None,
+        query: str | Template | None = None,
+        class_names: StrPath | Template | None = None,
+        shard_format: Literal['lmdb', 'hdf5'] | Template | None = None,
+        encoded: bool | Template | None = None,
+        resize_height: int | Template | None = None,
+        resize_width: int | Template | None = None,
+        gray: bool | Template | None = None,
+        scaled_decoding: bool | Template | None = None,
+        decode_mib: int | Template | None = None,
+        max_pixel: int | Template | None = None,
+        balance: Literal['none', 'oversample', 'undersample'] | Template | None = None,
+        limit: int | Template | None = None,
+        n_classes: int | Template | None = None,
+        full: bool | Template | None = None,
+        shuffle: bool | Template | None = None,
+        seed: int | Template | None = None,
+        samples_per_shard: int | Template | None = None,
+        shards: int | Template | None = None,
+        max_rejected_fraction: float | Template | None = None,
+        deduplicate: bool | Template | None = None,
+        deduplicate_across: bool | Template | None = None,
+        strict: bool | Template | None = None,
+        split: Literal['train', 'validation', 'test'] | Template | None = None,
+        batch_size: int | Template | None = None,
+        worst: int | Template | None = None,
+        slices: str | Template | None = None,
+        scores: bool | Template | None = None,
+        score_in_spark: bool | Template | None = None,
+        task_samples: int | Template | None = None,
+        check_samples: int | Template | None = None,
+        formats: str | Sequence[str] | Template | None = None,
+        models: StrPath | Template | None = None,
+        model: str | Template | None = None,
+        metric: Literal['main', 'top1', 'top5', 'loss'] | Template | None = None,
+        min_gain: float | Template | None = None,
+        confidence: float | Template | None = None,
+        max_class_loss: float | Template | None = None,
+        keep: int | Template | None = None,
+        max_slowdown: float | Template | None = None,
+        approval: bool | Template | None = None,
+        approval_timeout: str | Template | None = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        warm_start: bool = False,
+        dataset_asset: Asset | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            solver: Caffe solver prototxt, e.g. nets/lenet_solver.prototxt
+            overrides: Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'
+            weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override
+            dataset: Ingested dataset; without it the net's own sources are read
+            n_workers: Training processes, e.g. 4
+            devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
+                GPU to use, else the CPU; gpu: refuses to run without
+            share_gpus: Let several workers of a host use one GPU where there are too few
+            gpus_per_worker: Devices of each worker; without a placement each computes passes of its own, as Caffe's
+                -gpu 0,1
+            placement: How the net is laid out over a worker's devices; none: every device has all of it; auto:
+                consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'
+            recompute: Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to
+                a third more time, the same numbers
+            precision: Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses
+                stay float32. float16 scales the loss
+            memory: Show the training net's memory by layer, and what would make it fit into what is there
+            memory_limit: Memory of one device that a training step may take, e.g. 8GiB; default: what is there
+            svg: Draw the training net (without one, the first test net) to this SVG file
+            task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
+                regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
+                auto: read off the net's losses and outputs
+            output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
+                read off the net
+            target_blob: Blob with what the answers should be: labels, or what is to be reconstructed; default: read off
+                the net
+            parity: Run the recorded cases of Caffe for the layer types that the nets use
+            parity_cases: Folder of recorded cases; default: those that come with this
+            verify: How the dataset is compared with its manifests before workers start; digests reads every byte, sizes
+                walks the pages alone, auto reads every byte up to 1 GiB
+            resume: Caffe .solverstate to go on from (not together with weights)
+            strategy: How workers and center exchange parameters; auto: by their number, and whether they may differ
+            strategy_options: The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file
+                ('period: 50 moving_rate: 0.1 ...') as it is
+            comm_period: tau, minibatches between exchanges; auto: the smallest whose exchange costs under 10 % of the
+                time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10
+            moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;
+                '0.4@0 0.2@2000': by the clock
+            rate_scale: Multiplies base_lr; auto makes up for the progress per step (up to 4, easgd 8), with warm-up
+            lock: none: fastest, pushes that overlap may lose a part; striped: every push survives; full: one exchange
+                at a time. A strategy that needs more than is given gets what it needs
+            transport: auto: shared memory for workers on the server's host, else sockets
+            overlap: Elastic strategies: compute the next period while this one's parameters are exchanged
+            n_servers: Server processes for workers by socket, each with a key range of the center; for large models
+            wire_dtype: How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is
+                faster
+            order: Order of samples; auto: file order for one worker (as Caffe), else shuffled
+            threads_per_worker: TensorFlow threads of each worker on the CPU; auto: its share of the cores that it may
+                use
+            tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa)
+            min_workers: Fewer workers with a slot of the cluster than this, for min_workers_wait_s, fail the run
+            min_workers_wait_s: Seconds that a run waits for min_workers
+            worker_tries: Starts of one worker before it is given up
+            grant_timeout_s: A worker silent for this long loses its grant
+            exchange_timeout_s: A worker waits this long for the server, then fails
+            listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
+                else the host's address towards the master
+            staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
+                deepspark-staging-UID in the system's folder for temporary files
+            staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed
+            listen_port: Port of the exchange server; 0: chosen by the system
+            check_pushes: Refuse a worker's push that is not finite, or a million times as long as any before
+            tls: What protects the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
+                in clear, but what was changed on the way is refused; off: nothing, which a cluster's network needs
+                insecure_network for
+            insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
+                each other, the exchange's secret included
+            spark_ui: Serve Spark's UI while workers train; it asks for no login, and with a local master it listens on
+                127.0.0.1 alone. The run's page and log have its address
+            source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
+                archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro,
+                table:db.name), IDX images, CIFAR binary batches, or a Caffe LMDB
+            test_source: Test data of the same format; without it test_fraction is split off
+            test_fraction: Share of the records that becomes the test set, by a hash of each record's name, so that none
+                changes sides when the source grows; 0: no test set; unused with test_source
+            validation_source: Validation data of the same format; without it validation_fraction is split off
+            validation_fraction: Share of the records that becomes the validation set, by the same hash; it comes out of
+                the training set, the test set stays as it is without; 0: no validation set
+            split_list: Text with a record and its split (train, validation or test) on each line, or a folder with
+                train.txt, validation.txt, test.txt that list records, a table's by their ids; takes the place of the
+                shares
+            split_column: Column of a list with a header line, or of a table, that says train, validation or test; takes
+                the place of the shares
+            source_format: What source is; auto looks at it
+            root_folder: Folder that the list's paths start from (of the archive, if the list is in one); default: its
+                own
+            labels: IDX label file of source; default: beside the images, by its usual name
+            cifar_labels: Which labels of CIFAR-100: 100 fine or 20 coarse classes
+            image_column: Name of what holds images or features: an HDF5 data set, a feature of a tf.train.Example, a
+                column of paths in a list with a header line, a table's column of encoded images or paths; default: the
+                usual names (data, image/encoded, ...)
+            label_column: Name of what holds labels, likewise; several of a table: a,b; default: the usual names (label,
+                image/class/label, ...)
+            feature_columns: A table's columns of features, in this order: names, arrays, f*, first..last, !this;
+                default: all numbers but label, id, weight and group; !this alone: those without this
+            id_column: A table's column that names rows; its hash decides a row's side, and it is kept; default: id
+            weight_column: A table's column of sample weights, kept as data set weight
+            group_column: A table's column whose equal values (a customer, a patient) stay on one side of the split
+            label_kind: What a table's labels are: classes, or values to be predicted; auto: classes if all are whole
+                numbers from 0 and below 1000, or text
+            standardize: Subtract each feature's mean and divide by its standard deviation, both of the training set;
+                kept in dataset.json
+            missing: What becomes of a table's missing features: the mean, zero, an error, or the row is left out
+            query: Spark SQL whose rows are ingested, e.g. SELECT * FROM source WHERE age > 17; source is the table that
+                SOURCE names
+            class_names: Text file with one class name per line, in label order, also ARCHIVE::FILE; also orders classes
+                that a source gives by name
+            shard_format: File format of shards; a table of features always has hdf5
+            encoded: Keep images compressed in the shards (LMDB only)
+            resize_height: Height of stored images in pixels, e.g. 32; 0 keeps the size
+            resize_width: Width of stored images in pixels, e.g. 32; 0 keeps the size
+            gray: Read images as gray
+            scaled_decoding: Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with
+                other pixels (docs/data.md)
+            decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
+                Larger ones are rejected
+            max_pixel: Largest pixel value of the source; scaled to 255 (digits8x8: 16)
+            balance: Training set whose classes have as many samples: oversample repeats records up to the largest
+                class, undersample takes as many of each as the smallest has; the other sets stay as they are
+            limit: Take so many records of each source: of each class its share, and the same ones every time
+            n_classes: Refuse labels outside [0, n_classes); default: from class_names, else from the data
+            full: Write every shard anew, though the dataset is there and only some records have changed
+            shuffle: Store samples in a fixed random order
+            seed: Decides the split and the order
+            samples_per_shard: Upper bound; shards also stay below 2 GiB
+            shards: So many shards of each set, e.g. 1: one LMDB, which Caffe reads by one source; the whole set is then
+                written anew when its source has changed; default: by samples_per_shard, and several from 500 images on,
+                so that every core has a task
+            max_rejected_fraction: More bad records than this share fail the task
+            deduplicate: Leave out records with the content of an earlier one of the same set; every record is read once
+                more for it
+            deduplicate_across: With deduplicate: also leave out validation and test records with the content of a
+                training one
+            strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...
+            split: Part of the dataset to score
+            batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
+                fixes it
+            worst: Most confident mistakes, or samples with the largest errors, in the report
+            slices: Properties of samples, commas between them; the report has figures for each value: class, folder,
+                shard, and group and id of a dataset made of a table, by these words or their columns' names
+            scores: Write the scores of all classes of each sample into samples.parquet, too
+            score_in_spark: Score in tasks of Spark, for many samples: of a DAG's Spark connection, of a command's
+                master (default local[*]); off: in one process
+            task_samples: Samples that a task of Spark scores at most
+            check_samples: Real samples on which the exported model must agree
+            formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
+                commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
+                tflite. Evaluation and models in production need saved_model and caffe
+            models: Folder of models in production
+            model: Name of the model in production: at most 64 letters, digits, dots, dashes and underscores
+            metric: What must be better; main: top1 of a classifier, else what its task is judged by (RMSE, mean IoU,
+                ROC-AUC, ...), and the samples' errors with it
+            min_gain: How much better at least, in the metric's unit: 0.01 is one point of accuracy
+            confidence: How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no
+                better at most 1 in 20 goes in; 5 samples gained and none lost are just enough, of a dataset with groups
+                5 groups. 0.5: whatever scores better
+            max_class_loss: Keep production if a class' accuracy falls by more than this share, beyond chance; a class
+                of fewer than 6 samples is too small to say so. 1: no class is looked at
+            keep: How many bundles of the model stay: after a promotion the oldest above this are removed, never what is
+                in production; default: all stay
+            max_slowdown: Keep production if the net scores fewer images/s by more than this share, measured on the same
+                machine, beyond what its measurements differ by and 1 ms a batch. 1: speed is not looked at
+            approval: A better model waits until somebody approves it on Airflow's page Required Actions; refused, or
+                without an answer, production stays
+            approval_timeout: How long at most, with a unit: 90 min, 24 h, 2 d. The next retraining begins when this one
+                has ended
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            warm_start: Whether training starts from the model in production, ``model`` in the folder ``models``.
+            dataset_asset: The Asset whose events trigger a DAG that retrains. The run is skipped if the events are of
+                another source or of data that a candidate was judged on already, and if the timetable's time has
+                passed.
+        """
+
+class DeepSparkCleanOperator(BaseOperator):
+    """Write ``clean.json`` into the run's folder: what goes and what stays, and why. ``remove=True`` removes it.
+
+    Its output has ``run_dir`` and ``report``, that file.
+
+    Example:
+        .. code-block:: python
+
+            DeepSparkCleanOperator(task_id="clean", older_than=30, remove=True)
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        remove: bool | Template | None = None,
+        older_than: int | Template | None = None,
+        keep_runs: int | Template | None = None,
+        keep_datasets: int | Template | None = None,
+        models: StrPath | Template | None = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            remove: Really remove what is listed; without it nothing is touched
+            older_than: Only what has not changed for this many days
+            keep_runs: The newest runs of each DAG that stay, however old they are
+            keep_datasets: The newest datasets that stay, however old they are
+            models: Folder of models in production; what their versions came from stays. Default: models/ beside runs/
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+        """
+
+class DeepSparkConvertOperator(BaseOperator):
+    """Make a bundle of a net and weights, checked by running it; no other task is needed.
+
+    Its output has ``run_dir``, ``bundle``, the folder, by default that of the run, and ``digest``, that of the bundle's
+    manifest.
+
+    Example:
+        .. code-block:: python
+
+            DeepSparkConvertOperator(task_id="convert", net="deploy.prototxt", weights="a.caffemodel", scale=0.00390625)
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        net: StrPath | Template,
+        weights: StrPath | Template,
+        output: StrPath | Template | None = None,
+        labels: StrPath | Template | None = None,
+        mean: StrPath | Template | None = None,
+        mean_values: str | Template | None = None,
+        scale: float | Template | None = None,
+        dataset: StrPath | Template | None = None,
+        check_samples: int | Template | None = None,
+        formats: str | Sequence[str] | Template | None = None,
+        task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] | Template | None = None,
+        output_blob: str | Template | None = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            net: Caffe net prototxt: a deploy net, or a training net with its data layers
+            weights: Its .caffemodel or .caffemodel.h5
+            output: Bundle folder that is made
+            labels: Text file with the name of a class in each line, class 0 first
+            mean: Mean image (.binaryproto) that is subtracted; default: what the net's data layer says
+            mean_values: Values that are subtracted instead of an image: one, or one a channel in the order blue, green,
+                red, e.g. '104, 117, 123'
+            scale: Factor of the pixels 0 to 255 after the mean is subtracted, e.g. 0.00390625; default: what the net's
+                data layer says, 1 for a deploy net
+            dataset: Ingested dataset: the bundle is checked on its test samples and takes its class names; default: the
+                net's own sources, for a deploy net random pixels
+            check_samples: Samples on which the exported model must agree
+            formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
+                commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
+                tflite. Evaluation and models in production need saved_model and caffe
+            task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
+                regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
+                auto: read off the net's losses and outputs
+            output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
+                read off the net
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+        """
+
+class DeepSparkDecideOperator(BaseOperator):
+    """Compare the run's model with production's; without a gain what follows is skipped.
+
+    Its output has the run's paths, ``decision``, the path of decision.json, and that file's ``digest``. The run's
+    DeepSparkCheckOperator names the model in production by ``warm_start=True``.
+
+    Example:
+        .. code-block:: python
+
+            decide = DeepSparkDecideOperator(task_id="decide", run=evaluate.output, model="digits", min_gain=0.01)
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        models: StrPath | Template | None = None,
+        model: str | Template | None = None,
+        metric: Literal['main', 'top1', 'top5', 'loss'] | Template | None = None,
+        min_gain: float | Template | None = None,
+        confidence: float | Template | None = None,
+        max_class_loss: float | Template | None = None,
+        keep: int | Template | None = None,
+        max_slowdown: float | Template | None = None,
+        run: Any = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            models: Folder of models in production
+            model: Name of the model in production: at most 64 letters, digits, dots, dashes and underscores
+            metric: What must be better; main: top1 of a classifier, else what its task is judged by (RMSE, mean IoU,
+                ROC-AUC, ...), and the samples' errors with it
+            min_gain: How much better at least, in the metric's unit: 0.01 is one point of accuracy
+            confidence: How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no
+                better at most 1 in 20 goes in; 5 samples gained and none lost are just enough, of a dataset with groups
+                5 groups. 0.5: whatever scores better
+            max_class_loss: Keep production if a class' accuracy falls by more than this share, beyond chance; a class
+                of fewer than 6 samples is too small to say so. 1: no class is looked at
+            keep: How many bundles of the model stay: after a promotion the oldest above this are removed, never what is
+                in production; default: all stay
+            max_slowdown: Keep production if the net scores fewer images/s by more than this share, measured on the same
+                machine, beyond what its measurements differ by and 1 ms a batch. 1: speed is not looked at
+            run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+        """
+
+class DeepSparkEvaluateOperator(SparkSubmitOperator):
+    """Score the run's last snapshot, and compare it with production in the report where that was scored.
+
+    A child process scores, or with ``score_in_spark`` a Spark application on the connection ``conn_id``; the figures
+    are the same. Its output has the run's paths, ``metrics``, the path of metrics.json, and that file's ``digest``.
+
+    Example:
+        .. code-block:: python
+
+            evaluate = DeepSparkEvaluateOperator(task_id="evaluate", run=train.output, split="test")
+            mail_figures(evaluate.output)  # a @task of yours
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        dataset: StrPath | Template | None = None,
+        split: Literal['train', 'validation', 'test'] | Template | None = None,
+        weights: StrPath | Template | None = None,
+        output: StrPath | Template | None = None,
+        devices: Literal['auto', 'cpu', 'gpu'] | Template | None = None,
+        batch_size: int | Template | None = None,
+        worst: int | Template | None = None,
+        task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] | Template | None = None,
+        output_blob: str | Template | None = None,
+        target_blob: str | Template | None = None,
+        slices: str | Template | None = None,
+        scores: bool | Template | None = None,
+        score_in_spark: bool | Template | None = None,
+        task_samples: int | Template | None = None,
+        listen_address: str | Template | None = None,
+        insecure_network: bool | Template | None = None,
+        run: Any = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        conn_id: str = 'spark_default',
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            dataset: Ingested dataset; default: the one the run trained on
+            split: Part of the dataset to score
+            weights: Score this .caffemodel with the run's net instead of its last snapshot
+            output: Folder for metrics.json and report.html; default RUN/evaluation
+            devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
+                GPU to use, else the CPU; gpu: refuses to run without
+            batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
+                fixes it
+            worst: Most confident mistakes, or samples with the largest errors, in the report
+            task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
+                regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
+                auto: read off the net's losses and outputs
+            output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
+                read off the net
+            target_blob: Blob with what the answers should be: labels, or what is to be reconstructed; default: read off
+                the net
+            slices: Properties of samples, commas between them; the report has figures for each value: class, folder,
+                shard, and group and id of a dataset made of a table, by these words or their columns' names
+            scores: Write the scores of all classes of each sample into samples.parquet, too
+            score_in_spark: Score in tasks of Spark, for many samples: of a DAG's Spark connection, of a command's
+                master (default local[*]); off: in one process
+            task_samples: Samples that a task of Spark scores at most
+            listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
+                else the host's address towards the master
+            insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
+                each other, the exchange's secret included
+            run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            conn_id: Spark connection; its master runs the stage.
+        """
+
+class DeepSparkEvaluateProductionOperator(BaseOperator):
+    """Score the bundle in production, as it is delivered, on the same samples as the run's own net.
+
+    Skipped while nothing is in production. Its output has the run's paths, ``metrics``, the path of metrics.json, and
+    that file's ``digest``. The run's DeepSparkCheckOperator names the model in production by ``warm_start=True``.
+
+    Example:
+        .. code-block:: python
+
+            production = DeepSparkEvaluateProductionOperator(task_id="evaluate_production", run=train.output)
+            rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+            evaluate = DeepSparkEvaluateOperator(task_id="evaluate", run=train.output, trigger_rule=rule)
+            production >> evaluate  # one after the other, so that both are timed alone
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        production_rows: bool | Template | None = None,
+        dataset: StrPath | Template | None = None,
+        split: Literal['train', 'validation', 'test'] | Template | None = None,
+        devices: Literal['auto', 'cpu', 'gpu'] | Template | None = None,
+        batch_size: int | Template | None = None,
+        task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] | Template | None = None,
+        output_blob: str | Template | None = None,
+        target_blob: str | Template | None = None,
+        run: Any = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            production_rows: Write samples.parquet of the bundle in production, too, a row for each sample
+            dataset: Ingested dataset; default: the one the run trained on
+            split: Part of the dataset to score
+            devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
+                GPU to use, else the CPU; gpu: refuses to run without
+            batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
+                fixes it
+            task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
+                regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
+                auto: read off the net's losses and outputs
+            output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
+                read off the net
+            target_blob: Blob with what the answers should be: labels, or what is to be reconstructed; default: read off
+                the net
+            run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+        """
+
+class DeepSparkExportOperator(BaseOperator):
+    """Export the run's last snapshot.
+
+    Its output has the run's paths, ``bundle``, the folder, and ``digest``, that of the bundle's manifest.
+
+    Example:
+        .. code-block:: python
+
+            DeepSparkExportOperator(task_id="export", run=train.output, formats="saved_model,onnx")
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        output: StrPath | Template | None = None,
+        weights: StrPath | Template | None = None,
+        check_samples: int | Template | None = None,
+        formats: str | Sequence[str] | Template | None = None,
+        task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] | Template | None = None,
+        output_blob: str | Template | None = None,
+        run: Any = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            output: Bundle folder; default RUN/bundle
+            weights: Export this .caffemodel instead of the run's last snapshot
+            check_samples: Real samples on which the exported model must agree
+            formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
+                commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
+                tflite. Evaluation and models in production need saved_model and caffe
+            task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
+                regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
+                auto: read off the net's losses and outputs
+            output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
+                read off the net
+            run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+        """
+
+class DeepSparkIngestOperator(SparkSubmitOperator):
+    """Ingest raw data into a dataset: into ``output``, else into the run's, else into one that source and options name.
+
+    A dataset that is there already is the same source under the same config: it is used as it is. Airflow takes the
+    Asset's event from a task that succeeds, so one that dies after its commit has announced nothing. Therefore the
+    event is sent for every dataset that no training has begun with: a training begins after an ingestion succeeded
+    (``note_announced``). Two runs that ingest one source at the same time may both send it; none is lost.
+
+    Its output has the run's paths, in it ``dataset``, the folder, and the digests of the dataset's manifests.
+
+    Example:
+        .. code-block:: python
+
+            ingest = DeepSparkIngestOperator(task_id="ingest", source="/data/train_list.txt", conn_id="our_spark")
+            DeepSparkTrainOperator(task_id="train", run=ingest.output, solver="nets/solver.prototxt")
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        source: StrPath | Template | None = None,
+        test_source: StrPath | Template | None = None,
+        test_fraction: float | Template | None = None,
+        validation_source: StrPath | Template | None = None,
+        validation_fraction: float | Template | None = None,
+        split_list: StrPath | Template | None = None,
+        split_column: str | Template | None = None,
+        source_format: Literal['auto', 'caffe_lmdb', 'caffe_leveldb', 'cifar_binary', 'hdf5', 'tfrecord', 'sequence_file', 'parquet', 'orc', 'avro', 'json_lines', 'csv', 'spark_table', 'idx', 'class_folders', 'image_list'] | Template | None = None,
+        root_folder: StrPath | Template | None = None,
+        labels: StrPath | Template | None = None,
+        cifar_labels: Literal['fine', 'coarse'] | Template | None = None,
+        image_column: str | Template | None = None,
+        label_column: str | Template | None = None,
+        feature_columns: str | Template | None = None,
+        id_column: str | Template | None = None,
+        weight_column: str | Template | None = None,
+        group_column: str | Template | None = None,
+        label_kind: Literal['auto', 'class', 'value'] | Template | None = None,
+        standardize: bool | Template | None = None,
+        missing: Literal['mean', 'zero', 'refuse', 'drop-row'] | Template | None = None,
+        query: str | Template | None = None,
+        class_names: StrPath | Template | None = None,
+        shard_format: Literal['lmdb', 'hdf5'] | Template | None = None,
+        encoded: bool | Template | None = None,
+        resize_height: int | Template | None = None,
+        resize_width: int | Template | None = None,
+        gray: bool | Template | None = None,
+        scaled_decoding: bool | Template | None = None,
+        decode_mib: int | Template | None = None,
+        max_pixel: int | Template | None = None,
+        balance: Literal['none', 'oversample', 'undersample'] | Template | None = None,
+        limit: int | Template | None = None,
+        n_classes: int | Template | None = None,
+        output: StrPath | Template | None = None,
+        full: bool | Template | None = None,
+        shuffle: bool | Template | None = None,
+        seed: int | Template | None = None,
+        samples_per_shard: int | Template | None = None,
+        shards: int | Template | None = None,
+        max_rejected_fraction: float | Template | None = None,
+        deduplicate: bool | Template | None = None,
+        deduplicate_across: bool | Template | None = None,
+        strict: bool | Template | None = None,
+        staging_folder: StrPath | Template | None = None,
+        staging_size: int | str | Template | None = None,
+        listen_address: str | Template | None = None,
+        insecure_network: bool | Template | None = None,
+        models: StrPath | Template | None = None,
+        model: str | Template | None = None,
+        run: Any = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        asset: Asset | None = None,
+        skips_judged_data: bool = False,
+        conn_id: str = 'spark_default',
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
+                archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro,
+                table:db.name), IDX images, CIFAR binary batches, or a Caffe LMDB
+            test_source: Test data of the same format; without it test_fraction is split off
+            test_fraction: Share of the records that becomes the test set, by a hash of each record's name, so that none
+                changes sides when the source grows; 0: no test set; unused with test_source
+            validation_source: Validation data of the same format; without it validation_fraction is split off
+            validation_fraction: Share of the records that becomes the validation set, by the same hash; it comes out of
+                the training set, the test set stays as it is without; 0: no validation set
+            split_list: Text with a record and its split (train, validation or test) on each line, or a folder with
+                train.txt, validation.txt, test.txt that list records, a table's by their ids; takes the place of the
+                shares
+            split_column: Column of a list with a header line, or of a table, that says train, validation or test; takes
+                the place of the shares
+            source_format: What source is; auto looks at it
+            root_folder: Folder that the list's paths start from (of the archive, if the list is in one); default: its
+                own
+            labels: IDX label file of source; default: beside the images, by its usual name
+            cifar_labels: Which labels of CIFAR-100: 100 fine or 20 coarse classes
+            image_column: Name of what holds images or features: an HDF5 data set, a feature of a tf.train.Example, a
+                column of paths in a list with a header line, a table's column of encoded images or paths; default: the
+                usual names (data, image/encoded, ...)
+            label_column: Name of what holds labels, likewise; several of a table: a,b; default: the usual names (label,
+                image/class/label, ...)
+            feature_columns: A table's columns of features, in this order: names, arrays, f*, first..last, !this;
+                default: all numbers but label, id, weight and group; !this alone: those without this
+            id_column: A table's column that names rows; its hash decides a row's side, and it is kept; default: id
+            weight_column: A table's column of sample weights, kept as data set weight
+            group_column: A table's column whose equal values (a customer, a patient) stay on one side of the split
+            label_kind: What a table's labels are: classes, or values to be predicted; auto: classes if all are whole
+                numbers from 0 and below 1000, or text
+            standardize: Subtract each feature's mean and divide by its standard deviation, both of the training set;
+                kept in dataset.json
+            missing: What becomes of a table's missing features: the mean, zero, an error, or the row is left out
+            query: Spark SQL whose rows are ingested, e.g. SELECT * FROM source WHERE age > 17; source is the table that
+                SOURCE names
+            class_names: Text file with one class name per line, in label order, also ARCHIVE::FILE; also orders classes
+                that a source gives by name
+            shard_format: File format of shards; a table of features always has hdf5
+            encoded: Keep images compressed in the shards (LMDB only)
+            resize_height: Height of stored images in pixels, e.g. 32; 0 keeps the size
+            resize_width: Width of stored images in pixels, e.g. 32; 0 keeps the size
+            gray: Read images as gray
+            scaled_decoding: Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with
+                other pixels (docs/data.md)
+            decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
+                Larger ones are rejected
+            max_pixel: Largest pixel value of the source; scaled to 255 (digits8x8: 16)
+            balance: Training set whose classes have as many samples: oversample repeats records up to the largest
+                class, undersample takes as many of each as the smallest has; the other sets stay as they are
+            limit: Take so many records of each source: of each class its share, and the same ones every time
+            n_classes: Refuse labels outside [0, n_classes); default: from class_names, else from the data
+            output: Dataset folder to write; one that is there, with the same options, is brought up to its source
+            full: Write every shard anew, though the dataset is there and only some records have changed
+            shuffle: Store samples in a fixed random order
+            seed: Decides the split and the order
+            samples_per_shard: Upper bound; shards also stay below 2 GiB
+            shards: So many shards of each set, e.g. 1: one LMDB, which Caffe reads by one source; the whole set is then
+                written anew when its source has changed; default: by samples_per_shard, and several from 500 images on,
+                so that every core has a task
+            max_rejected_fraction: More bad records than this share fail the task
+            deduplicate: Leave out records with the content of an earlier one of the same set; every record is read once
+                more for it
+            deduplicate_across: With deduplicate: also leave out validation and test records with the content of a
+                training one
+            strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...
+            staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
+                deepspark-staging-UID in the system's folder for temporary files
+            staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed
+            listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
+                else the host's address towards the master
+            insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
+                each other, the exchange's secret included
+            models: Folder of models in production
+            model: Name of the model in production: at most 64 letters, digits, dots, dashes and underscores
+            run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            asset: Its events announce new datasets.
+            skips_judged_data: Whether a run that data have started goes on only with data that no candidate of the
+                model ``model``, in the folder ``models``, was judged on.
+            conn_id: Spark connection; its master runs the stage.
+        """
+
+class DeepSparkPredictOperator(SparkSubmitOperator):
+    """Write what a bundle answers for each input, a row each.
+
+    A child process answers, or a Spark application on the connection ``conn_id``: with ``in_spark``, and where input or
+    output is a table of Spark's catalog. Its output has the run's paths and ``predictions``: what was written, by
+    default ``predictions.parquet`` in the run's folder.
+
+    Example:
+        .. code-block:: python
+
+            DeepSparkPredictOperator(task_id="predict", bundle=export.output, input="/data/new")
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        resize_height: int | Template | None = None,
+        resize_width: int | Template | None = None,
+        max_pixel: int | Template | None = None,
+        bundle: StrPath | Template,
+        input: StrPath | Template,
+        output: StrPath | Template | None = None,
+        task_records: int | Template | None = None,
+        table_mode: Literal['error', 'append', 'overwrite'] | Template | None = None,
+        listen_address: str | Template | None = None,
+        insecure_network: bool | Template | None = None,
+        input_format: Literal['auto', 'folder', 'list', 'dataset', 'parquet', 'csv', 'orc', 'json_lines'] | Template | None = None,
+        root_folder: StrPath | Template | None = None,
+        split: Literal['train', 'validation', 'test'] | Template | None = None,
+        image_column: str | Template | None = None,
+        feature_columns: str | Template | None = None,
+        input_columns: str | Template | None = None,
+        id_column: str | Template | None = None,
+        batch_size: int | Template | None = None,
+        devices: Literal['auto', 'cpu', 'gpu'] | Template | None = None,
+        threads: int | Template | None = None,
+        staging_folder: StrPath | Template | None = None,
+        staging_size: int | str | Template | None = None,
+        strict: bool | Template | None = None,
+        top_k: int | Template | None = None,
+        scores: bool | Template | None = None,
+        run: Any = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        in_spark: Any = False,
+        conn_id: str = 'spark_default',
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            resize_height: Height that images get; default: as the training images, which the bundle knows of its
+                dataset
+            resize_width: Width, likewise
+            max_pixel: Largest pixel value of these images; scaled to 255; default: as of the training images, else 255
+            bundle: Bundle of a model: what deepspark export or convert wrote
+            input: One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet or
+                ORC file or folder, CSV, JSON lines, table:db.name of Spark's catalog), or any other source that
+                deepspark ingest reads
+            output: Parquet file to write, one row per input; with a Spark master a folder of such files; or
+                table:db.name, a table of Spark's catalog
+            task_records: Inputs of a Spark task at most
+            table_mode: What becomes of an output table that is there already
+            listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
+                else the host's address towards the master
+            insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
+                each other, the exchange's secret included
+            input_format: What input is; auto looks at it
+            root_folder: Folder that the paths of a list or table start from; default: its own
+            split: Part of the dataset to score
+            image_column: Column of a table that holds images (bytes) or their paths; default: a usual name
+            feature_columns: Columns of a table with the numbers of a sample, commas between them, or one column of
+                lists; default: all columns of numbers, for a bundle that takes no images
+            input_columns: For a bundle with several inputs: which column of a table is which input, INPUT=COLUMN with
+                commas between them; default: the columns that are called as the inputs
+            id_column: Column of a table that names its rows; default: the paths, else the rows' numbers from 0 on
+            batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
+                fixes it
+            devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
+                GPU to use, else the CPU; gpu: refuses to run without
+            threads: Threads; default: the cores there are
+            staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
+                deepspark-staging-UID in the system's folder for temporary files
+            staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed
+            strict: Refuse an input that cannot be used, instead of a row that says why
+            top_k: Most probable classes of a row
+            scores: Write the scores of all classes, too
+            run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            in_spark: Whether tasks of Spark answer.
+            conn_id: Spark connection; its master runs the stage.
+        """
+
+class DeepSparkPromoteOperator(BaseOperator):
+    """Copy the run's bundle among the model's versions and point production at it, if the run's decision says so.
+
+    A run without a DeepSparkDecideOperator is decided here: the candidate is compared with the model in production,
+    which is scored first where that was not done. With ``approval`` it promotes what a person has approved
+    (DeepSparkApproveOperator) and nothing else. Its output has the run's paths, ``model``, its name, ``version``, the
+    version's folder, and ``digest``, that of its manifest; the event of the asset has the figures too.
+
+    Example:
+        .. code-block:: python
+
+            DeepSparkPromoteOperator(task_id="promote", run=export.output, model="digits", model_asset=Asset("digits"))
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        models: StrPath | Template | None = None,
+        model: str | Template | None = None,
+        metric: Literal['main', 'top1', 'top5', 'loss'] | Template | None = None,
+        min_gain: float | Template | None = None,
+        confidence: float | Template | None = None,
+        max_class_loss: float | Template | None = None,
+        keep: int | Template | None = None,
+        max_slowdown: float | Template | None = None,
+        approval: bool | Template | None = None,
+        approval_timeout: str | Template | None = None,
+        run: Any = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        model_asset: Asset | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            models: Folder of models in production
+            model: Name of the model in production: at most 64 letters, digits, dots, dashes and underscores
+            metric: What must be better; main: top1 of a classifier, else what its task is judged by (RMSE, mean IoU,
+                ROC-AUC, ...), and the samples' errors with it
+            min_gain: How much better at least, in the metric's unit: 0.01 is one point of accuracy
+            confidence: How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no
+                better at most 1 in 20 goes in; 5 samples gained and none lost are just enough, of a dataset with groups
+                5 groups. 0.5: whatever scores better
+            max_class_loss: Keep production if a class' accuracy falls by more than this share, beyond chance; a class
+                of fewer than 6 samples is too small to say so. 1: no class is looked at
+            keep: How many bundles of the model stay: after a promotion the oldest above this are removed, never what is
+                in production; default: all stay
+            max_slowdown: Keep production if the net scores fewer images/s by more than this share, measured on the same
+                machine, beyond what its measurements differ by and 1 ms a batch. 1: speed is not looked at
+            approval: A better model waits until somebody approves it on Airflow's page Required Actions; refused, or
+                without an answer, production stays
+            approval_timeout: How long at most, with a unit: 90 min, 24 h, 2 d. The next retraining begins when this one
+                has ended
+            run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            model_asset: A new model in production is announced as an event of it.
+        """
+
+class DeepSparkTrainOperator(SparkSubmitOperator):
+    """Train into the run's folder; a retry goes on from the last snapshot there.
+
+    Its output has the run's paths (``run_dir``, ``dataset``, ``production``), ``snapshot`` (the last .caffemodel) and
+    the snapshot's ``digest``.
+
+    Example:
+        .. code-block:: python
+
+            DeepSparkTrainOperator(task_id="train", run=check.output, solver="nets/solver.prototxt", n_workers=4)
+    """
+
+    def __init__(
+        self,
+        *,
+        task_id: str,
+        solver: StrPath | Template,
+        overrides: str | Template | None = None,
+        dataset: StrPath | Template | None = None,
+        verify: Literal['auto', 'digests', 'sizes'] | Template | None = None,
+        weights: StrPath | Sequence[StrPath] | Template | None = None,
+        resume: StrPath | Template | None = None,
+        parity: bool | Template | None = None,
+        n_workers: int | Template | None = None,
+        strategy: str | Template | None = None,
+        strategy_options: str | Template | None = None,
+        comm_period: Literal['auto'] | int | str | Template | None = None,
+        moving_rate: str | float | Template | None = None,
+        rate_scale: Literal['auto', 'none'] | float | Template | None = None,
+        lock: Literal['none', 'striped', 'full'] | Template | None = None,
+        transport: Literal['auto', 'shm', 'socket'] | Template | None = None,
+        overlap: bool | Template | None = None,
+        n_servers: int | Template | None = None,
+        wire_dtype: Literal['float32', 'float16', 'bfloat16'] | Template | None = None,
+        order: Literal['auto', 'file', 'shuffled'] | Template | None = None,
+        devices: Literal['auto', 'cpu', 'gpu'] | Template | None = None,
+        share_gpus: bool | Template | None = None,
+        threads_per_worker: Literal['auto'] | int | Template | None = None,
+        gpus_per_worker: int | Template | None = None,
+        placement: Literal['none', 'auto'] | StrPath | Template | None = None,
+        recompute: bool | Template | None = None,
+        precision: Literal['float32', 'bfloat16', 'float16'] | Template | None = None,
+        tf32: bool | Template | None = None,
+        min_workers: int | Template | None = None,
+        min_workers_wait_s: float | Template | None = None,
+        worker_tries: int | Template | None = None,
+        grant_timeout_s: float | Template | None = None,
+        exchange_timeout_s: float | Template | None = None,
+        listen_address: str | Template | None = None,
+        staging_folder: StrPath | Template | None = None,
+        staging_size: int | str | Template | None = None,
+        listen_port: int | Template | None = None,
+        check_pushes: bool | Template | None = None,
+        tls: Literal['auto', 'on', 'off', 'mac'] | Template | None = None,
+        insecure_network: bool | Template | None = None,
+        spark_ui: bool | Template | None = None,
+        run: Any = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        conn_id: str = 'spark_default',
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments.
+
+        Args:
+            solver: Caffe solver prototxt, e.g. nets/lenet_solver.prototxt
+            overrides: Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'
+            dataset: Ingested dataset that replaces source and mean_file of the nets' data layers
+            verify: How the dataset is compared with its manifests before workers start; digests reads every byte, sizes
+                walks the pages alone, auto reads every byte up to 1 GiB
+            weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override
+            resume: Caffe .solverstate to go on from (not together with weights)
+            parity: First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them
+            n_workers: Training processes, e.g. 4
+            strategy: How workers and center exchange parameters; auto: by their number, and whether they may differ
+            strategy_options: The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file
+                ('period: 50 moving_rate: 0.1 ...') as it is
+            comm_period: tau, minibatches between exchanges; auto: the smallest whose exchange costs under 10 % of the
+                time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10
+            moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;
+                '0.4@0 0.2@2000': by the clock
+            rate_scale: Multiplies base_lr; auto makes up for the progress per step (up to 4, easgd 8), with warm-up
+            lock: none: fastest, pushes that overlap may lose a part; striped: every push survives; full: one exchange
+                at a time. A strategy that needs more than is given gets what it needs
+            transport: auto: shared memory for workers on the server's host, else sockets
+            overlap: Elastic strategies: compute the next period while this one's parameters are exchanged
+            n_servers: Server processes for workers by socket, each with a key range of the center; for large models
+            wire_dtype: How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is
+                faster
+            order: Order of samples; auto: file order for one worker (as Caffe), else shuffled
+            devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
+                GPU to use, else the CPU; gpu: refuses to run without
+            share_gpus: Let several workers of a host use one GPU where there are too few
+            threads_per_worker: TensorFlow threads of each worker on the CPU; auto: its share of the cores that it may
+                use
+            gpus_per_worker: Devices of each worker; without a placement each computes passes of its own, as Caffe's
+                -gpu 0,1
+            placement: How the net is laid out over a worker's devices; none: every device has all of it; auto:
+                consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'
+            recompute: Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to
+                a third more time, the same numbers
+            precision: Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses
+                stay float32. float16 scales the loss
+            tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa)
+            min_workers: Fewer workers with a slot of the cluster than this, for min_workers_wait_s, fail the run
+            min_workers_wait_s: Seconds that a run waits for min_workers
+            worker_tries: Starts of one worker before it is given up
+            grant_timeout_s: A worker silent for this long loses its grant
+            exchange_timeout_s: A worker waits this long for the server, then fails
+            listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
+                else the host's address towards the master
+            staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
+                deepspark-staging-UID in the system's folder for temporary files
+            staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed
+            listen_port: Port of the exchange server; 0: chosen by the system
+            check_pushes: Refuse a worker's push that is not finite, or a million times as long as any before
+            tls: What protects the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
+                in clear, but what was changed on the way is refused; off: nothing, which a cluster's network needs
+                insecure_network for
+            insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
+                each other, the exchange's secret included
+            spark_ui: Serve Spark's UI while workers train; it asks for no login, and with a local master it listens on
+                127.0.0.1 alone. The run's page and log have its address
+            run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
+            places: Where runs, datasets and models live; default: those of this Airflow.
+            refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            conn_id: Spark connection; its master runs the stage.
+        """

@@ -1,0 +1,149 @@
+"""Writes the stub file of the operators and the reference in docs/operators.md; ``--check`` compares."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops import operators
+from deepspark_ops.api.signatures import type_text
+from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
+from deepspark_ops.operators.tasks.stage_arguments import StageArguments, argument_fields
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "operators.md"
+STUB = ROOT / "deepspark_ops" / "operators" / "__init__.pyi"
+BEGIN = "<!-- reference: begin, written by docs/operator_reference.py -->\n"
+END = "<!-- reference: end -->"
+IN_PAGE = ("Check", "Ingest", "Train", "Evaluate", "Export", "Promote", "Convert", "Predict")
+_HEAD = '''"""Written by docs/operator_reference.py (make format) from the config models; do not edit."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Asset, BaseOperator, XComArg
+
+from deepspark_ops.operators.form import form_params as form_params
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.stage_arguments import form_templates as form_templates
+
+StrPath = str | PathLike[str]
+Template = str | XComArg
+"""A text with a template of Airflow's, or the output of another task."""
+'''
+_COLUMNS = 112
+
+
+def classes() -> list[Any]:
+    """Return the operators by name."""
+    return [getattr(operators, name) for name in operators.__all__ if name.startswith("DeepSpark")]
+
+
+def stub() -> str:
+    """Return the text of the stub file."""
+    return "\n".join([_HEAD, *(_class_text(kind) for kind in classes())])
+
+
+def _class_text(kind: Any) -> str:
+    base = next(
+        base.__name__ for base in kind.__mro__ if not issubclass(base, StageArguments) and base.__name__ != "object"
+    )
+    lines = [f"class {kind.__name__}({base}):", _indented(f'"""{inspect.getdoc(kind)}\n"""', 4), ""]
+    lines += ["    def __init__(", "        self,", "        *,", "        task_id: str,"]
+    fields = argument_fields(kind)
+    for name, parameter in _parameters(kind).items():
+        if name in fields:
+            text = f"{type_text(fields[name]).removesuffix(' | None')} | Template"
+            default = "" if name in kind.required else " | None = None"
+            lines.append(f"        {name}: {text}{default},")
+        else:
+            given = parameter.default is inspect.Parameter.empty
+            lines.append(f"        {name}: {parameter.annotation}{'' if given else f' = {parameter.default!r}'},")
+    described = [f"{name}: {text}" for name, text in _described(kind)]
+    doc = '"""Take the arguments.\n\nArgs:\n' + "\n".join(_wrapped(text) for text in described) + '\n"""'
+    return "\n".join([*lines, "        **kwargs: Any,", "    ) -> None:", _indented(doc, 8), ""])
+
+
+def _parameters(kind: Any) -> dict[str, inspect.Parameter]:
+    named = inspect.signature(kind.__init__).parameters.values()
+    more = inspect.signature(SparkStageOperator.__init__).parameters if issubclass(kind, SparkStageOperator) else {}
+    found = {one.name: one for one in named if one.kind is one.KEYWORD_ONLY}
+    return found | {name: more[name] for name in ("conn_id",) if name in more}
+
+
+def _described(kind: Any) -> list[tuple[str, str]]:
+    fields = argument_fields(kind)
+    return [(name, fields[name].description or "") for name in _parameters(kind) if name in fields] + _own(kind)
+
+
+def _own(kind: Any) -> list[tuple[str, str]]:
+    """Return the arguments that are no fields, with what constructors' docstrings say of them."""
+    texts: dict[str, str] = {}
+    for owner in kind.__mro__:
+        if not issubclass(owner, StageArguments):
+            continue
+        section = (inspect.getdoc(owner.__init__) or "").partition("Args:\n")[2]
+        current = ""
+        for line in section.partition("\n\n")[0].splitlines():
+            name, mark, text = line.strip().partition(": ")
+            if mark and line.startswith("    ") and not line.startswith("     "):
+                current = name if name not in texts else ""
+                if current:
+                    texts[current] = text
+            elif current:
+                texts[current] += " " + line.strip()
+    fields = argument_fields(kind)
+    return [(name, texts.get(name, "")) for name in _parameters(kind) if name not in fields]
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _COLUMNS, initial_indent=" " * 4, subsequent_indent=" " * 8)
+
+
+def _indented(text: str, columns: int) -> str:
+    return textwrap.indent(text, " " * columns)
+
+
+def reference() -> str:
+    """Return the reference in Markdown: each operator with its arguments."""
+    parts = []
+    for kind in (getattr(operators, f"DeepSpark{stage}Operator") for stage in IN_PAGE):
+        about = " ".join(inspect.getdoc(kind).partition("Example:")[0].split())
+        rows = [
+            f"| `{name}`{' (needed)' if name in kind.required else ''} | {' '.join(text.split())} |\n".replace(
+                "$", "\\$"
+            )
+            for name, text in _described(kind)
+        ]
+        parts.append(f"### {kind.__name__}\n\n{about}\n\n| argument | |\n| --- | --- |\n" + "".join(rows))
+    return "\n".join(parts)
+
+
+def updated(text: str) -> str:
+    """Return the page's text with the reference of now."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{reference()}\n{END}{after}"
+
+
+def main() -> int:
+    """Rewrite the two files, or check them."""
+    new = {PAGE: updated(PAGE.read_text(encoding="utf-8")), STUB: stub()}
+    stale = [path for path, text in new.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    if "--check" in sys.argv[1:]:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not what the config models say; run: make format", file=sys.stderr)
+        return int(bool(stale))
+    for path in stale:
+        path.write_text(new[path], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
