@@ -426,8 +426,7 @@ class DeepSparkCleanOperator(BaseOperator):
 class DeepSparkConvertOperator(BaseOperator):
     """Make a bundle of a net and weights, checked by running it; no other task is needed.
 
-    Its output has ``run_dir``, ``bundle``, the folder, by default that of the run, and ``digest``, that of the bundle's
-    manifest.
+    Its output has ``run_dir``, ``bundle`` (the folder, by default in the run's) and ``digest`` (of the bundle's manifest).
 
     Example:
         .. code-block:: python
@@ -664,7 +663,7 @@ class DeepSparkEvaluateProductionOperator(BaseOperator):
 class DeepSparkExportOperator(BaseOperator):
     """Export the run's last snapshot.
 
-    Its output has the run's paths, ``bundle``, the folder, and ``digest``, that of the bundle's manifest.
+    Its output has the run's paths, ``bundle`` (the folder) and ``digest`` (of the bundle's manifest).
 
     Example:
         .. code-block:: python
@@ -971,8 +970,8 @@ class DeepSparkPromoteOperator(BaseOperator):
 
     A run without a DeepSparkDecideOperator is decided here: the candidate is compared with the model in production,
     which is scored first where that was not done. With ``approval`` it promotes what a person has approved
-    (DeepSparkApproveOperator) and nothing else. Its output has the run's paths, ``model``, its name, ``version``, the
-    version's folder, and ``digest``, that of its manifest; the event of the asset has the figures too.
+    (DeepSparkApproveOperator) and nothing else. Its output has the run's paths, ``model``
+    (its name), ``version`` (the version's folder) and ``digest`` (of its manifest). The event of the asset has the figures, too.
 
     Example:
         .. code-block:: python

@@ -16,8 +16,7 @@ from deepspark_ops.run_paths import RunPaths
 class DeepSparkConvertOperator(ProcessStageOperator):
     """Make a bundle of a net and weights, checked by running it; no other task is needed.
 
-    Its output has ``run_dir``, ``bundle``, the folder, by default that of the run, and ``digest``, that of the bundle's
-    manifest.
+    Its output has ``run_dir``, ``bundle`` (the folder, by default in the run's) and ``digest`` (of the manifest).
 
     Example:
         .. code-block:: python

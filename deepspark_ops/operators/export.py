@@ -16,7 +16,7 @@ from deepspark_ops.run_paths import RunPaths
 class DeepSparkExportOperator(ProcessStageOperator):
     """Export the run's last snapshot.
 
-    Its output has the run's paths, ``bundle``, the folder, and ``digest``, that of the bundle's manifest.
+    Its output has the run's paths, ``bundle`` (the folder) and ``digest`` (of the bundle's manifest).
 
     Example:
         .. code-block:: python

@@ -176,8 +176,9 @@ class DeepSparkPromoteOperator(StageArguments, BaseOperator):
 
     A run without a DeepSparkDecideOperator is decided here: the candidate is compared with the model in production,
     which is scored first where that was not done. With ``approval`` it promotes what a person has approved
-    (DeepSparkApproveOperator) and nothing else. Its output has the run's paths, ``model``, its name, ``version``, the
-    version's folder, and ``digest``, that of its manifest; the event of the asset has the figures too.
+    (DeepSparkApproveOperator) and nothing else. Its output has the run's paths, ``model``
+    (its name), ``version`` (the version's folder) and ``digest`` (of its manifest). The event of the asset has the
+    figures, too.
 
     Example:
         .. code-block:: python

@@ -207,8 +207,8 @@ class StageArguments:
     def _new_run_id(self, context: Any) -> str:
         """Return the id of the run that the task starts.
 
-        It is the DAG run's, whose pages Airflow shows, if the DAG has one task that starts a run which trains, and for
-        the only task that starts a run. Every other task has a folder of its own beside that.
+        The run has the DAG run's own id, whose pages Airflow shows, if no other task of the DAG starts a run that
+        trains. A run that does not train has the DAG run's id only if no other task starts a run.
         """
         run_id = str(context["dag_run"].run_id)
         map_index = getattr(context["ti"], "map_index", -1)

@@ -28,8 +28,8 @@ _KEPT: Final = 64
 DAG_TAG: Final = "deepspark"
 """Tag of the DAGs whose runs are listed; one without it is listed once it has a run's folder."""
 RUNS_LISTED: Final = 2_000
-ASKS_BY: Final = "ApproveOperator"
-"""Class of the tasks that wait for a person's answer."""
+ASKS_BY: Final = ("DeepSparkApproveOperator", "ApproveOperator")
+"""Classes of the tasks that wait for a person's answer; the second is of runs that an earlier version began."""
 
 
 class AirflowRuns:
@@ -108,7 +108,7 @@ def read_runs(dags: Collection[str]) -> list[KnownRun]:
     waiting = select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id).where(
         TaskInstance.dag_id.in_(dags),
         TaskInstance.state.in_(ASKING),
-        TaskInstance.operator == ASKS_BY,
+        TaskInstance.operator.in_(ASKS_BY),
     )
     with create_session() as session:
         found = session.execute(newest).all()
