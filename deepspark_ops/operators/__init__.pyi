@@ -426,7 +426,7 @@ class DeepSparkCleanOperator(BaseOperator):
 class DeepSparkConvertOperator(BaseOperator):
     """Make a bundle of a net and weights, checked by running it; no other task is needed.
 
-    Its output has ``run_dir``, ``bundle`` (the folder, by default in the run's) and ``digest`` (of the bundle's manifest).
+    Its output has ``run_dir``, ``bundle`` (the folder, by default in the run's) and ``digest`` (of the manifest).
 
     Example:
         .. code-block:: python
@@ -971,7 +971,8 @@ class DeepSparkPromoteOperator(BaseOperator):
     A run without a DeepSparkDecideOperator is decided here: the candidate is compared with the model in production,
     which is scored first where that was not done. With ``approval`` it promotes what a person has approved
     (DeepSparkApproveOperator) and nothing else. Its output has the run's paths, ``model``
-    (its name), ``version`` (the version's folder) and ``digest`` (of its manifest). The event of the asset has the figures, too.
+    (its name), ``version`` (the version's folder) and ``digest`` (of its manifest). The event of the asset has the
+    figures, too.
 
     Example:
         .. code-block:: python

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
@@ -59,7 +60,7 @@ class DeepSparkTrainOperator(SparkStageOperator):
         map_index = getattr(context["ti"], "map_index", -1)
         task = f"{context['dag_run'].dag_id}.{self.task_id}" + (f"[{map_index}]" if map_index >= 0 else "")
         owner = RunPaths(run.run_dir).stages / "train.task"
-        if owner.is_file() and (other := owner.read_text(encoding="utf-8").strip()) != task:
+        if owner.is_file() and (other := regular_text(owner).strip()) != task:
             msg = (
                 f"{run.run_dir}: task {other} has trained in this run's folder, so task {task} cannot; give each"
                 " training a run of its own: leave out run=, or give it another DeepSparkCheckOperator"
