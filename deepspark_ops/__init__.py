@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from deepspark_ops.api.calls import simulate as simulate
     from deepspark_ops.api.calls import train as train
     from deepspark_ops.api.opening import open as open
+    from deepspark_ops.api.pycaffe.net import TEST as TEST
+    from deepspark_ops.api.pycaffe.net import TRAIN as TRAIN
+    from deepspark_ops.api.pycaffe.net import Net as Net
     from deepspark_ops.api.results.bundle import Bundle as Bundle
     from deepspark_ops.api.results.dataset import Dataset as Dataset
     from deepspark_ops.api.results.model import Model as Model
@@ -32,6 +35,7 @@ _MODULES = {
         "deepspark_ops.api.calls",
     ),
     "open": "deepspark_ops.api.opening",
+    **dict.fromkeys(("Net", "TEST", "TRAIN"), "deepspark_ops.api.pycaffe.net"),
     "Bundle": "deepspark_ops.api.results.bundle",
     "Dataset": "deepspark_ops.api.results.dataset",
     "Model": "deepspark_ops.api.results.model",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import typing
 from pathlib import Path
 
 import deepspark_ops
 from deepspark_ops.api import calls
+from deepspark_ops.api.pycaffe import Solver
+from deepspark_ops.api.results.dataset import Samples
 from deepspark_ops.api.signatures import stub_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,7 +22,7 @@ END = "<!-- reference: end -->"
 FUNCTIONS = ("check", "ingest", "train", "evaluate", "export", "predict", "compare", "simulate", "convert")
 CLASSES = (
     "Run", "Dataset", "Samples", "Bundle", "Model", "Evaluation", "Predictions", "Comparison", "Simulation",
-    "CheckReport",
+    "CheckReport", "Net", "Solver",
 )  # fmt: skip
 _HEAD = '''"""Written by docs/python_reference.py (make format) from the config models; do not edit."""
 
@@ -66,9 +69,7 @@ def reference() -> str:
 
 
 def _classes() -> list[type]:
-    from deepspark_ops.api.results.dataset import Samples
-
-    kinds = {_result(name) for name in FUNCTIONS} | {Samples, deepspark_ops.Model}
+    kinds = {_result(name) for name in FUNCTIONS} | {Samples, Solver, deepspark_ops.Model, deepspark_ops.Net}
     by_name = {kind.__name__: kind for kind in kinds}
     if set(by_name) != set(CLASSES):
         msg = f"classes of the reference: {sorted(by_name)}, expected {sorted(CLASSES)}"
@@ -88,7 +89,9 @@ def _members(kind: type) -> list[tuple[str, str]]:
             text = inspect.getdoc(documented) if documented else _field(kind, name)
             first_line = (text or "").partition("\n")[0]
             found.append((f"{name}()" if is_method else name, first_line.replace("|", "\\|")))
-    return list(dict.fromkeys(found))
+    attributes = re.findall(r"^    (\w+): ", inspect.cleandoc(kind.__doc__ or "").partition("Attributes:")[2], re.M)
+    listed = {name for name, _ in found}
+    return [*((name, _field(kind, name)) for name in attributes if name not in listed), *dict.fromkeys(found)]
 
 
 def _field(kind: type, name: str) -> str:

@@ -1,0 +1,80 @@
+"""The process that computes passes: ``python -m deepspark_ops.single_net.passes SOCKET``; ends with its caller."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Any
+
+from caffe_import.errors import CaffeImportError
+from caffe_import.extras import require
+from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.devices.host_cores import host_cores
+from deepspark_ops.processes.stage_process import keep_imports
+from deepspark_ops.single_net.passes.messages import Message, receive, send
+from deepspark_ops.single_net.passes.shared_arrays import SharedArrays, blob_shapes, param_shapes
+
+
+class _Nets:
+    """The nets that the caller has opened."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[int, Any] = {}
+
+    def answer(self, request: Message) -> dict[str, Any]:
+        """Do what a request asks for."""
+        head = request.head
+        match head["do"]:
+            case "start":
+                return {"device": _set_up(head["devices"])}
+            case "open":
+                self._open(head, request)
+            case "close":
+                self._ranges.pop(head["net"], None)
+            case "forward":
+                return {"shapes": self._ranges[head["net"]].forward(head["start"], head["end"], head["seed"])}
+            case "backward":
+                self._ranges[head["net"]].backward(head["start"], head["end"])
+        return {}
+
+    def _open(self, head: dict[str, Any], request: Message) -> None:
+        from deepspark_ops.single_net.passes.tf_layer_range import LayerRange
+
+        net = _net_of(request.content, head["phase"])
+        params_handle, blobs_handle = request.handles
+        params = SharedArrays(param_shapes(net.params.n_params), params_handle)
+        blobs = SharedArrays(blob_shapes(net.blob_shapes), blobs_handle)
+        self._ranges[head["net"]] = LayerRange(net, params, blobs)
+
+
+def _net_of(content: bytes, phase: Any) -> NetSpec:
+    return build_net_spec(caffe_pb2.NetParameter.FromString(content), phase=phase)
+
+
+def _set_up(devices: str) -> str:
+    require("tensorflow", part="ds.Net")
+    from caffe_import.tf_graph.devices import n_gpus_seen, set_up_devices
+
+    on_gpu = devices == "gpu" or (devices == "auto" and n_gpus_seen() > 0)
+    return set_up_devices("gpu" if on_gpu else "cpu", 1, n_threads=host_cores()).description
+
+
+def main() -> int:
+    """Answer requests until the caller is gone."""
+    keep_imports()
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    nets = _Nets()
+    while (request := receive(channel)) is not None:
+        try:
+            answer = nets.answer(request)
+        except (CaffeImportError, ModuleNotFoundError) as error:
+            answer = {"mistake": str(error)}
+        except Exception as error:  # noqa: BLE001 - of TensorFlow: the caller raises it, and this process goes on
+            answer = {"failure": f"{type(error).__name__}: {error}"}
+        send(channel, {"id": request.head["id"], **answer})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
