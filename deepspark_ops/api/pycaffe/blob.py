@@ -1,4 +1,4 @@
-"""A blob as pycaffe has it: arrays ``data`` and ``diff`` that are the net's own memory."""
+"""pycaffe's blob: the arrays ``data`` and ``diff`` are the net's own memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.single_net.passes.shared_arrays import SharedArrays
@@ -24,6 +25,7 @@ class NetMemory:
         params: ``data`` and ``diff`` of all parameters, each one vector.
         blobs: ``data/NAME`` and ``diff/NAME``.
         smaller: Blob -> its present shape, where that is smaller than declared.
+        reshaped: Input -> arrays of another shape, which it has until the net follows.
     """
 
     def __init__(self, spec: NetSpec, params: SharedArrays, blobs: SharedArrays) -> None:
@@ -32,12 +34,27 @@ class NetMemory:
         self.params = params
         self.blobs = blobs
         self.smaller: Mapping[str, Sequence[int]] = {}
+        self.reshaped: dict[str, dict[str, Floats]] = {}
 
     def blob_array(self, kind: str, name: str) -> Floats:
         """Return ``data`` or ``diff`` of a blob."""
+        if name in self.reshaped:
+            return self.reshaped[name][kind]
         array = self.blobs[f"{kind}/{name}"]
         shape = self.smaller.get(name)
         return array if shape is None else array.reshape(-1)[: prod(shape)].reshape(shape)
+
+    def reshape(self, name: str, shape: Shape) -> None:
+        """Give an input arrays of another shape.
+
+        Raises:
+            ConfigError: The blob is no input.
+        """
+        inputs = [top for layer in self.spec.layers if layer.type == "Input" for top in layer.tops]
+        if name not in inputs:
+            msg = f'blob "{name}": only inputs can be reshaped: {", ".join(inputs) or "this net has none"}'
+            raise ConfigError(msg)
+        self.reshaped[name] = {kind: np.zeros(shape, np.float32) for kind in ("data", "diff")}
 
     def param_array(self, kind: str, name: str) -> Floats:
         """Return ``data`` or ``diff`` of a parameter, ``LAYER/INDEX``."""
@@ -59,7 +76,7 @@ class Blob:
 
         Args:
             array: Returns the array of a kind, ``data`` or ``diff``, and a name.
-            reshape: Gives an input another shape, as long as the net is there; None for parameters.
+            reshape: Gives an input another shape; None for parameters.
             name: Of the blob.
         """
         self._array = array
@@ -107,10 +124,10 @@ class Blob:
         return self._legacy_axis(3)
 
     def reshape(self, *shape: int) -> None:
-        """Give an input blob another shape; the whole net follows at once.
+        """Give an input another shape, and zeros as values; the net follows at ``net.reshape()`` or the next pass.
 
         Raises:
-            ConfigError: The blob is no input, or the net cannot have this shape.
+            ConfigError: The blob is no input, or this is no shape.
         """
         if self._reshape is None:
             msg = f'blob "{self._name}": shapes of parameters are fixed'

@@ -1,7 +1,8 @@
-"""What the data layers of a net read, batch after batch, as Caffe's do: from the first record on, around the end."""
+"""Batches for the data layers of a net, in Caffe's order: from the first record on, and around the end."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,15 +20,14 @@ ArrayOf = Callable[[str, str], npt.NDArray[np.float32]]
 
 
 class DataFeed:
-    """Fills the tops of a net's data layers. One thread at a time."""
+    """Fills the tops of data layers. Sources are open from the first batch to ``close``. One thread at a time."""
 
     def __init__(self, phase: Phase) -> None:
         """Open nothing yet."""
         self._phase: Phase = phase
-        self._binding = DataBinding(None, Path.cwd())
-        self._fed: tuple[FedLayer, ...] = ()
-        self._drawn: tuple[DrawnLayer, ...] = ()
-        self._places: dict[str, int] = {}
+        self._net: NetSpec | None = None
+        self._sources: _Sources | None = None
+        self._next_rows: dict[str, int] = {}
 
     def sample_shapes(self, layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
         """Return the shapes of one sample of a data layer, a top each.
@@ -35,32 +35,50 @@ class DataFeed:
         Raises:
             CaffeImportError, DataError: Its source is missing or damaged.
         """
-        return self._binding.sample_shapes(self._phase, layer)
+        binding = DataBinding(None, Path.cwd())
+        try:
+            return binding.sample_shapes(self._phase, layer)
+        finally:
+            binding.close()
 
     def bind(self, net: NetSpec) -> None:
-        """Take the data layers of a net.
-
-        Raises:
-            CaffeImportError, DataError: A source is missing or damaged.
-        """
-        # Input and MemoryData layers are filled by the caller.
-        read = replace(net, layers=tuple(layer for layer in net.layers if layer.type not in FED_BY_COLUMN))
-        self._fed = self._binding.fed_layers(read)
-        self._drawn = self._binding.drawn_layers(net)
+        """Fill the data layers of this net from now on."""
+        self.close()
+        self._net = net
 
     def fill(self, layers: Sequence[str], array_of: ArrayOf, seed: int) -> None:
         """Write the next batch of those data layers that are among ``layers``.
 
         Raises:
-            DataError: A source is damaged, or a label is no class of the net.
+            CaffeImportError, DataError: A source is missing or damaged, or a label is no class of the net.
         """
-        for position, fed in enumerate(self._fed):
+        assert self._net is not None, "bound before the first pass"
+        self._sources = self._sources or _Sources(self._net)
+        for position, fed in enumerate(self._sources.fed):
             if fed.name not in layers:
                 continue
-            place = self._places.get(fed.name, 0)
-            columns = fed.read_wrapped(place, fed.batch_size)
+            row = self._next_rows.get(fed.name, 0)
+            columns = fed.read_wrapped(row, fed.batch_size)
             fed.fill(columns, {top: array_of("data", top) for top in fed.tops}, (seed, position))
-            self._places[fed.name] = (place + fed.batch_size) % fed.samples.n_samples
-        for position, drawn in enumerate(self._drawn):
+            self._next_rows[fed.name] = (row + fed.batch_size) % fed.samples.n_samples
+        for position, drawn in enumerate(self._sources.drawn):
             if drawn.name in layers:
                 drawn.fill({top: array_of("data", top) for top in drawn.tops}, (seed, position))
+
+    def close(self) -> None:
+        """Close the sources; the next batch opens them again, at the next record."""
+        if self._sources is not None:
+            self._sources.close()
+            self._sources = None
+
+
+class _Sources:
+    """The open sources of a net; closed with this object, too."""
+
+    def __init__(self, net: NetSpec) -> None:
+        binding = DataBinding(None, Path.cwd())
+        self.close = weakref.finalize(self, binding.close)
+        # Input and MemoryData layers are filled by the caller.
+        read = replace(net, layers=tuple(layer for layer in net.layers if layer.type not in FED_BY_COLUMN))
+        self.fed: tuple[FedLayer, ...] = binding.fed_layers(read)
+        self.drawn: tuple[DrawnLayer, ...] = binding.drawn_layers(read)

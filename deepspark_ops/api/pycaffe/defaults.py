@@ -1,4 +1,4 @@
-"""What holds for all nets of this process that do not say otherwise: where they are computed, and random seeds."""
+"""Defaults of all nets of this process: the device that computes a net, and random seeds."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Defaults:
         """
         if devices is None:
             return self.devices
-        for known in DEVICES:
-            if devices == known:
-                return known
+        for name in DEVICES:
+            if devices == name:
+                return name
         msg = f"devices={devices!r}: allowed: {', '.join(map(repr, DEVICES))}"
         raise ConfigError(msg)
 

@@ -51,7 +51,7 @@ def oversample(images: Sequence[npt.NDArray[Any]], crop_dims: Sequence[int]) -> 
         height, width = image.shape[:2]
         bottom, right = height - rows, width - columns
         corners = [(0, 0), (0, right), (bottom, 0), (bottom, right), (bottom // 2, right // 2)]
-        cuts = [image[top : top + rows, left : left + columns] for top, left in corners]
+        cuts = [image[top : top + rows, start : start + columns] for top, start in corners]
         crops += [*cuts, *(cut[:, ::-1] for cut in cuts)]
     return np.stack(crops).astype(np.float32)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.fillers import initial_vector
-from caffe_import.net.layer_registry import Phase, Shape
+from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
@@ -112,14 +111,12 @@ class Net:
         self._phase = phase
         self._process = process
         self._number: int | None = None
-        self._memory: NetMemory | None = None
         self._feed = DataFeed(phase)
         self._seed = DEFAULTS.next_seed()
-        self._wanted: dict[str, Shape] = {}
         self._spec = self._built()
         self._source: Net | None = None
         self._params = self._filled() if params_of is None else self._shared_or_filled(params_of)
-        self._make_blobs()
+        self._make_blobs(None)
 
     def _built(self) -> NetSpec:
         return build_net_spec(self._message, phase=self._phase, sample_shapes=self._feed.sample_shapes)
@@ -136,20 +133,21 @@ class Net:
         params["data"][...] = initial_vector(self._spec, self._seed)
         return params
 
-    def _make_blobs(self) -> None:
+    def _make_blobs(self, old_memory: NetMemory | None) -> None:
         """Make arrays for the net's present shapes; contents of blobs whose shape is as before are copied."""
-        spec, before = self._spec, self._memory
+        spec = self._spec
         arrays = SharedArrays(blob_shapes(spec.blob_shapes))
         for name in blob_shapes(spec.blob_shapes):
-            if before is not None and name in before.blobs and before.blobs[name].shape == arrays[name].shape:
-                arrays[name][...] = before.blobs[name]
+            if old_memory is None or name not in old_memory.blobs:
+                continue
+            if old_memory.blobs[name].shape == arrays[name].shape:
+                arrays[name][...] = old_memory.blobs[name]
         for layer in spec.layers:
             for top, weight in zip(layer.tops, layer.loss_weights, strict=True):
                 if weight != 0:
                     arrays[f"diff/{top}"][...] = weight
         memory = self._memory = NetMemory(spec, self._params, arrays)
-        reshape = _weak(self._want)
-        self.blobs = {name: Blob(memory.blob_array, reshape, name) for name in spec.blob_shapes}
+        self.blobs = {name: Blob(memory.blob_array, memory.reshape, name) for name in spec.blob_shapes}
         self.params = {
             layer.name: [
                 Blob(memory.param_array, None, f"{layer.name}/{at}") for at in range(len(layer.definition.blobs))
@@ -178,14 +176,6 @@ class Net:
                 for shape in spec.definition.top_shapes:
                     layer.input_param.shape.add(dim=shape)
         return message
-
-    def _want(self, name: str, shape: Shape) -> None:
-        """Note the shape that an input blob gets; the net takes it at once."""
-        if name not in self.inputs:
-            msg = f'blob "{name}": only inputs can be reshaped: {", ".join(self.inputs) or "this net has none"}'
-            raise ConfigError(msg)
-        self._wanted[name] = shape
-        self.reshape()
 
     @property
     def spec(self) -> NetSpec:
@@ -239,6 +229,7 @@ class Net:
         Raises:
             ConfigError: No such layer or blob, or inputs that do not fit.
         """
+        self.reshape()
         first = 0 if start is None else self._position(start, "start")
         last = len(self._spec.layers) - 1 if end is None else self._position(end, "end")
         names = [*(self.outputs if end is None else self._spec.layers[last].tops), *(blobs or ())]
@@ -249,13 +240,12 @@ class Net:
         self._seed += 1
         computed = self._spec.layers[first : last + 1]
         with mistakes_as_config_errors():
-            assert self._memory is not None, "made by _make_blobs"
             assert self._number is not None, "opened by _make_blobs"
             self._feed.fill([layer.name for layer in computed], self._memory.blob_array, self._seed)
             smaller = self._process.forward(self._number, first, last, self._seed)
         tops = {top for layer in computed for top in layer.tops}
-        kept = {name: shape for name, shape in self._memory.smaller.items() if name not in tops}
-        self._memory.smaller = {**kept, **smaller}
+        smaller_before = {name: shape for name, shape in self._memory.smaller.items() if name not in tops}
+        self._memory.smaller = {**smaller_before, **smaller}
         return {name: self.blobs[name].data for name in dict.fromkeys(names)}
 
     def backward(
@@ -277,6 +267,7 @@ class Net:
         Raises:
             ConfigError: No such layer or blob, or gradients that do not fit.
         """
+        self.reshape()
         first = None if start is None else self._position(start, "start")
         last = 0 if end is None else self._position(end, "end")
         names = [*(self.inputs if end is None else self._spec.layers[last].bottoms), *(diffs or ())]
@@ -314,19 +305,21 @@ class Net:
         return {name: np.concatenate(values) for name, values in parts.items()}
 
     def reshape(self) -> None:
-        """Give the net's blobs the shapes that follow from its inputs'. Arrays taken before are no longer the net's.
+        """Give the blobs the shapes that follow from the inputs'. Arrays taken before are no longer the net's.
 
         Raises:
-            ConfigError: The net cannot have these shapes; it keeps those before.
+            ConfigError: The net cannot have these shapes: all blobs keep the shapes that they had.
         """
-        if not self._wanted:
+        reshaped, self._memory.reshaped = self._memory.reshaped, {}
+        if not reshaped:
             return
-        wanted, self._wanted = self._wanted, {}
-        before = caffe_pb2.NetParameter()
-        before.CopyFrom(self._message)
+        old_message = caffe_pb2.NetParameter()
+        old_message.CopyFrom(self._message)
         for layer in self._message.layer:
             if layer.type == "Input":
-                shapes = [wanted.get(top, self._spec.blob_shapes[top]) for top in layer.top]
+                shapes = [
+                    reshaped[top]["data"].shape if top in reshaped else self._spec.blob_shapes[top] for top in layer.top
+                ]
                 del layer.input_param.shape[:]
                 for shape in shapes:
                     layer.input_param.shape.add(dim=shape)
@@ -335,10 +328,12 @@ class Net:
                 spec = self._built()
             self._require_same_params(spec)
         except ConfigError:
-            self._message = before
+            self._message = old_message
             raise
         self._spec = spec
-        self._make_blobs()
+        self._make_blobs(self._memory)
+        for name, arrays in reshaped.items():
+            self.blobs[name].data[...] = arrays["data"]
 
     def _require_same_params(self, spec: NetSpec) -> None:
         pairs = zip(spec.params.entries, self._spec.params.entries, strict=True)
@@ -372,7 +367,7 @@ class Net:
         Nets with equal parameters have one memory. Else a net copies the other's parameters before each pass.
         """
         self._params = self._shared_or_filled(other)
-        self._make_blobs()
+        self._make_blobs(self._memory)
 
     def _follow_source(self) -> None:
         if self._source is None:
@@ -386,7 +381,8 @@ class Net:
         self._params["diff"][...] = 0.0
 
     def close(self) -> None:
-        """End the process that computes the net; the next pass starts another one."""
+        """Close the data, and end the process that computes the net; the next pass opens and starts them again."""
+        self._feed.close()
         self._process.end()
 
     def __enter__(self) -> Net:
@@ -441,35 +437,21 @@ class Net:
             _assign(self.blobs[name].data, values, name)
 
 
-def _weak(method: Callable[[str, Shape], None]) -> Callable[[str, Shape], None]:
-    """Return a call of a method that does not keep its object: a net's process ends with the net's last name."""
-    reference = weakref.WeakMethod(method)
-
-    def call(name: str, shape: Shape) -> None:
-        bound = reference()
-        if bound is None:
-            msg = f'blob "{name}": its net is gone'
-            raise ConfigError(msg)
-        bound(name, shape)
-
-    return call
-
-
 def _extents(blob: Blob) -> str:
     return "x".join(map(str, blob.shape))
 
 
-def _same_params(ours: NetSpec, theirs: NetSpec) -> bool:
-    shapes = [[(entry.layer, entry.index, entry.shape) for entry in spec.params.entries] for spec in (ours, theirs)]
+def _same_params(first: NetSpec, second: NetSpec) -> bool:
+    shapes = [[(entry.layer, entry.index, entry.shape) for entry in spec.params.entries] for spec in (first, second)]
     return shapes[0] == shapes[1]
 
 
 def _assign(target: Floats, values: Any, name: str) -> None:
-    given = np.asarray(values)
-    if given.shape != target.shape:
-        msg = f"{name}: shape {given.shape}; allowed: {target.shape}; reshape the blob first for another one"
+    array = np.asarray(values)
+    if array.shape != target.shape:
+        msg = f"{name}: shape {array.shape}; allowed: {target.shape}; reshape the blob first for another one"
         raise ConfigError(msg)
-    target[...] = given
+    target[...] = array
 
 
 def _padded(values: Floats, count: int) -> Floats:

@@ -49,20 +49,20 @@ class LayerCall:
             if not isinstance(bottom, Top):
                 msg = f"{type_name}({bottom!r}): allowed: outputs of other layers; options are given by name"
                 raise ConfigError(msg)
-        rest = dict(options)
+        layer_options = dict(options)
         self.type_name = type_name
         self.bottoms: tuple[Top, ...] = bottoms
-        self.n_tops = int(rest.pop("ntop", 1))
-        self.in_place = bool(rest.pop("in_place", False))
-        self.name = rest.pop("name", None)
-        self.options = rest
+        self.n_tops = int(layer_options.pop("ntop", 1))
+        self.in_place = bool(layer_options.pop("in_place", False))
+        self.name = layer_options.pop("name", None)
+        self.options = layer_options
         if self.in_place and (len(bottoms) != 1 or self.n_tops != 1):
             msg = f"{type_name}: in_place=True needs one input and one output"
             raise ConfigError(msg)
         self.tops = tuple(Top(self, position) for position in range(self.n_tops))
 
     def add_to(self, net: caffe_pb2.NetParameter, names: _Names) -> None:
-        """Write this layer, after those that it reads, unless it is there already."""
+        """Write this layer once, behind the layers of its bottoms."""
         if self in names.written:
             return
         for bottom in self.bottoms:
@@ -79,8 +79,8 @@ class LayerCall:
         field = _param_fields().get(self.type_name)
         options = None if field is None else getattr(layer, field)
         if options is None or option not in options.DESCRIPTOR.fields_by_name:
-            known = [] if options is None else sorted(options.DESCRIPTOR.fields_by_name)
-            msg = f"{self.type_name}: {option}: no such option; allowed: {', '.join(known) or 'those of every layer'}"
+            allowed = [] if options is None else sorted(options.DESCRIPTOR.fields_by_name)
+            msg = f"{self.type_name}: {option}: no such option; allowed: {', '.join(allowed) or 'those of every layer'}"
             raise ConfigError(msg)
         return options
 

@@ -29,7 +29,7 @@ from deepspark_ops.single_net.passes.net_process import NetProcess
 
 
 class Solver:
-    """A solver as pycaffe has it. ``ds.train`` trains faster, on several workers, and keeps a run.
+    """pycaffe's solver. ``ds.train`` trains faster, on several workers, and keeps a run.
 
     Attributes:
         net: The training net.
@@ -123,8 +123,9 @@ class Solver:
         self.iter = saved.iteration
 
     def close(self) -> None:
-        """End the process that computes the nets."""
-        self.net.close()
+        """Close the data, and end the process that computes the nets."""
+        for net in (self.net, *self.test_nets):
+            net.close()
 
 
 def _filtered(net: caffe_pb2.NetParameter, state: caffe_pb2.NetState, phase: Phase) -> caffe_pb2.NetParameter:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from caffe_import.errors import NetError
 from caffe_import.net.layer_registry import Phase
@@ -37,7 +37,7 @@ class NetProcessFailed(DeepSparkError):
 
 @dataclass(frozen=True)
 class OpenNet:
-    """A net as the process has it.
+    """A net of the process.
 
     Attributes:
         message: The net, its data layers replaced by Input layers.
@@ -126,19 +126,19 @@ class _Running:
     """The process and the channel to it."""
 
     def __init__(self) -> None:
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._channel, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._log = tempfile.NamedTemporaryFile(prefix="deepspark-net-", suffix=".log")
-        with theirs:
+        with child_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, str(theirs.fileno())],
+                [sys.executable, "-m", MODULE, str(child_end.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **job_variables(os.environ)},
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(child_end.fileno(),),
                 process_group=0,  # Ctrl-C is for the caller
             )
-        self._end = weakref.finalize(self, _end_process, self._channel, self._process)
+        self._end = weakref.finalize(self, _end_process, self._channel, self._process, self._log)
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
@@ -178,7 +178,8 @@ class _Running:
         self._end()
 
 
-def _end_process(channel: socket.socket, process: subprocess.Popen[bytes]) -> None:
+def _end_process(channel: socket.socket, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
     channel.close()
     process.kill()
     process.wait()
+    log.close()

@@ -24,7 +24,7 @@ class SharedArrays:
     """
 
     def __init__(self, shapes: Mapping[str, Shape], handle: int | None = None) -> None:
-        """Lay the arrays out one after another, in new memory or in that of ``handle``, which this object then owns."""
+        """Lay the arrays out one after another, in new memory or in the memory of ``handle``; this object owns it."""
         offsets, size = {}, 0
         for name, shape in shapes.items():
             offsets[name] = size

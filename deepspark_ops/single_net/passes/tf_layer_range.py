@@ -69,8 +69,8 @@ class LayerRange:
         targets = self._targets(start)
         function = self._function("backward", -1 if start is None else start, end, lambda: self._trace_backward(start))
         diffs = {name: tf.constant(self._present(f"diff/{name}")) for name in targets}
-        given = self._vector(), self._state_before, self._key(), self._data(self._fed), diffs
-        of_blobs, of_params = function(*given)
+        arguments = self._vector(), self._state_before, self._key(), self._data(self._fed), diffs
+        of_blobs, of_params = function(*arguments)
         computed = [layer for layer in self._net.layers[end : last + 1] if layer.needs_backward]
         bottoms = {bottom for layer in computed for bottom in layer.bottoms} - set(targets)
         for name in bottoms & set(of_blobs):
@@ -128,13 +128,13 @@ class LayerRange:
             moved = {
                 entries[at].name: value for at, value in result.param_updates.items() if entries[at].layer in names
             }
-            kept = {name: value for name, value in result.state.items() if name.rpartition("/")[0] in names}
+            state_after = {name: value for name, value in result.state.items() if name.rpartition("/")[0] in names}
             written = {
                 name: blob.as_dtype(tf.float32).caffe
                 for name, blob in tap.last.items()
                 if f"data/{name}" in self._blobs and tap.is_computed[name]
             }
-            return written, moved, kept
+            return written, moved, state_after
 
         return traced
 
@@ -148,8 +148,8 @@ class LayerRange:
             tops = [tap.last[name].as_dtype(tf.float32).caffe for name in diffs]
             weights = [tf.reshape(diff, tf.shape(top)) for diff, top in zip(diffs.values(), tops, strict=True)]
             produced = {name: blob for name, blob in tap.first.items() if f"diff/{name}" in self._blobs}
-            wanted = [*(blob.values for blob in produced.values()), *entries]
-            gradients = tf.gradients(tops, wanted, weights) if tops else [None] * len(wanted)
+            sources = [*(blob.values for blob in produced.values()), *entries]
+            gradients = tf.gradients(tops, sources, weights) if tops else [None] * len(sources)
             of_blobs = {
                 name: _in_caffe_order(gradient, produced[name])
                 for name, gradient in zip(produced, gradients, strict=False)
@@ -165,7 +165,7 @@ class LayerRange:
 
 
 class _Tap:
-    """Sees every top as it is made: replaces those of layers before the range, and keeps the others.
+    """Sees every top: replaces the tops of layers before the range, and keeps the others.
 
     Attributes:
         first: Blob -> what its producer made.

@@ -44,6 +44,7 @@ def shared(file: Path) -> Iterator[ds.Net]:
 @pytest.fixture
 def net(shared: ds.Net) -> ds.Net:
     shared.blobs["data"].reshape(2, 3)
+    shared.reshape()
     for blobs in shared.params.values():
         for blob in blobs:
             blob.data[...] = RNG.normal(size=blob.shape)
@@ -123,12 +124,18 @@ def test_net_without_a_loss_has_gradients_only_if_it_forces_them(net: ds.Net, tm
 def test_reshape_keeps_parameters_and_computes_the_new_batch(net: ds.Net) -> None:
     kept = net.params["one"][0].data.copy()
     net.blobs["data"].reshape(5, 3)
+    assert net.blobs["data"].shape == (5, 3)
+    assert net.blobs["two"].shape == (2, 2)  # the net follows when it is told, or at the next pass
+    net.blobs["data"].data[...] = 3.0
+    net.reshape()
     assert net.blobs["two"].shape == (5, 2)
+    assert (net.blobs["data"].data == 3.0).all()
     assert np.array_equal(net.params["one"][0].data, kept)
     data = RNG.normal(size=(5, 3)).astype(np.float32)
     assert np.allclose(net.forward(data=data)["two"], slow(net, data)[1], atol=1e-5)
+    net.blobs["data"].reshape(5, 4)
     with pytest.raises(ds.ConfigError, match='layer "one" would need parameters of another shape'):
-        net.blobs["data"].reshape(5, 4)
+        net.forward()
     assert net.blobs["data"].shape == (5, 3)
     assert np.allclose(net.forward(data=data)["two"], slow(net, data)[1], atol=1e-5)
 
