@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.api.results.result_folder import StrPath, absolute_path
 from deepspark_ops.errors import ConfigError
@@ -23,11 +24,15 @@ def load_image(filename: StrPath, color: bool = True) -> Floats:
     Raises:
         ConfigError: There is no such file, or it is no image.
     """
-    path = absolute_path(filename)
+    try:
+        content = regular_bytes(absolute_path(filename), max_bytes=IMAGE_BYTES)
+    except OSError as error:
+        msg = f"filename={filename}: {error.strerror or error}; allowed: an image file"
+        raise ConfigError(msg) from None
     flag = cv2.IMREAD_COLOR if color else cv2.IMREAD_GRAYSCALE
-    pixels = cv2.imread(str(path), flag) if path.is_file() else None
+    pixels = cv2.imdecode(np.frombuffer(content, np.uint8), flag) if content else None
     if pixels is None:
-        msg = f"filename={filename}: {'no image that OpenCV reads' if path.is_file() else 'no such file'}"
+        msg = f"filename={filename}: no image that OpenCV reads; allowed: JPEG, PNG, BMP and the like"
         raise ConfigError(msg)
     image = pixels[..., ::-1] if color else pixels[..., None]
     return np.asarray(image / 255.0, np.float32)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from caffe_import.errors import NetError
+from caffe_import.files.regular_file import regular_bytes
 from caffe_import.net.layer_registry import Phase
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DeepSparkError
@@ -170,7 +171,7 @@ class _Running:
         except subprocess.TimeoutExpired:
             code = None
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-        lines = Path(self._log.name).read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES_SHOWN:]
+        lines = regular_bytes(Path(self._log.name)).decode("utf-8", "replace").splitlines()[-_LINES_SHOWN:]
         msg = "\n".join([f"{request}: the process that computes the net ended with {how}", *lines])
         return NetProcessFailed(msg)
 

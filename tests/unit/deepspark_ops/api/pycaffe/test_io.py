@@ -83,7 +83,10 @@ def test_blobproto_there_and_back() -> None:
         (lambda made: made.set_channel_swap("data", (2, 2, 0)), r"order=\(2, 2, 0\): allowed: each of the 3 channels"),
         (lambda made: made.set_mean("data", np.zeros((3, 4, 4))), r"mean of shape \(3, 4, 4\): allowed: \(3,\) or"),
         (lambda made: made.preprocess("label", np.zeros((5, 7, 3))), r"'label': no such input; allowed: data"),
-        (lambda made: io.load_image("nowhere.png"), r"filename=nowhere.png: no such file"),
+        (
+            lambda made: io.load_image("nowhere.png"),
+            r"filename=nowhere.png: No such file or directory; allowed: an image file",
+        ),
     ],
 )
 def test_mistakes(call: object, message: str) -> None:
