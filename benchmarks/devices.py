@@ -25,7 +25,7 @@ import numpy as np
 
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan, Placement
 from caffe_import.files.prototxt import parse_solver, read_net
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.devices import set_up_devices

@@ -68,7 +68,7 @@ def training_of(net: Net, precision: str, n_threads: int, solver: str) -> tuple[
     """Return the compiled training step and its first state."""
     from caffe_import.devices.compute_plan import ComputePlan
     from caffe_import.files.prototxt import parse_solver, read_net
-    from caffe_import.net.fillers import initial_vector
+    from caffe_import.net.initial_vector import initial_vector
     from caffe_import.net.net_spec import build_net_spec
     from caffe_import.solver.solver_spec import solver_spec
     from caffe_import.tf_graph.train_step import compile_training

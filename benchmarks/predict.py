@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from caffe_import.files.caffemodel import write_caffemodel  # noqa: E402
-from caffe_import.net.fillers import initial_vector  # noqa: E402
+from caffe_import.net.initial_vector import initial_vector  # noqa: E402
 from deepspark_ops.config.commands.predict import PredictConfig  # noqa: E402
 from deepspark_ops.config.evaluate import EvaluateConfig  # noqa: E402
 from deepspark_ops.config.export import ExportConfig  # noqa: E402

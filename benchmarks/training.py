@@ -64,7 +64,7 @@ Round = Callable[[], None]
 def prepare_ours(net: Net, n_threads: int) -> Round:
     """Compile the prototxt and return one round of training."""
     from caffe_import.files.prototxt import parse_solver, read_net
-    from caffe_import.net.fillers import initial_vector
+    from caffe_import.net.initial_vector import initial_vector
     from caffe_import.net.net_spec import build_net_spec
     from caffe_import.solver.solver_spec import solver_spec
     from caffe_import.tf_graph.train_step import compile_training

@@ -45,6 +45,11 @@ _TYPES_OF_FORKS: Final[Mapping[str, str]] = {
 }
 
 _FIELDS_OF_FORKS: Final[Mapping[str, Mapping[str, str]]] = {
+    "NetParameter": {
+        _INTEL: "engine compile_net_state bn_stats_batch_size multinode",
+        _NVIDIA: "default_forward_type default_backward_type default_forward_math default_backward_math"
+        " global_grad_scale global_grad_scale_adaptive",
+    },
     "LayerParameter": {
         _FASTER_RCNN: "roi_pooling_param roi_align_param roi_warping_param roi_mask_pooling_param smooth_l1_loss_param"
         " proposal_param",
@@ -62,7 +67,8 @@ _FIELDS_OF_FORKS: Final[Mapping[str, Mapping[str, str]]] = {
         " eval_detection_param",
         _NVIDIA: "detectnet_groundtruth_param detectnet_augmentation_param forward_type backward_type forward_math"
         " backward_math",
-        _INTEL: "batch_reduction_param quantization_param multinode mn_activation_param engine",
+        _INTEL: "batch_reduction_param quantization_param multinode mn_activation_param"
+        " mn_grad_compress_param continuation_indicator_param engine",
         _OPENPOSE: "imresize_param nms_param cpm_transform_param",
         _FACES: "center_loss_param margin_inner_product_param label_specific_add_param triplet_loss_param",
         _TEXT: "warp_ctc_param ctc_loss_param transpose_param reverse_param lstm_param",
@@ -74,10 +80,13 @@ _FIELDS_OF_FORKS: Final[Mapping[str, Mapping[str, str]]] = {
     "BatchNormParameter": {_NVIDIA: "scale_bias scale_filler bias_filler"},
     "TransformationParameter": {
         _SSD: "resize_param noise_param distort_param expand_param emit_constraint crop_h crop_w",
+        _INTEL: "random_resize_param random_aspect_ratio_param flow",
         _NVIDIA: "use_gpu_transform img_rand_resize_lower img_rand_resize_upper var_sz_img_enabled",
     },
     "ImageDataParameter": {_DEEPLAB: "label_type ignore_label"},
+    "FillerParameter": {_INTEL: "scale"},
     "SolverParameter": {
+        _INTEL: "disabled_update engine warmup_iter warmup_start_lr",
         _SSD: "eval_type ap_version show_per_class_result plateau_winsize",
         _NVIDIA: "min_lr rampup_interval rampup_lr local_lr_auto local_gw_ratio solver_data_type global_grad_scale"
         " store_blobs_in_old_format",
@@ -91,6 +100,10 @@ def _by_name(names_of_forks: Mapping[str, str]) -> dict[str, str]:
 
 _TYPES: Final = _by_name(_TYPES_OF_FORKS)
 _FIELDS: Final = {message: _by_name(names) for message, names in _FIELDS_OF_FORKS.items()}
+
+
+FIELD_NAMES: Final = frozenset(name for names in _FIELDS.values() for name in names)
+"""The fields of all forks in this list."""
 
 
 def fork_of_type(name: str) -> str:

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from caffe_import.errors import PrototxtError, did_you_mean
 from caffe_import.files.prototxt_scan import Block, Place, layer_of, line_and_column, offset_of, scan_prototxt
-from caffe_import.fork_names import fork_of_field
+from caffe_import.fork_names import FIELD_NAMES, fork_of_field
 from caffe_import.proto import caffe_pb2
 
 _EXCERPT_WIDTH = 100
@@ -97,7 +97,13 @@ def looks_like_caffe(text: str) -> bool:
         >>> looks_like_caffe("root:$6$saltandhash:19000:0:99999:7:::")
         False
     """
-    names = [place.text for place in scan_prototxt(text).places if place.role == "field"]
+    # The fields of forks' messages are not listed, so the names in such a block are not counted. A block at the file's
+    # top is counted: other programs' files have blocks of these names, too.
+    names = [
+        place.text
+        for place in scan_prototxt(text).places
+        if place.role == "field" and FIELD_NAMES.isdisjoint(place.block.field_path()[1:])
+    ]
     unknown = [name for name in names if name not in _field_names()]
     if 2 * len(unknown) >= len(names) and len(names) <= _FEW_NAMES:
         unknown = [name for name in unknown if not get_close_matches(name.lower(), _field_names(), 1, _NEAR)]
@@ -106,9 +112,9 @@ def looks_like_caffe(text: str) -> bool:
 
 @cache
 def _field_names() -> frozenset[str]:
-    """Return the names of all fields of Caffe's messages."""
+    """Return the names of all fields of Caffe's messages, and of those that only its forks have."""
     messages = caffe_pb2.DESCRIPTOR.message_types_by_name.values()
-    return frozenset(field.name for message in messages for field in message.fields)
+    return FIELD_NAMES.union(field.name for message in messages for field in message.fields)
 
 
 def solver_field_error(

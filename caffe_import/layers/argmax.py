@@ -36,6 +36,9 @@ def define_argmax(request: LayerRequest) -> LayerDefinition:
     """N x (1 or 2) x top_k without an axis, else top_k along it. Source: argmax_layer.cpp, ArgMaxLayer::Reshape."""
     param = request.message.argmax_param
     shape = request.bottom_shapes[0]
+    if not shape:
+        finding = "bottom has no axes; expected (N, ...)"
+        raise request.refuse(finding)
     axis = None
     if param.HasField("axis"):
         axis = canonical_axis(request, param.axis, len(shape), option="argmax_param.axis")

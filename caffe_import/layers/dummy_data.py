@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from caffe_import.net.fillers import filler_fault
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
 from caffe_import.net.layer_traits import LayerTraits
 from caffe_import.proto import caffe_pb2
@@ -35,10 +36,14 @@ def define_dummy_data(request: LayerRequest) -> LayerDefinition:
     if len(fillers) not in (1, n_tops):
         finding = f"has {len(fillers)} data_filler for {n_tops} tops; allowed: none, one for all, or one for each"
         raise request.refuse(finding)
-    return LayerDefinition(
-        top_shapes=_shapes(request, n_tops),
-        options=DummyDataOptions(fillers * n_tops if len(fillers) == 1 else fillers),
-    )
+    if len(fillers) == 1:
+        fillers *= n_tops
+    shapes = _shapes(request, n_tops)
+    for top, filler, shape in zip(request.message.top, fillers, shapes, strict=True):
+        if fault := filler_fault(filler, shape):
+            finding = f'top "{top}": {fault}'
+            raise request.refuse(finding)
+    return LayerDefinition(top_shapes=shapes, options=DummyDataOptions(fillers))
 
 
 def _shapes(request: LayerRequest, n_tops: int) -> tuple[Shape, ...]:

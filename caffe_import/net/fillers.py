@@ -6,7 +6,6 @@ Source: BVLC Caffe, include/caffe/filler.hpp.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from math import ceil, prod, sqrt
 
@@ -15,15 +14,13 @@ import numpy.typing as npt
 
 from caffe_import.errors import NetError, did_you_mean
 from caffe_import.net.layer_registry import Shape
-from caffe_import.net.net_spec import NetSpec
-from caffe_import.net.param_layout import Vector
 from caffe_import.net.shapes.axes import shape_text
 from caffe_import.proto import caffe_pb2
 
-_SEED_MASK = 2**64 - 1
+_Values = npt.NDArray[np.float32]
 
 
-def fill(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+def fill(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> _Values:
     """Return a new blob.
 
     Args:
@@ -38,99 +35,100 @@ def fill(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generat
     Raises:
         NetError: Unknown type, or numbers or a shape that the type cannot use.
     """
-    kind = _FILLERS.get(filler.type)
-    if kind is None:
-        allowed = ", ".join(sorted(_FILLERS))
-        raise _refuse(filler, f"unknown; allowed: {allowed}{did_you_mean(filler.type, _FILLERS)}")
-    if filler.sparse != -1 and filler.type != "gaussian":
-        raise _refuse(filler, f"sparse={filler.sparse} is allowed with type gaussian only")
-    return np.ascontiguousarray(kind(filler, shape, rng), dtype=np.float32)
+    if fault := filler_fault(filler, shape):
+        raise NetError(fault)
+    return np.ascontiguousarray(_FILLERS[filler.type](filler, shape, rng), dtype=np.float32)
 
 
-def initial_vector(net_spec: NetSpec, seed: int) -> Vector:
-    """Return the whole parameter vector (n_params,), float32, filled by the net's fillers.
+def filler_fault(filler: caffe_pb2.FillerParameter, shape: Shape) -> str:
+    """Return why Caffe would abort when the filler fills a blob of this shape; empty if the filler can.
 
-    Every blob has a generator of its own, made from the seed and the blob's name: adding a layer leaves the start
-    of the others as it was.
-
-    Args:
-        net_spec: Its layout names the owners.
-        seed: Any integer; equal seeds give equal vectors.
-
-    Raises:
-        NetError: A filler that cannot be used; the message names the blob.
+    Example:
+        >>> filler_fault(caffe_pb2.FillerParameter(type="gaussian", std=0), (2, 3))
+        'filler of type "gaussian": std=0: must be above 0'
+        >>> filler_fault(caffe_pb2.FillerParameter(type="gaussian"), (2, 3))
+        ''
     """
-    vector = np.zeros(net_spec.params.n_params, np.float32)
-    for entry in net_spec.params.entries:
-        spec = net_spec.layer(entry.layer).definition.blobs[entry.index]
-        rng = np.random.default_rng([seed & _SEED_MASK, zlib.crc32(entry.name.encode())])
-        try:
-            blob = fill(spec.filler, spec.shape, rng)
-        except NetError as error:
-            msg = f'layer "{entry.layer}", blob {entry.index}: {error}'
-            raise NetError(msg, layer=entry.layer) from error
-        vector[entry.offset : entry.stop] = blob.reshape(-1)
-    return vector
+    finding = _fault_of_any(filler, shape)
+    if not finding and filler.type in _FAULTS:
+        finding = _FAULTS[filler.type](filler, shape)
+    return f'filler of type "{filler.type}": {finding}' if finding else ""
 
 
-def _refuse(filler: caffe_pb2.FillerParameter, finding: str) -> NetError:
-    return NetError(f'filler of type "{filler.type}": {finding}')
+def _fault_of_any(filler: caffe_pb2.FillerParameter, shape: Shape) -> str:
+    if filler.type not in _FILLERS:
+        return f"unknown; allowed: {', '.join(sorted(_FILLERS))}{did_you_mean(filler.type, _FILLERS)}"
+    if filler.sparse != -1 and filler.type != "gaussian":
+        return f"sparse={filler.sparse} is allowed with type gaussian only"
+    if prod(shape) == 0:
+        return f"the blob has shape {shape_text(shape)}, no elements"
+    return ""
 
 
-def _constant(filler: caffe_pb2.FillerParameter, shape: Shape, _: np.random.Generator) -> npt.NDArray[np.float32]:
+def _uniform_fault(filler: caffe_pb2.FillerParameter, _: Shape) -> str:
+    return "" if filler.min <= filler.max else f"min={filler.min:g} is above max={filler.max:g}"
+
+
+def _gaussian_fault(filler: caffe_pb2.FillerParameter, shape: Shape) -> str:
+    if not filler.std > 0:
+        return f"std={filler.std:g}: must be above 0"
+    if filler.sparse < -1:
+        return f"sparse={filler.sparse}: must be -1 (off) or at least 0"
+    return "" if filler.sparse == -1 else _axes_fault(filler, shape)
+
+
+def _bilinear_fault(_: caffe_pb2.FillerParameter, shape: Shape) -> str:
+    if len(shape) == 4 and shape[2] == shape[3]:
+        return ""
+    return f"the blob has shape {shape_text(shape)}; expected 4 axes, height equal to width"
+
+
+def _axes_fault(_: caffe_pb2.FillerParameter, shape: Shape) -> str:
+    return "" if shape else "the blob is a single number; expected at least one axis"
+
+
+def _constant(filler: caffe_pb2.FillerParameter, shape: Shape, _: np.random.Generator) -> _Values:
     return np.full(shape, filler.value, np.float32)
 
 
-def _uniform(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    if filler.min > filler.max:
-        raise _refuse(filler, f"min={filler.min:g} is above max={filler.max:g}")
+def _uniform(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> _Values:
     return _uniform_between(filler.min, filler.max, shape, rng)
 
 
-def _uniform_between(low: float, high: float, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    values: npt.NDArray[np.float32] = rng.random(shape, np.float32) * np.float32(high - low) + np.float32(low)
+def _uniform_between(low: float, high: float, shape: Shape, rng: np.random.Generator) -> _Values:
+    values: _Values = rng.random(shape, np.float32) * np.float32(high - low) + np.float32(low)
     return values
 
 
-def _gaussian(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    if filler.std <= 0:
-        raise _refuse(filler, f"std={filler.std:g}: must be above 0")
-    if filler.sparse < -1:
-        raise _refuse(filler, f"sparse={filler.sparse}: must be -1 (off) or at least 0")
+def _gaussian(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> _Values:
     values = rng.standard_normal(shape, np.float32) * np.float32(filler.std) + np.float32(filler.mean)
     if filler.sparse == -1:
         return values
-    _require_axes(filler, shape)
     # Each weight is kept with this probability, so an output has `sparse` inputs only on average, and only where
     # it has as many inputs as there are outputs.
     kept = rng.random(shape, np.float32) < filler.sparse / shape[0]
     return values * kept
 
 
-def _positive_unitball(
-    filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator
-) -> npt.NDArray[np.float32]:
-    _require_axes(filler, shape)
+def _positive_unitball(_: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> _Values:
     rows = rng.random((shape[0], prod(shape[1:])), np.float32)
-    balls: npt.NDArray[np.float32] = rows / rows.sum(axis=1, keepdims=True)
+    balls: _Values = rows / rows.sum(axis=1, keepdims=True)
     return balls.reshape(shape)
 
 
-def _xavier(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+def _xavier(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> _Values:
     """Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks" (2010)."""
     reach = sqrt(3.0 / fan(filler, shape))
     return _uniform_between(-reach, reach, shape, rng)
 
 
-def _msra(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+def _msra(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> _Values:
     """He et al., "Delving deep into rectifiers" (2015)."""
     return rng.standard_normal(shape, np.float32) * np.float32(sqrt(2.0 / fan(filler, shape)))
 
 
-def _bilinear(filler: caffe_pb2.FillerParameter, shape: Shape, _: np.random.Generator) -> npt.NDArray[np.float32]:
+def _bilinear(filler: caffe_pb2.FillerParameter, shape: Shape, _: np.random.Generator) -> _Values:
     """Interpolation weights for upsampling by a Deconvolution; the same in every plane."""
-    if len(shape) != 4 or shape[2] != shape[3]:
-        raise _refuse(filler, f"the blob has shape {shape_text(shape)}; expected 4 axes, height equal to width")
     half = ceil(shape[3] / 2)
     center = (shape[3] - 1) / (2 * half)
     ramp = 1 - np.abs(np.arange(shape[3]) / half - center)
@@ -138,12 +136,7 @@ def _bilinear(filler: caffe_pb2.FillerParameter, shape: Shape, _: np.random.Gene
 
 
 def fan(filler: caffe_pb2.FillerParameter, shape: Shape) -> float:
-    """Return what xavier and msra divide by: values read per output, written per input, or their mean.
-
-    Raises:
-        NetError: The blob has no axes.
-    """
-    _require_axes(filler, shape)
+    """Return what xavier and msra divide by: values read per output, written per input, or their mean."""
     count = prod(shape)
     fan_in = count / shape[0]
     fan_out = count / shape[1] if len(shape) > 1 else count
@@ -152,12 +145,7 @@ def fan(filler: caffe_pb2.FillerParameter, shape: Shape) -> float:
     return fan_out if filler.variance_norm == caffe_pb2.FillerParameter.FAN_OUT else fan_in
 
 
-def _require_axes(filler: caffe_pb2.FillerParameter, shape: Shape) -> None:
-    if not shape:
-        raise _refuse(filler, "the blob is a single number; expected at least one axis")
-
-
-_FILLERS: dict[str, Callable[[caffe_pb2.FillerParameter, Shape, np.random.Generator], npt.NDArray[np.float32]]] = {
+_FILLERS: dict[str, Callable[[caffe_pb2.FillerParameter, Shape, np.random.Generator], _Values]] = {
     "bilinear": _bilinear,
     "constant": _constant,
     "gaussian": _gaussian,
@@ -165,4 +153,13 @@ _FILLERS: dict[str, Callable[[caffe_pb2.FillerParameter, Shape, np.random.Genera
     "positive_unitball": _positive_unitball,
     "uniform": _uniform,
     "xavier": _xavier,
+}
+
+_FAULTS: dict[str, Callable[[caffe_pb2.FillerParameter, Shape], str]] = {
+    "bilinear": _bilinear_fault,
+    "gaussian": _gaussian_fault,
+    "msra": _axes_fault,
+    "positive_unitball": _axes_fault,
+    "uniform": _uniform_fault,
+    "xavier": _axes_fault,
 }

@@ -11,6 +11,7 @@ from math import prod
 from typing import Final
 
 from caffe_import.errors import NetError, did_you_mean
+from caffe_import.net.fillers import filler_fault
 from caffe_import.net.layer_registry import (
     LayerDefinition,
     LayerRequest,
@@ -188,7 +189,6 @@ class _NetBuilder:
         if not message.HasField("phase"):
             message.phase = _PHASES[self._phase]
         kind = find_layer_type(message.type, layer=message.name)
-        self._note_repeated_name(message)
         bottoms = tuple(message.bottom)
         self._unread -= set(bottoms)
         request = LayerRequest(
@@ -201,6 +201,7 @@ class _NetBuilder:
         tops = self._take_tops(request, kind)
         definition = kind.define(request)
         _check_definition(request, definition, kind)
+        self._check_name(request, definition)
         self._shapes.update(zip(tops, definition.top_shapes, strict=True))
         self._params.add(request, definition.blobs)
         spec = LayerSpec(
@@ -216,10 +217,19 @@ class _NetBuilder:
         )
         self._made.append(_Made(spec, _wired(spec, kind)))
 
-    def _note_repeated_name(self, message: caffe_pb2.LayerParameter) -> None:
-        if any(made.spec.name == message.name for made in self._made):
-            note = f'two layers are named "{message.name}"; Caffe allows it, but reports cannot distinguish them'
-            self._notes.append(note)
+    def _check_name(self, request: LayerRequest, definition: LayerDefinition) -> None:
+        """Net::CopyTrainedLayersFrom gives a saved layer's blobs to the first layer of that name."""
+        name = request.message.name
+        namesakes = [made.spec for made in self._made if made.spec.name == name]
+        if not namesakes:
+            return
+        if definition.blobs or any(layer.definition.blobs for layer in namesakes):
+            finding = (
+                f"an earlier layer ({namesakes[0].type}) has the same name; weights are loaded by name, so neither "
+                "DeepSpark nor Caffe could load those of this net; rename one of the two layers"
+            )
+            raise request.refuse(finding)
+        self._notes.append(f'two layers are named "{name}"; Caffe allows it, but reports cannot distinguish them')
 
     def _take_tops(self, request: LayerRequest, kind: LayerType) -> tuple[str, ...]:
         """Net::AppendTop: a top may carry the name of the bottom at its position, else the name must be new."""
@@ -323,6 +333,10 @@ def _check_definition(request: LayerRequest, definition: LayerDefinition, kind: 
             raise request.refuse(finding)
         if prod(shape) > MAX_ELEMENTS:
             finding = f"{what} would have shape {shape}, {prod(shape):,} elements; allowed: at most {MAX_ELEMENTS:,}"
+            raise request.refuse(finding)
+    for index, blob in enumerate(definition.blobs):
+        if fault := filler_fault(blob.filler, blob.shape):
+            finding = f"parameter blob {index}: {fault}"
             raise request.refuse(finding)
 
 

@@ -33,19 +33,19 @@ class ParamOwners:
         """Add the blobs of the next layer.
 
         Raises:
-            NetError: Too many param entries, a repeated layer name, or a shared blob that does not fit.
+            NetError: Too many param entries, a rate for a statistic, or a shared blob that does not fit.
         """
         message = request.message
         if len(message.param) > len(blobs):
             finding = f"has {len(message.param)} param for {len(blobs)} parameter blobs; give at most one per blob"
             raise request.refuse(finding)
         for index, blob in enumerate(blobs):
-            if (message.name, index) in self._uses:
-                finding = "another layer with parameters has the same name, so saved weights would be ambiguous"
-                raise request.refuse(finding)
             spec = message.param[index] if index < len(message.param) else caffe_pb2.ParamSpec()
-            if blob.kind == "statistic" and spec.HasField("lr_mult") and spec.lr_mult != 0:
-                finding = f"param {index} has lr_mult={spec.lr_mult:g}; statistics are not learned, allowed: 0"
+            # BatchNormLayer::LayerSetUp, "Cannot configure batch normalization statistics as layer parameters".
+            if blob.kind == "statistic" and index < len(message.param) and spec.lr_mult != 0:
+                default = "" if spec.HasField("lr_mult") else " (the default)"
+                finding = f"param {index} has lr_mult={spec.lr_mult:g}{default}; statistics are not learned and Caffe "
+                finding += "aborts; write lr_mult: 0"
                 raise request.refuse(finding)
             owner = self._by_name.get(spec.name) if spec.name else None
             if owner is None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from caffe_import.files.prototxt import read_net
 from caffe_import.files.regular_file import regular_text
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.parity.case import Case, load_archive
 from caffe_import.parity.findings import Findings

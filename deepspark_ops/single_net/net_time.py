@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.layer_registry import Phase, Shape
 from deepspark_ops.config.base import extents_of
 from deepspark_ops.config.commands.single_net import NetTimeConfig

@@ -10,7 +10,7 @@ import pytest
 
 from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.prototxt import parse_net
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.export.manifest import read_manifest
 from tests.e2e.airflow_instance import AirflowInstance

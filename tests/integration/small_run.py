@@ -5,7 +5,7 @@ import numpy as np
 from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.datum import encode_datum
 from caffe_import.files.mean_file import write_mean
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.tf_graph.train_step import compile_training
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import append_event, make_event

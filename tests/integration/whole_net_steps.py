@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from caffe_import.files.prototxt import parse_solver
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.train_step import compile_training

@@ -8,7 +8,7 @@ import numpy as np
 
 from caffe_import.data.transform import TransformOptions
 from caffe_import.files.prototxt import parse_net
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.tf_graph.predict import compile_forward
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
 from deepspark_ops.export.caffe_weights import deploy_params

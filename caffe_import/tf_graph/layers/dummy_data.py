@@ -32,10 +32,9 @@ def emit_dummy_data(request: EmitRequest) -> Emission:
 
 
 def _filled(filler: Filler, shape: Shape, seed: tf.Tensor) -> tf.Tensor:
-    # Filled once in numpy: the constant ones, and the same checks and errors for the random ones.
-    example = fill(filler, shape, np.random.default_rng(0))
-    draw = _DRAWS.get(filler.type)
-    return tf.constant(example) if draw is None else draw(filler, shape, seed)
+    if draw := _DRAWS.get(filler.type):
+        return draw(filler, shape, seed)
+    return tf.constant(fill(filler, shape, np.random.default_rng(0)))
 
 
 def _uniform(filler: Filler, shape: Shape, seed: tf.Tensor) -> tf.Tensor:

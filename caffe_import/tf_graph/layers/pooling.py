@@ -50,10 +50,14 @@ def average_pool(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled:
     """Return the means (N, H', W', C); the divisor is the window's part inside image and padding.
 
     TensorFlow's SAME padding divides by the part inside the image: equal without padding, corrected with it.
+
+    SAME is not used where a kernel is larger than the image. Without oneDNN (CPUs without AVX-512 VNNI) TensorFlow 2.21
+    gives a wrong gradient there: GetBroadcastSize in its ops_util.cc forgets that the front padding shortens a window.
     """
     if options.is_global:
         return tf.reduce_mean(inputs, axis=(1, 2), keepdims=True)
-    mode, padded = _fit(inputs, options, size, pooled, filling=0.0)
+    is_inside = all(kernel <= extent for kernel, extent in zip(options.kernel, size, strict=True))
+    mode, padded = _fit(inputs, options, size, pooled, filling=0.0, may_be_same=is_inside)
     outputs = tf.nn.avg_pool2d(padded, options.kernel, options.stride, mode)
     divided_by = [
         _cells(size[i], pooled[i], options, i, inside_image=True)
@@ -79,7 +83,7 @@ def _cells(size: int, pooled: int, options: PoolingOptions, axis: int, *, inside
 
 
 def _fit(
-    inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pair, *, filling: float
+    inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pair, *, filling: float, may_be_same: bool = True
 ) -> tuple[str, tf.Tensor]:
     """Return a padding mode and an image on which TensorFlow's windows are Caffe's."""
     after = tuple(
@@ -87,7 +91,7 @@ def _fit(
     )
     if options.pad == (0, 0) and after == (0, 0):
         return "VALID", inputs
-    if is_same_padding(size, options.kernel, options.stride, options.pad, pooled):
+    if may_be_same and is_same_padding(size, options.kernel, options.stride, options.pad, pooled):
         return "SAME", inputs
     paddings = [[0, 0], [options.pad[0], after[0]], [options.pad[1], after[1]], [0, 0]]
     return "VALID", tf.pad(inputs, paddings, constant_values=filling)

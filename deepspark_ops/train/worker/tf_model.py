@@ -14,7 +14,7 @@ import numpy.typing as npt
 from caffe_import.errors import NetError
 from caffe_import.files.hdf5_output import hdf5_output_inputs
 from caffe_import.net.debug_info import forward_lines
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import ParamLayout, Vector

@@ -16,7 +16,7 @@ from caffe_import.devices.compute_plan import ComputePlan
 from caffe_import.devices.segments import choose_segments
 from caffe_import.devices.step_memory import step_memory, step_shape
 from caffe_import.files.prototxt import parse_solver, read_net
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.train_step import compile_training

@@ -10,7 +10,7 @@ import pytest
 
 from caffe_import.devices.compute_plan import ComputePlan
 from caffe_import.files.prototxt import parse_net, parse_solver
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.solver.solver_spec import solver_spec
 from deepspark_ops.config.base import parse_config

@@ -12,7 +12,7 @@ import pytest
 from caffe_import.errors import CaffeImportError
 from caffe_import.files.caffemodel import read_caffemodel, write_caffemodel
 from caffe_import.files.prototxt import read_net
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.config.train import TrainConfig

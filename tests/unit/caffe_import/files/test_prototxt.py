@@ -41,6 +41,45 @@ def test_unknown_field_carries_place_and_allowed_names() -> None:
     assert error.allowed == tuple(sorted(caffe_pb2.ConvolutionParameter.DESCRIPTOR.fields_by_name))
 
 
+@pytest.mark.parametrize(
+    ("text", "place", "finding"),
+    [
+        (
+            'layer { name: "c" quantization_param { bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 fl_params: 7 } }',
+            "1:19",
+            'quantization_param in layer "c" belongs to Intel\'s fork',
+        ),
+        (
+            'layer { name: "d" transform_param {\n random_resize_param { min_size: 256 max_size: 480 '
+            "resize_param { interp_mode: CUBIC prob: 1 height_scale: 2 width_scale: 3 } } } }",
+            "2:2",
+            'random_resize_param in transform_param of layer "d" belongs to Intel\'s fork',
+        ),
+        (
+            'layer { name: "d" transform_param { resize_param { prob: 1 resize_mode: WARP height: 300 width: 300 '
+            "interp_mode: LINEAR pad_mode: CONSTANT height_scale: 1 } } }",
+            "1:37",
+            'resize_param in transform_param of layer "d" belongs to the fork for SSD',
+        ),
+        ("bn_stats_batch_size: 32", "1:1", "bn_stats_batch_size in the net belongs to Intel's fork"),
+        ("default_forward_type: FLOAT16", "1:1", "default_forward_type in the net belongs to NVIDIA's fork (NVCaffe)"),
+    ],
+)  # fmt: skip
+def test_field_of_a_fork_in_a_file_is_called_that(tmp_path: Path, text: str, place: str, finding: str) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text(text)
+    with pytest.raises(PrototxtError) as caught:
+        prototxt.read_net(path)
+    assert str(caught.value).startswith(f"{path}:{place}: {finding}, not to Caffe 1.0; not supported here\n")
+
+
+@pytest.mark.parametrize("text", ["flow { user: root\n password: x }", "resize_param { a: 1 b: 2 c: 3 }\nnmae: x"])
+def test_words_of_a_file_that_shares_a_name_with_a_fork_are_not_shown(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.conf").write_text(text)
+    with pytest.raises(PrototxtError, match="its words are not shown"):
+        prototxt.read_net(tmp_path / "other.conf")
+
+
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
 def test_format_message_gives_the_same_net_again(path: Path) -> None:
     net = prototxt.read_net(path)

@@ -47,3 +47,4 @@ def test_definition() -> None:
     assert refusal('top: "n0" type: "ArgMax" argmax_param { top_k: 11 }', (4, 10)).endswith(
         "top_k=11: allowed are 1 to 10, the number of values compared"
     )
+    assert refusal('top: "n0" type: "ArgMax"', ()).endswith("bottom has no axes; expected (N, ...)")

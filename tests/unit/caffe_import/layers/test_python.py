@@ -12,7 +12,7 @@ import pytest
 from caffe_import.errors import NetError
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
 from caffe_import.files.prototxt import parse_net, parse_solver
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.net.python_layers import PythonBlob, allow_python_modules, python_layer
 from caffe_import.solver.solver_spec import solver_spec

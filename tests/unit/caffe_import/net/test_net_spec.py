@@ -27,6 +27,16 @@ def ip(name: str, bottom: str = "x", top: str = "", options: str = "", n: int = 
     )
 
 
+def relu(name: str, bottom: str, top: str) -> str:
+    return f'layer {{ name: "{name}" type: "ReLU" bottom: "{bottom}" top: "{top}" }}'
+
+
+FILLER = "inner_product_param {{ weight_filler {{ {} }} }}"
+DUMMY = (
+    'layer {{ name: "d" type: "DummyData" top: "y" dummy_data_param {{ shape {{ dim: 2 }} data_filler {{ {} }} }} }}'
+)
+
+
 def build(text: str, phase: Phase = "TRAIN") -> NetSpec:
     return build_net_spec(parse_net(text), phase=phase)
 
@@ -90,9 +100,15 @@ class TestLayout:
         entries = build(INPUT + 'layer { name: "bn" type: "BatchNorm" bottom: "x" top: "y" }').params.entries
         assert [(e.kind, e.lr_mult, e.decay_mult) for e in entries] == [("statistic", 0, 1)] * 3
 
-    def test_rate_on_a_statistic_is_refused(self) -> None:
-        specs = "param { lr_mult: 0 } param { lr_mult: 2 }"
-        with pytest.raises(NetError, match="param 1 has lr_mult=2; statistics are not learned, allowed: 0"):
+    @pytest.mark.parametrize(
+        ("second", "rate"),
+        [("lr_mult: 2", "2"), ('name: "v"', r"1 \(the default\)"), ("decay_mult: 0", r"1 \(the default\)")],
+    )
+    def test_rate_on_a_statistic_is_refused(self, second: str, rate: str) -> None:
+        # BatchNormLayer::LayerSetUp: CHECK_EQ(this->layer_param_.param(i).lr_mult(), 0.f)
+        specs = f"param {{ lr_mult: 0 }} param {{ {second} }}"
+        finding = f"param 1 has lr_mult={rate}; statistics are not learned and Caffe aborts; write lr_mult: 0"
+        with pytest.raises(NetError, match=finding):
             build(INPUT + f'layer {{ name: "bn" type: "BatchNorm" bottom: "x" top: "y" {specs} }}')
 
     def test_more_specs_than_blobs_are_refused(self) -> None:
@@ -185,7 +201,6 @@ class TestRefusals:
             (INPUT + 'layer { name: "c" type: "Concat" top: "y" }', "has 0 bottoms, allowed: 1 or more"),
             (INPUT + ip("a", options="propagate_down: true propagate_down: true"), "has 2 propagate_down for 1"),
             (INPUT + ip("a", n=2_000_000_000), "4,000,000,000 elements; allowed: at most 2,147,483,647"),
-            (INPUT + ip("a") + ip("a", top="b"), "another layer with parameters has the same name"),
             ("name: \"n\"", 'net "n" has no layers in phase TRAIN: it holds no `layer` at all'),
             ('layer { name: "a" include { phase: TEST } }', "in phase TRAIN: its include/exclude rules leave none"),
         ],
@@ -194,6 +209,49 @@ class TestRefusals:
         with pytest.raises(NetError) as caught:
             build(text)
         assert words in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("first", "second", "types"),
+        [
+            (ip("a"), ip("a", top="b"), ("InnerProduct", "InnerProduct")),
+            (ip("a"), relu("a", "a", "b"), ("InnerProduct", "ReLU")),
+            (relu("a", "x", "b"), ip("a", "b"), ("ReLU", "InnerProduct")),
+        ],
+    )
+    def test_repeated_name_of_a_layer_with_weights(self, first: str, second: str, types: tuple[str, str]) -> None:
+        with pytest.raises(NetError) as caught:
+            build(INPUT + first + second)
+        assert str(caught.value) == (
+            f'layer "a" ({types[1]}): an earlier layer ({types[0]}) has the same name; weights are loaded by name, so '
+            "neither DeepSpark nor Caffe could load those of this net; rename one of the two layers"
+        )
+
+    @pytest.mark.parametrize(
+        ("filler", "finding"),
+        [
+            ('type: "gabor"', "unknown; allowed: bilinear, "),
+            ('type: "gausian"', 'did you mean "gaussian"?'),
+            ('type: "gaussian" std: 0', "std=0: must be above 0"),
+            ('type: "gaussian" std: nan', "std=nan: must be above 0"),
+            ('type: "gaussian" sparse: -2', "sparse=-2: must be -1 (off) or at least 0"),
+            ('type: "xavier" sparse: 3', "sparse=3 is allowed with type gaussian only"),
+            ('type: "uniform" min: 3', "min=3 is above max=1"),
+            ('type: "bilinear"', "expected 4 axes, height equal to width"),
+        ],
+    )
+    def test_filler_that_cannot_fill(self, filler: str, finding: str) -> None:
+        layer = 'layer { name: "a" type: "InnerProduct" bottom: "x" top: "a" inner_product_param { num_output: 2 %s } }'
+        for field, blob in (("weight_filler", 0), ("bias_filler", 1)):
+            with pytest.raises(NetError) as caught:
+                build(INPUT + layer % f"{field} {{ {filler} }}")
+            assert str(caught.value).startswith(f'layer "a" (InnerProduct): parameter blob {blob}: filler of type "')
+            assert finding in str(caught.value)
+        dummy = (
+            'layer { name: "d" type: "DummyData" top: "y" dummy_data_param { shape { dim: 2 } data_filler { %s } } }'
+        )
+        with pytest.raises(NetError, match=r'layer "d" \(DummyData\): top "y": filler of type "') as caught:
+            build(dummy % filler)
+        assert finding in str(caught.value)
 
     def test_bottom_of_another_phase_says_so(self) -> None:
         with pytest.raises(

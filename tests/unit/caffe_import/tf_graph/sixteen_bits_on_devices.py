@@ -15,7 +15,7 @@ import numpy as np
 
 from caffe_import.devices.compute_plan import ComputePlan, Placement, Precision
 from caffe_import.files.prototxt import parse_net, parse_solver
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.devices import set_up_devices

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from caffe_import.files.prototxt import parse_net, parse_solver
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.device_copies import is_on, to_device, to_host

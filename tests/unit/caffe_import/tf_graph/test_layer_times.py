@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from caffe_import.files.prototxt import parse_net
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from caffe_import.tf_graph.builder import fed_blobs
 from caffe_import.tf_graph.layer_times import LayerTime, NetTimes, measure_layers

@@ -14,7 +14,7 @@ import pytest
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan
 from caffe_import.devices.segments import choose_segments, finest_segments
 from caffe_import.files.prototxt import parse_net, parse_solver, read_net
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.parity.case import Case, load_archive, load_cases
 from caffe_import.parity.feeds import NetBatches

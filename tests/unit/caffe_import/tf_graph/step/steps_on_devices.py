@@ -17,7 +17,7 @@ import numpy as np
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan, Placement
 from caffe_import.devices.segments import finest_segments
 from caffe_import.files.prototxt import parse_net, parse_solver
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.solver.solver_spec import SolverSpec, solver_spec
 from caffe_import.tf_graph.device_copies import is_on, to_host

@@ -9,7 +9,7 @@ import pytest
 from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.mean_file import write_mean
 from caffe_import.files.prototxt import parse_net
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.convert import ConvertConfig
