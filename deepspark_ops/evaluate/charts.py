@@ -28,6 +28,14 @@ MAX_TITLED_POINTS = 120
 MAX_NUMBERED_CLASSES = 30
 MAX_VECTOR_CLASSES = 60
 
+_DIGIT_WIDTH, _WIDE = 0.7, 1.0
+"""Widths of a bold digit, and of a bold M, G or sign, in font sizes: DejaVu Sans, the widest font, has 0.696, 0.995."""
+_LARGEST_FONT = 13.0
+_MINUS = "\u2212"
+_LEGIBLE_FONT = 8.0
+_SMALLEST_FONT = 5.0
+"""A number that would be smaller than this is left to the cell's title."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -174,6 +182,7 @@ def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> s
         count = int(confusion[row, column])
         return _cell(
             str(count) if count and shows_numbers else "",
+            _short_count(count),
             float(strength[row, column]),
             place,
             kind=("right" if row == column else "wrong") if count else "",
@@ -199,10 +208,10 @@ def difference_chart(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
 
     def cell(row: int, column: int, place: _Place) -> str:
         more = int(change[row, column])
-        text = f"{more:+d}".replace("-", "\u2212")
         counts = f"{first[row, column]} in the first, {second[row, column]} in the second"
         return _cell(
-            text if more and shows_numbers else "",
+            f"{more:+d}" if more and shows_numbers else "",
+            f"{'-' if more < 0 else '+'}{_short_count(abs(more))}",
             float(strength[row, column]),
             place,
             kind="" if not more else "more" if more > 0 else "fewer",
@@ -254,8 +263,17 @@ def _matrix(names: Sequence[str], label: str, cell_of: Callable[[int, int, _Plac
     return "".join(parts)
 
 
-def _cell(text: str, strength: float, place: _Place, *, kind: str, title: str) -> str:
-    """Return a cell: its colour by ``kind``, the CSS class, none if that is empty."""
+def _cell(text: str, short: str, strength: float, place: _Place, *, kind: str, title: str) -> str:
+    """Return a cell.
+
+    Args:
+        text: The cell's number; empty for none.
+        short: The cell shows this where ``text`` would be illegibly small.
+        strength: From 0 to 1.
+        place: Where the cell is.
+        kind: CSS class, which has the colour; empty for none.
+        title: A browser shows this when the pointer rests on the cell.
+    """
     x, y, size = place
     side = size - 2
     box = f'x="{x + 1:.1f}" y="{y + 1:.1f}" width="{side:.1f}" height="{side:.1f}" rx="2.5"'
@@ -263,14 +281,35 @@ def _cell(text: str, strength: float, place: _Place, *, kind: str, title: str) -
     if kind:
         opacity = f"{0.12 + 0.88 * strength:.2f}"
         drawn += f'<rect class="{kind}" {box} fill-opacity="{opacity}"/>'
-    if text:
+    if text and _fitting_font(text, side) < _LEGIBLE_FONT:
+        text = min(text, short, key=len)
+    if text and (font := _fitting_font(text, side)) >= _SMALLEST_FONT:
         over = " over" if strength > 0.6 else ""
-        font = min(13.0, size * 0.62 - 0.9 * max(0, len(text) - 3))
         drawn += (
             f'<text class="count{over}" x="{x + size / 2:.1f}" y="{y + size / 2 + font * 0.36:.1f}" '
-            f'font-size="{font:.1f}" text-anchor="middle">{text}</text>'
+            f'font-size="{font:.1f}" text-anchor="middle">'
+            f"{text.replace('-', _MINUS)}</text>"
         )
     return f"<g>{drawn}<title>{escape(title)}</title></g>"
+
+
+def _fitting_font(text: str, side: float) -> float:
+    """Return the font size at which a text stays inside of a cell."""
+    width = sum(_WIDE if letter in "MG+-" else _DIGIT_WIDTH for letter in text)
+    return min(_LARGEST_FONT, (side - 2) / width)
+
+
+def _short_count(count: int) -> str:
+    """Return a count as at most four letters.
+
+    Example:
+        >>> [_short_count(count) for count in (0, 9999, 12345, 999_499, 999_500, 1_950_000, 99_999_999, 2_147_483_647)]
+        ['0', '9999', '12k', '999k', '1.0M', '1.9M', '100M', '2.1G']
+    """
+    if count < 10_000:
+        return str(count)
+    scale, letter = next(pair for pair in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if count >= 0.9995 * pair[0])
+    return f"{count / scale:.{int(count / scale < 9.95)}f}{letter}"
 
 
 def _confusion_image(strength: npt.NDArray[np.float64]) -> str:

@@ -122,6 +122,39 @@ def test_difference_of_equal_matrices_is_empty_and_numbers_stand_where_they_are_
     assert texts == {None}
 
 
+@pytest.mark.parametrize("n_classes", [2, 3, 10, 21, 30])
+@pytest.mark.parametrize("largest", [99, 9_999, 123_456, 9_999_999, 2_147_483_647])
+@pytest.mark.parametrize("chart", ["confusion", "difference"])
+def test_numbers_stay_inside_of_their_cells(n_classes, largest, chart):
+    matrix = np.random.default_rng(0).integers(0, largest, (n_classes, n_classes), endpoint=True)
+    matrix[0, 1] = largest
+    names = [str(k) for k in range(n_classes)]
+    svg = confusion_chart(matrix, names) if chart == "confusion" else difference_chart(matrix, matrix.T, names)
+    n_texts = 0
+    for group in ET.fromstring(svg).iter("g"):
+        if (text := group.find("text")) is not None:
+            n_texts += 1
+            # 0.696 font sizes: a bold digit of DejaVu Sans, the widest font of the page's; M, G and signs are counted
+            # as 0.995, 0.821 and 0.838 of DejaVu Sans Bold.
+            widths = {"M": 0.995, "G": 0.821, "+": 0.838, "\u2212": 0.838, ".": 0.38}
+            width = float(text.get("font-size")) * sum(widths.get(letter, 0.696) for letter in text.text)
+            assert width <= float(group.find("rect").get("width")), text.text
+            assert float(text.get("font-size")) >= 5
+    if chart == "confusion" or n_classes < 30:  # five letters do not fit into 19 pixels
+        assert n_texts >= n_classes
+
+
+def test_large_counts_are_shortened_only_where_they_would_be_illegible():
+    matrix = np.array([[123_456, 1_999_999], [12, 2_147_483_647]])
+    assert [text for _, text in cells_of(confusion_chart(matrix, ["a", "b"])).values()] == [
+        "123456", "1999999", "12", "2.1G",
+    ]  # fmt: skip
+    many = np.full((30, 30), 123_456)
+    cells = cells_of(confusion_chart(many, [str(k) for k in range(30)]))
+    assert {text for _, text in cells.values()} == {"123k"}
+    assert "true 3, predicted 4: 123456 of 3703680" in cells
+
+
 def test_thinning_keeps_the_mean():
     points = [(float(k), float(k * k)) for k in range(1000)]
     thin = thin_out(points, most=100)
