@@ -61,12 +61,14 @@ class Forward:
         plan: How its layers are computed.
         places: Where they are.
         arithmetic: Of the layers in 16 bits; None where the plan's precision is float32.
+        is_portable: See ``EmitRequest``.
     """
 
     net: NetSpec
     plan: ComputePlan
     places: Places
     arithmetic: Arithmetic | None = None
+    is_portable: bool = False
 
     def __call__(
         self,
@@ -182,6 +184,7 @@ class Forward:
                     params=params,
                     seed=_seed_of_layer(given.seed, position),
                     state={name: made.state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
+                    is_portable=self.is_portable,
                 )
             requests.append((request, device))
         return requests
@@ -202,13 +205,16 @@ class Forward:
         return emit(request) if self.arithmetic is None else self.arithmetic.emit(emit, request)
 
 
-def build_forward(net: NetSpec, plan: ComputePlan = PLAIN, devices: Sequence[str] = ()) -> Forward:
+def build_forward(
+    net: NetSpec, plan: ComputePlan = PLAIN, devices: Sequence[str] = (), *, is_portable: bool = False
+) -> Forward:
     """Return the net's forward pass, computed as ``plan`` says.
 
     Args:
         net: The net.
         plan: How its layers are computed.
         devices: TensorFlow's name of each of the plan's devices; empty: its own choice, for a plan of one.
+        is_portable: See ``EmitRequest``.
 
     Raises:
         NetError: A layer type that no emitter computes; raised before anything is traced.
@@ -218,7 +224,8 @@ def build_forward(net: NetSpec, plan: ComputePlan = PLAIN, devices: Sequence[str
         if layer.type not in known and not layer.definition.is_data:
             msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
             raise NetError(msg, layer=layer.name)
-    return Forward(net, plan, places_of(net, plan, devices, fed_blobs(net)), arithmetic_on(plan.precision, devices))
+    places, arithmetic = places_of(net, plan, devices, fed_blobs(net)), arithmetic_on(plan.precision, devices)
+    return Forward(net, plan, places, arithmetic, is_portable)
 
 
 def fed_blobs(net: NetSpec) -> dict[str, Shape]:

@@ -28,6 +28,7 @@ class EmitRequest:
         params: The layer's parameter blobs in Caffe's shape and order, float32.
         seed: int32 tensor of shape (2,) for stateless random ops, different for every layer, step and pass.
         state: The layer's own named tensors from the pass before.
+        is_portable: Use only operations that TensorFlow Lite has, too, even if they are slower in TensorFlow.
     """
 
     layer: LayerSpec
@@ -36,6 +37,7 @@ class EmitRequest:
     params: Sequence[tf.Tensor]
     seed: tf.Tensor
     state: Mapping[str, tf.Tensor]
+    is_portable: bool = False
 
 
 @dataclass(frozen=True)

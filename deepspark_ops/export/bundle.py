@@ -159,10 +159,16 @@ class _Export:
 
     def _exported(self, params: Vector) -> ExportedModel:
         @cache
-        def served() -> ServedModel:
+        def served(*, is_portable: bool = False) -> ServedModel:
             trial = {name: values[: self._batch.count] for name, values in self._batch.feeds.items()}
             return ServedModel(
-                self._build, params, self._inputs, self._outputs, trial=trial, unit_batch=self._unit_batch
+                self._build,
+                params,
+                self._inputs,
+                self._outputs,
+                trial=trial,
+                unit_batch=self._unit_batch,
+                is_portable=is_portable,
             )
 
         return ExportedModel(

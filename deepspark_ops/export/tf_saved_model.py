@@ -46,6 +46,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         *,
         trial: Mapping[str, npt.NDArray[np.float32]],
         unit_batch: int = 1,
+        is_portable: bool = False,
     ) -> None:
         """Make the graph's parts; tracing happens when it is written.
 
@@ -56,6 +57,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
             outputs: What it gives.
             trial: Blob -> some samples as the net takes them: whether it takes any number of them at once is tried out.
             unit_batch: Samples that the net computes together at the least.
+            is_portable: Use only operations that TensorFlow Lite has, too.
 
         Raises:
             NetError: A layer type that cannot be computed.
@@ -63,6 +65,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         super().__init__()
         self.params = tf.Variable(params, trainable=False, name="params")
         self._unit_batch = unit_batch
+        self._is_portable = is_portable
         self._single = build(unit_batch)
         self._any_batch = net_of_any_batch(build)
         self._inputs = tuple(inputs)
@@ -74,6 +77,12 @@ class ServedModel(tf.Module):  # type: ignore[misc]
     def takes_any_batch(self) -> bool:
         """Does the net compute any number of samples in one go? Else ``serve`` takes ``unit_batch`` at a time."""
         return self._any_batch is not None
+
+    def has_operation(self, name: str) -> bool:
+        """Is one of the graph's operations of this type?"""
+        graph = self.serve.get_concrete_function().graph.as_graph_def()
+        nodes = [graph.node, *(function.node_def for function in graph.library.function)]
+        return any(node.op == name for part in nodes for node in part)
 
     def signature(self) -> list[tf.TensorSpec]:
         """Return what is served: one entry per argument, by its name, of any batch."""
@@ -173,7 +182,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
 
     def _run(self, net: NetSpec, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
         state = {name: tf.constant(value) for name, value in initial_layer_state(net).items()}
-        forward = build_forward(net)
+        forward = build_forward(net, is_portable=self._is_portable)
         blobs = params if isinstance(params, list) else forward.entries(tf.convert_to_tensor(params))
         result = forward.on_entries(blobs, state, tf.constant(_NO_SEED, tf.int32), feeds)
         return {one.name: tf.reshape(result.blobs[one.blob].caffe, (-1, *one.shape)) for one in self._outputs}

@@ -70,8 +70,8 @@ def exported_model(text, folder, n_samples=5, transform=None, stored=None, table
         return build_deploy(deploy, batch_size)
 
     @cache
-    def served():
-        return ServedModel(build, own, inputs, outputs, trial=batch.feeds)
+    def served(*, is_portable=False):
+        return ServedModel(build, own, inputs, outputs, trial=batch.feeds, is_portable=is_portable)
 
     feeds = {blob: values if blob == "data" else values * 0 for blob, values in batch.feeds.items()}
     blobs = compile_forward(net, n_threads=1, outputs=[task.output for task in tasks])(params, feeds)

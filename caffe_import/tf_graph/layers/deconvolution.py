@@ -27,7 +27,7 @@ def _deconvolve(bottom: Blob, shape: Shape, options: ConvolutionOptions, request
     weights, window = request.params[0], options.window
     bias = request.params[1] if options.has_bias else None
     if window.channel_axis == 1 and len(window.kernel) == 2 and max(window.dilation) == 1:
-        outputs = _spread_nhwc(bottom.channels_last, weights, options)
+        outputs = _spread_nhwc(bottom.channels_last, weights, options, is_portable=request.is_portable)
         return Blob.from_channels_last(outputs if bias is None else add_bias(outputs, bias))
     inputs = tf.reshape(bottom.caffe, (-1, *shape[window.channel_axis :]))
     outputs = _spread_any(inputs, weights, options)
@@ -36,7 +36,7 @@ def _deconvolve(bottom: Blob, shape: Shape, options: ConvolutionOptions, request
     return Blob.from_caffe(tf.reshape(outputs, (-1, *request.layer.definition.top_shapes[0][1:])))
 
 
-def _spread_nhwc(inputs: tf.Tensor, weights: tf.Tensor, options: ConvolutionOptions) -> tf.Tensor:
+def _spread_nhwc(inputs: tf.Tensor, weights: tf.Tensor, options: ConvolutionOptions, *, is_portable: bool) -> tf.Tensor:
     """Return (N, H', W', out) from ``inputs`` (N, H, W, in) and ``weights`` (in, out / group, kh, kw)."""
     channels, group = inputs.shape[3], options.group
     window = options.window
@@ -44,6 +44,8 @@ def _spread_nhwc(inputs: tf.Tensor, weights: tf.Tensor, options: ConvolutionOpti
     kernels = tf.transpose(weights, OIHW_TO_HWIO)
     if group == 1:
         return _conv2d_transpose(inputs, kernels, window, options.n_outputs)
+    if group == channels == options.n_outputs and is_portable:
+        return _spread_by_phases(inputs, tf.transpose(kernels, (0, 1, 3, 2)), window)
     if group == channels == options.n_outputs and window.stride[0] == window.stride[1]:
         return _depthwise_transpose(inputs, tf.transpose(kernels, (0, 1, 3, 2)), window)
     pieces = zip(tf.split(inputs, group, axis=3), tf.split(kernels, group, axis=3), strict=True)
@@ -63,6 +65,28 @@ def _depthwise_transpose(inputs: tf.Tensor, kernels: tf.Tensor, window: Window) 
     shape = (tf.shape(inputs)[0], *size, inputs.shape[3])
     spread = tf.nn.depthwise_conv2d_backprop_input(shape, kernels, inputs, (1, *window.stride, 1), mode)
     return spread[cut] if cut else spread
+
+
+def _spread_by_phases(inputs: tf.Tensor, kernels: tf.Tensor, window: Window) -> tf.Tensor:
+    """Return the same as ``_depthwise_transpose``, by a depthwise convolution, which TensorFlow Lite has.
+
+    The outputs at positions ``phase``, ``phase + stride``, ... are a convolution of the inputs by every stride-th tap.
+    The convolution gives all phases of a channel as channels, which are then put between each other.
+    """
+    (down, right), (rows, columns), channels = window.stride, inputs.shape[1:3], inputs.shape[3]
+    tall, wide = -(-window.kernel[0] // down), -(-window.kernel[1] // right)
+    padded = [[0, tall * down - window.kernel[0]], [0, wide * right - window.kernel[1]], [0, 0], [0, 0]]
+    taps = tf.reshape(tf.pad(kernels, padded), (tall, down, wide, right, channels))
+    by_phase = tf.reshape(tf.transpose(tf.reverse(taps, [0, 2]), (0, 2, 4, 1, 3)), (tall, wide, channels, down * right))
+    around = [[0, 0], [tall - 1, tall - 1], [wide - 1, wide - 1], [0, 0]]
+    phases = tf.nn.depthwise_conv2d(tf.pad(inputs, around), by_phase, (1, 1, 1, 1), "VALID")
+    rows, columns = rows + tall - 1, columns + wide - 1
+    # Five axes at most: TensorFlow Lite transposes no more everywhere.
+    apart = tf.reshape(phases, (-1, columns, channels, down, right))
+    joined = tf.reshape(tf.transpose(apart, (0, 3, 1, 4, 2)), (-1, rows * down, columns * right, channels))
+    height, width = window.spread_from(tuple(inputs.shape[1:3]))
+    top, left = window.pad
+    return joined[:, top : top + height, left : left + width]
 
 
 def _fit(inputs: tf.Tensor, window: Window) -> tuple[str, tuple[int, int], tuple[slice, ...]]:

@@ -39,7 +39,8 @@ class ExportedModel:
         outputs: What it gives, the main result first.
         batch: The samples that every file is checked on.
         n_threads: Threads that the check may use.
-        served: Returns its graph, from requests to probabilities; made at the first call, and then kept.
+        served: Returns its graph, from requests to probabilities; made at the first call, and then kept. With
+            ``is_portable=True`` a graph of operations that TensorFlow Lite has, too.
         unit_batch: Samples that the net computes together at the least; a batch of the deploy net.
         calibration: Training samples as the model takes them, argument -> (n, ...); None if there are none.
     """
@@ -52,7 +53,7 @@ class ExportedModel:
     outputs: tuple[ServedOutput, ...]
     batch: Batch
     n_threads: int
-    served: Callable[[], ServedModel]
+    served: Callable[..., ServedModel]
     unit_batch: int = 1
     calibration: Mapping[str, npt.NDArray[Any]] | None = None
 

@@ -25,6 +25,8 @@ from deepspark_ops.export.tf_saved_model import SIGNATURE, write_saved_model
 Prepare = Callable[[Any, ExportedModel], None]
 
 _READER = Path(__file__).with_name("tf_lite_reader.py")
+_HAS_NO_FORM = "DepthwiseConv2dNativeBackpropInput"
+"""The operation of a Deconvolution with a group per channel: an FCN's upsampling."""
 _OPERATION = re.compile(r"\btf\.[A-Z]\w+")
 
 
@@ -67,14 +69,17 @@ def _to_int8(converter: Any, model: ExportedModel) -> None:
 
 @contextmanager
 def _saved_model(model: ExportedModel) -> Iterator[Path]:
-    """Give the bundle's SavedModel, or one that is gone afterwards where the bundle has none."""
+    """Give the bundle's SavedModel, or one that is gone afterwards: where the bundle has none, or none for TFLite."""
     written = model.folder / SAVED_MODEL_NAME
-    if written.is_dir():
+    served = model.served()
+    if served.has_operation(_HAS_NO_FORM):
+        served = model.served(is_portable=True)
+    elif written.is_dir():
         yield written
         return
     with tempfile.TemporaryDirectory(prefix="deepspark-tflite-") as place:
         folder = Path(place, SAVED_MODEL_NAME)
-        write_saved_model(folder, model.served())
+        write_saved_model(folder, served)
         yield folder
 
 

@@ -1,0 +1,84 @@
+"""model.tflite of small nets, run by TensorFlow Lite's interpreter on one sample and on a few."""
+
+from __future__ import annotations
+
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deepspark_ops.export.formats import tf_lite
+from deepspark_ops.export.tf_saved_model import SIGNATURE
+from tests.reference.exported_models import exported_model
+from tests.reference.slow_windows import slow_deconvolution
+from tests.reference.small_nets import SMALL_NETS
+
+pytestmark = [
+    pytest.mark.tf,
+    pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated"),  # it moves to a package of its own
+]
+
+INPUT = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: %d dim: %d dim: %d } } }'
+UPSAMPLED = """
+layer { name: "up" type: "Deconvolution" bottom: "data" top: "up" convolution_param { num_output: %d group: %d
+  kernel_size: %d stride: %d pad: %d bias_term: false weight_filler { type: "bilinear" } } }
+layer { name: "out" type: "Flatten" bottom: "up" top: "out" }
+"""
+
+
+def runner_of(path: Path):
+    return tf.lite.Interpreter(model_path=str(path)).get_signature_runner(SIGNATURE)
+
+
+def upsampled(n_channels: int, kernel: int, stride: int, pad: int, size: tuple[int, int]) -> str:
+    return INPUT % (n_channels, *size) + UPSAMPLED % (n_channels, n_channels, kernel, stride, pad)
+
+
+def bilinear(size: int) -> np.ndarray:
+    """Filler ``bilinear`` for one plane, from Caffe's include/caffe/filler.hpp."""
+    f = ceil(size / 2)
+    c = (size - 1) / (2 * f)
+    ramp = [1 - abs(x / f - c) for x in range(size)]
+    return np.outer(ramp, ramp)
+
+
+@pytest.mark.parametrize("name", ["mobile", "fcn"])
+def test_the_interpreter_computes_what_the_net_computes(name: str, tmp_path: Path) -> None:
+    model, answers = exported_model(SMALL_NETS[name], tmp_path)
+    tf_lite.FLOAT32.write(model)
+    run = runner_of(tmp_path / "model.tflite")
+    requests = model.requests()
+    found = run(**requests)["scores"]
+    np.testing.assert_allclose(found, answers["scores"], atol=1e-5)
+    single = {key: values[2:3] for key, values in requests.items()}
+    np.testing.assert_allclose(run(**single)["scores"], answers["scores"][2:3], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("n_channels", "kernel", "stride", "pad", "size"),
+    [
+        (21, 4, 2, 0, (3, 4)),  # FCN-8s: score2, upscore_pool4
+        (21, 16, 8, 0, (2, 3)),  # FCN-8s: upscore8
+        (2, 64, 32, 16, (2, 1)),  # FCN-32s
+        (3, 5, 2, 2, (3, 2)),  # no multiple of the stride
+        (3, 2, 3, 0, (2, 3)),  # gaps
+        (4, 3, 1, 1, (3, 3)),
+    ],
+)
+def test_upsampling_of_every_channel_by_itself(
+    n_channels: int, kernel: int, stride: int, pad: int, size: tuple[int, int], tmp_path: Path
+) -> None:
+    model, answers = exported_model(upsampled(n_channels, kernel, stride, pad, size), tmp_path, n_samples=2)
+    tf_lite.FLOAT32.write(model)
+    ((name, expected),) = answers.items()
+    found = runner_of(tmp_path / "model.tflite")(**model.requests())[name]
+    (images,) = model.prepared().values()
+    weights = np.tile(bilinear(kernel), (n_channels, 1, 1, 1))
+    slow = slow_deconvolution(
+        images, weights, stride=(stride,) * 2, pad=(pad,) * 2, dilation=(1, 1), group=n_channels
+    ).reshape(expected.shape)
+    bound = 1e-6 * np.abs(slow).max()
+    np.testing.assert_allclose(found, slow, rtol=0, atol=bound)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=bound)
