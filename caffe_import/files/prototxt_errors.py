@@ -100,9 +100,9 @@ def looks_like_caffe(text: str) -> bool:
     # The fields of forks' messages are not listed, so the names in such a block are not counted. A block at the file's
     # top is counted: other programs' files have blocks of these names, too.
     names = [
-        place.text
-        for place in scan_prototxt(text).places
-        if place.role == "field" and FIELD_NAMES.isdisjoint(place.block.field_path()[1:])
+        token.text
+        for token in scan_prototxt(text).places
+        if token.role == "field" and FIELD_NAMES.isdisjoint(token.block.field_path()[1:])
     ]
     unknown = [name for name in names if name not in _field_names()]
     if 2 * len(unknown) >= len(names) and len(names) <= _FEW_NAMES:

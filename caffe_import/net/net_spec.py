@@ -220,7 +220,7 @@ class _NetBuilder:
     def _check_name(self, request: LayerRequest, definition: LayerDefinition) -> None:
         """Net::CopyTrainedLayersFrom gives a saved layer's blobs to the first layer of that name."""
         name = request.message.name
-        namesakes = [made.spec for made in self._made if made.spec.name == name]
+        namesakes = [earlier.spec for earlier in self._made if earlier.spec.name == name]
         if not namesakes:
             return
         if definition.blobs or any(layer.definition.blobs for layer in namesakes):

@@ -224,8 +224,13 @@ def build_forward(
         if layer.type not in known and not layer.definition.is_data:
             msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
             raise NetError(msg, layer=layer.name)
-    places, arithmetic = places_of(net, plan, devices, fed_blobs(net)), arithmetic_on(plan.precision, devices)
-    return Forward(net, plan, places, arithmetic, is_portable)
+    return Forward(
+        net,
+        plan,
+        places_of(net, plan, devices, fed_blobs(net)),
+        arithmetic_on(plan.precision, devices),
+        is_portable,
+    )
 
 
 def fed_blobs(net: NetSpec) -> dict[str, Shape]:

@@ -82,11 +82,11 @@ def _spread_by_phases(inputs: tf.Tensor, kernels: tf.Tensor, window: Window) -> 
     phases = tf.nn.depthwise_conv2d(tf.pad(inputs, around), by_phase, (1, 1, 1, 1), "VALID")
     rows, columns = rows + tall - 1, columns + wide - 1
     # Five axes at most: TensorFlow Lite transposes no more everywhere.
-    apart = tf.reshape(phases, (-1, columns, channels, down, right))
-    joined = tf.reshape(tf.transpose(apart, (0, 3, 1, 4, 2)), (-1, rows * down, columns * right, channels))
+    of_rows = tf.reshape(phases, (-1, columns, channels, down, right))
+    joined = tf.reshape(tf.transpose(of_rows, (0, 3, 1, 4, 2)), (-1, rows * down, columns * right, channels))
     height, width = window.spread_from(tuple(inputs.shape[1:3]))
-    top, left = window.pad
-    return joined[:, top : top + height, left : left + width]
+    first_row, first_column = window.pad
+    return joined[:, first_row : first_row + height, first_column : first_column + width]
 
 
 def _fit(inputs: tf.Tensor, window: Window) -> tuple[str, tuple[int, int], tuple[slice, ...]]:
