@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.reference.layer_check import check_layer, define, refusal
+from caffe_import.tf_graph.builder import build_forward
+from tests.reference.layer_check import FORWARD_BOUND, assert_close, check_layer, define, net_of, refusal
 from tests.reference.slow_windows import slow_deconvolution
 
 pytestmark = pytest.mark.tf
@@ -69,3 +71,34 @@ def test_values_and_gradients(case: tuple[tuple[int, ...], ...], channels_last: 
         [rng.normal(size=(channels, outputs // group, *kernel)), rng.normal(size=outputs)],
         channels_last=channels_last,
     )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pad"),
+    [((4, 3), (2, 1), (1, 0)), ((5, 3), (3, 2), (2, 1)), ((2, 2), (3, 3), (0, 0)), ((3, 20), (1, 9), (0, 5)),
+     ((18, 18), (9, 9), (4, 5))],
+)  # fmt: skip
+def test_portable_operations_give_the_same(
+    kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int]
+) -> None:
+    """The last case has too many phases for the depthwise convolution: 81."""
+    options = (
+        f"num_output: 3 group: 3 kernel_h: {kernel[0]} kernel_w: {kernel[1]} "
+        f"stride_h: {stride[0]} stride_w: {stride[1]} pad_h: {pad[0]} pad_w: {pad[1]}"
+    )
+    rng = np.random.default_rng(3)
+    x, w, b = rng.normal(size=(2, 3, 4, 3)), rng.normal(size=(3, 1, *kernel)), rng.normal(size=3)
+    net = net_of(text(options), [x.shape])
+
+    @tf.function
+    def forward() -> tf.Tensor:
+        params = [tf.constant(blob, tf.float32) for blob in (w, b)]
+        feeds = {"x0": tf.constant(x, tf.float32)}
+        result = build_forward(net, is_portable=True).on_entries(params, {}, tf.constant([0, 0]), feeds)
+        return result.blobs["n0"].caffe
+
+    top = forward().numpy()
+    operations = {operation.type for operation in forward.get_concrete_function().graph.get_operations()}
+    assert "DepthwiseConv2dNativeBackpropInput" not in operations
+    expected = slow_deconvolution(x, w, b, stride=stride, pad=pad, dilation=(1, 1), group=3)
+    assert_close(top, expected, FORWARD_BOUND, "top n0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
@@ -82,3 +83,17 @@ def test_upsampling_of_every_channel_by_itself(
     bound = 1e-6 * np.abs(slow).max()
     np.testing.assert_allclose(found, slow, rtol=0, atol=bound)
     np.testing.assert_allclose(found, expected, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(16, 8, 4), (64, 32, 16)])
+def test_upsampling_with_rounded_weights(kernel: int, stride: int, pad: int, tmp_path: Path) -> None:
+    model, answers = exported_model(upsampled(3, kernel, stride, pad, (2, 2)), tmp_path, n_samples=2)
+    model = replace(model, calibration=model.requests())
+    ((name, expected),) = answers.items()
+    for written, file, bound in (
+        (tf_lite.FLOAT16, "model_float16.tflite", 2**-11),  # one rounding of each weight
+        (tf_lite.INT8, "model_int8.tflite", 0.02),
+    ):
+        written.write(model)
+        found = runner_of(tmp_path / file)(**model.requests())[name]
+        assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
