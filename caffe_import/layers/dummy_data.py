@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from caffe_import.net.fillers import filler_fault
 from caffe_import.net.layer_registry import LayerDefinition, LayerRequest, Shape, layer_type
 from caffe_import.net.layer_traits import LayerTraits
+from caffe_import.net.shapes.axes import check_n_axes
 from caffe_import.proto import caffe_pb2
 
 _LEGACY = ("num", "channels", "height", "width")
@@ -40,6 +41,7 @@ def define_dummy_data(request: LayerRequest) -> LayerDefinition:
         fillers *= n_tops
     shapes = _shapes(request, n_tops)
     for top, filler, shape in zip(request.message.top, fillers, shapes, strict=True):
+        check_n_axes(request, len(shape), f'top "{top}"')
         if fault := filler_fault(filler, shape):
             finding = f'top "{top}": {fault}'
             raise request.refuse(finding)
