@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
 from caffe_import.files.prototxt import read_net
-from caffe_import.net.fillers import initial_vector
+from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import LayerSpec, NetSpec, build_net_spec
 from caffe_import.net.phases import filter_layers
