@@ -29,7 +29,7 @@ FREE_TEXT = frozenset(
     # Numbers and forms, which a pattern describes.
     " workers seeds sample-shape mean-values comm-period moving-rate network"
     # Addresses.
-    " master listen-address connection host".split()
+    " master listen-address connection host host-names".split()
 )
 """Options that take any text of a form; all others that take text take one of some words."""
 WORDS = {
