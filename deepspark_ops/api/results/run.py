@@ -192,7 +192,8 @@ class Run(ResultFolder):
                     legendgrouptitle_text=chart.title,
                 )
                 figure.add_trace(trace, row=row, col=1)
-            figure.update_yaxes(tickformat=".0%" if chart.unit == "share" else None, row=row, col=1)
+            if chart.unit == "share":
+                figure.update_yaxes(tickformat=".0%", range=[0, 1], row=row, col=1)
         figure.update_xaxes(title_text="minibatches over all workers", row=len(charts), col=1)
         figure.update_layout(title=reading.progress.title or self.folder.name, height=120 + 230 * len(charts))
         return figure

@@ -13,6 +13,7 @@ import pytest
 
 import deepspark_ops as ds
 from deepspark_ops.api import pycaffe
+from deepspark_ops.single_net.passes import net_process
 
 pytestmark = [pytest.mark.tf, pytest.mark.slow]
 
@@ -171,6 +172,24 @@ def test_killed_process_is_told_of_and_the_next_pass_has_another_one(net: ds.Net
     deadline = time.monotonic() + 30
     while running.is_alive() and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert np.allclose(net.forward(data=data)["two"], slow(net, data)[1], atol=1e-5)
+
+
+def test_interrupted_pass_keeps_the_values_and_the_next_pass_works(
+    net: ds.Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = RNG.normal(size=(2, 3)).astype(np.float32)
+    net.forward(data=data)
+    params = net.params["one"][0].data.copy()
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(net_process, "is_readable", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            net.forward(data=data)
+    assert np.array_equal(net.params["one"][0].data, params)
     assert np.allclose(net.forward(data=data)["two"], slow(net, data)[1], atol=1e-5)
 
 
