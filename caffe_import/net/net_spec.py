@@ -177,6 +177,7 @@ class _NetBuilder:
         self._phase = phase
         self._sample_shapes = sample_shapes
         self._made: list[_Made] = []
+        self._layers_by_name: dict[str, list[LayerSpec]] = {}
         self._shapes: dict[str, Shape] = {}
         self._makers: dict[str, str] = {}
         self._unread: set[str] = set()
@@ -216,12 +217,13 @@ class _NetBuilder:
             param_propagate_down=_param_propagate_down(message, definition, force=self._net.force_backward),
         )
         self._made.append(_Made(spec, _wired(spec, kind)))
+        self._layers_by_name.setdefault(spec.name, []).append(spec)
 
     def _check_name(self, request: LayerRequest, definition: LayerDefinition) -> None:
         """Net::CopyTrainedLayersFrom gives a saved layer's blobs to the first layer of that name."""
         name = request.message.name
-        namesakes = [earlier.spec for earlier in self._made if earlier.spec.name == name]
-        if not namesakes:
+        namesakes = self._layers_by_name.get(name)
+        if namesakes is None:
             return
         if definition.blobs or any(layer.definition.blobs for layer in namesakes):
             finding = (

@@ -115,21 +115,19 @@ def reads_overwritten_memory(net: NetSpec) -> dict[str, str]:
     """
     registered_emitters()  # loads the files with the rules
     memory = memory_of_blobs(net)
-    found = {}
-    for position, layer in enumerate(net.layers):
-        if not layer.traits.reads_overwritten:
-            continue
-        rule = _RULES[layer.type]
-        top = layer.tops[0]
-        later = [
-            other
-            for other in net.layers[position + 1 :]
-            if any(memory[blob] == memory[top] for blob in other.tops if blob in other.bottoms)
-        ]
-        is_enough = rule.own_value_is_enough or top not in layer.bottoms
-        if rule.always or not is_enough or {other.type for other in later} - rule.harmless:
-            found[layer.name] = later[-1].tops[0] if later else top
-    return found
+    later_writers: dict[str, list[LayerSpec]] = {}  # memory -> in-place layers behind the present one, last layer first
+    overwritten_by = {}
+    for layer in reversed(net.layers):
+        if layer.traits.reads_overwritten:
+            rule = _RULES[layer.type]
+            top = layer.tops[0]
+            writers = later_writers.get(memory[top], [])
+            is_enough = rule.own_value_is_enough or top not in layer.bottoms
+            if rule.always or not is_enough or {writer.type for writer in writers} - rule.harmless:
+                overwritten_by[layer.name] = writers[0].tops[0] if writers else top
+        for block in {memory[blob] for blob in layer.tops if blob in layer.bottoms}:
+            later_writers.setdefault(block, []).append(layer)
+    return dict(reversed(overwritten_by.items()))
 
 
 def with_memory_gradient(
