@@ -39,8 +39,9 @@ test: setup lint .venv/spark-classes.jsa ## Everything: lint, import borders, ty
 	$(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25; tests=$$?; \
 	wait $$types || { cat build/types.log; exit 1; }; exit $$tests
 
-test-quick: setup ## The tests that need neither Spark, Airflow nor TensorFlow
-	$(PYTHON) -m pytest -m "not (spark or airflow or tf or slow)"
+test-quick: setup ## The tests of single modules that need neither Spark, Airflow nor TensorFlow, on all cores
+	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder \
+	  -m "not (spark or airflow or tf or slow or integration or cluster or browser or mlflow or object_store or long)"
 
 test-cluster: setup ## A Spark standalone cluster, also in network namespaces, and its packets; as root; not part of make test
 	$(PYTHON) -m pytest -m cluster tests/integration

@@ -15,6 +15,7 @@ from deepspark_ops.exchange.strategies.base import (
     rate_beside_others,
     strategy_names,
 )
+from tests.reference.slow_strategies import AT_EACH_PUSH
 
 
 def test_unknown_name_lists_known_ones_and_the_nearest() -> None:
@@ -67,7 +68,7 @@ def movement_of_the_center(strategy: Strategy, n_workers: int, comm_period: int,
 
 @pytest.mark.parametrize("comm_period", [1, 10])
 @pytest.mark.parametrize("n_workers", [2, 4])
-@pytest.mark.parametrize("name", ["dcasgd", "deepspark", "downpour", "easgd", "softsync", "staleness"])
+@pytest.mark.parametrize("name", sorted({find_strategy(name).name for name in AT_EACH_PUSH}))
 def test_declared_progress_is_the_centers(name: str, n_workers: int, comm_period: int) -> None:
     strategy = find_strategy(name)
     n_ticks = 4_000

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.plan import make_recipe
-from deepspark_ops.ingest.sources.registry import with_own_splits
+from deepspark_ops.ingest.sources.registry import find_format, with_own_splits
 from deepspark_ops.shards.manifest import DatasetManifest
 from deepspark_ops.stores import listing
 from deepspark_ops.stores.store_path import StorePath, data_path
 from tests.paths import FIXTURES
+from tests.reference.example_sources import EXAMPLE_SOURCES
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_cifar, write_idx, write_images, write_tar
 
@@ -122,6 +124,45 @@ def test_the_shards_are_those_of_the_disk(write, store, tmp_path):
         assert found.n_rejected == manifest.n_rejected
         assert found.class_names == manifest.class_names
         assert found.warnings == manifest.warnings
+
+
+FORMATS = [name for name in SOURCE_FORMATS if name not in TABLE_FORMATS]
+
+
+def example_in(folder: Path, name: str) -> str:
+    """Write the format's example source into a folder; return the source's path from there."""
+    folder.mkdir()
+    source = EXAMPLE_SOURCES[name](folder)
+    if source.is_relative_to(folder):
+        return str(source.relative_to(folder))
+    shutil.copytree(source, folder / source.name) if source.is_dir() else shutil.copy(source, folder)
+    return source.name
+
+
+def records(name: str, source: Path, folder: Path) -> list[object]:
+    folder.mkdir()
+    index = find_format(name).index(IngestConfig(source=source, output=folder / "out"), source, folder)
+    with index.reader.opened() as read:
+        return [read(position) for position in range(len(index.labels))]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_gives_the_records_of_the_disk(name, store, tmp_path):
+    path = example_in(store / "bucket", name)
+    here = records(name, Path(f"{store / 'bucket'}/{path}"), tmp_path / "a")
+    there = records(name, data_path(f"s3://bucket/{path}"), tmp_path / "b")
+    assert len(here) > 1
+    assert [np.asarray(record).tolist() for record in there] == [np.asarray(record).tolist() for record in here]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_digest_of_each_format_changes_with_its_files(name, tmp_path):
+    source = Path(f"{tmp_path / 'source'}/{example_in(tmp_path / 'source', name)}")
+    config = IngestConfig(source=source, output=tmp_path / "out")
+    before = find_format(name).digest(config, source)
+    largest = max((path for path in (tmp_path / "source").rglob("*") if path.is_file()), key=lambda p: p.stat().st_size)
+    largest.write_bytes(largest.read_bytes() + b"x")
+    assert find_format(name).digest(config, source) != before
 
 
 @pytest.mark.parametrize("write", [class_folders, image_list, tar, idx], ids=lambda write: write.__name__)
