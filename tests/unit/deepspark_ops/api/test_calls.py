@@ -17,6 +17,7 @@ from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.config.flat_fields import flat_fields
 from deepspark_ops.config.train import TrainConfig
 from tests.paths import ROOT
+from tests.unit.caffe_import.test_extras import run_without
 
 FUNCTIONS = ("check", "compare", "convert", "evaluate", "export", "ingest", "predict", "simulate", "train")
 STUB = ROOT / "deepspark_ops" / "api" / "calls.pyi"
@@ -158,3 +159,15 @@ def test_a_stage_outside_the_main_thread_is_refused_by_name(tmp_path: Path) -> N
     thread.join(60)
     assert "called from thread 'other'" in str(raised[0])
     assert "call it from the main thread" in str(raised[0])
+
+
+@pytest.mark.parametrize("code", ["run.history", "run.workers", "run.plot()"])
+def test_missing_package_of_a_table_or_figure_names_its_extra(code: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    package = "plotly" if code == "run.plot()" else "pandas"
+    start = f"import deepspark_ops as ds; run = ds.Run({str(tmp_path)!r}); run._repr_html_(); "
+    done = run_without({package}, start + code)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert f"needs {package}" in last
+    assert 'pip install "deepspark[notebook]"' in last
