@@ -127,17 +127,13 @@ class RunPaths:
 
 @dataclass(frozen=True)
 class DatasetPaths:
-    """An ingested dataset: one folder per split, each valid on its own."""
+    """An ingested dataset: ``dataset.json``, which names the manifests of its version, and a folder for each split."""
 
     root: Path
 
     def split(self, name: str) -> Path:
         """Folder of the split ``train`` or ``test``."""
         return self.root / name
-
-    def manifest(self, split: str) -> Path:
-        """The split's ``dataset.json``; it is renamed into place last, so its presence is the commit."""
-        return self.root / split / "dataset.json"
 
     @property
     def versions(self) -> Path:
@@ -157,7 +153,3 @@ class DatasetPaths:
     def contact_sheet(self) -> Path:
         """A strip of samples of each class, for people; it may be missing."""
         return self.root / "contact_sheet.zip"
-
-    def mean(self) -> Path:
-        """The training split's mean image."""
-        return self.root / "train" / "mean.binaryproto"

@@ -23,8 +23,7 @@ from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.evaluate.tasks.choice import NO_WISH, TaskWish, task_wish
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_trained_net
 from deepspark_ops.export.manifest import Origin, file_digest
-from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import SPLITS
+from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.shards.table_columns import TableColumns
 
@@ -168,11 +167,8 @@ def _origin_of_run(trained: TrainedNet) -> Origin:
 
 
 def _dataset_digests(dataset: Path | None) -> dict[str, str]:
-    """Return split -> digest of its dataset.json; empty without a dataset."""
-    if dataset is None:
-        return {}
-    manifests = {split: DatasetPaths(dataset).manifest(split) for split in SPLITS}
-    return {split: file_digest(path) for split, path in manifests.items() if path.is_file()}
+    """Return split -> digest of its manifest; empty without a dataset."""
+    return {} if dataset is None else {str(split): digest for split, digest in split_digests(dataset).items()}
 
 
 def code_version() -> str | None:

@@ -1,11 +1,12 @@
-"""The end of an ingestion: are the results good enough, and if so, one rename per split makes them the dataset."""
+"""The end of an ingestion: are the results good enough, and if so, one rename makes all splits the dataset."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,29 +22,31 @@ from deepspark_ops.ingest.plan import IngestPlan, Recipe
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.selection.splits import split_rule
 from deepspark_ops.ingest.shard_task import ShardResult
-from deepspark_ops.ingest.versions.kept_versions import files_of_versions, keep_version, version_digest
+from deepspark_ops.ingest.versions.kept_versions import (
+    keep_version,
+    remove_unnamed,
+    version_digest,
+    write_list_for_caffe,
+)
 from deepspark_ops.ingest.versions.stored_shard import StoredShard, files_of, link_files
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
-from deepspark_ops.shards.hdf5_shard import write_hdf5_list
 from deepspark_ops.shards.manifest import (
-    MANIFEST_NAME,
-    SPLITS,
     DatasetManifest,
+    DatasetRoot,
     FileRecord,
     ShardRecord,
     SplitName,
     present_splits,
     read_manifest,
-    sha256_of_file,
+    read_root,
+    write_by_digest,
     write_manifest,
+    write_root,
 )
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.shard_records import read_records, records_path
-from deepspark_ops.stores.store_path import StorePath
-from deepspark_ops.stores.writing import local_output, remove_tree
 
 REJECTED_NAME = "rejected.jsonl"
-HDF5_LIST_NAME = "files.txt"
 _NAMED_REJECTIONS = 3
 
 
@@ -68,9 +71,7 @@ def current_dataset(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Dat
 def commit_dataset(
     config: IngestConfig, recipe: Recipe, plan: IngestPlan, results: Sequence[ShardResult]
 ) -> dict[SplitName, DatasetManifest]:
-    """Write what the manifests name, then the manifests, then remove what no manifest names any more.
-
-    The version that the dataset goes on from stays readable below ``versions``.
+    """Make the dataset of what the tasks of a plan wrote.
 
     Args:
         config: What was asked for.
@@ -79,54 +80,121 @@ def commit_dataset(
         results: One per task, in any order.
 
     Raises:
-        DataError: A shard could not be written, too many records are bad, or a split has no sample. Shards written
-            by this ingestion are removed; a dataset committed before stays as it was.
+        DataError: A shard could not be written, too many records are bad, or a split has no sample.
+        OSError: A file could not be written.
     """
-    try:
+    with undone_on_failure(config.output):
         _check_results(config, plan, results)
         shards = {split: _all_shards(config, plan, results, split) for split in plan.splits()}
         findings = _all_findings(plan, shards)
         check_findings(config, findings)
         sums = [shard.sums() for shard in shards["train"]]
-    except DataError:
-        discard(plan)
-        raise
-    for name in (REJECTED_NAME, WARNINGS_NAME):
-        (config.output / name).unlink(missing_ok=True)
-    paths = DatasetPaths(config.output)
-    if plan.base is not None and plan.base.folder == config.output:
-        keep_version(config.output)
-    n_train = sum(shard.record.n_samples for shard in shards["train"])
-    with local_output(paths.mean()) as path:
-        write_mean(path, mean_image(sums, n_train))
-        mean_digest = sha256_of_file(path)
-    values = mean_values(sums, n_train)
-    previous = None if plan.base is None else version_digest(plan.base.folder)
-    manifests = {}
-    for split in plan.splits():
-        name = paths.mean().name if split == "train" else f"../train/{paths.mean().name}"
-        mean = FileRecord(file=name, sha256=mean_digest)
-        rejected = [*plan.rejected.get(split, ())]
-        rejected += sorted(
-            (item for result in _of_split(results, split) for item in result.rejected), key=lambda item: item.position
+        n_train = sum(shard.record.n_samples for shard in shards["train"])
+        image = mean_image(sums, n_train)
+        mean = write_by_digest(
+            DatasetPaths(config.output).split("train"), "mean.binaryproto", lambda path: write_mean(path, image)
         )
-        manifest = _manifest(config, recipe, plan, shards[split], split)
-        manifests[split] = manifest.model_copy(
-            update={
-                "mean_values": values,
-                "mean_file": mean,
-                "previous": previous,
-                "n_rejected": len(rejected),
-                "rejected_file": REJECTED_NAME if rejected else None,
-                "warnings": ordered(findings[split].counts),
-                "warnings_file": WARNINGS_NAME if findings[split].counts else None,
-            }
-        )
-        _commit_split(config, manifests[split], shards[split], rejected, findings[split])
-    for split in set(SPLITS) - set(manifests):
-        # Of an earlier ingestion, so that it belongs to another training set.
-        remove_tree(paths.split(split))
+        values = mean_values(sums, n_train)
+        previous = None if plan.base is None else version_digest(plan.base.folder)
+        new: list[NewSplit] = []
+        for split in plan.splits():
+            of_split = FileRecord(file=mean.file if split == "train" else f"../train/{mean.file}", sha256=mean.sha256)
+            rejected = [*plan.rejected.get(split, ())]
+            rejected += sorted(
+                (item for result in _of_split(results, split) for item in result.rejected),
+                key=lambda item: item.position,
+            )
+            manifest = _manifest(config, recipe, plan, shards[split], split).model_copy(
+                update={
+                    "mean_values": values,
+                    "mean_file": of_split,
+                    "previous": previous,
+                    "n_rejected": len(rejected),
+                }
+            )
+            new.append(NewSplit(manifest, rejected, findings[split], None if plan.base is None else plan.base.folder))
+        return publish(config.output, new)
+
+
+@dataclass(frozen=True)
+class NewSplit:
+    """A split of a version whose shards are written.
+
+    Attributes:
+        manifest: Without the lists.
+        rejected: Records that are in no shard, as far as they are named.
+        findings: What there is to say of the records.
+        base: Dataset that the version goes on from, whose shards it may name; None without.
+    """
+
+    manifest: DatasetManifest
+    rejected: Sequence[Rejection]
+    findings: Findings
+    base: Path | None = None
+
+
+def publish(output: Path, new: Sequence[NewSplit]) -> dict[SplitName, DatasetManifest]:
+    """Make splits the dataset in ``output``, all by one rename; the version before stays below ``versions``.
+
+    Returns:
+        The manifests as they were written.
+    """
+    manifests: dict[SplitName, DatasetManifest] = {}
+    records: dict[SplitName, FileRecord] = {}
+    for one in new:
+        split = one.manifest.split
+        folder = DatasetPaths(output).split(split)
+        if one.base is not None and one.base != output:
+            shards = one.manifest.shards
+            there = [name for shard in shards for name in files_of(shard) if not (folder / name).exists()]
+            link_files(DatasetPaths(one.base).split(split), there, folder)
+        manifests[split] = one.manifest.model_copy(update=_write_lists(folder, one))
+        records[split] = write_manifest(folder, manifests[split])
+    root = DatasetRoot(splits=records)
+    with suppress(DataError):  # a damaged dataset is no version that could be kept
+        if read_root(output) not in (None, root):
+            keep_version(output)
+    write_root(output, root)
+    for name in (REJECTED_NAME, WARNINGS_NAME):  # of an ingestion that was refused
+        (output / name).unlink(missing_ok=True)
+    if manifests["train"].table is not None:
+        DatasetPaths(output).contact_sheet.unlink(missing_ok=True)
+    finish_commit(output, manifests)
     return manifests
+
+
+def _write_lists(folder: Path, new: NewSplit) -> dict[str, object]:
+    """Write what is to be said of a split's records, and return the fields of the manifest that name the lists."""
+    rejected = warnings = None
+    if new.rejected:
+        rejected = write_by_digest(folder, REJECTED_NAME, lambda path: write_rejected(path, new.rejected))
+    if new.findings.counts:
+        warnings = write_by_digest(folder, WARNINGS_NAME, lambda path: write_warnings(path, new.findings.named))
+    return {
+        "rejected_file": rejected and rejected.file,
+        "warnings": ordered(new.findings.counts),
+        "warnings_file": warnings and warnings.file,
+    }
+
+
+def finish_commit(output: Path, manifests: Mapping[SplitName, DatasetManifest]) -> None:
+    """Bring files that follow the manifests up to them; also after a commit that was killed before it could."""
+    for split, manifest in manifests.items():
+        folder = DatasetPaths(output).split(split)
+        write_list_for_caffe(folder, manifest, folder)
+    with suppress(DataError):  # of a version that is damaged
+        remove_unnamed(output)
+
+
+@contextmanager
+def undone_on_failure(output: Path) -> Iterator[None]:
+    """Remove new shards when an ingestion fails, whatever the reason; files that a version names stay."""
+    try:
+        yield
+    except BaseException:
+        with suppress(DataError, OSError):
+            remove_unnamed(output)
+        raise
 
 
 def _all_shards(
@@ -151,13 +219,6 @@ def _all_shards(
         records, positions = read_records(records_path(path)), np.array(result.kept, np.int64)
         shards.append(StoredShard(record, records, positions, folder, config.shard_format))
     return shards
-
-
-def discard(plan: IngestPlan) -> None:
-    """Remove the shards of an ingestion that is given up."""
-    for task in plan.tasks:
-        remove_shard(task.path)
-        remove_shard(records_path(task.path))
 
 
 def check_rejections(
@@ -247,7 +308,7 @@ def check_strict(config: IngestConfig, manifests: Mapping[SplitName, DatasetMani
     """
     for split, manifest in manifests.items():
         if config.strict and (found := refused(manifest.warnings)):
-            path = DatasetPaths(config.output).split(split) / WARNINGS_NAME
+            path = DatasetPaths(config.output).split(split) / (manifest.warnings_file or WARNINGS_NAME)
             msg = f"strict: {summary(found)}; all are in {path}"
             raise DataError(msg)
 
@@ -273,7 +334,6 @@ def _manifest(
         class_names=plan.class_names,
         label_histogram=tuple(_histogram(shards, plan.n_classes).tolist()),
         mean_values=(0.0,) * shape[0],
-        mean_file=FileRecord(file=DatasetPaths(config.output).mean().name, sha256=""),
         shards=records,
         n_rejected=0,
         n_bytes=sum(record.n_bytes for record in records),
@@ -282,51 +342,6 @@ def _manifest(
         pixels=plan.pixels,
         group=plan.group,
     )
-
-
-def _commit_split(
-    config: IngestConfig,
-    manifest: DatasetManifest,
-    shards: Sequence[StoredShard],
-    rejected: Sequence[Rejection],
-    findings: Findings,
-) -> None:
-    folder = DatasetPaths(config.output).split(manifest.split)
-    for shard in shards:
-        if shard.folder != folder:
-            link_files(shard.folder, files_of(shard.record), folder)
-    if findings.counts:
-        write_warnings(folder / WARNINGS_NAME, findings.named)
-    if rejected:
-        write_rejected(folder / REJECTED_NAME, rejected)
-    if config.shard_format == "hdf5" and not isinstance(folder, StorePath):  # Caffe reads local files
-        write_hdf5_list(folder / HDF5_LIST_NAME, [folder / shard.file for shard in manifest.shards])
-    write_manifest(folder, manifest)
-    remove_unlisted(folder, manifest, in_use=files_of_versions(config.output, manifest.split))
-
-
-def remove_unlisted(folder: Path, manifest: DatasetManifest, *, in_use: Collection[str] = ()) -> None:
-    """Remove shards and lists of a split's folder that neither its manifest names any more nor ``in_use``."""
-    keep = {*in_use, MANIFEST_NAME, *(shard.file for shard in manifest.shards)}
-    keep |= {beside.file for shard in manifest.shards for beside in shard.beside}
-    keep |= {Path(manifest.mean_file.file).name} if manifest.split == "train" and manifest.mean_file else set()
-    keep |= {manifest.source_files.file} if manifest.source_files else set()
-    keep |= {REJECTED_NAME} if manifest.n_rejected else set()
-    keep |= {WARNINGS_NAME} if manifest.warnings else set()
-    keep |= {HDF5_LIST_NAME} if manifest.shard_format == "hdf5" else set()
-    for path in folder.iterdir():
-        is_ours = path.suffix in {".lmdb", ".h5", ".npz", ".tmp"} or path.name in {
-            REJECTED_NAME,
-            WARNINGS_NAME,
-            HDF5_LIST_NAME,
-        }
-        if is_ours and path.name not in keep:
-            remove_shard(path)
-
-
-def remove_shard(path: Path) -> None:
-    """Remove a shard if it is there."""
-    remove_tree(path)
 
 
 def _of_split(results: Sequence[ShardResult], split: SplitName) -> list[ShardResult]:

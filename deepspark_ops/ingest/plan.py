@@ -29,7 +29,7 @@ from deepspark_ops.ingest.selection.splits import digest_of_split_list
 from deepspark_ops.ingest.shard_assignment import asked_shards, name_hashes, sample_order, shard_bounds
 from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
-from deepspark_ops.ingest.versions.base import Base, free_number, labels_stay, no_positions
+from deepspark_ops.ingest.versions.base import Base, first_number, labels_stay, no_positions
 from deepspark_ops.ingest.versions.changes import Change, find_changes
 from deepspark_ops.ingest.versions.sample_options import options_of_samples
 from deepspark_ops.ingest.versions.stored_shard import StoredShard
@@ -229,13 +229,12 @@ class _Work:
 
     def tasks(self, positions: Positions) -> list[ShardTask]:
         """Return the tasks of a split that is written as a whole."""
-        # Where a whole one takes the place of one that was brought up, the recipe and so the names may be the same.
-        number = free_number(self.config.output, self.split) if self.config.full else 0
+        number = first_number(self.config, self.recipe.sha256, self.split)
         return self._tasks(positions, repeats(positions), first_number=number, first_sample=0)
 
     def more_tasks(self, base: Base, change: Change) -> list[ShardTask]:
-        """Return the tasks of what is added to a split; their shards are called like none that is there."""
-        number = free_number(self.config.output, self.split, base.manifests.get(self.split))
+        """Return the tasks of what is added to a split."""
+        number = first_number(self.config, self.recipe.sha256, self.split, base.manifests.get(self.split))
         n_rows = sum(shard.record.n_rows for shard in change.carried)
         return self._tasks(change.added, change.repeats, first_number=number, first_sample=n_rows)
 

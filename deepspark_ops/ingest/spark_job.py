@@ -28,17 +28,24 @@ from pyspark.errors import PySparkException
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
-from deepspark_ops.errors import ConfigError, DeepSparkError
-from deepspark_ops.ingest.commit import check_strict, commit_dataset, current_dataset, discard
+from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.ingest.commit import (
+    check_strict,
+    commit_dataset,
+    current_dataset,
+    finish_commit,
+    undone_on_failure,
+)
 from deepspark_ops.ingest.contact_sheet import add_contact_sheet
 from deepspark_ops.ingest.files.source_folders import listed_files_limited
-from deepspark_ops.ingest.findings import WARNINGS_NAME, summary
+from deepspark_ops.ingest.findings import summary
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, make_recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.report.page import add_report, profile_before
 from deepspark_ops.ingest.report.resized import resize_text
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
 from deepspark_ops.ingest.versions.base import find_base
+from deepspark_ops.ingest.versions.kept_versions import remove_unnamed
 from deepspark_ops.processes.cluster_network import choose_listen_address
 from deepspark_ops.processes.spark_context import SparkOnDemand, start_context
 from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
@@ -111,6 +118,8 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
 
 def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     started = time.monotonic()
+    with suppress(DataError):  # a damaged manifest: nobody knows what it names
+        remove_unnamed(config.output)  # what an ingestion that was killed left
     use_staging(staging_of(config.staging_folder, config.staging_size))
     config = with_own_splits(config)
     recipe = make_recipe(config)
@@ -148,7 +157,9 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
             told = ", ".join(f"{why.replace('_', ' ')} {count:,}" for why, count in manifest.chosen.items())
             _log.info("ingest %s: records %s", split, told)
         if manifest.warnings:
-            _log.warning("ingest %s: %s; named in %s/%s", split, summary(manifest.warnings), split, WARNINGS_NAME)
+            _log.warning(
+                "ingest %s: %s; named in %s/%s", split, summary(manifest.warnings), split, manifest.warnings_file
+            )
     if resized := resize_text(config.output):
         _log.info("ingest: %s", resized)
     add_report(config.output, before)
@@ -160,6 +171,7 @@ def _found_current(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Data
     manifests = current_dataset(config, recipe)
     if manifests is not None:
         check_strict(config, manifests)
+        finish_commit(config.output, manifests)
         looked_at = "every object's size compared" if isinstance(config.output, StorePath) else "every byte verified"
         _log.info("ingest: %s is up to date (same source, same options, %s)", config.output, looked_at)
     return manifests
@@ -171,14 +183,11 @@ def _ingest_images(
     _report_rejected(plan)
     for split, change in plan.changes.items():
         _log.info("ingest %s: %s", split, change.text())
-    try:
+    with undone_on_failure(config.output):
         if context is None:
             results = [run_shard_task(task) for task in plan.tasks]
         else:
             results = _run_tasks(context, plan.tasks, run_shard_task, "images")
-    except BaseException:
-        discard(plan)
-        raise
     manifests = commit_dataset(config, recipe, plan, results)
     add_contact_sheet(config.output)
     return manifests
@@ -197,7 +206,7 @@ def ingest_from_table(
         DeepSparkError: A task died in a way that another try may cure.
     """
     from deepspark_ops.ingest.tables.spark_job import ImagePlan, ingest_table
-    from deepspark_ops.ingest.tables.table_commit import commit_table, discard_table
+    from deepspark_ops.ingest.tables.table_commit import commit_table
     from deepspark_ops.ingest.tables.table_shards import run_table_shard
 
     found = ingest_table(spark, config, recipe, work)
@@ -209,15 +218,12 @@ def ingest_from_table(
         plan = plan_ingest(config, found.recipe, work, lambda _, source, __, ___: indexes[str(source)], base)
         return _ingest_images(spark.context(), config, found.recipe, plan)
     shared = found.plan.shared
-    try:
-        tasks = found.plan.tasks
+    tasks = found.plan.tasks
+    with undone_on_failure(config.output):
         if spark.is_started and tasks:
             results = _run_tasks(spark.context(), tasks, lambda task: run_table_shard(task, shared), "rows")
         else:
             results = [run_table_shard(task, shared) for task in tasks]
-    except BaseException:
-        discard_table(found.plan)
-        raise
     return commit_table(found.config, found.recipe, found.plan, results)
 
 

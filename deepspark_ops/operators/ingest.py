@@ -16,7 +16,6 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.ingest.sources.registry import require_source
 from deepspark_ops.ingest.versions.base import previous_dataset
 from deepspark_ops.operators.deprecated_names import old_name_of
@@ -26,7 +25,7 @@ from deepspark_ops.operators.tasks.run_plan import Places, is_ingested
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
-from deepspark_ops.shards.manifest import present_splits
+from deepspark_ops.shards.manifest import present_splits, split_digests
 from deepspark_ops.shards.reader import verify
 
 ANNOUNCED_NAME: Final = "announced.json"
@@ -185,8 +184,7 @@ def note_announced(dataset: Path) -> None:
 
 
 def _manifest_digests(dataset: Path) -> dict[str, str]:
-    paths = DatasetPaths(dataset)
-    return {f"{split}_digest": file_digest(paths.manifest(split)) for split in present_splits(dataset)}
+    return {f"{split}_digest": digest for split, digest in split_digests(dataset).items()}
 
 
 @contextmanager

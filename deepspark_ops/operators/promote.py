@@ -30,7 +30,8 @@ from deepspark_ops.registry.changes import Author, note_kept, promote
 from deepspark_ops.registry.gate import KEPT, Decision, decide
 from deepspark_ops.registry.overview import model_names, read_model
 from deepspark_ops.registry.production import Production, version_folder
-from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole
+from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.tracking.tell import tell_model
 
 
@@ -108,7 +109,7 @@ def skip_judged_data(context: Any, run: StageRun, config: PromoteConfig, source:
     if config.model not in model_names(config.models):
         return
     judged = read_model(config.models, config.model).judged_data()
-    if candidate := judged.get(file_digest(DatasetPaths(run.dataset).manifest("train"))):
+    if candidate := judged.get(split_digests(run.dataset)["train"]):
         skip(context, f"the data of {source} are those of {candidate}; they have not changed")
 
 

@@ -13,13 +13,19 @@ from pydantic import BaseModel, ConfigDict
 
 from caffe_import.files.regular_file import regular_text
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.commit import remove_unlisted
-from deepspark_ops.ingest.versions.kept_versions import files_of_versions, kept_versions, version_digest
+from deepspark_ops.ingest.versions.kept_versions import kept_versions, remove_unnamed, version_digest
 from deepspark_ops.registry.overview import model_names, read_model
 from deepspark_ops.retention.clean import unused
 from deepspark_ops.retention.inventory import DATASETS, Stored, find_runs
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
-from deepspark_ops.shards.manifest import DatasetManifest, ShardRecord, present_splits, read_manifest, sha256_of_file
+from deepspark_ops.shards.manifest import (
+    MANIFEST_NAME,
+    DatasetManifest,
+    ShardRecord,
+    present_splits,
+    read_manifest,
+    split_digests,
+)
 from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.store_path import StorePath, data_path
 from deepspark_ops.stores.writing import remove_tree
@@ -142,7 +148,7 @@ def _reasons(dataset: Path, paths: list[Path], keep: int, uses: dict[str, str]) 
     found: dict[Path, str] = {}
     newest = set(paths[len(paths) - keep :]) if keep else set()
     for path in paths:
-        digests = {f"sha256:{sha256_of_file(DatasetPaths(path).manifest(split))}" for split in present_splits(path)}
+        digests = set(split_digests(path).values())
         used = next((uses[key] for key in (*sorted(digests), str(path)) if key in uses), None)
         if used is not None:
             found[path] = used
@@ -205,15 +211,13 @@ def _remove(dataset: Path, going: list[Path], on_step: Callable[[str], None]) ->
     for path in going:
         on_step(f"removing {path}")
         if isinstance(path, StorePath):
-            DatasetPaths(path).manifest("train").unlink()  # from now on there is no such version
+            (path / MANIFEST_NAME).unlink()  # from now on there is no such version
             remove_tree(path)
         else:
             hidden = path.with_name(f".{path.name}.removed")
             path.rename(hidden)
             shutil.rmtree(hidden)
-    for manifest in _manifests(dataset):
-        in_use = files_of_versions(dataset, manifest.split)
-        remove_unlisted(DatasetPaths(dataset).split(manifest.split), manifest, in_use=in_use)
+    remove_unnamed(dataset)
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from typing import Any
 
 from caffe_import.files.regular_file import regular_text
 from deepspark_ops.errors import DataError
-from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.ingest.versions.kept_versions import kept_versions
 from deepspark_ops.registry.overview import model_names, read_model
 from deepspark_ops.retention.inventory import Stored
-from deepspark_ops.run_paths import DatasetPaths, RunPaths
-from deepspark_ops.shards.manifest import SPLITS
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.shards.manifest import split_digests
 
 
 def model_references(models: Path, runs: Sequence[Stored], datasets: Sequence[Stored]) -> dict[Path, str]:
@@ -25,9 +25,9 @@ def model_references(models: Path, runs: Sequence[Stored], datasets: Sequence[St
     known_runs = {stored.path for stored in runs}
     by_digest: dict[str, list[Path]] = {}
     for stored in datasets:
-        for manifest in (DatasetPaths(stored.path).manifest(split) for split in SPLITS):
-            if manifest.is_file():
-                by_digest.setdefault(file_digest(manifest), []).append(stored.path)
+        for version in (stored.path, *kept_versions(stored.path)):
+            for digest in split_digests(version).values():
+                by_digest.setdefault(digest, []).append(stored.path)
     found: dict[Path, str] = {}
     for name in model_names(models):
         model = read_model(models, name)

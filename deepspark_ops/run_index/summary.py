@@ -16,13 +16,13 @@ from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
-from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.series import RunSeries, net_outputs
 from deepspark_ops.run_view.thin_out import kept_points
+from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.train.setup.run_dataset import noted_digest
 
 SUMMARY_VERSION: Final = 2
@@ -127,9 +127,9 @@ def _of_config(run_dir: Path) -> dict[str, Any]:
         fields["dataset"] = dataset.name
         if dataset.parent.name == DatasetPaths(dataset).versions.name:  # of a dataset that has grown meanwhile
             fields["dataset"] = dataset.parent.parent.name
-        with suppress(OSError):
+        with suppress(OSError, DataError):
             noted = noted_digest(RunPaths(run_dir))
-            fields["dataset_digest"] = noted or file_digest(DatasetPaths(dataset).manifest("train"))
+            fields["dataset_digest"] = noted or split_digests(dataset).get("train")
     return fields
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.files.datum import Image
-from deepspark_ops.run_paths import write_text_whole, write_whole
+from deepspark_ops.run_paths import write_whole
 
 MAX_SHARD_BYTES = 2**31 - 2**20
 _BUFFER_BYTES = 512 * 1024
@@ -139,9 +139,9 @@ class _PatientFile(io.RawIOBase):
         super().close()
 
 
-def write_hdf5_list(path: Path, files: Sequence[Path]) -> None:
-    """Write the list that an HDF5Data layer's ``source`` names; absolute paths, as Caffe reads from any folder."""
-    write_text_whole(path, "".join(f"{file.resolve()}\n" for file in files))
+def hdf5_list(files: Sequence[Path]) -> str:
+    """Return the list that an HDF5Data layer's ``source`` names; absolute paths, as Caffe reads from any folder."""
+    return "".join(f"{file.resolve()}\n" for file in files)
 
 
 def _growing(handle: Any, name: str, shape: tuple[int, ...], rows: int) -> Any:

@@ -1,11 +1,16 @@
-"""``dataset.json``: what one split of a dataset holds. Its rename into place is the commit of the split."""
+"""What a dataset holds: a manifest for each split, and ``dataset.json``, which names the manifests of one version.
+
+The rename of ``dataset.json`` is the commit: all splits of a version become visible together. Manifests, mean image and
+lists have names with their digests, so that a new version overwrites no file of the version before.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -13,20 +18,20 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from caffe_import.files.regular_file import open_regular, regular_bytes
 from deepspark_ops.errors import DataError
-from deepspark_ops.run_paths import VERSIONS_NAME, write_text_whole
+from deepspark_ops.run_paths import VERSIONS_NAME, DatasetPaths, write_text_whole, write_whole
 from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.store_path import StorePath
 
-MANIFEST_NAME = "dataset.json"
+MANIFEST_NAME: Final = "dataset.json"
+"""In the dataset's folder, beside the splits; it names their manifests."""
+_SPLIT_MANIFEST: Final = "manifest.json"
 SplitName = Literal["train", "validation", "test"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "validation", "test")
 ShardFormat = Literal["lmdb", "hdf5"]
 _READ_BYTES = 1 << 18
-_OWN_DIGEST: Final = "manifest_sha256"
-_WITH_OWN_DIGEST: Final = 6
-
-
+_DIGITS: Final = 12
+"""Of a digest, in the name of a file."""
 _Extent = Annotated[int, Field(ge=1)]
 
 
@@ -68,8 +73,8 @@ class ShardRecord(FileRecord):
     Attributes:
         n_samples: Samples that count.
         n_bytes: Of the file.
-        records: Which records it was made of; None before version 4, and for tables.
-        rows: Which rows of a table it was made of; None for images, and where an earlier program made it.
+        records: Which records it was made of; None for tables.
+        rows: Which rows of a table it was made of; None for images.
         excluded: [start, stop) of rows in the file that do not count any more, since the source changed.
         version: Of the dataset that it was written for.
     """
@@ -147,10 +152,9 @@ class DatasetManifest(_Frozen):
     """One split. It holds no times and no host names: the same input gives the same bytes.
 
     Attributes:
-        format_version: Of this file; 1 has no ``split_rule``, 2 no ``warnings``, 3 no ``splits`` and no ``table``, 4 no
-            ``pixels``, 5 no ``group`` and no digest of its own: see ``require_unedited``.
+        format_version: Of this file.
         split: Which part of the dataset.
-        splits: All parts that the dataset has; empty before version 4.
+        splits: All parts that the dataset has.
         shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
         encoded: Are images compressed inside the shards?
         source: Of the samples.
@@ -172,17 +176,17 @@ class DatasetManifest(_Frozen):
         n_rejected: Bad records that are in no shard.
         rejected_file: One JSON line per bad record; None if there are none.
         n_bytes: Of all shards.
-        split_rule: How its samples were told from those of the other split; None if there is no other, or in version 1.
+        split_rule: How its samples were told from those of the other split; None if there is no other.
         warnings: Kind -> how often it was found: what is odd about records that are in the shards all the same.
         chosen: Records left out or repeated by wish: by ``limit``, ``balance`` and the like -> how many.
         warnings_file: One JSON line for each that is named; None if there are none.
         table: The columns, and how features were standardised, where the source is a table of features.
         group: Column by which images come in groups, whose hashes are in the shards' records; None without groups, and
             for a table of features: see ``table``.
-        pixels: What was done to the images; None for a table, and before version 5: see ``pixel_steps``.
+        pixels: What was done to the images; None for a table.
     """
 
-    format_version: Literal[1, 2, 3, 4, 5, 6] = 6
+    format_version: Literal[1] = 1
     split: SplitName
     splits: tuple[SplitName, ...] = ()
     shard_format: ShardFormat
@@ -211,28 +215,6 @@ class DatasetManifest(_Frozen):
     table: TableColumns | None = None
     pixels: PixelSteps | None = None
     group: str | None = None
-
-    def pixel_steps(self) -> PixelSteps | None:
-        """Return what was done to the images; of version 4 as its options say; None where nobody wrote it down."""
-        if self.pixels is not None or self.table is not None or not self.options:
-            return self.pixels
-        named = {"gray": "gray", "max_pixel": "max_pixel", "scaled_decoding": "scaled_decoding"}
-        named |= {"height": "resize_height", "width": "resize_width"}
-        steps = {step: self.options[option] for step, option in named.items() if option in self.options}
-        # A format whose images stay gray, such as IDX, decodes none as colour.
-        steps["decode_color"] = True if self.sample_shape[0] == 3 else None
-        try:
-            return PixelSteps.model_validate(steps)
-        except ValidationError:  # edited options
-            return None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_own_digest(cls, values: Any) -> Any:
-        """Leave the file's digest of itself to ``require_unedited``: it is no property of the dataset."""
-        if isinstance(values, dict):
-            return {name: value for name, value in values.items() if name != _OWN_DIGEST}
-        return values
 
     @model_validator(mode="after")
     def _agree(self) -> DatasetManifest:
@@ -263,30 +245,97 @@ class DatasetManifest(_Frozen):
         return self
 
 
+class DatasetRoot(_Frozen):
+    """Content of ``dataset.json``: the manifests of one version.
+
+    Attributes:
+        format_version: Of this file.
+        splits: Manifest of each split, train first; ``file`` is relative to the split's folder.
+    """
+
+    format_version: Literal[1] = 1
+    splits: dict[SplitName, FileRecord] = Field(min_length=1)
+
+
+def read_root(dataset: Path) -> DatasetRoot | None:
+    """Return which manifests a dataset has; None without ``dataset.json``.
+
+    Raises:
+        DataError: ``dataset.json`` is damaged or of another version.
+    """
+    path = dataset / MANIFEST_NAME
+    try:
+        return DatasetRoot.model_validate_json(regular_bytes(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        msg = f"{path}: {error.strerror or error}"
+        raise DataError(msg) from error
+    except ValidationError as error:
+        raise _damaged(path, error) from error
+
+
+def manifest_path(dataset: Path, split: str) -> Path:
+    """Return where the manifest of a split is; nothing is there if the dataset has no such split.
+
+    Raises:
+        DataError: As ``read_root``.
+    """
+    root = read_root(dataset)
+    record = None if root is None else next((one for name, one in root.splits.items() if name == split), None)
+    return DatasetPaths(dataset).split(split) / (_SPLIT_MANIFEST if record is None else record.file)
+
+
+def is_dataset(folder: Path) -> bool:
+    """Return whether an ingestion committed a dataset in a folder; whether it is whole is another question."""
+    return (folder / MANIFEST_NAME).is_file()
+
+
+def split_digests(dataset: Path) -> dict[SplitName, str]:
+    """Return split -> digest of its manifest, ``sha256:...``; nothing where there is no dataset.
+
+    Raises:
+        DataError: As ``read_root``.
+    """
+    paths = {split: manifest_path(dataset, split) for split in SPLITS}
+    return {split: f"sha256:{sha256_of_file(path)}" for split, path in paths.items() if path.is_file()}
+
+
+def split_manifest_path(split_folder: Path) -> Path:
+    """Return where the manifest of a split's folder is, as ``manifest_path`` does."""
+    folder = split_folder.absolute()
+    return split_folder / manifest_path(folder.parent, folder.name).name
+
+
 def read_manifest(split_folder: Path) -> DatasetManifest:
     """Return the manifest of a split's folder.
 
     Raises:
         DataError: There is none, or it is damaged or of another version.
     """
-    path = split_folder / MANIFEST_NAME
+    path = split_manifest_path(split_folder)
     try:
         content = regular_bytes(path)
     except OSError as error:
         if isinstance(split_folder, StorePath) and not isinstance(error, FileNotFoundError):
             msg = f"{path}: {error.strerror or error}"
             raise DataError(msg) from error
-        found = "no such dataset folder" if not split_folder.is_dir() else f"no {MANIFEST_NAME} here"
-        msg = f'{split_folder}: {found}; run task "ingest" (an ingestion that did not finish leaves none)'
+        missing = "no such dataset folder"
+        if split_folder.is_dir():
+            is_named = path.name != _SPLIT_MANIFEST
+            missing = f"no {path.name} here" if is_named else f"no {MANIFEST_NAME} beside it that names it"
+        msg = f'{split_folder}: {missing}; run task "ingest" (an ingestion that did not finish leaves none)'
         raise DataError(msg) from error
     try:
         return DatasetManifest.model_validate_json(content)
     except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(str(part) for part in problem["loc"]) or "file"
-        finding = problem["msg"].removeprefix("Value error, ")
-        msg = f'{path}: {place}: {finding}; rerun task "ingest"'
-        raise DataError(msg) from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: ValidationError) -> DataError:
+    problem = error.errors()[0]
+    place = ".".join(str(part) for part in problem["loc"]) or "file"
+    return DataError(f'{path}: {place}: {problem["msg"].removeprefix("Value error, ")}; rerun task "ingest"')
 
 
 def shard_folder(split_folder: Path) -> Path:
@@ -310,43 +359,93 @@ def shard_folder(split_folder: Path) -> Path:
 
 
 def present_splits(dataset: Path) -> list[SplitName]:
-    """Return the splits that a dataset has, train first: those its training set names, or that stand there.
+    """Return the splits that a dataset has, train first.
 
-    Without a manifest that can be read they are those that most have: whoever reads them finds what is wrong.
+    Without a ``dataset.json`` that can be read they are those that most have: whoever reads them finds what is wrong.
     """
     try:
-        train = read_manifest(dataset / "train")
+        root = read_root(dataset)
     except DataError:
-        return ["train", "test"]
-    if train.splits:
-        return list(train.splits)
-    return [split for split in SPLITS if (dataset / split / MANIFEST_NAME).is_file()]
+        root = None
+    return ["train", "test"] if root is None else [split for split in SPLITS if split in root.splits]
 
 
-def write_manifest(split_folder: Path, manifest: DatasetManifest) -> None:
-    """Commit a split: every file the manifest names must be in its place already."""
-    fields = json.loads(manifest.model_dump_json())
-    fields[_OWN_DIGEST] = _digest_of_fields(fields)
-    write_text_whole(split_folder / MANIFEST_NAME, json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
+def require_one_recipe(dataset: Path, manifests: Mapping[SplitName, DatasetManifest]) -> None:
+    """Refuse splits of different ingestions: a sample may be in two of them.
+
+    Raises:
+        DataError: Two recipes differ.
+    """
+    by_recipe = {manifest.recipe_sha256: split for split, manifest in manifests.items()}
+    if len(by_recipe) > 1:
+        shown = ", ".join(f"{split} {manifest.recipe_sha256[:_DIGITS]}" for split, manifest in manifests.items())
+        msg = (
+            f"{dataset}: its splits come from ingestions with other sources or options (recipes: {shown}), so that test"
+            ' samples may be training samples; rerun task "ingest"'
+        )
+        raise DataError(msg)
+
+
+def mean_path(dataset: Path) -> Path:
+    """Return where the mean image of the training set is.
+
+    Raises:
+        DataError: No manifest, or the dataset has no mean image.
+    """
+    folder = DatasetPaths(dataset).split("train")
+    record = read_manifest(folder).mean_file
+    if record is None:
+        msg = f"{dataset}: a dataset of a table's features has no mean image; remove mean_file from the net"
+        raise DataError(msg)
+    return shard_folder(folder) / record.file
+
+
+def write_by_digest(folder: Path, name: str, write: Callable[[Path], object]) -> FileRecord:
+    """Write a file that has its digest in its name: ``mean.binaryproto`` becomes ``mean-<digest>.binaryproto``.
+
+    Args:
+        folder: Local, or in a store.
+        name: Without the digest.
+        write: Writes the content into a local path.
+    """
+    if not isinstance(folder, StorePath):
+        folder.mkdir(parents=True, exist_ok=True)
+    scratch_parent = None if isinstance(folder, StorePath) else folder
+    with tempfile.TemporaryDirectory(prefix=f".{name}.", suffix=".tmp", dir=scratch_parent) as scratch:
+        content = Path(scratch) / name
+        write(content)
+        digest = sha256_of_file(content)
+        stem, dot, suffix = name.partition(".")
+        record = FileRecord(file=f"{stem}-{digest[:_DIGITS]}{dot}{suffix}", sha256=digest)
+        with write_whole(folder / record.file) as temporary:
+            shutil.move(content, temporary)
+    return record
+
+
+def write_manifest(split_folder: Path, manifest: DatasetManifest) -> FileRecord:
+    """Write the manifest of a split; ``write_root`` makes it visible. Every file that it names must be there."""
+    text = manifest.model_dump_json(indent=1) + "\n"
+    return write_by_digest(split_folder, _SPLIT_MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def write_root(dataset: Path, root: DatasetRoot) -> None:
+    """Commit a version: every manifest must be there."""
+    write_text_whole(dataset / MANIFEST_NAME, root.model_dump_json(indent=1) + "\n")
 
 
 def require_unedited(split_folder: Path) -> None:
-    """Compare a manifest with its own digest, which tells of an edit in any field; before version 6 there is none.
+    """Compare a manifest with its digest in ``dataset.json``, which tells of an edit in any field.
 
     Raises:
         DataError: A field is not what ingestion wrote.
     """
-    path = split_folder / MANIFEST_NAME
-    fields = json.loads(regular_bytes(path))
-    written = fields.pop(_OWN_DIGEST, None)
-    if fields["format_version"] >= _WITH_OWN_DIGEST and written != _digest_of_fields(fields):
-        msg = f'{path}: it was edited since ingestion wrote it: {_OWN_DIGEST} is not its own; rerun task "ingest"'
-        raise DataError(msg)
-
-
-def _digest_of_fields(fields: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the fields, whatever their order and the blanks between them."""
-    return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    folder = split_folder.absolute()
+    root = read_root(folder.parent)
+    for split, record in {} if root is None else root.splits.items():
+        path = split_folder / record.file
+        if split == folder.name and sha256_of_file(path) != record.sha256:
+            msg = f'{path}: it was edited since ingestion wrote it: its digest is another one; rerun task "ingest"'
+            raise DataError(msg)
 
 
 def sha256_of_file(path: Path) -> str:

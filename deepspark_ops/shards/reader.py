@@ -311,7 +311,7 @@ def open_dataset(
 
 
 def _preprocessing_of_split(manifest: DatasetManifest, color: bool | None) -> ImagePreprocessing | None:
-    steps = manifest.pixel_steps()
+    steps = manifest.pixels
     if steps is None:
         return None
     channels, height, width = manifest.sample_shape

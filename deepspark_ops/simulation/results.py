@@ -13,15 +13,16 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from caffe_import.files.prototxt import format_message
-from caffe_import.files.regular_file import regular_bytes, regular_text
+from caffe_import.files.regular_file import regular_text
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.strategies.base import configure
 from deepspark_ops.exchange.strategies.options import parse_strategy_options
-from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.run_paths import write_text_whole
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.series import net_outputs
+from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.train.worker import inner_product_rate, rate_scale
 from deepspark_ops.train.worker.center_velocity import LEAST_FALL
 from deepspark_ops.train.worker.comm_period import MAX_COMM_PERIOD
@@ -172,9 +173,8 @@ def digest_of_inputs(config: VirtualRunConfig) -> str:
     for message in (loaded.spec.message, loaded.train_net, *loaded.test_nets):
         found.update(format_message(message).encode())
     if config.dataset is not None:
-        for split in ("train", "test"):
-            manifest = DatasetPaths(config.dataset).manifest(split)
-            found.update(regular_bytes(manifest) if manifest.is_file() else b"")
+        for split, digest in split_digests(config.dataset).items():
+            found.update(f"{split} {digest}\n".encode())
     return found.hexdigest()
 
 

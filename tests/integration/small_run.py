@@ -17,10 +17,10 @@ from deepspark_ops.shards.manifest import (
     ShardRecord,
     SourceRecord,
     sha256_of_file,
-    write_manifest,
 )
 from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.snapshots.state_file import RunState, write_run_state
+from tests.reference.dataset_files import put_manifest
 
 CLASS_NAMES = ("red <left>", "green", "blue & right")
 SHAPE = (3, 14, 16)
@@ -71,10 +71,10 @@ def write_split(root, split, images, labels):
         shards.append(
             ShardRecord(file=path.name, sha256=sha256_of_file(data), n_samples=len(rows), n_bytes=data.stat().st_size)
         )
-    mean = DatasetPaths(root).mean()
+    mean = DatasetPaths(root).split("train") / "mean.binaryproto"
     if split == "train":
         write_mean(mean, images.mean(axis=0, dtype=np.float64).astype(np.float32))
-    write_manifest(
+    put_manifest(
         folder,
         DatasetManifest(
             split=split,

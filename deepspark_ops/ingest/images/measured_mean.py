@@ -18,10 +18,10 @@ from caffe_import.files.blob_proto import FloatArray
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.images.mean import PixelSums, mean_image, mean_values
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.manifest import is_dataset, present_splits, split_manifest_path
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.stores.store_path import StorePath
 
-_SPLITS: Final = ("train", "validation", "test")
 _BLOCK_BYTES: Final = 1 << 25
 _BLOCK_IMAGES: Final = 4_096
 
@@ -85,18 +85,19 @@ def _image_blocks(source: Path, split: str) -> Iterator[tuple[Column, int]]:
             if (source / mark).is_file():
                 yield from _database_blocks(source, opened)
                 return
-    manifests = (source / "dataset.json", DatasetPaths(source).manifest(split))
-    manifest = next((path for path in manifests if path.is_file()), None)
-    if manifest is None:
-        splits = [name for name in _SPLITS if DatasetPaths(source).manifest(name).is_file()]
+    if split_manifest_path(source).is_file():
+        yield from _dataset_blocks(source)
+        return
+    splits = present_splits(source) if is_dataset(source) else []
+    if split not in splits:
         msg = (
             f"{source}: split={split}: the dataset has {', '.join(splits)}"
             if splits
             else f"{source}: found neither an LMDB (data.mdb), nor a LevelDB (CURRENT), nor an ingested dataset"
-            f" ({split}/dataset.json); give one of these folders"
+            " (dataset.json); give one of these folders"
         )
         raise ConfigError(msg)
-    yield from _dataset_blocks(manifest.parent)
+    yield from _dataset_blocks(DatasetPaths(source).split(split))
 
 
 def _database_blocks(folder: Path, opened: type[LmdbSource | LeveldbSource]) -> Iterator[tuple[Column, int]]:

@@ -14,7 +14,7 @@ from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
-from deepspark_ops.shards.manifest import DatasetManifest, shard_folder
+from deepspark_ops.shards.manifest import DatasetManifest, SplitName, shard_folder
 from deepspark_ops.shards.shard_records import read_records
 
 DIFFERENCES_VERSION: Final = 1
@@ -157,7 +157,7 @@ def _are_known(manifests: Iterable[DatasetManifest]) -> bool:
     return all(shard.beside for manifest in manifests for shard in manifest.shards)
 
 
-def _samples(dataset: Path, manifests: Mapping[str, DatasetManifest]) -> Counter[Sample]:
+def _samples(dataset: Path, manifests: Mapping[SplitName, DatasetManifest]) -> Counter[Sample]:
     """Return all samples; one that balancing repeats counts once."""
     return Counter(sample for manifest in manifests.values() for sample in _samples_of(dataset, manifest))
 
@@ -172,7 +172,7 @@ def _samples_of(dataset: Path, manifest: DatasetManifest) -> Iterator[Sample]:
                 yield manifest.split, held.names[row], labels[row], digests[row]
 
 
-def _class_names(manifests: Mapping[str, DatasetManifest]) -> tuple[str, ...]:
+def _class_names(manifests: Mapping[SplitName, DatasetManifest]) -> tuple[str, ...]:
     return manifests["train"].class_names
 
 
@@ -181,7 +181,7 @@ def _class_name(names: tuple[str, ...], label: int) -> str:
 
 
 def _class_counts(
-    before: Mapping[str, DatasetManifest], after: Mapping[str, DatasetManifest]
+    before: Mapping[SplitName, DatasetManifest], after: Mapping[SplitName, DatasetManifest]
 ) -> dict[str, dict[str, tuple[int, int]]]:
     found: dict[str, dict[str, tuple[int, int]]] = {}
     for split in dict.fromkeys((*before, *after)):

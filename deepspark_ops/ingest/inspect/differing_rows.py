@@ -15,13 +15,13 @@ from deepspark_ops.ingest.selection.row_hash import Hashes, combined, mixed
 from deepspark_ops.ingest.versions.row_changes import numbered
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
-from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, shard_folder
+from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, SplitName, shard_folder
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.shards.row_records import read_row_records
 
 Sample = tuple[str, str, int, int]
 """(split, name, label, checksum)."""
-_Dataset = tuple[Path, Mapping[str, DatasetManifest]]
+_Dataset = tuple[Path, Mapping[SplitName, DatasetManifest]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def differing_rows(before: _Dataset, after: _Dataset) -> tuple[Counter[Sample], 
     return _samples(*before, rows[0], only_before), _samples(*after, rows[1], only_after)
 
 
-def _rows(dataset: Path, manifests: Mapping[str, DatasetManifest]) -> _Rows:
+def _rows(dataset: Path, manifests: Mapping[SplitName, DatasetManifest]) -> _Rows:
     parts: list[npt.NDArray[np.uint64]] = [np.empty((5, 0), np.uint64)]
     for split, manifest in manifests.items():
         for number, shard in enumerate(manifest.shards):
@@ -79,7 +79,7 @@ def _rows(dataset: Path, manifests: Mapping[str, DatasetManifest]) -> _Rows:
 
 
 def _samples(
-    dataset: Path, manifests: Mapping[str, DatasetManifest], rows: _Rows, places: npt.NDArray[np.int64]
+    dataset: Path, manifests: Mapping[SplitName, DatasetManifest], rows: _Rows, places: npt.NDArray[np.int64]
 ) -> Counter[Sample]:
     found: Counter[Sample] = Counter()
     for split, manifest in manifests.items():

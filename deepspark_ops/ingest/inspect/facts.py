@@ -8,12 +8,12 @@ from typing import Any, Final
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import DatasetManifest, present_splits, read_manifest, sha256_of_file
+from deepspark_ops.shards.manifest import DatasetManifest, SplitName, present_splits, read_manifest, split_digests
 
 FACTS_VERSION: Final = 1
 
 
-def read_splits(dataset: Path) -> dict[str, DatasetManifest]:
+def read_splits(dataset: Path) -> dict[SplitName, DatasetManifest]:
     """Return the manifests of a dataset's splits, train first.
 
     Raises:
@@ -49,7 +49,7 @@ def dataset_facts(dataset: Path) -> dict[str, Any]:
 
 def _split_facts(dataset: Path, manifest: DatasetManifest) -> dict[str, Any]:
     return {
-        "digest": f"sha256:{sha256_of_file(DatasetPaths(dataset).manifest(manifest.split))}",
+        "digest": split_digests(dataset)[manifest.split],
         "source": manifest.source.model_dump(),
         "split_rule": None if manifest.split_rule is None else manifest.split_rule.text(),
         "n_samples": manifest.n_samples,

@@ -13,7 +13,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
-from deepspark_ops.shards.manifest import DatasetManifest, require_unedited, shard_folder
+from deepspark_ops.shards.manifest import DatasetManifest, require_one_recipe, require_unedited, shard_folder
 from deepspark_ops.shards.reader import open_dataset, verify
 from deepspark_ops.shards.row_records import read_row_records
 from deepspark_ops.shards.shard_records import read_records
@@ -35,7 +35,8 @@ def verify_dataset(dataset: Path, on_split: Callable[[str], None]) -> None:
         DataError: Names what is damaged, a line for each split in which something is.
     """
     findings = []
-    for split in read_splits(dataset):
+    manifests = read_splits(dataset)
+    for split in manifests:
         folder = DatasetPaths(dataset).split(split)
         try:
             manifest = verify(folder)
@@ -48,6 +49,10 @@ def verify_dataset(dataset: Path, on_split: Callable[[str], None]) -> None:
             f"{split}: {manifest.n_samples:,} samples in {len(manifest.shards):,} shards, {manifest.n_bytes:,} bytes:"
             " every digest is right, every record can be read"
         )
+    try:
+        require_one_recipe(dataset, manifests)
+    except DataError as error:
+        findings.append(str(error))
     if findings:
         raise DataError("\n".join(findings))
 

@@ -30,7 +30,7 @@ from deepspark_ops.ingest.report.profile import (
 )
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
-from deepspark_ops.shards.manifest import read_manifest
+from deepspark_ops.shards.manifest import is_dataset, read_manifest
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.shards.thumbnail import encoded
 
@@ -66,7 +66,7 @@ def add_report(dataset: Path, before: Profile | None) -> None:
 def profile_before(dataset: Path, previous: Path | None) -> Profile | None:
     """Return the profile of what a new version will be compared with; None if there is nothing, or it is damaged."""
     folder = previous or dataset
-    if not DatasetPaths(folder).manifest("train").is_file():
+    if not is_dataset(folder):
         return None
     try:
         return read_profile(folder)
@@ -135,7 +135,8 @@ def _tiles(facts: Mapping[str, Any], table: TableColumns | None) -> list[tuple[s
 def _columns(dataset: Path, table: TableColumns) -> list[tuple[str, float, float, str]]:
     """Return (name, mean, deviation, what there is to say) of the first features of a table."""
     notes: dict[str, list[str]] = {}
-    path = DatasetPaths(dataset).split("train") / WARNINGS_NAME
+    folder = DatasetPaths(dataset).split("train")
+    path = folder / (read_manifest(folder).warnings_file or WARNINGS_NAME)
     if path.is_file():
         with open_text_file(path) as lines:
             for item in map(json.loads, lines):
@@ -259,7 +260,8 @@ def _findings(dataset: Path, facts: Mapping[str, Any]) -> list[tuple[str, str, s
     """Return (split, kind, name, text) of the first that are named."""
     found: list[tuple[str, str, str, str]] = []
     for split in facts["splits"]:
-        path = DatasetPaths(dataset).split(split) / "warnings.jsonl"
+        folder = DatasetPaths(dataset).split(split)
+        path = folder / (read_manifest(folder).warnings_file or WARNINGS_NAME)
         if not path.is_file():
             continue
         with open_text_file(path) as lines:

@@ -15,9 +15,19 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.sources.registry import with_own_splits
+from deepspark_ops.ingest.versions.kept_versions import names_in_versions
 from deepspark_ops.ingest.versions.sample_options import options_of_samples
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import DatasetManifest, SplitName, present_splits, read_manifest, shard_folder
+from deepspark_ops.shards.manifest import (
+    DatasetManifest,
+    SplitName,
+    is_dataset,
+    manifest_path,
+    present_splits,
+    read_manifest,
+    require_one_recipe,
+    shard_folder,
+)
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.shard_records import ShardRecords, read_records
 from deepspark_ops.stores.store_path import StorePath
@@ -80,13 +90,14 @@ def found_to_go_on(
     if folder != config.output and (isinstance(folder, StorePath) or isinstance(config.output, StorePath)):
         _log.info("ingest: %s is written anew: files of %s cannot be shared with a store", config.output, folder)
         return None
-    if config.full or not DatasetPaths(folder).manifest("train").is_file():
+    if config.full or not is_dataset(folder):
         return None
     if config.shards is not None:
         _log.info("ingest: shards=%d: all is written anew, as what is new would be further shards", config.shards)
         return None
     try:
         manifests = {split: verify(folder / split, digests=None) for split in present_splits(folder)}
+        require_one_recipe(folder, manifests)
         why = _why_not(manifests, options)
         if why is None and (manifests["train"].table is not None) != of_table:
             why = "it holds images" if of_table else "it holds features of a table"
@@ -147,19 +158,18 @@ def previous_dataset(config: IngestConfig) -> Path | None:
     """
     output = config.output
     writes_all = config.full or config.shards is not None
-    if writes_all or DatasetPaths(output).manifest("train").is_file() or not output.parent.is_dir():
+    if writes_all or is_dataset(output) or not output.parent.is_dir():
         return None
     with suppress(ConfigError, DataError):  # a source that is no good: the stage says so
         options = options_of_samples(with_own_splits(config))
         found: list[tuple[int, Path]] = []
         for folder in output.parent.iterdir():
-            manifest = DatasetPaths(folder).manifest("train")
-            if folder.name.startswith(".") or not manifest.is_file():
+            if folder.name.startswith(".") or not is_dataset(folder):
                 continue
             with suppress(DataError):
-                train = read_manifest(manifest.parent)
+                train = read_manifest(folder / "train")
                 if train.options.get("source") == options["source"] and _why_not({"train": train}, options) is None:
-                    found.append((manifest.stat().st_mtime_ns, folder))
+                    found.append((manifest_path(folder, "train").stat().st_mtime_ns, folder))
         return max(found)[1] if found else None
     return None
 
@@ -174,11 +184,24 @@ def shard_number(file: str) -> int:
     return int(file.split("-")[1])
 
 
-def free_number(dataset: Path, split: SplitName, manifest: DatasetManifest | None = None) -> int:
-    """Return the first number for a shard of a split that none has yet, in the dataset or in a manifest."""
-    there = [] if manifest is None else [shard.file for shard in manifest.shards]
-    there += [path.name for path in DatasetPaths(dataset).split(split).glob(f"{split}-*-*")]
-    return 1 + max((shard_number(name) for name in there), default=-1)
+def first_number(
+    config: IngestConfig, recipe_sha256: str, split: SplitName, base: DatasetManifest | None = None
+) -> int:
+    """Return the number of the first shard that an ingestion writes: no file that a version names is overwritten.
+
+    Args:
+        config: Of the ingestion.
+        recipe_sha256: Of the ingestion; part of the shards' names.
+        split: Of the shards.
+        base: Manifest of the split that the ingestion goes on from.
+    """
+    of_recipe = f"-{recipe_sha256[:8]}."
+    is_in_use = any(of_recipe in name for name in names_in_versions(config.output)[split])
+    if base is None and not config.full and not is_in_use:
+        return 0  # what is there of this recipe is damaged
+    files = [] if base is None else [shard.file for shard in base.shards]
+    files += [path.name for path in DatasetPaths(config.output).split(split).glob(f"{split}-*-*")]
+    return 1 + max((shard_number(file) for file in files), default=-1)
 
 
 def no_positions(n_rows: int) -> Positions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -10,21 +11,34 @@ from typing import Final
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.stored_shard import files_of, link_files
-from deepspark_ops.run_paths import DatasetPaths, sync_folder, write_whole
-from deepspark_ops.shards.hdf5_shard import write_hdf5_list
+from deepspark_ops.run_paths import DatasetPaths, sync_folder, write_text_whole, write_whole
+from deepspark_ops.shards.hdf5_shard import hdf5_list
 from deepspark_ops.shards.manifest import (
     MANIFEST_NAME,
+    SPLITS,
     DatasetManifest,
+    DatasetRoot,
+    FileRecord,
     SplitName,
+    is_dataset,
+    manifest_path,
     present_splits,
     read_manifest,
     sha256_of_file,
+    write_root,
 )
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.writing import remove_tree
 
+HDF5_LIST_NAME: Final = "files.txt"
 _BESIDE: Final = ("contact_sheet.zip", "report.html")
-_HDF5_LIST: Final = "files.txt"
+_OF_INGESTION: Final = re.compile(
+    r"(train|validation|test)-\d{5,}-[0-9a-f]{8}\..*"  # a shard, and what is beside it
+    r"|(manifest|mean|rejected|warnings|files)-[0-9a-f]{12}\.(json|binaryproto|jsonl|npz)"
+    r"|files\.txt|\..*\.tmp"
+    r"|dataset\.json|mean\.binaryproto|rejected\.jsonl|warnings\.jsonl"  # before all splits had one commit
+)
 
 
 def version_digest(dataset: Path) -> str:
@@ -33,37 +47,40 @@ def version_digest(dataset: Path) -> str:
     Raises:
         DataError: There is none.
     """
-    path = DatasetPaths(dataset).manifest("train")
+    path = manifest_path(dataset, "train")
     if not path.is_file():
-        read_manifest(path.parent)
+        read_manifest(DatasetPaths(dataset).split("train"))
     return f"sha256:{sha256_of_file(path)}"
 
 
 def keep_version(dataset: Path) -> Path:
-    """Let the dataset as it is be below its ``versions``, too, and return where; costs links, no bytes.
+    """Put the dataset as it is below its ``versions``, too, and return where; costs links, no bytes.
 
     In a store it is the manifests and lists alone: the shards stay where they are.
 
     Raises:
         DataError: It is damaged.
     """
-    paths = DatasetPaths(dataset)
-    target = paths.version(version_digest(dataset))
-    if DatasetPaths(target).manifest("train").is_file():
+    target = DatasetPaths(dataset).version(version_digest(dataset))
+    root = DatasetRoot(splits={split: _manifest_record(dataset, split) for split in present_splits(dataset)})
+    if is_dataset(target):
         return target
     if isinstance(dataset, StorePath):
-        _keep_in_store(dataset, target)
+        for split in root.splits:
+            for name in _without_shards(dataset, split):
+                with local_copy(dataset / split / name) as local, write_whole(target / split / name) as temporary:
+                    shutil.copyfile(local, temporary)
+        write_root(target, root)
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=".", suffix=".tmp", dir=target.parent))
     try:
-        for split in present_splits(dataset):
-            folder = paths.split(split)
-            manifest = read_manifest(folder)
-            link_files(folder, _files(folder, manifest), work / split)
-            if (folder / _HDF5_LIST).is_file():  # it holds absolute paths
-                write_hdf5_list(work / split / _HDF5_LIST, [target / split / shard.file for shard in manifest.shards])
+        for split in root.splits:
+            folder = DatasetPaths(dataset).split(split)
+            link_files(folder, [*_shards(dataset, split), *_without_shards(dataset, split)], work / split)
+            write_list_for_caffe(work / split, read_manifest(folder), target / split)
         link_files(dataset, [name for name in _BESIDE if (dataset / name).is_file()], work)
+        write_root(work, root)
         work.chmod(0o755)
         work.rename(target)
         sync_folder(target.parent)
@@ -72,46 +89,101 @@ def keep_version(dataset: Path) -> Path:
     return target
 
 
-def _keep_in_store(dataset: Path, target: Path) -> None:
-    """Copy what is not a shard; the training set's manifest last, since it makes the version be there."""
-    for split in reversed(present_splits(dataset)):
-        folder, other = DatasetPaths(dataset).split(split), DatasetPaths(target).split(split)
-        manifest = read_manifest(folder)
-        for name in (*_lists(folder, manifest), MANIFEST_NAME):
-            with local_copy(folder / name) as local, write_whole(other / name) as temporary:
-                shutil.copyfile(local, temporary)
+def _manifest_record(dataset: Path, split: SplitName) -> FileRecord:
+    path = manifest_path(dataset, split)
+    return FileRecord(file=path.name, sha256=sha256_of_file(path))
 
 
-def _files(folder: Path, manifest: DatasetManifest) -> list[str]:
-    shards = (name for shard in manifest.shards for name in files_of(shard))
-    return [MANIFEST_NAME, *shards, *_lists(folder, manifest)]
+def _shards(dataset: Path, split: SplitName) -> list[str]:
+    return [name for shard in read_manifest(dataset / split).shards for name in files_of(shard)]
 
 
-def _lists(folder: Path, manifest: DatasetManifest) -> list[str]:
-    """Return the names of the mean, of the lists of records, and of what is known of the source's files."""
-    others = [manifest.mean_file.file if manifest.mean_file and manifest.split == "train" else None]
+def _without_shards(dataset: Path, split: SplitName) -> list[str]:
+    """Return the names of the manifest, the mean, the lists of records, and what is known of the source's files."""
+    folder = DatasetPaths(dataset).split(split)
+    manifest = read_manifest(folder)
+    others = [manifest.mean_file.file if manifest.mean_file and split == "train" else None]
     others += [manifest.source_files.file if manifest.source_files else None]
     others += [manifest.rejected_file, manifest.warnings_file]
-    return [name for name in others if name is not None and (folder / name).is_file()]
+    there = [name for name in others if name is not None and (folder / name).is_file()]
+    return [manifest_path(dataset, split).name, *there]
 
 
 def kept_versions(dataset: Path) -> list[Path]:
     """Return the folders of the earlier versions that are there, oldest first."""
     folder = DatasetPaths(dataset).versions
-    found: list[tuple[int, float, Path]] = []
+    current = None
+    with suppress(DataError):
+        current = version_digest(dataset)
+    versions: list[tuple[int, float, Path]] = []
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.name.startswith("."):
             continue
         with suppress(DataError, OSError):
-            manifest = DatasetPaths(path).manifest("train")
-            found.append((read_manifest(path / "train").version, manifest.stat().st_mtime, path))
-    return [path for *_, path in sorted(found)]
+            if version_digest(path) != current:
+                changed = manifest_path(path, "train").stat().st_mtime
+                versions.append((read_manifest(path / "train").version, changed, path))
+    return [path for *_, path in sorted(versions)]
 
 
-def files_of_versions(dataset: Path, split: SplitName) -> set[str]:
-    """Return the names of the files that earlier versions of a split have: a run may be reading them by these names."""
-    found: set[str] = set()
-    for path in kept_versions(dataset):
-        with suppress(DataError):
-            found |= {name for shard in read_manifest(path / split).shards for name in files_of(shard)}
-    return found
+def write_list_for_caffe(folder: Path, manifest: DatasetManifest, shards_at: Path) -> None:
+    """Write the list that an HDF5Data layer of Caffe reads, if a split is HDF5 and the list is another one.
+
+    Args:
+        folder: To write to.
+        manifest: Of the split.
+        shards_at: Folder that the list names; Caffe reads local files alone.
+    """
+    path = folder / HDF5_LIST_NAME
+    if isinstance(folder, StorePath) or manifest.shard_format != "hdf5":
+        return
+    text = hdf5_list([shards_at / shard.file for shard in manifest.shards])
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text_whole(path, text)
+
+
+def remove_unnamed(dataset: Path) -> None:
+    """Remove files of ingestions that no manifest names, of the dataset or of a version that is kept.
+
+    They come from ingestions that failed or were killed, and from versions that are gone. A run may still be reading
+    the files of a kept version by the names that they have in the dataset.
+
+    Raises:
+        DataError: A manifest is damaged: nobody knows what it names. Nothing is removed then.
+    """
+    named = names_in_versions(dataset)
+    for split in present_splits(dataset) if is_dataset(dataset) else ():
+        named[split] |= {*_shards(dataset, split), *_without_shards(dataset, split)}
+        named[split] |= {HDF5_LIST_NAME} if read_manifest(dataset / split).shard_format == "hdf5" else set()
+    for split, names in named.items():
+        folder = DatasetPaths(dataset).split(split)
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if _OF_INGESTION.fullmatch(path.name) and path.name not in names:
+                remove_tree(path)
+        if folder.is_dir() and not isinstance(folder, StorePath) and not any(folder.iterdir()):
+            folder.rmdir()
+    _remove_copies_of_current(dataset)
+
+
+def names_in_versions(dataset: Path) -> dict[SplitName, set[str]]:
+    """Return split -> names of the files that kept versions have: a run may be reading them by these names.
+
+    Raises:
+        DataError: A manifest is damaged.
+    """
+    named: dict[SplitName, set[str]] = {split: set() for split in SPLITS}
+    for version in kept_versions(dataset):
+        for split in present_splits(version):
+            named[split] |= {*_shards(version, split), *_without_shards(version, split)}
+    return named
+
+
+def _remove_copies_of_current(dataset: Path) -> None:
+    """Remove a kept version that is the dataset itself: its ingestion failed after the version before was kept."""
+    with suppress(DataError):
+        copy = DatasetPaths(dataset).version(version_digest(dataset))
+        if copy.is_dir():
+            (copy / MANIFEST_NAME).unlink()
+            remove_tree(copy)
+    with suppress(OSError):
+        DatasetPaths(dataset).versions.rmdir()  # empty

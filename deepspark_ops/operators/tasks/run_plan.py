@@ -18,8 +18,8 @@ from deepspark_ops.config.shared_options.named_files import ListedFiles, NamedFi
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.sources.registry import path_stamps, source_stamps
-from deepspark_ops.run_paths import DatasetPaths, RunPaths
-from deepspark_ops.shards.manifest import present_splits
+from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.shards.manifest import is_dataset, present_splits, split_manifest_path
 from deepspark_ops.stores.store_path import data_path
 
 _AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:\d\d|Z)?(_\w+)?")
@@ -188,5 +188,4 @@ def read_decided(run_dir: Path) -> Decided:
 
 def is_ingested(dataset: Path) -> bool:
     """Whether all splits of a dataset are committed; whether they are whole is another question."""
-    paths = DatasetPaths(dataset)
-    return all(paths.manifest(split).is_file() for split in present_splits(dataset))
+    return is_dataset(dataset) and all(split_manifest_path(dataset / one).is_file() for one in present_splits(dataset))

@@ -14,7 +14,7 @@ from deepspark_ops.predict.inputs.stored import source_records, stored_samples
 from deepspark_ops.predict.record import Inputs
 from deepspark_ops.predict.samples import BundleForm
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import MANIFEST_NAME, SPLITS
+from deepspark_ops.shards.manifest import is_dataset, split_manifest_path
 from deepspark_ops.stores.staging import staging_of, use_staging
 
 _TABLES: dict[str, InputFormat] = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
@@ -63,7 +63,7 @@ def _look(path: Path) -> InputFormat | None:
 
 
 def _look_at_folder(path: Path) -> InputFormat | None:
-    if any((folder / MANIFEST_NAME).is_file() for folder in (path, *(path / split for split in SPLITS))):
+    if is_dataset(path) or split_manifest_path(path).is_file():
         return "dataset"
     if any(path.rglob("*.parquet")):
         return "parquet"
@@ -103,10 +103,10 @@ def _look_at_file(path: Path) -> InputFormat | None:
 
 
 def _split_folder(path: Path, split: str) -> Path:
-    if (path / MANIFEST_NAME).is_file():
+    if not is_dataset(path):
         return path
     folder = DatasetPaths(path).split(split)
-    if not (folder / MANIFEST_NAME).is_file():
+    if not split_manifest_path(folder).is_file():
         msg = f"input={path}: a dataset without a set {split}; give another one with split"
         raise ConfigError(msg)
     return folder

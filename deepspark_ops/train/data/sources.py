@@ -15,6 +15,7 @@ from caffe_import.files.relative_paths import find_relative
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole, write_whole
+from deepspark_ops.shards.manifest import mean_path
 from deepspark_ops.stores.store_path import StorePath
 from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, READS_FILES
 
@@ -71,7 +72,7 @@ class SourceResolver:
         if self.dataset is None:
             transform.mean_file = str(self._find(layer, transform.mean_file, "mean_file"))
             return
-        mean = DatasetPaths(self.dataset).mean()
+        mean = mean_path(self.dataset)
         self._note(f'layer "{layer.name}": mean_file "{transform.mean_file}" is replaced by the dataset\'s {mean}')
         if isinstance(mean, StorePath):
             mean = self._copies.setdefault(mean, self.lists / mean.name)

@@ -10,6 +10,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.manifest import SplitName, require_one_recipe
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.train.data.data_binding import dataset_orders
 from deepspark_ops.train.data.data_layers import FedLayer
@@ -45,10 +46,13 @@ def check_dataset(dataset: Path, run: Run) -> None:
     """Compare the splits that the run reads with their manifests: a damaged page would kill the process that reads it.
 
     Raises:
-        DataError: The first difference.
+        DataError: The first difference, or splits of different ingestions.
     """
-    for split in ("train", "test") if run.test_nets else ("train",):
-        verify(DatasetPaths(dataset).split(split), digests=_DIGESTS[run.config.verify])
+    splits: tuple[SplitName, ...] = ("train", "test") if run.test_nets else ("train",)
+    manifests = {
+        split: verify(DatasetPaths(dataset).split(split), digests=_DIGESTS[run.config.verify]) for split in splits
+    }
+    require_one_recipe(dataset, manifests)
 
 
 def check_data(run: Run) -> dict[str, DatasetOrder]:

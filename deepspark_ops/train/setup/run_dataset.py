@@ -16,7 +16,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole
 from deepspark_ops.shards.changed_shards import Stamp, shard_stamps
-from deepspark_ops.shards.manifest import sha256_of_file
+from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.stores.store_path import data_path
 
 NOTE_VERSION: Final = 2
@@ -104,5 +104,4 @@ def _read(paths: RunPaths) -> tuple[Path, str] | None:
 
 
 def _digest_of(dataset: Path) -> str:
-    manifest = DatasetPaths(dataset).manifest("train")
-    return f"sha256:{sha256_of_file(manifest)}" if manifest.is_file() else ""
+    return split_digests(dataset).get("train", "")

@@ -38,7 +38,7 @@ from deepspark_ops.exchange.transport.channel.mac import MacChannel
 from deepspark_ops.exchange.transport.wire import ANSWER, CHUNK, HEADER, Connection, Frame
 from deepspark_ops.export.manifest import parse_manifest
 from deepspark_ops.run_view.event_tail import EventTail
-from deepspark_ops.shards.manifest import read_manifest
+from deepspark_ops.shards.manifest import read_manifest, read_root
 from deepspark_ops.train.snapshots.state_file import (
     RunState,
     read_server_state,
@@ -48,6 +48,7 @@ from deepspark_ops.train.snapshots.state_file import (
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 from tests.fuzz.reader import OWN_ERRORS, Reader, file_reader
 from tests.reference.bundles import make_bundle
+from tests.reference.dataset_files import put_manifest_text
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 from tests.reference.heap_texts import texts_in_the_heap
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
@@ -73,8 +74,9 @@ def _read_state(path: Path) -> None:
     read_worker_state(path, 0)  # both read the rest first
 
 
+_ROOT = '{"format_version": 1, "splits": {"train": {"file": "manifest-0.json", "sha256": "0"}}}'
 _MANIFEST = {
-    "format_version": 4,
+    "format_version": 1,
     "split": "train",
     "splits": ["train", "test"],
     "shard_format": "lmdb",
@@ -119,6 +121,11 @@ def _in_folder(read: Callable[[Path], object], name: str) -> Callable[[bytes, Pa
         return read(folder)
 
     return run
+
+
+def _read_split(content: bytes, folder: Path) -> object:
+    put_manifest_text(folder, "train", content.decode("utf-8", "surrogateescape"))
+    return read_manifest(folder / "train")
 
 
 def _events(_: Path) -> list[bytes]:
@@ -275,7 +282,8 @@ def _read_options(content: bytes, folder: Path) -> None:
 READERS: Sequence[Reader] = (
     Reader("state_h5", _state, file_reader(_read_state, "state.h5")),
     Reader("samples_h5", _samples, file_reader(read_samples, "samples.h5")),
-    Reader("manifest", lambda _: [json.dumps(_MANIFEST).encode()], _in_folder(read_manifest, "dataset.json")),
+    Reader("manifest", lambda _: [json.dumps(_MANIFEST).encode()], _read_split),
+    Reader("dataset_root", lambda _: [_ROOT.encode()], _in_folder(read_root, "dataset.json")),
     Reader("metrics", _metrics, file_reader(read_metrics, "metrics.json")),
     Reader("bundle_manifest", _bundles, _in_folder(parse_manifest, "manifest.json")),
     Reader("events", _events, file_reader(_read_events, "events.jsonl")),

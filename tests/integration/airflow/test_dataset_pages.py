@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -12,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from deepspark_ops.shards.manifest import manifest_path, split_digests
 from deepspark_ops.shards.picture_archive import EncodedPicture, write_pictures
 from tests.integration.airflow.page_runs import EVIL, pages_client
+from tests.reference.dataset_files import put_manifest_text
 
 pytestmark = pytest.mark.airflow
 
@@ -40,7 +41,7 @@ def write_dataset(client: Any, name: str, dag: str, run: str) -> Path:
             "shards": [{"file": "s", "sha256": "4", "n_samples": n, "n_bytes": 8}],
         }  # fmt: skip
         (folder / split).mkdir(parents=True)
-        (folder / split / "dataset.json").write_text(json.dumps(fields))
+        put_manifest_text(folder, split, json.dumps(fields))
     write_pictures(folder / "contact_sheet.zip", SHEET, "1")
     (client.home / "runs" / dag / run / "config.json").write_text(json.dumps({"dataset": str(folder)}))
     return folder
@@ -55,17 +56,17 @@ def test_the_list_has_the_datasets_of_runs_that_one_may_read(client: Any) -> Non
     page = client.get("/datasets").text
     assert "hidden-2" not in page
     assert 'href="/deepspark/datasets/digits-1"' in page
-    (folder / "test" / "dataset.json").write_text("{")
+    manifest_path(folder, "test").write_text("{")
     assert "rerun task &#34;ingest&#34;" in client.get("/datasets").text
     assert "rerun task &#34;ingest&#34;" in client.get("/datasets/digits-1").text
 
 
 def test_a_datasets_page_shows_its_manifest_classes_samples_and_runs(client: Any) -> None:
     folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
-    os.utime(folder / "test" / "dataset.json", (1769832306, 1769832306))
-    os.utime(folder / "train" / "dataset.json", (1769832300, 1769832300))
+    os.utime(manifest_path(folder, "test"), (1769832306, 1769832306))
+    os.utime(manifest_path(folder, "train"), (1769832300, 1769832300))
     one = client.get("/datasets/digits-1?format=json").json()["dataset"]
-    digest = f"sha256:{hashlib.sha256((folder / 'train' / 'dataset.json').read_bytes()).hexdigest()}"
+    digest = split_digests(folder)["train"]
     assert (one["splits"]["train"]["digest"], one["made"]) == (digest, 1769832306)
     assert one["samples"] == {"0": SHEET[0].data_uri(), "1": SHEET[1].data_uri()}
     page = client.get("/datasets/digits-1").text
@@ -84,8 +85,8 @@ def test_a_datasets_page_shows_its_manifest_classes_samples_and_runs(client: Any
 def test_a_run_of_an_earlier_content_is_marked_and_a_sheet_of_it_not_shown(client: Any) -> None:
     folder = write_dataset(client, "digits-1", "deepspark_train", "run-a")
     client.get("/datasets/digits-1")  # which indexes the run
-    fields = json.loads((folder / "train" / "dataset.json").read_text())
-    (folder / "train" / "dataset.json").write_text(json.dumps({**fields, "recipe_sha256": "another"}))
+    fields = json.loads(manifest_path(folder, "train").read_text())
+    put_manifest_text(folder, "train", json.dumps({**fields, "recipe_sha256": "another"}))
     answer = client.get("/datasets/digits-1?format=json").json()["dataset"]
     assert ([run["is_same"] for run in answer["runs"]], answer["samples"]) == ([False], {})
     page = client.get("/datasets/digits-1").text

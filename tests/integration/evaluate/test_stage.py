@@ -21,7 +21,7 @@ from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.evaluate.trained_net import open_trained_net
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.tf_saved_model import load_saved_model
-from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.manifest import mean_path
 from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run, make_samples, write_split
 from tests.reference.slow_scores import slow_scores, slow_softmax
 
@@ -73,7 +73,7 @@ def test_scores_equal_a_slow_loop_over_every_sample_once(run, dataset, tmp_path,
     found = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=batch_size)).metrics
 
     weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
-    rows = slow_probabilities(images, read_mean(DatasetPaths(root).mean()), weights.tolist(), bias.tolist())
+    rows = slow_probabilities(images, read_mean(mean_path(root)), weights.tolist(), bias.tolist())
     expected = slow_scores(rows, labels.tolist())
     assert found.n_samples == 53
     assert found.top1 == pytest.approx(expected["top1"])
@@ -95,7 +95,7 @@ def test_another_split_reads_its_samples_with_the_test_transform(run, dataset, t
     images, labels = samples[split]
     found = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, split=split)).metrics
     weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
-    rows = slow_probabilities(images, read_mean(DatasetPaths(root).mean()), weights.tolist(), bias.tolist())
+    rows = slow_probabilities(images, read_mean(mean_path(root)), weights.tolist(), bias.tolist())
     assert (found.n_samples, found.scored.split) == (len(labels), split)
     assert found.loss == pytest.approx(slow_scores(rows, labels.tolist())["loss"], rel=1e-5)
 
@@ -177,7 +177,7 @@ def test_rows_and_slices_say_what_the_figures_say(run, dataset, tmp_path):
     table = pq.read_table(tmp_path / "samples.parquet")
     rows = table.to_pylist()
     weights, bias = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
-    expected = slow_probabilities(images, read_mean(DatasetPaths(root).mean()), weights.tolist(), bias.tolist())
+    expected = slow_probabilities(images, read_mean(mean_path(root)), weights.tolist(), bias.tolist())
     assert [row["index"] for row in rows] == list(range(53))
     assert [row["label"] for row in rows] == labels.tolist()
     assert [row["name"] for row in rows] == [f"{at:08d}_x" for at in range(53)]

@@ -18,6 +18,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.plan import make_recipe
 from deepspark_ops.shards.reader import open_dataset, verify
+from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_parts, write_table
 
 FORMATS = {
@@ -114,7 +115,7 @@ def test_lines_that_are_no_rows_are_named(context, tmp_path):
     (tmp_path / "t.csv").write_text(f"id;x;label\n{rows}\n40;1;2;3;4\n41\n")
     found = ingest(context, tmp_path, source=tmp_path / "t.csv", test_fraction=0, max_rejected_fraction=0.1)
     assert (found["train"].n_samples, found["train"].n_rejected) == (40, 2)
-    lines = (tmp_path / "out" / "train" / "rejected.jsonl").read_text().splitlines()
+    lines = listed(tmp_path / "out" / "train", "rejected.jsonl").read_text().splitlines()
     assert [json.loads(line)["reason"] for line in lines] == ["the line is no record of the table"] * 2
     (tmp_path / "t.jsonl").write_text("".join(f'{{"x": {i}, "y": {i % 2}}}\n' for i in range(20)) + "{ broken\n")
     found = ingest(context, tmp_path / "j", source=tmp_path / "t.jsonl", test_fraction=0, max_rejected_fraction=0.1)

@@ -20,6 +20,7 @@ from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.exchange.strategies.base import configure
 from deepspark_ops.planning.net_size import measure_net
 from deepspark_ops.preflight.inspect_solver import inspect_solver
+from deepspark_ops.shards.manifest import mean_path
 from deepspark_ops.train.driver.training import train
 from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run_setup import DEFAULT_SEED, load_run, prepare_run
@@ -63,7 +64,7 @@ def test_folder_says_what_is_trained_and_can_be_loaded(dataset: Path, tmp_path: 
     first = prepared(tmp_path, dataset, n_workers=3, overrides="max_iter: 77")
     net = read_net(first.run.paths.net)
     assert [layer.data_param.source for layer in net.layer[:2]] == [str(dataset / "train"), str(dataset / "test")]
-    assert net.layer[0].transform_param.mean_file == str(dataset / "train" / "mean.binaryproto")
+    assert net.layer[0].transform_param.mean_file == str(mean_path(dataset))
     loaded = load_run(first.run.paths.root)
     assert loaded.solver.max_iter == 77
     assert loaded.prefix == "patches"
@@ -331,7 +332,7 @@ def test_a_damaged_page_is_found_before_a_worker_could_read_it(dataset: Path, tm
     assert "SHA-256 is" in refusal(tmp_path, copied)
     assert not (tmp_path / "run").exists()
     assert "damaged LMDB" in refusal(tmp_path, copied, verify="sizes")
-    own = NET.replace('"none"', f'"{data.parent}"').replace('"mean"', f'"{copied}/train/mean.binaryproto"')
+    own = NET.replace('"none"', f'"{data.parent}"').replace('"mean"', f'"{mean_path(copied)}"')
     assert f"{data.parent}: damaged LMDB" in refusal(tmp_path, None, net=own)
     config = CheckConfig(solver=config_of(tmp_path, None, net=own).solver)
     assert all(f"{data.parent}: damaged LMDB" in error for error in inspect_solver(config).errors)

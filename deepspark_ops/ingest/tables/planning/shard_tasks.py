@@ -14,7 +14,7 @@ from deepspark_ops.ingest.shard_assignment import asked_shards
 from deepspark_ops.ingest.tables.row_files import Run, write_chosen
 from deepspark_ops.ingest.tables.selection.split_rows import SplitRows
 from deepspark_ops.ingest.tables.table_shards import TableShardTask, cut_runs, rows_per_shard
-from deepspark_ops.ingest.versions.base import free_number
+from deepspark_ops.ingest.versions.base import first_number
 from deepspark_ops.ingest.versions.row_changes import TableBase
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import SplitName
@@ -50,9 +50,7 @@ def shard_tasks(
         n_rows = chosen.n_rows
         most = rows_per_shard(config.samples_per_shard if config.shards is None else n_rows, n_features)
         least = 1 if config.shards is None else asked_shards(n_rows, most, config.shards, where=split)
-        first = 0
-        if base is not None or config.full:
-            first = free_number(config.output, split, None if base is None else base.manifests.get(split))
+        first = first_number(config, recipe.sha256, split, None if base is None else base.manifests.get(split))
         for number, ranges in enumerate(cut_runs(keys, most, least), start=first):
             found = zip(chosen.runs, ranges, strict=True)
             pieces = [(keys[i], starts[i], start, stop) for i, (start, stop) in enumerate(ranges)]

@@ -15,7 +15,7 @@ from deepspark_ops.operators.pages.lists.runs import RunsPage, with_address
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, present_splits, read_manifest
+from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, manifest_path, present_splits, read_manifest
 from deepspark_ops.shards.picture_archive import PictureArchive
 
 ANSWER_VERSION: Final = 1
@@ -102,8 +102,9 @@ class DatasetsPage:
         for split in present_splits(paths.root):
             try:
                 manifest = read_manifest(paths.split(split))
-                splits[split] = {**_of_manifest(manifest), "digest": file_digest(paths.manifest(split))}
-                made = max(made or 0.0, paths.manifest(split).stat().st_mtime)
+                path = manifest_path(paths.root, split)
+                splits[split] = {**_of_manifest(manifest), "digest": file_digest(path)}
+                made = max(made or 0.0, path.stat().st_mtime)
             except (DataError, OSError) as problem:
                 error = str(problem)
         digest = splits.get("train", {}).get("digest")

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from deepspark_ops.command.cli import app
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.versions.kept_versions import version_digest
+from deepspark_ops.shards.manifest import manifest_path
+from tests.reference.dataset_files import put_manifest_text
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
 
@@ -60,11 +62,13 @@ def test_verify_reads_everything_and_names_what_is_damaged(folder, tmp_path):
     content = bytearray((shards[1] / "data.mdb").read_bytes())
     content[len(content) // 2] ^= 1
     (shards[1] / "data.mdb").write_bytes(bytes(content))
-    (tmp_path / "set" / "test" / "dataset.json").write_text("{")
+    damaged = manifest_path(tmp_path / "set", "test")
+    content = damaged.read_bytes()
+    damaged.write_text("{")
     code, text = run("verify", tmp_path / "set")
     assert code == 2
-    assert "test/dataset.json" in text
-    shutil.copy(folder / "set" / "test" / "dataset.json", tmp_path / "set" / "test")
+    assert str(damaged) in text
+    damaged.write_bytes(content)
     code, text = run("verify", tmp_path / "set")
     assert code == 2
     assert f"{shards[1]}/data.mdb: SHA-256 is" in text
@@ -73,11 +77,10 @@ def test_verify_reads_everything_and_names_what_is_damaged(folder, tmp_path):
 
 def test_verify_finds_records_that_say_another_class(folder, tmp_path):
     shutil.copytree(folder / "first", tmp_path / "set")
-    manifest = tmp_path / "set" / "train" / "dataset.json"
-    fields = json.loads(manifest.read_text())
+    fields = json.loads(manifest_path(tmp_path / "set", "train").read_text())
     histogram = fields["label_histogram"]
     histogram[0], histogram[1] = histogram[0] - 1, histogram[1] + 1
-    manifest.write_text(json.dumps(fields))
+    put_manifest_text(tmp_path / "set", "train", json.dumps(fields))
     code, text = run("verify", tmp_path / "set")
     assert code == 2
     assert "samples of each label, the manifest says otherwise" in text

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from caffe_import.files.mean_file import read_mean
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.commit import current_dataset
+from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.plan import make_recipe
-from deepspark_ops.shards.hdf5_shard import write_hdf5_list
-from deepspark_ops.shards.manifest import SplitRule, read_manifest, sha256_of_file
+from deepspark_ops.ingest.versions.kept_versions import kept_versions, remove_unnamed
+from deepspark_ops.shards.manifest import SplitRule, present_splits, read_manifest, sha256_of_file
 from deepspark_ops.shards.reader import open_dataset, verify
+from tests.reference.dataset_files import listed
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import image_bgr, write_images
 
@@ -42,12 +45,14 @@ def test_manifest_says_what_the_shards_hold(tmp_path, config):
         assert manifest.n_bytes == sum(shard.n_bytes for shard in manifest.shards)
         if split == "train":
             images = np.concatenate([piece[0] for piece in pieces])
-    mean = read_mean(config.output / "train" / "mean.binaryproto")
+    mean = read_mean(listed(config.output / "train", "mean.binaryproto"))
     np.testing.assert_allclose(mean, images.astype(np.float64).mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(manifests["test"].mean_values, mean.mean(axis=(1, 2)), rtol=1e-6)
     assert manifests["train"].mean_values == manifests["test"].mean_values
-    assert manifests["train"].mean_file.file == "mean.binaryproto"
-    assert manifests["test"].mean_file.file == "../train/mean.binaryproto"
+    mean_name = listed(config.output / "train", "mean.binaryproto").name
+    assert mean_name == f"mean-{manifests['train'].mean_file.sha256[:12]}.binaryproto"
+    assert manifests["train"].mean_file.file == mean_name
+    assert manifests["test"].mean_file.file == f"../train/{mean_name}"
 
 
 def test_splits_hold_every_image_once(tmp_path, config):
@@ -83,21 +88,31 @@ def test_current_dataset_is_recognized_and_damage_is_not(tmp_path, config):
     assert current_dataset(config, make_recipe(config)) == manifests
 
 
-def test_new_ingestion_replaces_the_old_and_leaves_nothing_of_it(tmp_path, config):
-    ingest(config, tmp_path / "work")
+def test_new_ingestion_takes_the_place_of_the_old_which_stays_as_a_version(tmp_path, config):
+    first = ingest(config, tmp_path / "work")
     ingest(config.model_copy(update={"shard_format": "hdf5", "samples_per_shard": 40}), tmp_path / "work")
-    names = sorted(path.name for path in (config.output / "train").iterdir())
-    assert [name.split("-")[0] for name in names] == ["dataset.json", "files.txt", "mean.binaryproto", "train", "train"]
-    ingest(config.model_copy(update={"test_fraction": 0}), tmp_path / "work")
-    assert sorted(path.name for path in config.output.iterdir()) == ["train"]
+    names = {path.name for path in (config.output / "train").iterdir()}
+    assert {shard.file for shard in first["train"].shards} < names  # a run may be reading them
+    assert "files.txt" in names
+    second = ingest(config.model_copy(update={"test_fraction": 0}), tmp_path / "work")
+    assert present_splits(config.output) == ["train"]
     assert not (config.output / "train" / "files.txt").exists()
+    kept = kept_versions(config.output)
+    assert [read_manifest(path / "test").shard_format for path in kept] == ["lmdb", "hdf5"]
+    for path in kept:
+        verify_dataset(path, lambda _: None)
+        shutil.rmtree(path)
+    remove_unnamed(config.output)
+    assert sorted(path.name for path in config.output.iterdir()) == ["dataset.json", "train"]
+    names = sorted(path.name.split("-")[0] for path in (config.output / "train").iterdir())
+    assert names == ["manifest", "mean", *["train"] * 2 * len(second["train"].shards)]
 
 
 def test_hdf5_list_names_every_shard_in_order(tmp_path, config):
     manifests = ingest(config.model_copy(update={"shard_format": "hdf5"}), tmp_path / "work")
     folder = config.output / "train"
-    write_hdf5_list(tmp_path / "expected.txt", [folder / shard.file for shard in manifests["train"].shards])
-    assert (folder / "files.txt").read_text() == (tmp_path / "expected.txt").read_text()
+    paths = [str(folder.resolve() / shard.file) for shard in manifests["train"].shards]
+    assert (folder / "files.txt").read_text().splitlines() == paths
 
 
 def spoil(config, numbers):
@@ -110,8 +125,9 @@ def test_few_bad_records_are_listed_beside_the_split(tmp_path, config):
     spoil(config, [3, 30])
     config.source.write_text(config.source.read_text() + "no label\n")
     (manifest,) = ingest(config, tmp_path / "work").values()
-    lines = [json.loads(line) for line in (config.output / "train" / "rejected.jsonl").read_text().splitlines()]
-    assert (manifest.n_samples, manifest.n_rejected, manifest.rejected_file) == (38, 3, "rejected.jsonl")
+    path = listed(config.output / "train", "rejected.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (manifest.n_samples, manifest.n_rejected, manifest.rejected_file) == (38, 3, path.name)
     assert [(line["position"], line["name"], line["label"]) for line in lines] == [
         (40, "no label", None),
         (3, "img/3.png", 0),

@@ -17,6 +17,7 @@ from deepspark_ops.ingest.contact_sheet import CELL_PIXELS, MOST_BYTES, SAMPLES_
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import run_shard_task
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.manifest import manifest_path
 from deepspark_ops.shards.picture_archive import PictureArchive
 from deepspark_ops.shards.reader import open_dataset
 from tests.reference.raw_sources import write_images
@@ -87,4 +88,4 @@ def test_a_sheet_that_cannot_be_made_is_a_warning(
     with caplog.at_level(logging.WARNING):
         assert sheet(config, tmp_path / "work") == {}
     assert "No space left on device" in caplog.text
-    assert DatasetPaths(config.output).manifest("train").is_file()
+    assert manifest_path(config.output, "train").is_file()

@@ -11,6 +11,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.commit import check_strict
 from deepspark_ops.ingest.findings import Finding, Findings, summary
 from deepspark_ops.shards.manifest import read_manifest
+from tests.reference.dataset_files import listed
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import image_bgr, write_images
 from tests.unit.deepspark_ops.ingest.files.test_image_header import jpeg_with_exif
@@ -33,15 +34,15 @@ def png(image) -> bytes:
     return cv2.imencode(".png", image)[1].tobytes()
 
 
-def named(folder) -> set[tuple[str, str]]:
-    lines = (folder / "warnings.jsonl").read_text().splitlines()
+def named(path) -> set[tuple[str, str]]:
+    lines = path.read_text().splitlines()
     return {(item["kind"], item["name"]) for item in map(json.loads, lines)}
 
 
 def test_sound_data_have_no_warnings(tmp_path, config):
     manifest = ingest(config, tmp_path / "work")["train"]
     assert (manifest.warnings, manifest.warnings_file) == ({}, None)
-    assert not (config.output / "train" / "warnings.jsonl").exists()
+    assert not list((config.output / "train").glob("warnings*"))
 
 
 def test_every_kind_is_counted_and_named(tmp_path, config):
@@ -66,7 +67,7 @@ def test_every_kind_is_counted_and_named(tmp_path, config):
         "class_without_sample": 1,
         "class_with_one_sample": 1,
     }
-    assert named(config.output / "train") == {
+    assert named(listed(config.output / "train", "warnings.jsonl")) == {
         ("damaged_image", "damaged.jpg"),
         ("reduced_to_8_bits", "deep.png"),
         ("alpha_dropped", "clear.png"),
@@ -80,7 +81,7 @@ def test_every_kind_is_counted_and_named(tmp_path, config):
     }
     assert read_manifest(config.output / "train") == manifest
     text = next(
-        line for line in (config.output / "train" / "warnings.jsonl").read_text().splitlines() if "other" in line
+        line for line in listed(config.output / "train", "warnings.jsonl").read_text().splitlines() if "other" in line
     )
     assert json.loads(text)["text"] == "has the content of train record img/5.png, label 2; its own label is 0"
 
@@ -91,7 +92,7 @@ def test_a_test_record_that_was_trained_on_is_named(tmp_path, config):
     manifests = ingest(config, tmp_path / "work")
     assert manifests["train"].warnings == {}
     assert manifests["test"].warnings == {"duplicate_in_test": 1}
-    assert named(config.output / "test") == {("duplicate_in_test", "img/3.png")}
+    assert named(listed(config.output / "test", "warnings.jsonl")) == {("duplicate_in_test", "img/3.png")}
 
 
 def test_strict_refuses_and_keeps_what_was_there(tmp_path, config):
@@ -102,9 +103,9 @@ def test_strict_refuses_and_keeps_what_was_there(tmp_path, config):
         ingest(strict.model_copy(update={"seed": 2}), tmp_path / "work2")
     told = "strict: records with the content of an earlier one: 1; all are in "
     assert str(caught.value) == f"{told}{config.output}/warnings.jsonl"
-    assert named(config.output) == {("duplicate", "again.png")}
+    assert named(config.output / "warnings.jsonl") == {("duplicate", "again.png")}
     assert read_manifest(config.output / "train") == manifests["train"]
-    with pytest.raises(DataError, match=f"{told}{config.output}/train/warnings.jsonl"):
+    with pytest.raises(DataError, match=f"{told}{listed(config.output / 'train', 'warnings.jsonl')}"):
         check_strict(strict, manifests)
     check_strict(config, manifests)
 
@@ -122,7 +123,7 @@ def test_warnings_of_an_earlier_ingestion_go(tmp_path, config):
     ingest(config, tmp_path / "work")
     config.source.write_text(before)
     ingest(config, tmp_path / "work2")
-    assert not (config.output / "train" / "warnings.jsonl").exists()
+    assert read_manifest(config.output / "train").warnings_file is None
 
 
 def test_of_many_all_are_counted_and_the_first_named():

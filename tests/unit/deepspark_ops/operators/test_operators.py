@@ -27,7 +27,6 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
-from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import compare as compare_module
 from deepspark_ops.operators import evaluate as evaluate_module
@@ -54,7 +53,9 @@ from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
+from deepspark_ops.shards.manifest import split_digests
 from tests.reference.bundles import make_bundle
+from tests.reference.dataset_files import put_manifest_text
 from tests.reference.evaluations import evaluation, write_evaluation
 from tests.unit.deepspark_ops.operators.operator_calls import (
     DATASET,
@@ -192,7 +193,7 @@ def test_check_looks_at_a_dataset_that_is_there(places: Places, dag: DAG, checke
     dataset = Path(execute(operator, context(dag))["dataset"])
     for split in ("train", "test"):
         (dataset / split).mkdir(parents=True)
-        (dataset / split / "dataset.json").touch()
+        put_manifest_text(dataset, split, "")
     execute(operator, context(dag))
     config = checked[-1]
     assert isinstance(config, CheckConfig)
@@ -286,8 +287,8 @@ class JudgedData:
         assert dataset is not None
         for split in ("train", "test"):
             (dataset / split).mkdir(parents=True, exist_ok=True)
-            (dataset / split / "dataset.json").write_text(f"{split} {content}")
-        return file_digest(dataset / "train" / "dataset.json")
+            put_manifest_text(dataset, split, f"{split} {content}")
+        return split_digests(dataset)["train"]
 
     def promoted(self, train_digest: str) -> None:
         bundle = make_bundle(self._places.home / "b" / "bundle", run="first", datasets={"train": train_digest})
@@ -360,7 +361,7 @@ class Ingestion:
             return {}
         for split in ("train", "test"):
             (self.dataset / split).mkdir(parents=True, exist_ok=True)
-            (self.dataset / split / "dataset.json").write_text(f"{split} {self.content}")
+            put_manifest_text(self.dataset, split, f"{split} {self.content}")
         run = operator.stage_run(values)
         return {**run.to_xcom(), **operator.result(run, IngestConfig(source="x", output=self.dataset))}
 
@@ -403,7 +404,7 @@ def test_a_dataset_that_a_training_has_begun_with_is_not_announced_again(ingesti
 def test_a_dataset_that_was_made_anew_with_other_content_is_announced(ingestion: Ingestion) -> None:
     ingestion.try_once()
     ingestion.begin_training()
-    (ingestion.dataset / "train" / "dataset.json").unlink()
+    (ingestion.dataset / "dataset.json").unlink()
     ingestion.content = "second"
     assert ingestion.try_once()
 
@@ -412,7 +413,7 @@ def test_a_damaged_dataset_is_ingested_again(places: Places, dag: DAG, monkeypat
     dataset = places.home / "datasets" / "x"
     for split in ("train", "test"):
         (dataset / split).mkdir(parents=True)
-        (dataset / split / "dataset.json").write_text(split)  # no manifest
+        put_manifest_text(dataset, split, split)  # no manifest
     monkeypatch.setattr(ingest_module.SparkStageOperator, "execute", lambda *_: {"dataset": "made again"})
     operator = operator_of(DeepSparkIngestOperator, dag, places)
     made = execute(operator, context(dag, xcom=StageRun(places.home / "r", dataset, None).to_xcom()))

@@ -10,6 +10,7 @@ import pytest
 from deepspark_ops.events import Event
 from deepspark_ops.run_index.index_file import SummaryReader, read_index, write_index
 from deepspark_ops.run_index.summary import CURVE_POINTS
+from tests.reference.dataset_files import put_manifest_text
 from tests.reference.evaluations import of_task, write_evaluation
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, loss, stage, started
 
@@ -20,7 +21,7 @@ def run_dir(tmp_path: Path) -> Path:
     folder.mkdir()
     dataset = tmp_path / "digits-51c4"
     (dataset / "train").mkdir(parents=True)
-    (dataset / "train" / "dataset.json").write_text("{}")
+    put_manifest_text(dataset, "train", "{}")
     config = {"solver": "/s/lenet_solver.prototxt", "strategy": "easgd", "comm_period": 4, "dataset": str(dataset)}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "events.jsonl").write_bytes(lines((*RUN, stage("finished", 1000, 1100.0, images_per_s=812.5))))

@@ -8,7 +8,7 @@ import pytest
 
 from caffe_import.data.hdf5_source import Hdf5Source, read_hdf5_list
 from deepspark_ops.shards import hdf5_shard
-from deepspark_ops.shards.hdf5_shard import write_hdf5_list, write_hdf5_shard
+from deepspark_ops.shards.hdf5_shard import hdf5_list, write_hdf5_shard
 from deepspark_ops.shards.manifest import sha256_of_file
 
 SHAPE = (3, 4, 5)
@@ -47,7 +47,7 @@ def test_list_names_files_that_a_data_layer_finds_from_anywhere(tmp_path):
     files = [tmp_path / "a.h5", tmp_path / "b.h5"]
     for path in files:
         write_hdf5_shard(path, samples(4), SHAPE)
-    write_hdf5_list(tmp_path / "files.txt", files)
+    (tmp_path / "files.txt").write_text(hdf5_list(files))
     source = Hdf5Source(read_hdf5_list(tmp_path / "files.txt", tmp_path / "elsewhere"), ("label", "data"))
     assert (len(source), source.sample_shapes()) == (8, ((), SHAPE))
     assert source.read(2, 4)[0].tolist() == [2, 3, 0, 1]

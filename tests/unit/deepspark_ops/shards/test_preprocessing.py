@@ -1,6 +1,4 @@
-"""What datasets record of their images, and what is known of those that were made before."""
-
-import json
+"""What datasets record of their images."""
 
 import pytest
 
@@ -20,12 +18,6 @@ def ingested(folder, **options):
     return config.output / "test"
 
 
-def as_version_4(split):
-    content = json.loads((split / "dataset.json").read_text())
-    (split / "dataset.json").write_text(json.dumps({**content, "format_version": 4, "pixels": None}))
-    return content
-
-
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
@@ -38,19 +30,9 @@ def test_a_dataset_says_what_was_done_to_its_images(tmp_path, options, steps):
     expected = PixelSteps(
         **{"decode_color": True, "dtype": "uint8", "scaled_decoding": "scaled_decoding" in options, **steps}
     )
-    assert read_manifest(split).pixels == read_manifest(split).pixel_steps() == expected
+    assert read_manifest(split).pixels == expected
     shape = (1 if "gray" in options else 3, steps["height"], steps["width"])
     assert open_dataset(split).preprocessing == ImagePreprocessing(**expected.model_dump(), sample_shape=shape)
-
-
-def test_options_say_it_of_version_4(tmp_path):
-    split = ingested(tmp_path, **OPTIONS)
-    content = as_version_4(split)
-    assert read_manifest(split).pixel_steps() == PixelSteps(gray=True, height=5, width=6)
-    for options in ({}, {**content["options"], "max_pixel": "many"}):
-        text = json.dumps({**content, "format_version": 4, "pixels": None, "options": options})
-        (split / "dataset.json").write_text(text)
-        assert open_dataset(split).preprocessing is None
 
 
 def test_the_decoding_of_compressed_images_is_that_of_the_data_layer(tmp_path):

@@ -23,10 +23,11 @@ from deepspark_ops.shards.manifest import (
     SourceRecord,
     read_manifest,
     sha256_of_file,
-    write_manifest,
+    split_manifest_path,
 )
 from deepspark_ops.shards.reader import open_dataset, open_layer_dataset, verify
 from tests.paths import FIXTURES
+from tests.reference.dataset_files import put_manifest, put_manifest_text
 
 CAFFE = FIXTURES / "caffe"
 SIZES = (5, 4, 3, 3, 3, 3)
@@ -69,7 +70,7 @@ def make_split(folder: Path, shard_format: str) -> Path:
         n_rejected=0,
         n_bytes=sum(shard.n_bytes for shard in shards),
     )
-    write_manifest(folder, manifest)
+    put_manifest(folder, manifest)
     return folder
 
 
@@ -119,7 +120,7 @@ def test_shard_with_too_few_samples_is_named_with_the_remedy(split):
     shards = list(manifest.shards)
     shards[1] = shards[1].model_copy(update={"n_samples": 5000})
     changed = {"shards": tuple(shards), "n_samples": 5017, "label_histogram": (5002, 5, 5, 5)}
-    write_manifest(split, manifest.model_copy(update=changed))
+    put_manifest(split, manifest.model_copy(update=changed))
     expected = f'shard {split / shards[1].file}: manifest says 5,000 samples, found 4; rerun task "ingest"'
     with pytest.raises(DataError) as caught:
         verify(split)
@@ -176,27 +177,21 @@ def test_missing_shard_and_changed_mean_are_found(split):
         verify(split)
 
 
-def test_manifest_of_version_1_is_read(split):
-    values = json.loads((split / "dataset.json").read_text())
-    del values["split_rule"]
-    (split / "dataset.json").write_text(json.dumps({**values, "format_version": 1}))
-    assert read_manifest(split).split_rule is None
-
-
 @pytest.mark.parametrize(
     ("content", "finding"),
     [
-        (None, "no dataset.json here"),
+        (None, "no dataset.json beside it that names it"),
         ("{", "file: Invalid JSON"),
         ("{}", "split: Field required"),
-        ('{"format_version": 7}', "format_version: Input should be 1, 2, 3, 4, 5 or 6"),
+        ('{"format_version": 2}', "format_version: Input should be 1"),
     ],
 )
 def test_bad_manifest_says_what_is_wrong(tmp_path, content, finding):
+    (tmp_path / "train").mkdir()
     if content is not None:
-        (tmp_path / "dataset.json").write_text(content)
+        put_manifest_text(tmp_path, "train", content)
     with pytest.raises(DataError, match=finding) as caught:
-        open_dataset(tmp_path)
+        open_dataset(tmp_path / "train")
     assert 'run task "ingest"' in str(caught.value)
     with pytest.raises(DataError, match="no such dataset folder"):
         open_dataset(tmp_path / "gone")
@@ -218,7 +213,7 @@ def test_bad_manifest_says_what_is_wrong(tmp_path, content, finding):
     ],
 )
 def test_edited_manifest_is_found(split, edit, finding, digests):
-    path = split / "dataset.json"
+    path = split_manifest_path(split)
     path.write_text(json.dumps(json.loads(path.read_text()) | edit))
     with pytest.raises(DataError) as caught:
         verify(split, digests=digests)
@@ -229,7 +224,7 @@ def test_edited_manifest_is_found(split, edit, finding, digests):
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/b", "..", "", "../train/../x", "../train/a/b", "a\0b"])
 @pytest.mark.parametrize("field", ["shards", "mean_file", "rejected_file", "warnings_file"])
 def test_a_manifest_names_files_of_its_own_folder_alone(split, field, name):
-    path = split / "dataset.json"
+    path = split_manifest_path(split)
     plain = json.loads(path.read_text())
     record = {**plain["shards"][0], "file": name}
     of_mean = {"file": name, "sha256": "0"}
@@ -240,7 +235,7 @@ def test_a_manifest_names_files_of_its_own_folder_alone(split, field, name):
 
 
 def test_reader_refuses_samples_of_another_shape_than_the_manifests(split):
-    path = split / "dataset.json"
+    path = split_manifest_path(split)
     path.write_text(path.read_text().replace(*("1,\n  2,\n  3", "1,\n  6,\n  1")))
     with open_dataset(split) as dataset, pytest.raises(DataError, match="samples have shape"):
         dataset.read(0, 0, 2)
@@ -248,7 +243,7 @@ def test_reader_refuses_samples_of_another_shape_than_the_manifests(split):
 
 def test_damaged_manifests_give_one_error_with_file_and_remedy_or_the_same_facts(tmp_path):
     split = make_split(tmp_path / "train", "lmdb")
-    path = split / "dataset.json"
+    path = split_manifest_path(split)
     content = path.read_bytes()
     whole = verify(split)
     generator = random.Random(13)

@@ -1,6 +1,5 @@
 """Datasets in a store: written whole, read by copies on the disk, the next shard ahead of its time."""
 
-import json
 import threading
 
 import numpy as np
@@ -9,8 +8,10 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.exchange.state.leases import DataLeases, DatasetOrder
+from deepspark_ops.ingest.inspect.whole import verify_dataset
+from deepspark_ops.ingest.versions.kept_versions import kept_versions, remove_unnamed
 from deepspark_ops.shards import staged_shards
-from deepspark_ops.shards.manifest import DatasetManifest
+from deepspark_ops.shards.manifest import read_manifest
 from deepspark_ops.shards.reader import open_dataset, verify
 from deepspark_ops.stores import staging
 from deepspark_ops.stores.staging import Staging, fetched, use_staging
@@ -33,13 +34,13 @@ def dataset(request, store, tmp_path) -> StorePath:
 
 def test_what_is_written_into_a_store_is_what_the_disk_gets(dataset, store, tmp_path):
     here = {str(path.relative_to(tmp_path / "here")): path for path in (tmp_path / "here").rglob("*") if path.is_file()}
-    del here["train/files.txt" if "train/files.txt" in here else "train/dataset.json"]
+    here.pop("train/files.txt", None)
     there = {name: store / "b" / "set" / name for name in dataset.entries(is_deep=True)}
     assert set(here) <= set(there)
-    for name in set(here) - {"train/dataset.json"}:
+    for name in set(here) - {"dataset.json", *(name for name in here if name.startswith("train/manifest-"))}:
         assert there[name].read_bytes() == here[name].read_bytes()
-    times = {name: path.stat().st_mtime_ns for name, path in there.items() if name.startswith("train/")}
-    assert max(times, key=times.__getitem__) == "train/dataset.json"
+    times = {name: path.stat().st_mtime_ns for name, path in there.items()}
+    assert max(times, key=times.__getitem__) == "dataset.json"
 
 
 def test_samples_are_those_of_the_disk(dataset, tmp_path):
@@ -121,7 +122,7 @@ def test_a_reader_waits_for_room_that_another_one_uses(dataset, monkeypatch):
 
 def test_damage_in_the_store_is_found(dataset, store):
     folder = store / "b" / "set" / "train"
-    manifest = DatasetManifest.model_validate_json((folder / "dataset.json").read_bytes())
+    manifest = read_manifest(folder)
     assert verify(dataset / "train") == manifest
     shard = folder / manifest.shards[3].file
     data = shard / "data.mdb" if shard.is_dir() else shard
@@ -143,7 +144,10 @@ def test_damage_in_the_store_is_found(dataset, store):
 def test_another_ingestion_takes_away_what_it_no_longer_names(dataset, store, tmp_path):
     source = write_images(tmp_path / "more", 5)
     ingest(IngestConfig(source=source, output=dataset, test_fraction=0.0, samples_per_shard=3), tmp_path / "work3")
-    manifest = json.loads((store / "b/set/train/dataset.json").read_text())
-    named = {shard["file"] for shard in manifest["shards"]}
+    (version,) = kept_versions(dataset)
+    verify_dataset(version, lambda _: None)
+    (version / "dataset.json").unlink()
+    remove_unnamed(dataset)
+    named = {shard.file for shard in read_manifest(store / "b/set/train").shards}
     there = {name.split("/")[1] for name in dataset.entries(is_deep=True) if name.endswith((".mdb", ".h5"))}
     assert there == named

@@ -21,6 +21,7 @@ from deepspark_ops.simulation.results import (
 )
 from deepspark_ops.train.worker import inner_product_rate, rate_scale
 from tests.paths import ROOT
+from tests.reference.dataset_files import put_manifest_text
 from tests.unit.deepspark_ops.simulation.small_results import result
 
 LENET = ROOT / "examples" / "digits" / "lenet_solver.prototxt"
@@ -79,12 +80,10 @@ def test_a_changed_default_is_another_run(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_changed_net_or_dataset_is_another_input(tmp_path: Path) -> None:
-    manifest = tmp_path / "train" / "dataset.json"
     before = digest_of_inputs(config(dataset=tmp_path))
-    manifest.parent.mkdir()
-    manifest.write_text("1")
+    put_manifest_text(tmp_path, "train", "1")
     first = digest_of_inputs(config(dataset=tmp_path))
-    manifest.write_text("2")
+    put_manifest_text(tmp_path, "train", "2")
     assert len({before, first, digest_of_inputs(config(dataset=tmp_path))}) == 3
     assert digest_of_inputs(config()) == before != digest_of_inputs(config(overrides="gamma: 3"))
 

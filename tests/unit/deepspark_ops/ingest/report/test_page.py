@@ -7,6 +7,7 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.report.page import add_report, histogram_svg, profile_before, render_report
+from deepspark_ops.shards.manifest import manifest_path
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
 from tests.reference.table_files import a_table, ingest_parts, write_table
@@ -47,7 +48,7 @@ def test_a_second_version_is_compared_with_the_first(tmp_path, config):
 
 def test_no_report_is_a_warning_and_no_dataset_has_no_profile(tmp_path, config, caplog):
     assert profile_before(tmp_path / "gone", None) is None
-    (config.output / "test" / "dataset.json").write_text("{")
+    manifest_path(config.output, "test").write_text("{")
     add_report(config.output, None)
     assert not (config.output / "report.html").exists()
     assert "ingest: no report of the dataset" in caplog.text

@@ -9,6 +9,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.shards.reader import open_dataset, verify
+from tests.reference.dataset_files import listed
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
 
@@ -72,7 +73,7 @@ def test_the_first_of_equal_records_stays_and_the_others_are_named(tmp_path, sou
     assert (manifest.n_samples, manifest.label_histogram) == (37, (4, 7, 11, 15))
     assert manifest.warnings == {"duplicate_left_out": 3}
     assert max(contents(tmp_path, "train").values()) == 1
-    lines = (tmp_path / "out" / "train" / "warnings.jsonl").read_text().splitlines()
+    lines = listed(tmp_path / "out" / "train", "warnings.jsonl").read_text().splitlines()
     assert [(json.loads(line)["name"], json.loads(line)["text"]) for line in lines] == [
         ("img/7.png", "has the content of train record img/5.png"),
         ("img/21.png", "has the content of train record img/20.png"),

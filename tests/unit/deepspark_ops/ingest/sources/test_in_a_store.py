@@ -194,7 +194,7 @@ def test_an_object_that_is_refused_is_a_bad_record_with_the_stores_reason(store,
 
     monkeypatch.setattr(StorePath, "read_bytes", denied)
     ingested(data_path(f"s3://bucket/{name}"), tmp_path)
-    rejected = "".join(path.read_text() for path in (tmp_path / "out").rglob("rejected.jsonl"))
+    rejected = "".join(path.read_text() for path in (tmp_path / "out").rglob("rejected-*.jsonl"))
     assert '"the store denies access: s3://bucket/d/img/3.png"' in rejected
     assert '"no such object: s3://bucket/d/img/none.png"' in rejected
 

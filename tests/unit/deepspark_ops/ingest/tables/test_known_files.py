@@ -13,6 +13,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.tables.known_files import read_seen_files
 from deepspark_ops.ingest.versions.kept_versions import kept_versions
 from deepspark_ops.shards.reader import verify
+from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_files, require_same_rows, without_missing_values, write_table
 
 
@@ -179,9 +180,9 @@ def test_bad_rows_and_duplicates_of_files_that_are_not_read_are_told_all_the_sam
     write_table(tmp_path / "t" / "x.parquet", more)
     assert brought_up(tmp_path, feature_columns="f") == {"x.parquet"}
     require_as_new(tmp_path, feature_columns="f")
-    told = "".join(path.read_text() for path in (tmp_path / "out").glob("*/warnings.jsonl"))
+    told = "".join(path.read_text() for path in (tmp_path / "out").glob("*/warnings-*.jsonl"))
     assert '"name": "n0", "text": "has the features of train r5"' in told or '"name": "n0"' in told
-    rejected = (tmp_path / "out" / "train" / "rejected.jsonl").read_text()
+    rejected = listed(tmp_path / "out" / "train", "rejected.jsonl").read_text()
     assert '"name": "r0"' in rejected
 
 

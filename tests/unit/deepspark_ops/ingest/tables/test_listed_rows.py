@@ -10,6 +10,7 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.shards.reader import verify
+from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_parts, write_table
 
 
@@ -47,7 +48,7 @@ def test_rows_go_where_the_list_says_and_the_others_are_counted(tmp_path):
         assert manifests[split].split_rule.by == "list"
     assert manifests["train"].warnings["not_in_split_list"] == 10
     assert manifests["train"].warnings["unknown_in_split_list"] == 1
-    told = [json.loads(line) for line in (tmp_path / "out" / "train" / "warnings.jsonl").read_text().splitlines()]
+    told = [json.loads(line) for line in listed(tmp_path / "out" / "train", "warnings.jsonl").read_text().splitlines()]
     outside = [(one["name"], one["position"]) for one in told if one["kind"] == "not_in_split_list"]
     assert outside == [(str(1000 + i), i) for i in range(50, 60)]
     assert [one["name"] for one in told if one["kind"] == "unknown_in_split_list"] == ["9999"]

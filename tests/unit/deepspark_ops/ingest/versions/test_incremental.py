@@ -10,10 +10,12 @@ import pytest
 from caffe_import.files.mean_file import read_mean
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.versions.base import previous_dataset
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
 from deepspark_ops.shards.manifest import present_splits, read_manifest
 from deepspark_ops.shards.reader import open_dataset, verify
+from tests.reference.dataset_files import listed
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import image_bgr, write_cifar, write_images
 
@@ -60,7 +62,7 @@ def require_as_new(tmp_path, source, **options) -> None:
             manifest.warnings,
         )
         assert found.recipe_sha256 == manifest.recipe_sha256
-    mean, whole_mean = (read_mean(tmp_path / name / "train" / "mean.binaryproto") for name in ("out", "whole"))
+    mean, whole_mean = (read_mean(listed(tmp_path / name / "train", "mean.binaryproto")) for name in ("out", "whole"))
     np.testing.assert_array_equal(mean, whole_mean)  # sums of whole numbers
 
 
@@ -176,7 +178,8 @@ def test_findings_go_with_their_samples(tmp_path, source):
     brought_up(tmp_path, source, test_fraction=0)
     require_as_new(tmp_path, source, test_fraction=0)
     named, whole = (
-        sorted((tmp_path / name / "train" / "warnings.jsonl").read_text().splitlines()) for name in ("out", "whole")
+        sorted(listed(tmp_path / name / "train", "warnings.jsonl").read_text().splitlines())
+        for name in ("out", "whole")
     )
     assert named == whole
     put(source, [i for i in range(48) if i not in (9, 12, 30, 44)])
@@ -201,9 +204,13 @@ def _jpeg(number: int) -> bytes:
 def test_what_cannot_be_shared_is_written_anew_and_said(tmp_path, source, caplog, change, options, reason):
     caplog.set_level("INFO")
     brought_up(tmp_path, source)
+    before = version_digest(tmp_path / "out")
     put(source, range(50), {**{i: 0 for i in range(50)}, **change["labels"]} if change else None)
     found = brought_up(tmp_path, source, **options)["train"]
-    assert (found.version, found.previous, kept_versions(tmp_path / "out")) == (1, None, [])
+    assert (found.version, found.previous) == (1, None)
+    (kept,) = kept_versions(tmp_path / "out")
+    assert version_digest(kept) == before
+    verify_dataset(kept, lambda _: None)
     assert reason is None or any(reason in line for line in caplog.messages)
 
 

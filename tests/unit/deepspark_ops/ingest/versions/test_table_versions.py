@@ -15,6 +15,7 @@ from deepspark_ops.ingest.plan import make_recipe
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.reader import open_dataset, verify
+from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_parts, require_same_rows, without_missing_values, write_table
 
 
@@ -106,7 +107,7 @@ def test_drift_is_told_and_full_computes_anew(tmp_path):
     found = brought_up(tmp_path, grown)
     assert found["train"].table == first["train"].table
     assert found["train"].warnings["drifted_column"] >= 1
-    told = (tmp_path / "out" / "train" / "warnings.jsonl").read_text()
+    told = listed(tmp_path / "out" / "train", "warnings.jsonl").read_text()
     assert '"kind": "drifted_column", "name": "f1"' in told
     config = config_of(tmp_path, shard_format="hdf5")
     assert current_dataset(config, make_recipe(config)) is not None

@@ -10,9 +10,11 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.tasks.run_plan import Places, ingest_digest, is_ingested, safe_run_id
+from deepspark_ops.shards.manifest import manifest_path
 from deepspark_ops.stores import listing
 from deepspark_ops.stores.store import Entry
 from deepspark_ops.stores.store_path import StorePath, data_path
+from tests.reference.dataset_files import put_manifest_text
 
 pytestmark = pytest.mark.airflow  # the package of operators is only there with Airflow
 
@@ -154,13 +156,13 @@ def test_a_source_has_one_dataset_however_it_is_named(tmp_path: Path) -> None:
     assert places.dataset_folder(config(Path("list.txt"), test_source=Path("other.txt"))) not in folders
 
 
-def test_a_dataset_counts_only_with_both_manifests(tmp_path: Path) -> None:
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "dataset.json").touch()
+def test_a_dataset_counts_only_with_all_manifests_that_it_names(tmp_path: Path) -> None:
     assert not is_ingested(tmp_path)
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test" / "dataset.json").touch()
+    for split in ("train", "test"):
+        put_manifest_text(tmp_path, split, split)
     assert is_ingested(tmp_path)
+    manifest_path(tmp_path, "test").unlink()
+    assert not is_ingested(tmp_path)
 
 
 def test_a_table_of_the_catalog_is_no_path_and_a_query_is_a_dataset_of_its_own(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """A run goes on with the version of its dataset that it began with."""
 
+import shutil
+
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.changed_shards import shard_stamps
@@ -56,12 +59,16 @@ def test_a_run_keeps_its_version_and_a_new_one_takes_the_newest(tmp_path, grown)
     )
 
 
-def test_a_version_that_is_not_kept_is_not_missed(tmp_path, grown):
-    grown(30)
+def test_a_version_with_other_options_is_kept_too_and_not_missed_when_it_is_gone(tmp_path, grown):
+    first = grown(30)
     run = RunPaths(tmp_path / "run")
     config = TrainConfig(solver="s", run_dir=run.root, dataset=tmp_path / "set")
     note_dataset(config, run)
     grown(40, full=True, gray=True)
+    kept = with_its_version(config, run).dataset
+    assert version_digest(kept) == first
+    verify_dataset(kept, lambda _: None)
+    shutil.rmtree(kept)
     assert with_its_version(config, run) == config
     run.dataset.write_text("[")
     assert with_its_version(config, run) == config
