@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,26 @@ from typing import Final
 from deepspark_ops.errors import DeepSparkError
 
 _POLL_S: Final = 0.02
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[bool]:
+    """Hold a lock on a folder itself, which leaves no file behind; False if another process holds it.
+
+    A file system that locks no folders (NFS) lets everybody in.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        is_free = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_free = False
+        except OSError:
+            pass
+        yield is_free
+    finally:
+        os.close(handle)
 
 
 @contextmanager

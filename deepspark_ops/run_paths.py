@@ -145,6 +145,11 @@ class DatasetPaths:
         return self.versions / digest.removeprefix("sha256:")[:12]
 
     @property
+    def used(self) -> Path:
+        """An empty file that a training touches when it begins, so that nothing takes the dataset for unused."""
+        return self.root / ".last_used"
+
+    @property
     def report(self) -> Path:
         """A page about the dataset, for people; it may be missing."""
         return self.root / "report.html"

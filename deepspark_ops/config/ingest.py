@@ -295,7 +295,7 @@ class SourceConfig(StageConfig):
 
 
 class IngestConfig(SourceConfig):
-    """Turn raw files into Caffe-readable shards: ``<output>/train``, ``<output>/test``, each with dataset.json."""
+    """Turn raw files into Caffe-readable shards: ``<output>/train``, ``<output>/test``, and dataset.json."""
 
     output: DataPath = Field(
         description="Dataset folder to write; one that is there, with the same options, is brought up to its source"

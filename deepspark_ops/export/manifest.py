@@ -115,7 +115,7 @@ class Origin(_Frozen):
         net_digest: Digest of the run's net.prototxt, or of the net that was converted.
         solver_digest: Digest of the run's solver.prototxt; None of files that were converted.
         config_digest: Digest of the run's config.json; None likewise.
-        datasets: Split -> digest of its dataset.json; empty if the run read the net's own sources.
+        datasets: Split -> digest of its manifest; empty if the run read the net's own sources.
         started_from: The weights (a,b) or solverstate that the run began with; None for fresh parameters.
         started_from_digest: Digest of that file, likewise; None if there is none or it is gone.
         split_rule: How training samples were told from test samples; None if it is not known.

@@ -141,14 +141,14 @@ def publish(output: Path, new: Sequence[NewSplit]) -> dict[SplitName, DatasetMan
     """
     manifests: dict[SplitName, DatasetManifest] = {}
     records: dict[SplitName, FileRecord] = {}
-    for one in new:
-        split = one.manifest.split
+    for new_split in new:
+        manifest, base = new_split.manifest, new_split.base
+        split = manifest.split
         folder = DatasetPaths(output).split(split)
-        if one.base is not None and one.base != output:
-            shards = one.manifest.shards
-            there = [name for shard in shards for name in files_of(shard) if not (folder / name).exists()]
-            link_files(DatasetPaths(one.base).split(split), there, folder)
-        manifests[split] = one.manifest.model_copy(update=_write_lists(folder, one))
+        if base is not None and base != output:
+            files = [name for shard in manifest.shards for name in files_of(shard) if not (folder / name).exists()]
+            link_files(DatasetPaths(base).split(split), files, folder)
+        manifests[split] = manifest.model_copy(update=_write_lists(folder, new_split))
         records[split] = write_manifest(folder, manifests[split])
     root = DatasetRoot(splits=records)
     with suppress(DataError):  # a damaged dataset is no version that could be kept

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,6 +29,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.file_lock import locked_folder
 from deepspark_ops.ingest.commit import (
     check_strict,
     commit_dataset,
@@ -118,8 +119,6 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
 
 def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     started = time.monotonic()
-    with suppress(DataError):  # a damaged manifest: nobody knows what it names
-        remove_unnamed(config.output)  # what an ingestion that was killed left
     use_staging(staging_of(config.staging_folder, config.staging_size))
     config = with_own_splits(config)
     recipe = make_recipe(config)
@@ -171,7 +170,10 @@ def _found_current(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Data
     manifests = current_dataset(config, recipe)
     if manifests is not None:
         check_strict(config, manifests)
-        finish_commit(config.output, manifests)
+        if not isinstance(config.output, StorePath):
+            with locked_folder(config.output) as is_free:
+                if is_free:  # else an ingestion with other options is at work
+                    finish_commit(config.output, manifests)
         looked_at = "every object's size compared" if isinstance(config.output, StorePath) else "every byte verified"
         _log.info("ingest: %s is up to date (same source, same options, %s)", config.output, looked_at)
     return manifests
@@ -251,20 +253,25 @@ def _work_folder(output: Path, *, is_local: bool) -> Iterator[Path]:
             yield work
         return
     was_there = output.exists()
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        for left_over in output.glob(f"{_WORK_PREFIX}*"):  # of an ingestion that was killed
-            shutil.rmtree(left_over, ignore_errors=True)
-        work = Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=output))
-    except OSError as error:
-        msg = f"output={output}: {error.strerror or error}"
-        raise ConfigError(msg) from error
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-        if not was_there:
-            for folder in (*output.glob("*/"), output):
+    with ExitStack() as stack:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            if not stack.enter_context(locked_folder(output)):
+                msg = f"output={output}: another ingestion is at work on it; wait for its end, or give another output"
+                raise ConfigError(msg)
+            for left_over in output.glob(f"{_WORK_PREFIX}*"):  # of an ingestion that was killed
+                shutil.rmtree(left_over, ignore_errors=True)
+            with suppress(DataError):  # a damaged manifest: nobody knows what it names
+                remove_unnamed(output)
+            work = Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=output))
+        except OSError as error:
+            msg = f"output={output}: {error.strerror or error}"
+            raise ConfigError(msg) from error
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+            for folder in () if was_there else (*output.glob("*/"), output):
                 with suppress(OSError):  # not empty: there is a dataset, or a list of rejected records
                     folder.rmdir()
 

@@ -30,6 +30,7 @@ from deepspark_ops.devices.device_rows import DeviceRow
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.tasks.choice import NO_WISH, choose_tasks, task_wish
 from deepspark_ops.ingest.files.source_folders import source_folders
+from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
 from deepspark_ops.ingest.report.resized import resize_text
 from deepspark_ops.preflight.device_check import check_devices, with_precision_notes, with_worker_devices
@@ -52,7 +53,7 @@ from deepspark_ops.preflight.report import (
 )
 from deepspark_ops.preflight.results import results_of
 from deepspark_ops.processes.named_files import limit_named_files
-from deepspark_ops.shards.manifest import SplitName
+from deepspark_ops.shards.manifest import SplitName, is_dataset, require_one_recipe
 from deepspark_ops.shards.reader import verify_layer_sources
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
@@ -135,8 +136,18 @@ class _Inspection:
         finally:
             self._binding.close()
 
+    def _check_splits(self) -> None:
+        dataset = self._dataset
+        if dataset is None or not is_dataset(dataset):
+            return  # whoever reads it says so
+        try:
+            require_one_recipe(dataset, read_splits(dataset))
+        except DataError as error:
+            self._note("error", str(error))
+
     def _inspect_nets(self, of_training: SolverNet, *of_tests: SolverNet) -> None:
         solver = self._solver
+        self._check_splits()
         for note in solver_notes(solver.spec, net_asks_for_debug=solver.train_net.debug_info):
             self._note("warning", f"solver: {note}")
         train = self._inspect_net(of_training)

@@ -6,8 +6,9 @@ import fcntl
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,13 +16,17 @@ from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.retention.inventory import Kind, Stored, find_datasets, find_runs, last_change
+from deepspark_ops.file_lock import locked_folder
+from deepspark_ops.retention.inventory import Kind, Stored, find_datasets, find_runs, last_change, run_folders
 from deepspark_ops.retention.references import model_references, run_references
+from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.sizes import size_text
 
 CLEAN_VERSION: Final = 1
 _REMOVED: Final = ".removed."
 _DAY_S: Final = 86_400.0
+_CLOCK_S: Final = 60.0
+"""Another host's clock may be behind by so much."""
 OnStep = Callable[[str], None]
 
 
@@ -99,12 +104,14 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
     if not home.is_dir():
         msg = f"home={config.home}: no such folder"
         raise ConfigError(msg)
+    started = time.time()
     oldest = (time.time() if now is None else now) - config.older_than * _DAY_S
     runs, datasets = find_runs(home), find_datasets(home)
     models = config.models or home / "models"
     stays = model_references(models, runs, datasets)
     stays |= {path: reason for path, reason in _new_ones(config, runs, datasets, oldest).items() if path not in stays}
-    _follow(stays, {stored.path: stored for stored in [*runs, *datasets]})
+    known = {stored.path: stored for stored in [*runs, *datasets]}
+    _follow(stays, known)
     if config.remove:
         _finish_earlier([stored.path.parent for stored in [*runs, *datasets]])
     entries = []
@@ -112,8 +119,12 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
         goes, reason = True, f"unchanged for {config.older_than} days or more, and nothing refers to it"
         if stored.path in stays:
             goes, reason = False, stays[stored.path]
-        elif config.remove and not _remove(stored, oldest, on_step):
+        elif config.remove and not _remove(
+            stored, oldest, on_step, partial(_is_named_now, home, models, stored, started)
+        ):
             goes, reason = False, "somebody has begun to use it"
+            stays[stored.path] = reason
+            _follow(stays, known)  # a run that stays keeps what it names
         entries.append(_entry(stored, goes=goes, removed=goes and config.remove, reason=reason))
     return CleanReport(format_version=CLEAN_VERSION, home=str(home), entries=tuple(entries))
 
@@ -152,21 +163,47 @@ def _follow(stays: dict[Path, str], known: Mapping[Path, Stored]) -> None:
                 waiting.append(path)
 
 
-def _remove(stored: Stored, oldest: float, on_step: OnStep) -> bool:
+def _remove(stored: Stored, oldest: float, on_step: OnStep, is_named: Callable[[], bool]) -> bool:
     """Remove a folder unless somebody has begun to use it; say whether it was removed."""
     with unused(stored) as is_free:
-        if not is_free or last_change(stored.path) > oldest:
+        if not is_free or last_change(stored.path) > oldest or is_named():
             return False
         hidden = stored.path.with_name(f"{_REMOVED}{stored.path.name}")
         stored.path.rename(hidden)
+        if last_change(hidden) > oldest:  # a run stamped it between the look and the rename
+            hidden.rename(stored.path)
+            return False
         on_step(f"removing {stored.kind} {stored.path}: {size_text(stored.n_bytes)}")
     shutil.rmtree(hidden)
     return True
 
 
+def _is_named_now(home: Path, models: Path, stored: Stored, started: float) -> bool:
+    """Whether a version of a model, or a run that began since ``started``, refers to a folder.
+
+    Removing takes minutes: runs begin and models are promoted meanwhile.
+
+    Raises:
+        DataError: What refers to a folder cannot be read.
+    """
+    if model_references(models, [stored], [stored]):
+        return True
+    runs = [run for run in run_folders(home) if run != stored.path and _config_changed(run) >= started - _CLOCK_S]
+    return any(stored.path in run_references(run, {stored.path: stored}) for run in runs)
+
+
+def _config_changed(run: Path) -> float:
+    """Return when the files that name a run's data changed last, seconds since the epoch."""
+    changed = 0.0
+    for path in (RunPaths(run).config, RunPaths(run).stages):
+        with suppress(FileNotFoundError):
+            changed = max(changed, path.stat().st_mtime)
+    return changed
+
+
 @contextmanager
 def unused(stored: Stored) -> Iterator[bool]:
-    """Hold the lock that an ingestion takes on its dataset; False if one has it. A run has none."""
+    """Hold the locks that an ingestion takes on its dataset; False if one has them. A run has none."""
     lock = stored.path.with_name(f".{stored.path.name}.lock")
     if stored.kind == "run" or lock.is_symlink():
         yield stored.kind == "run"
@@ -177,7 +214,8 @@ def unused(stored: Stored) -> Iterator[bool]:
         except BlockingIOError:
             yield False
             return
-        yield True
+        with locked_folder(stored.path) as is_free:
+            yield is_free
 
 
 def _finish_earlier(parents: Sequence[Path]) -> None:

@@ -16,7 +16,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, remove_unnamed, version_digest
 from deepspark_ops.registry.overview import model_names, read_model
 from deepspark_ops.retention.clean import unused
-from deepspark_ops.retention.inventory import DATASETS, Stored, find_runs
+from deepspark_ops.retention.inventory import DATASETS, Stored, run_folders
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import (
     MANIFEST_NAME,
@@ -121,11 +121,15 @@ def prune_versions(
         reasons = _reasons(dataset, paths, keep, {} if home is None else _uses(home))
         going = [path for path in paths if path not in reasons]
         freed = _freed(dataset, paths, going)
+        facts = {path: (version_digest(path), read_manifest(path / "train").version) for path in paths}
+        if remove and going:
+            reasons |= _remove(dataset, going, home, on_step)
+            going = [path for path in going if path not in reasons]
         told = [
             PrunedVersion(
                 path=str(path),
-                digest=version_digest(path),
-                version=read_manifest(DatasetPaths(path).split("train")).version,
+                digest=facts[path][0],
+                version=facts[path][1],
                 bytes=freed[path],
                 goes=path in going,
                 removed=path in going and remove,
@@ -133,8 +137,6 @@ def prune_versions(
             )
             for path in paths
         ]
-        if remove and going:
-            _remove(dataset, going, on_step)
     return PruneReport(
         format_version=PRUNE_VERSION,
         dataset=str(dataset),
@@ -160,12 +162,12 @@ def _reasons(dataset: Path, paths: list[Path], keep: int, uses: dict[str, str]) 
 def _uses(home: Path) -> dict[str, str]:
     """Return digest, or folder, of a dataset's version -> who needs it."""
     found: dict[str, str] = {}
-    for run in find_runs(home):
-        digest = noted_digest(RunPaths(run.path))
+    for run in run_folders(home):
+        digest = noted_digest(RunPaths(run))
         if digest is not None:
-            found.setdefault(digest, f"run {run.path.name} began with it")
+            found.setdefault(digest, f"run {run.name} began with it")
         if (named := _named_dataset(run)) is not None:
-            found.setdefault(named, f"run {run.path.name} names it")
+            found.setdefault(named, f"run {run.name} names it")
     for name in model_names(home / "models"):
         for record in read_model(home / "models", name).versions:
             for digest in record.origin.datasets.values():
@@ -173,8 +175,8 @@ def _uses(home: Path) -> dict[str, str]:
     return found
 
 
-def _named_dataset(run: Stored) -> str | None:
-    config = RunPaths(run.path).config
+def _named_dataset(run: Path) -> str | None:
+    config = RunPaths(run).config
     if not config.is_file():
         return None
     try:
@@ -207,8 +209,14 @@ def _manifests(dataset: Path) -> list[DatasetManifest]:
     return [read_manifest(DatasetPaths(dataset).split(split)) for split in present_splits(dataset)]
 
 
-def _remove(dataset: Path, going: list[Path], on_step: Callable[[str], None]) -> None:
+def _remove(dataset: Path, going: list[Path], home: Path | None, on_step: Callable[[str], None]) -> dict[Path, str]:
+    """Remove versions, and return why one stays: a run may have begun with it since the others were looked at."""
+    reasons: dict[Path, str] = {}
     for path in going:
+        now = _reasons(dataset, [path], 0, {} if home is None else _uses(home))
+        if now:
+            reasons |= now
+            continue
         on_step(f"removing {path}")
         if isinstance(path, StorePath):
             (path / MANIFEST_NAME).unlink()  # from now on there is no such version
@@ -218,6 +226,7 @@ def _remove(dataset: Path, going: list[Path], on_step: Callable[[str], None]) ->
             path.rename(hidden)
             shutil.rmtree(hidden)
     remove_unnamed(dataset)
+    return reasons
 
 
 @contextmanager

@@ -40,10 +40,19 @@ def find_runs(home: Path) -> list[Stored]:
     Raises:
         ConfigError: ``runs`` is a link.
     """
-    found = []
+    return [_measured("run", path) for path in run_folders(home)]
+
+
+def run_folders(home: Path) -> list[Path]:
+    """Return the folders of all runs, without a look at their files.
+
+    Raises:
+        ConfigError: ``runs`` is a link.
+    """
+    folders: list[Path] = []
     for path in _folders(_own_folder(home, RUNS)):
-        found += [path] if _is_run(path) else [run for run in _folders(path) if _is_run(run)]
-    return [_measured("run", path) for path in found]
+        folders += [path] if _is_run(path) else [run for run in _folders(path) if _is_run(run)]
+    return folders
 
 
 def find_datasets(home: Path) -> list[Stored]:

@@ -1,4 +1,4 @@
-"""What a dataset holds: a manifest for each split, and ``dataset.json``, which names the manifests of one version.
+"""The manifest of each split of a dataset, and ``dataset.json``, which names the manifests of one version.
 
 The rename of ``dataset.json`` is the commit: all splits of a version become visible together. Manifests, mean image and
 lists have names with their digests, so that a new version overwrites no file of the version before.
@@ -282,7 +282,7 @@ def manifest_path(dataset: Path, split: str) -> Path:
         DataError: As ``read_root``.
     """
     root = read_root(dataset)
-    record = None if root is None else next((one for name, one in root.splits.items() if name == split), None)
+    record = None if root is None else next((held for name, held in root.splits.items() if name == split), None)
     return DatasetPaths(dataset).split(split) / (_SPLIT_MANIFEST if record is None else record.file)
 
 
@@ -361,7 +361,7 @@ def shard_folder(split_folder: Path) -> Path:
 def present_splits(dataset: Path) -> list[SplitName]:
     """Return the splits that a dataset has, train first.
 
-    Without a ``dataset.json`` that can be read they are those that most have: whoever reads them finds what is wrong.
+    Without a readable ``dataset.json`` they are train and test: reading these finds the fault.
     """
     try:
         root = read_root(dataset)

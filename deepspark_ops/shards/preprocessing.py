@@ -1,4 +1,4 @@
-"""Steps from an image file to a training sample, as ``dataset.json`` and a bundle's ``manifest.json`` record them.
+"""Steps from an image file to a training sample, as a dataset's and a bundle's manifests record them.
 
 ``deepspark_ops/ingest/images/pixels.py`` applies the steps: at ingestion, and to raw images that a bundle answers.
 What is done to a table's features is ``TableColumns``.

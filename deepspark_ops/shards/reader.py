@@ -278,7 +278,7 @@ def open_dataset(
     """Return the ingested split in ``split_folder``; only its manifest is read now.
 
     Args:
-        split_folder: Holds dataset.json and the shards.
+        split_folder: Holds the manifest and the shards.
         color: How compressed images are decoded: None as they are, True as BGR, False as gray.
         stamps: Of the shards when a run began (``shard_stamps``); reads refuse one that is another now. None: they do
             not look.
@@ -387,7 +387,7 @@ def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifes
     Of a split in a store the sizes of all objects and the first shard are compared, the others as they are fetched.
 
     Args:
-        split_folder: Holds dataset.json and the shards.
+        split_folder: Holds the manifest and the shards.
         digests: Read every byte? None: if the shards have at most ``DIGESTS_UP_TO_BYTES``, and are no objects.
 
     Raises:

@@ -1,6 +1,6 @@
 """What a dataset made of a table holds in its rows, and how features become what a net is fed.
 
-It is part of ``dataset.json``, so that what reads a dataset, or serves a net trained on it, does the same to features
+It is part of a manifest, so that what reads a dataset, or serves a net trained on it, does the same to features
 that ingestion did: fill what is missing, then subtract each column's mean and divide by its standard deviation.
 """
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.airflow_instance import AirflowInstance
 from tests.reference.s3_server import SECRET, photos, put, s3_variables
+from deepspark_ops.shards.manifest import read_manifest
 
 pytestmark = [pytest.mark.object_store, pytest.mark.timeout(1800)]
 
@@ -33,8 +34,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def digest_of(dataset: str) -> str:
-    found = json.loads((Path(dataset) / "train" / "dataset.json").read_text())
-    return str(found["source"]["sha256"])
+    return read_manifest(Path(dataset) / "train").source.sha256
 
 
 def test_a_net_is_trained_from_a_folder_of_a_bucket_and_a_replaced_object_is_new_data(

@@ -16,7 +16,7 @@ from deepspark_ops.api.results.result_folder import ResultFolder
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.inspect.facts import dataset_facts
 from deepspark_ops.run_paths import DatasetPaths
-from deepspark_ops.shards.manifest import DatasetManifest, present_splits, read_manifest
+from deepspark_ops.shards.manifest import DatasetManifest, is_dataset, present_splits, read_manifest
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.shards.thumbnail import small_picture, to_picture
 
@@ -65,13 +65,13 @@ class Samples:
 class Dataset(ResultFolder):
     """An ingested dataset: a folder per split with shards and a manifest."""
 
-    kind: ClassVar[str] = "dataset (train/dataset.json)"
+    kind: ClassVar[str] = "dataset (dataset.json)"
     written_by: ClassVar[str] = "ds.ingest or deepspark ingest"
 
     @classmethod
     def is_at(cls, path: Path) -> bool:
         """Return whether a folder is a dataset."""
-        return DatasetPaths(path).manifest("train").is_file()
+        return is_dataset(path)
 
     @property
     def splits(self) -> Mapping[str, DatasetManifest]:

@@ -263,7 +263,7 @@ def _why_all(config: IngestConfig, base: TableBase, now: Mapping[SplitName, Seen
     path = DatasetPaths(base.folder).split("train") / train.source_files.file
     with local_copy(path) as local:
         if sha256_of_file(local) != train.source_files.sha256:
-            msg = f"{path}: the digest is not that of {path.parent}/dataset.json"
+            msg = f"{path}: the digest is not that in the manifest"
             raise DataError(msg)
     seen = read_seen_files(path)
     if set(seen.sources) != set(now):

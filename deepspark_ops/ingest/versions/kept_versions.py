@@ -54,7 +54,7 @@ def version_digest(dataset: Path) -> str:
 
 
 def keep_version(dataset: Path) -> Path:
-    """Put the dataset as it is below its ``versions``, too, and return where; costs links, no bytes.
+    """Hard-link the current dataset into ``versions/<digest>`` and return that folder; it costs no bytes.
 
     In a store it is the manifests and lists alone: the shards stay where they are.
 
@@ -102,11 +102,10 @@ def _without_shards(dataset: Path, split: SplitName) -> list[str]:
     """Return the names of the manifest, the mean, the lists of records, and what is known of the source's files."""
     folder = DatasetPaths(dataset).split(split)
     manifest = read_manifest(folder)
-    others = [manifest.mean_file.file if manifest.mean_file and split == "train" else None]
-    others += [manifest.source_files.file if manifest.source_files else None]
-    others += [manifest.rejected_file, manifest.warnings_file]
-    there = [name for name in others if name is not None and (folder / name).is_file()]
-    return [manifest_path(dataset, split).name, *there]
+    names = [manifest.mean_file.file if manifest.mean_file and split == "train" else None]
+    names += [manifest.source_files.file if manifest.source_files else None]
+    names += [manifest.rejected_file, manifest.warnings_file]
+    return [manifest_path(dataset, split).name, *(name for name in names if name and (folder / name).is_file())]
 
 
 def kept_versions(dataset: Path) -> list[Path]:

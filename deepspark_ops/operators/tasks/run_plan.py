@@ -188,4 +188,6 @@ def read_decided(run_dir: Path) -> Decided:
 
 def is_ingested(dataset: Path) -> bool:
     """Whether all splits of a dataset are committed; whether they are whole is another question."""
-    return is_dataset(dataset) and all(split_manifest_path(dataset / one).is_file() for one in present_splits(dataset))
+    return is_dataset(dataset) and all(
+        split_manifest_path(dataset / split).is_file() for split in present_splits(dataset)
+    )

@@ -30,7 +30,7 @@ def stored_samples(split_folder: Path, form: SampleForm) -> Inputs:
     Features of a table are as the table has them, for a bundle that fills and standardises them itself.
 
     Args:
-        split_folder: Holds dataset.json and the shards.
+        split_folder: Holds the manifest and the shards.
         form: What the bundle takes. Images are as stored: ingestion's steps are not done again.
 
     Raises:

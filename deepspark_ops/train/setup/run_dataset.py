@@ -14,10 +14,10 @@ from typing import Final
 from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.run_paths import DatasetPaths, RunPaths, write_text_whole
+from deepspark_ops.run_paths import VERSIONS_NAME, DatasetPaths, RunPaths, write_text_whole
 from deepspark_ops.shards.changed_shards import Stamp, shard_stamps
 from deepspark_ops.shards.manifest import split_digests
-from deepspark_ops.stores.store_path import data_path
+from deepspark_ops.stores.store_path import StorePath, data_path
 
 NOTE_VERSION: Final = 2
 _READABLE: Final = (1, NOTE_VERSION)
@@ -33,6 +33,15 @@ def stamps_of(dataset: Path | None) -> dict[str, dict[str, Stamp]]:
         with suppress(DataError):
             found[split] = shard_stamps(DatasetPaths(dataset).split(split))
     return found
+
+
+def stamp_use(dataset: Path | None) -> None:
+    """Touch a dataset that a run begins to read: what cleans up sees the stamp before the run's folder names it."""
+    if dataset is None or isinstance(dataset, StorePath):
+        return
+    is_version = dataset.parent.name == VERSIONS_NAME
+    with suppress(OSError):  # a dataset that only others may write
+        DatasetPaths(dataset.parent.parent if is_version else dataset).used.touch()
 
 
 def note_dataset(config: TrainConfig, paths: RunPaths, stamps: Mapping[str, Mapping[str, Stamp]] | None = None) -> None:

@@ -37,7 +37,7 @@ from deepspark_ops.train.data.sources import SourceResolver
 from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.run_checks import check_data, check_dataset, check_paths
-from deepspark_ops.train.setup.run_dataset import note_dataset, noted_stamps, stamps_of, with_its_version
+from deepspark_ops.train.setup.run_dataset import note_dataset, noted_stamps, stamp_use, stamps_of, with_its_version
 from deepspark_ops.train.setup.side_outputs import check_side_outputs
 from deepspark_ops.train.setup.staged_reading import notes_on_staging
 from deepspark_ops.train.setup.strategy_plan import plan_strategy, with_strategy
@@ -88,6 +88,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     notes += solver_notes(loaded.spec, net_asks_for_debug=loaded.train_net.debug_info)
     paths = RunPaths(config.run_dir)
     config = with_its_version(config, paths)
+    stamp_use(config.dataset)
     sources = SourceResolver(config.dataset, config.solver, paths.root / "sources")
     written = solver_nets(loaded, config.solver)
     nets = [sources.resolve(net.message) for net in written]

@@ -78,6 +78,7 @@ def main(result: Path) -> None:
     """Run every DAG to its end, and write what its stages ran with and what its tasks returned."""
     from deepspark_ops.operators import check, evaluate, predict
     from deepspark_ops.operators.tasks import process_stage, spark_stage
+    from tests.reference.dataset_files import put_manifest_text
 
     started: list[dict[str, Any]] = []
 
@@ -85,7 +86,6 @@ def main(result: Path) -> None:
         started.append({"stage": stage, **values})
         run_dir = Path(values.get("run_dir") or result.parent)
         files = {
-            "ingest": [Path(values.get("output") or "", split, "dataset.json") for split in ("train", "test")],
             "train": [run_dir / "snapshots" / f"s_iter_9.{suffix}" for suffix in ("caffemodel", "state.h5")],
             "evaluate": [run_dir / "evaluation" / "metrics.json"],
             "export": [run_dir / "bundle" / "manifest.json"],
@@ -93,6 +93,8 @@ def main(result: Path) -> None:
         for path in files.get(stage, []):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("of the stub")
+        for split in ("train", "test") if stage == "ingest" else ():
+            put_manifest_text(Path(values["output"]), split, "of the stub")
 
     def run_job(module: str, config: Any, **_: Any) -> None:
         leave(json.loads(config.model_dump_json()), module.split(".")[1])

@@ -54,6 +54,7 @@ def test_digits_are_ingested_by_plain_python_and_a_rerun_writes_nothing(tmp_path
     assert any("INFO: ingest train: shard 4/4 written, 156 samples, " in line for line in progress)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "contact_sheet.zip",
+        "dataset.json",
         "report.html",
         "test",
         "train",

@@ -20,7 +20,8 @@ from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.exchange.strategies.base import configure
 from deepspark_ops.planning.net_size import measure_net
 from deepspark_ops.preflight.inspect_solver import inspect_solver
-from deepspark_ops.shards.manifest import mean_path
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.manifest import mean_path, read_manifest
 from deepspark_ops.train.driver.training import train
 from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run_setup import DEFAULT_SEED, load_run, prepare_run
@@ -28,6 +29,7 @@ from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
 from deepspark_ops.train.worker.task import loop_plan
 from tests.integration.small_run import NET, SOLVER, make_dataset
 from tests.integration.train.in_process import run_in_process
+from tests.reference.dataset_files import put_manifest
 
 pytestmark = pytest.mark.tf
 
@@ -62,6 +64,7 @@ def refusal(folder: Path, dataset: Path | None, **fields: object) -> str:
 
 def test_folder_says_what_is_trained_and_can_be_loaded(dataset: Path, tmp_path: Path) -> None:
     first = prepared(tmp_path, dataset, n_workers=3, overrides="max_iter: 77")
+    assert DatasetPaths(dataset).used.is_file()
     net = read_net(first.run.paths.net)
     assert [layer.data_param.source for layer in net.layer[:2]] == [str(dataset / "train"), str(dataset / "test")]
     assert net.layer[0].transform_param.mean_file == str(mean_path(dataset))
@@ -320,6 +323,17 @@ def test_snapshot_of_another_net_in_the_folder(dataset: Path, tmp_path: Path) ->
 
 def test_options_that_do_not_go_together(dataset: Path, tmp_path: Path) -> None:
     assert 'strategy "esgd" is unknown' in refusal(tmp_path, dataset, strategy="esgd")
+
+
+def test_splits_of_two_ingestions_are_refused_by_training_and_check(dataset: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "dataset"
+    shutil.copytree(dataset, copied)
+    manifest = read_manifest(copied / "test")
+    put_manifest(copied / "test", manifest.model_copy(update={"recipe_sha256": "1" * 64}))
+    expected = "its splits come from ingestions with other sources or options (recipes: train 000000000000, test 1111"
+    assert expected in refusal(tmp_path, copied)
+    config = CheckConfig(solver=config_of(tmp_path, copied).solver, dataset=copied)
+    assert any(expected in error for error in inspect_solver(config).errors)
 
 
 def test_a_damaged_page_is_found_before_a_worker_could_read_it(dataset: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.registry.changes import Author, promote
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.retention.clean import CleanReport, clean
-from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import is_dataset, split_digests
 from deepspark_ops.trials.plan import Plan, Trial, write_plan
 from tests.reference.bundles import make_bundle
@@ -103,6 +103,28 @@ def test_remove_takes_what_was_listed_and_nothing_else(home: Home) -> None:
     assert {path.name for path in (home.root / "runs").iterdir()} == {"deepspark_train", "notes"}
     assert list((home.root / "runs" / "deepspark_train").iterdir()) == [young]
     assert home.clean(remove=True).lines() == ["nothing to remove; 1 folders stay"]
+
+
+@pytest.mark.parametrize("sign", ["config", "stage", "stamp"])
+def test_a_run_that_begins_while_others_are_removed_keeps_its_dataset(home: Home, sign: str) -> None:
+    """References were read once, then folders were removed for minutes."""
+    first, second = home.dataset("a", age=500), home.dataset("b", age=400)
+    run = home.root / "runs" / "new"
+
+    def begin(_: str) -> None:
+        if sign == "stamp":
+            DatasetPaths(second).used.touch()
+            os.utime(DatasetPaths(second).used, (NOW, NOW))
+            return
+        (run / "stages").mkdir(parents=True, exist_ok=True)
+        file = run / ("config.json" if sign == "config" else "stages/ingest.json")
+        file.write_text(json.dumps({"dataset": str(second)}))
+
+    config = parse_config(CleanConfig, {"home": home.root, "keep_runs": 0, "keep_datasets": 0, "remove": True})
+    report = clean(config, on_step=begin, now=NOW)
+    assert not first.exists()
+    assert second.is_dir()
+    assert reasons(report) == {"b": "somebody has begun to use it"}
 
 
 def test_the_newest_of_each_dag_and_the_newest_datasets_stay(home: Home) -> None:

@@ -80,6 +80,22 @@ def test_what_a_run_began_with_stays(dataset):
     assert all(verify(path / "train") for path in (first, second))
 
 
+def test_a_run_that_begins_while_versions_are_removed_keeps_its_version(dataset):
+    first, second, _ = kept_versions(dataset)
+    run = RunPaths(dataset.parent.parent / "runs" / "a")
+
+    def begin(step):
+        if str(first) in step:
+            run.root.mkdir(parents=True)
+            run.config.write_text(json.dumps({"dataset": str(second)}))
+
+    found = prune_versions(dataset, keep=0, remove=True, home=None, on_step=begin)
+    assert [one.removed for one in found.versions] == [True, False, True]
+    assert found.versions[1].reason == "run a names it"
+    assert kept_versions(dataset) == [second]
+    assert verify(second / "train")
+
+
 def test_an_ingestion_at_work_is_not_disturbed(dataset):
     with (dataset.parent / ".rows.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
