@@ -613,7 +613,7 @@ def dataset_of(net: str, work: Path, cifar10: Path | None) -> Path:
             sys.exit("--cifar10 PATH is needed: an ingested CIFAR-10 (examples/cifar10/README.md)")
         return cifar10
     folder = work / ("digits" if net == "lenet" else "risk")
-    if (folder / "train" / "dataset.json").exists():
+    if (folder / "dataset.json").exists():
         return folder
     if net == "lenet":
         source = ROOT / "examples/digits/digits8x8-images-idx3-ubyte.gz"

@@ -180,7 +180,7 @@ def cells_of(
 def ingest_digits(work: Path) -> Path:
     """Return the dataset of the digits, ingesting it if it is not there."""
     folder = work / "digits"
-    if not (folder / "train" / "dataset.json").exists():
+    if not (folder / "dataset.json").exists():
         source = ROOT / "examples/digits/digits8x8-images-idx3-ubyte.gz"
         config = IngestConfig(source=source, output=folder, resize_height=28, resize_width=28, max_pixel=16)
         run_job("deepspark_ops.ingest.spark_job", config, on_line=lambda level, text: None)

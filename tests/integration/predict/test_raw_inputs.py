@@ -30,6 +30,7 @@ from deepspark_ops.predict import spark_udf
 from deepspark_ops.predict.answers import write_answers
 from deepspark_ops.serve.request import samples_of_json, samples_of_pictures
 from deepspark_ops.serve.start import load_served
+from deepspark_ops.shards.manifest import DatasetRoot, read_root, write_root
 from deepspark_ops.shards.reader import open_dataset
 from tests.integration.predict.small_bundles import make_small_bundle
 from tests.integration.small_run import train_here
@@ -218,6 +219,8 @@ def test_raw_rows_get_the_answers_of_the_evaluation(tmp_path, kind):
     config = IngestConfig(source=source, output=tmp_path / "data", shuffle=False, test_fraction=0.0, **options)
     ingest_parts(config, [table], tmp_path / "work")
     (config.output / "test").symlink_to("train")  # the rows are scored, all of them and in their order
+    train = read_root(config.output).splits["train"]
+    write_root(config.output, DatasetRoot(splits={"train": train, "test": train}))
     param = 'hdf5_data_param { source: "none" batch_size: 4 }'
     rows, bundle = evaluated(
         run_of(tmp_path / "net", config.output, layer="HDF5Data", transform="", param=param, std=std)
