@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from deepspark_ops.shards.manifest import read_manifest
 from tests.e2e.airflow_instance import AirflowInstance
 from tests.reference.s3_server import SECRET, photos, put, s3_variables
-from deepspark_ops.shards.manifest import read_manifest
 
 pytestmark = [pytest.mark.object_store, pytest.mark.timeout(1800)]
 

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from caffe_import.files.prototxt import parse_net
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.shards.manifest import mean_path
 from deepspark_ops.train.data.sources import SourceResolver
+from tests.reference.ingest_in_process import ingest
+from tests.reference.raw_sources import write_images
 
 NET = """
 layer { name: "a" type: "Data" top: "x" include { phase: TRAIN }
@@ -71,14 +75,15 @@ def test_the_working_directory_comes_first(project: Path) -> None:
 
 def test_dataset_replaces_sources_by_phase_and_the_mean(project: Path) -> None:
     dataset = project / "digits"
+    ingest(IngestConfig(source=write_images(project / "raw", 9), output=dataset), project / "work")
     sources = resolver(project, dataset)
     train, test, images, _ = sources.resolve(parse_net(NET)).layer
     assert train.data_param.source == str(dataset / "train")
     assert test.data_param.source == str(dataset / "test")
     assert images.image_data_param.source == "list.txt"  # in both phases: bound when the net is built
-    assert train.transform_param.mean_file == str(dataset / "train" / "mean.binaryproto")
+    assert train.transform_param.mean_file == str(mean_path(dataset))
     assert sources.notes == [
-        'layer "a": mean_file "m.binaryproto" is replaced by the dataset\'s ' + str(dataset / "train/mean.binaryproto")
+        'layer "a": mean_file "m.binaryproto" is replaced by the dataset\'s ' + str(mean_path(dataset))
     ]
 
 
