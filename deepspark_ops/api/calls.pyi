@@ -48,6 +48,8 @@ def check(
     gray: bool = False,
     scaled_decoding: bool = False,
     decode_mib: int = 168,
+    member_mib: int = 256,
+    unpacked_gib: int = 64,
     max_pixel: int = 255,
     balance: Literal['none', 'oversample', 'undersample'] = 'none',
     limit: int | None = None,
@@ -127,6 +129,9 @@ def check(
             other pixels (docs/data.md).
         decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
             Larger ones are rejected.
+        member_mib: Most MiB that a file in a zip may have when it is unpacked. Larger ones are rejected.
+        unpacked_gib: Most GiB on the disk that a compressed tar or file (gzip, bzip2, xz) may have when it is
+            unpacked.
         max_pixel: Largest pixel value of the source; scaled to 255 (digits8x8: 16).
         balance: Training set whose classes have as many samples: oversample repeats records up to the largest
             class, undersample takes as many of each as the smallest has; the other sets stay as they are.
@@ -196,6 +201,8 @@ def ingest(
     gray: bool = False,
     scaled_decoding: bool = False,
     decode_mib: int = 168,
+    member_mib: int = 256,
+    unpacked_gib: int = 64,
     max_pixel: int = 255,
     balance: Literal['none', 'oversample', 'undersample'] = 'none',
     limit: int | None = None,
@@ -270,6 +277,9 @@ def ingest(
             other pixels (docs/data.md).
         decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
             Larger ones are rejected.
+        member_mib: Most MiB that a file in a zip may have when it is unpacked. Larger ones are rejected.
+        unpacked_gib: Most GiB on the disk that a compressed tar or file (gzip, bzip2, xz) may have when it is
+            unpacked.
         max_pixel: Largest pixel value of the source; scaled to 255 (digits8x8: 16).
         balance: Training set whose classes have as many samples: oversample repeats records up to the largest
             class, undersample takes as many of each as the smallest has; the other sets stay as they are.

@@ -226,6 +226,22 @@ class SourceConfig(StageConfig):
         " Larger ones are rejected",
         json_schema_extra=EXPERT,
     )
+    member_mib: int = Field(
+        256,
+        ge=1,
+        le=8_192,
+        title="Size of a file in a zip",
+        description="Most MiB that a file in a zip may have when it is unpacked. Larger ones are rejected",
+        json_schema_extra=EXPERT,
+    )
+    unpacked_gib: int = Field(
+        64,
+        ge=1,
+        le=65_536,
+        title="Size of a compressed file",
+        description="Most GiB on the disk that a compressed tar or file (gzip, bzip2, xz) may have when it is unpacked",
+        json_schema_extra=EXPERT,
+    )
     max_pixel: int = Field(
         255,
         ge=1,

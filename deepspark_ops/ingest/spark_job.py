@@ -38,7 +38,7 @@ from deepspark_ops.ingest.commit import (
     undone_on_failure,
 )
 from deepspark_ops.ingest.contact_sheet import add_contact_sheet
-from deepspark_ops.ingest.files.source_folders import listed_files_limited
+from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.findings import summary
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, make_recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.report.page import add_report, profile_before
@@ -113,7 +113,7 @@ def run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
         DataError: The data cannot be used.
         DeepSparkError: A task died in a way that another try may cure.
     """
-    with listed_files_limited(config):
+    with sources_limited(config):
         return _run_ingest(config)
 
 

@@ -172,6 +172,8 @@ class DeepSparkCheckOperator(BaseOperator):
         gray: bool | Template | None = None,
         scaled_decoding: bool | Template | None = None,
         decode_mib: int | Template | None = None,
+        member_mib: int | Template | None = None,
+        unpacked_gib: int | Template | None = None,
         max_pixel: int | Template | None = None,
         balance: Literal['none', 'oversample', 'undersample'] | Template | None = None,
         limit: int | Template | None = None,
@@ -329,6 +331,9 @@ class DeepSparkCheckOperator(BaseOperator):
                 other pixels (docs/data.md)
             decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
                 Larger ones are rejected
+            member_mib: Most MiB that a file in a zip may have when it is unpacked. Larger ones are rejected
+            unpacked_gib: Most GiB on the disk that a compressed tar or file (gzip, bzip2, xz) may have when it is
+                unpacked
             max_pixel: Largest pixel value of the source; scaled to 255 (digits8x8: 16)
             balance: Training set whose classes have as many samples: oversample repeats records up to the largest
                 class, undersample takes as many of each as the smallest has; the other sets stay as they are
@@ -755,6 +760,8 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
         gray: bool | Template | None = None,
         scaled_decoding: bool | Template | None = None,
         decode_mib: int | Template | None = None,
+        member_mib: int | Template | None = None,
+        unpacked_gib: int | Template | None = None,
         max_pixel: int | Template | None = None,
         balance: Literal['none', 'oversample', 'undersample'] | Template | None = None,
         limit: int | Template | None = None,
@@ -833,6 +840,9 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
                 other pixels (docs/data.md)
             decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
                 Larger ones are rejected
+            member_mib: Most MiB that a file in a zip may have when it is unpacked. Larger ones are rejected
+            unpacked_gib: Most GiB on the disk that a compressed tar or file (gzip, bzip2, xz) may have when it is
+                unpacked
             max_pixel: Largest pixel value of the source; scaled to 255 (digits8x8: 16)
             balance: Training set whose classes have as many samples: oversample repeats records up to the largest
                 class, undersample takes as many of each as the smallest has; the other sets stay as they are

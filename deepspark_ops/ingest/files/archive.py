@@ -10,7 +10,6 @@ import gzip
 import lzma
 import os
 import posixpath
-import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from caffe_import.files.regular_file import open_regular
 from caffe_import.files.text_file import decode_text
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.unpack_limits import current_limits
 from deepspark_ops.ingest.files.zip_archive import ZIP_MARKS, ZipReader, zip_places, zip_reader
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader
 from deepspark_ops.stores.staging import local_copy
@@ -33,6 +33,7 @@ from deepspark_ops.stores.store_path import data_path
 from deepspark_ops.stores.writing import written_whole
 
 _COPY_BYTES = 1 << 20
+_GIB = 1 << 30
 _MAX_HEADER_BYTES = 1 << 20
 """Of a tar: a long name or a table of attributes; writers make some kilobytes."""
 _TAR_MARK = slice(257, 262)
@@ -69,13 +70,26 @@ def decompressed(path: Path, work: Path) -> Path:
     try:
         with open_regular(path) as file, opener(file) as packed, written_whole(copy) as temporary:
             with temporary.open("wb") as plain:
-                shutil.copyfileobj(packed, plain, _COPY_BYTES)
+                _unpack(packed, plain, path)
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the disk
         msg = f"{path}: damaged or cut short: {error.args[0] if error.args else error}; fetch it again"
         raise DataError(msg) from error
     return copy
+
+
+def _unpack(packed: IO[bytes], plain: IO[bytes], path: Path) -> None:
+    most_gib, n_bytes = current_limits().unpacked_gib, 0
+    while block := packed.read(_COPY_BYTES):
+        n_bytes += len(block)
+        if n_bytes > most_gib * _GIB:
+            msg = (
+                f"{path}: has more than {most_gib} GiB when it is unpacked; give unpacked_gib={most_gib + 1} or more if"
+                " that is right and the disk has room"
+            )
+            raise DataError(msg)
+        plain.write(block)
 
 
 def read_start(path: Path, n_bytes: int) -> bytes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from caffe_import.files.allowed_roots import allowed_roots_used
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, SourceConfig, is_catalog_table
 from deepspark_ops.ingest.files.archive import split_member
+from deepspark_ops.ingest.files.unpack_limits import UnpackLimits, unpack_limits
 from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.stores.store_path import StorePath
 
@@ -36,8 +37,10 @@ def _begins_names(root: Path) -> bool:
         return any(entry.name.startswith(root.name) for entry in entries)
 
 
-def listed_files_limited(
-    config: IngestConfig, *, warn: Callable[[str], None] | None = None
-) -> AbstractContextManager[None]:
-    """Let this process follow what lists of raw data name as the config says, inside the block."""
-    return allowed_roots_used(allowed_roots(config.listed_files, source_folders(config), warn=warn))
+@contextmanager
+def sources_limited(config: IngestConfig, *, warn: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Apply a config's limits on raw data inside the block: which files lists may name, and sizes after unpacking."""
+    sizes = UnpackLimits(config.member_mib, config.unpacked_gib)
+    roots = allowed_roots(config.listed_files, source_folders(config), warn=warn)
+    with allowed_roots_used(roots), unpack_limits(sizes):
+        yield

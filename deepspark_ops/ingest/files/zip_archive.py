@@ -18,6 +18,7 @@ import numpy as np
 
 from caffe_import.files.regular_file import open_regular, regular_path
 from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.files.unpack_limits import current_limits
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.stores.staging import local_copy
 
@@ -28,6 +29,7 @@ _ENCRYPTED = 1
 _DAMAGE = (zipfile.BadZipFile, struct.error, EOFError, IndexError, NotImplementedError, ValueError, OverflowError)
 """What zipfile raises of damaged directories; beside these an OSError of a place that no file has."""
 _NO_PLACE = -3
+_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,16 @@ class ZipReader:
         path: The zip.
         places: (n, 4) int64: offset of the member's header, bytes packed, method, CRC-32; a method of -1 marks a member
             that the zip lacks, of -2 an encrypted one, of -3 one whose bytes would lie outside of the zip.
+        member_mib: Most MiB of a member when it is unpacked.
     """
 
     path: Path
     places: Positions
+    member_mib: int
 
     def subset(self, positions: Positions) -> ZipReader:
         """See ``RecordReader``."""
-        return ZipReader(self.path, self.places[positions])
+        return ZipReader(self.path, self.places[positions], self.member_mib)
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -59,12 +63,14 @@ class ZipReader:
         refused[_NO_PLACE] = "damaged in the archive: its place there lies outside of the archive"
         if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise RecordError(refused.get(method, f"packed by method {method}; allowed: stored, deflate"))
+        if n_packed > self.member_mib * _MIB:
+            raise self._too_large(n_packed)
         header = os.pread(handle.fileno(), _LOCAL_HEADER_BYTES, offset)
         # The lengths of name and extra field differ between the directory and the member's own header.
         start = offset + _LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:30])) if len(header) == 30 else offset
         content = os.pread(handle.fileno(), n_packed, start)
         try:
-            content = zlib.decompress(content, -zlib.MAX_WBITS) if method == zipfile.ZIP_DEFLATED else content
+            content = self._inflated(content) if method == zipfile.ZIP_DEFLATED else content
         except zlib.error as error:
             msg = f"damaged in the archive: {error}"
             raise RecordError(msg) from error
@@ -72,6 +78,24 @@ class ZipReader:
             msg = "damaged in the archive: its checksum differs"
             raise RecordError(msg)
         return content
+
+    def _inflated(self, packed: bytes) -> bytes:
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        content = inflater.decompress(packed, self.member_mib * _MIB)
+        if inflater.unconsumed_tail and inflater.decompress(inflater.unconsumed_tail, 1):
+            raise self._too_large(len(content) + 1)
+        if not inflater.eof:
+            msg = "damaged in the archive: its packed bytes are incomplete"
+            raise RecordError(msg)
+        return content
+
+    def _too_large(self, n_bytes: int) -> RecordError:
+        """Return the refusal of a member that has at least so many bytes."""
+        least = -(-n_bytes // _MIB)
+        return RecordError(
+            f"has more than {self.member_mib} MiB when it is unpacked; give member_mib={least} or more, and the tasks"
+            " memory for it"
+        )
 
 
 def zip_places(path: Path) -> dict[str, tuple[int, int, int, int]]:
@@ -105,4 +129,4 @@ def _place(info: zipfile.ZipInfo, n_bytes: int) -> tuple[int, int, int, int]:
 def zip_reader(path: Path, places: Sequence[tuple[int, int, int, int] | None]) -> ZipReader:
     """Return the reader of members at ``places``; None stands for one that the zip lacks."""
     rows = np.array([place or (0, 0, -1, 0) for place in places], np.int64)
-    return ZipReader(path, rows.reshape(len(places), 4))
+    return ZipReader(path, rows.reshape(len(places), 4), current_limits().member_mib)

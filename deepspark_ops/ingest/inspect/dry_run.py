@@ -17,7 +17,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.dataset_findings import find_thin_classes
-from deepspark_ops.ingest.files.source_folders import listed_files_limited
+from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.findings import ordered
 from deepspark_ops.ingest.plan import IngestPlan, Recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.records import Rejection
@@ -48,7 +48,7 @@ def dry_run(config: IngestConfig) -> dict[str, Any]:
         ConfigError: Options that do not fit the source.
         DataError: No usable record, or a damaged source.
     """
-    with listed_files_limited(config):
+    with sources_limited(config):
         return _dry_run(config)
 
 

@@ -12,7 +12,7 @@ import pytest
 from caffe_import.errors import ForbiddenPathError
 from caffe_import.files import allowed_roots
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.ingest.files.source_folders import listed_files_limited, source_folders
+from deepspark_ops.ingest.files.source_folders import source_folders, sources_limited
 from deepspark_ops.ingest.inspect.dry_run import dry_run
 from deepspark_ops.ingest.sources.hdf5 import index_hdf5
 from tests.reference.raw_sources import write_images
@@ -77,7 +77,7 @@ def test_a_list_of_hdf5_files_is_confined_before_one_is_opened(outside: Path, tm
     source.write_text(f"{outside / 'a.h5'}\n")
     assert index_hdf5(source).labels.size == 3
     with (
-        listed_files_limited(config_of(source, listed_files={"confined": True})),
+        sources_limited(config_of(source, listed_files={"confined": True})),
         pytest.raises(ForbiddenPathError, match=r"the list of HDF5 files .*files\.txt names .*a\.h5"),
     ):
         index_hdf5(source)

@@ -1,12 +1,17 @@
 """Zips as Python's zipfile writes them, read member by member."""
 
+import gzip
+import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import open_archive, read_member_text
+from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.image_list import digest_image_list, index_image_list
 from tests.reference.raw_sources import write_images
@@ -49,6 +54,51 @@ def test_missing_damaged_and_strangely_packed_members_are_bad_records(tmp_path):
         for i, finding in [(1, "its checksum differs"), (2, "packed by method 12"), (3, "no such file in the archive")]:
             with pytest.raises(RecordError, match=finding):
                 read(i)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("says_less", [False, True])
+def test_a_member_is_unpacked_up_to_a_bound(tmp_path, method, says_less):
+    """A megabyte of deflated zeros would become a gigabyte in memory."""
+    archive = zip_of(tmp_path / "a.zip", {"zeros.png": bytes(3 << 20), "list.txt": b"a 1\n" * 500_000}, method)
+    if says_less:  # a directory that lies: its size unpacked is at 24
+        content = bytearray(archive.read_bytes())
+        entry = content.index(b"PK\x01\x02")
+        content[entry + 24 : entry + 28] = (100).to_bytes(4, "little")
+        archive.write_bytes(content)
+    config = IngestConfig(source=archive, output=tmp_path / "out", member_mib=1)
+    finding = r"has more than 1 MiB when it is unpacked; give member_mib=\d+ or more"
+    with sources_limited(config):
+        found = open_archive(archive, tmp_path)
+        reader = found.reader(["zeros.png"])
+        with pytest.raises(DataError, match=rf'a.zip: member "list.txt": {finding}'):
+            read_member_text(found, "list.txt")
+    tracemalloc.start()
+    with reader.opened() as read, pytest.raises(RecordError, match=finding):
+        read(0)
+    assert tracemalloc.get_traced_memory()[1] < 3 << 20
+    tracemalloc.stop()
+    enough = config.model_copy(update={"member_mib": 3})
+    with sources_limited(enough):
+        assert contents(open_archive(archive, tmp_path / "other").reader(["zeros.png"]), 1) == [bytes(3 << 20)]
+
+
+def test_a_compressed_tar_is_unpacked_up_to_a_bound(tmp_path):
+    plain = tmp_path / "a.tar"
+    with tarfile.open(plain, "w") as archive:
+        archive.addfile(tarfile.TarInfo("empty"))
+    packed = tmp_path / "a.tar.gz"
+    with gzip.open(packed, "wb", 1) as handle:
+        handle.write(plain.read_bytes())
+        for _ in range(1025):
+            handle.write(bytes(1 << 20))
+    config = IngestConfig(source=packed, output=tmp_path / "out", unpacked_gib=1)
+    finding = "a.tar.gz: has more than 1 GiB when it is unpacked; give unpacked_gib=2 or more"
+    with sources_limited(config), pytest.raises(DataError, match=finding):
+        open_archive(packed, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "a.tar.gz"]
+    with sources_limited(config.model_copy(update={"unpacked_gib": 2})):
+        assert list(open_archive(packed, tmp_path).members) == ["empty"]
 
 
 @pytest.mark.parametrize("field", [20, 42])
