@@ -38,7 +38,7 @@ InsecureNetwork = Annotated[
         json_schema_extra=EXPERT,
     ),
 ]
-WHERE_IT_RUNS = frozenset({"master", "listen_address", "insecure_network"})
+WHERE_IT_RUNS = frozenset({"engine", "master", "listen_address", "insecure_network"})
 """Fields of a Spark stage that say where it runs and have no part in what it makes."""
 
 

@@ -365,6 +365,11 @@ class IngestConfig(SourceConfig):
         json_schema_extra=EXPERT,
     )
     listed_files: ListedFilesPart = LISTED_AS_GIVEN
+    engine: Literal["auto", "spark", "process"] = Field(
+        "auto",
+        description="Who reads the records: spark, process (this process alone), or by auto this process where that is"
+        " faster than starting Spark",
+    )
     staging_folder: StagingFolder = None
     staging_size: StagingSize = DEFAULT_STAGING_SIZE
     listen_address: ListenAddress = "auto"

@@ -64,8 +64,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2
 _TOO_FEW_FOR_SPARK = 1_000
-"""So many records that are added to a dataset are written sooner than Spark has started."""
+"""So many records are written sooner than Spark has started."""
 _WORK_PREFIX = ".work-"
+_JVM_PORT = "PYSPARK_GATEWAY_PORT"
 
 Task = TypeVar("Task", ShardTask, "TableShardTask")
 Result = TypeVar("Result", ShardResult, "TableShardResult")
@@ -139,9 +140,8 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
                 manifests = ingest_from_table(spark, config, recipe, work)
         else:
             plan = plan_ingest(config, recipe, work, base=find_base(config, recipe.options))
-            is_small = plan.base is not None and sum(len(task.positions) for task in plan.tasks) <= _TOO_FEW_FOR_SPARK
             with _spark(config, listen_address, work) as spark:
-                manifests = _ingest_images(None if is_small else spark.context(), config, recipe, plan)
+                manifests = _ingest_images(_spark_for_images(spark, config, plan), config, recipe, plan)
     for split, manifest in manifests.items():
         _log.info(
             "ingest %s: %s samples, %s classes, shards: %s, %s bytes, %s rejected",
@@ -179,6 +179,19 @@ def _found_current(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Data
     return manifests
 
 
+def _spark_for_images(spark: SparkOnDemand, config: IngestConfig, plan: IngestPlan) -> SparkContext | None:
+    """Return Spark, or None where this process does the work; the log says which, and why."""
+    n_records = sum(len(task.positions) for task in plan.tasks)
+    # spark-submit has started a JVM before this process: a new dataset then is a Spark application's work.
+    has_jvm = spark.is_started or _JVM_PORT in os.environ
+    is_small = n_records <= _TOO_FEW_FOR_SPARK and not (has_jvm and plan.base is None)
+    if config.engine == "process" or (config.engine == "auto" and is_small):
+        why = f"engine={config.engine}" + (f": at most {_TOO_FEW_FOR_SPARK:,} records" if is_small else "")
+        _log.info("ingest: this process reads %s records, Spark is not started (%s)", f"{n_records:,}", why)
+        return None
+    return spark.context()
+
+
 def _ingest_images(
     context: SparkContext | None, config: IngestConfig, recipe: Recipe, plan: IngestPlan
 ) -> dict[SplitName, DatasetManifest]:
@@ -186,10 +199,7 @@ def _ingest_images(
     for split, change in plan.changes.items():
         _log.info("ingest %s: %s", split, change.text())
     with undone_on_failure(config.output):
-        if context is None:
-            results = [run_shard_task(task) for task in plan.tasks]
-        else:
-            results = _run_tasks(context, plan.tasks, run_shard_task, "images")
+        results = _run_tasks(context, plan.tasks, run_shard_task, "images")
     manifests = commit_dataset(config, recipe, plan, results)
     add_contact_sheet(config.output)
     return manifests
@@ -207,6 +217,8 @@ def ingest_from_table(
         DataError: The rows cannot be used.
         DeepSparkError: A task died in a way that another try may cure.
     """
+    if config.engine == "spark":
+        spark.context()
     from deepspark_ops.ingest.tables.spark_job import ImagePlan, ingest_table
     from deepspark_ops.ingest.tables.table_commit import commit_table
     from deepspark_ops.ingest.tables.table_shards import run_table_shard
@@ -218,14 +230,12 @@ def ingest_from_table(
         indexes = {str(source): found.indexes[split] for split, source in own_sources(config).items()}
         base = find_base(config, found.recipe.options)
         plan = plan_ingest(config, found.recipe, work, lambda _, source, __, ___: indexes[str(source)], base)
-        return _ingest_images(spark.context(), config, found.recipe, plan)
+        return _ingest_images(_spark_for_images(spark, config, plan), config, found.recipe, plan)
     shared = found.plan.shared
     tasks = found.plan.tasks
     with undone_on_failure(config.output):
-        if spark.is_started and tasks:
-            results = _run_tasks(spark.context(), tasks, lambda task: run_table_shard(task, shared), "rows")
-        else:
-            results = [run_table_shard(task, shared) for task in tasks]
+        context = spark.context() if spark.is_started and tasks else None
+        results = _run_tasks(context, tasks, lambda task: run_table_shard(task, shared), "rows")
     return commit_table(found.config, found.recipe, found.plan, results)
 
 
@@ -330,7 +340,8 @@ def _spark(config: IngestConfig, listen_address: str, work: Path) -> Iterator[Sp
             {**spark_conf(), "spark.app.name": "deepspark ingest"},
             listen_address=listen_address,
             insecure_network=config.insecure_network,
-        )
+        ),
+        is_allowed=config.engine != "process",
     )
     try:
         yield spark
@@ -339,9 +350,16 @@ def _spark(config: IngestConfig, listen_address: str, work: Path) -> Iterator[Sp
 
 
 def _run_tasks(
-    context: SparkContext, tasks: Sequence[Task], run_one: Callable[[Task], Result], unit: str
+    context: SparkContext | None, tasks: Sequence[Task], run_one: Callable[[Task], Result], unit: str
 ) -> list[Result]:
-    """Run every task once over the cluster, reporting shards as they are finished, so many ``unit`` a second."""
+    """Run every task once, over the cluster or in this process, and log shards as they are finished, in ``unit``/s."""
+    progress = _Progress(tasks, unit)
+    if context is None:
+        results: list[Result] = []
+        for task in tasks:
+            results.append(run_one(task))
+            progress.report(_finished(results))
+        return results
     finished = context.accumulator([], _FinishedShards())
     copies = staging()
 
@@ -353,14 +371,13 @@ def _run_tasks(
         return result
 
     job = context.parallelize(tasks, len(tasks)).map(run)
-    progress = _Progress(tasks, unit)
     with ThreadPoolExecutor(max_workers=1) as pool:
         future = pool.submit(job.collect)
         try:
             while not future.done():
                 time.sleep(_POLL_S)
                 progress.report(finished.value)
-            results: list[Result] = future.result()
+            results = future.result()
         except (PySparkException, Py4JError) as error:
             told = spark_failure(error, master=context.master, task="task")
             if (refusal := error_of_task(told)) is not None:
@@ -370,8 +387,12 @@ def _run_tasks(
         finally:
             if not future.done():
                 context.cancelAllJobs()
-    progress.report([(result.split, result.n_samples, result.n_bytes) for result in results if result.n_samples])
+    progress.report(_finished(results))
     return results
+
+
+def _finished(results: Sequence[ShardResult | TableShardResult]) -> Finished:
+    return [(result.split, result.n_samples, result.n_bytes) for result in results if result.n_samples]
 
 
 class _Progress:

@@ -33,9 +33,10 @@ _log = logging.getLogger(__name__)
 class SparkOnDemand:
     """Spark, started where something first needs it."""
 
-    def __init__(self, start: Callable[[], SparkContext]) -> None:
-        """Take what starts it."""
+    def __init__(self, start: Callable[[], SparkContext], *, is_allowed: bool = True) -> None:
+        """Take what starts it, and whether it may be started."""
         self._start = start
+        self.is_allowed = is_allowed
         self._context: SparkContext | None = None
 
     @classmethod
@@ -58,6 +59,9 @@ class SparkOnDemand:
             DeepSparkError: Likewise.
         """
         if self._context is None:
+            if not self.is_allowed:
+                msg = "engine=process: Spark is needed for this source (docs/data.md); give engine=auto or engine=spark"
+                raise ConfigError(msg)
             self._context = self._start()
         return self._context
 

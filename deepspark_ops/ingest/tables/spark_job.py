@@ -469,7 +469,8 @@ def _over_parts(
             return read(files.batches(part, names, n_rows), number)
 
         parts = [(i, part) for i, part in enumerate(files.parts) if only is None or part.file in only]
-        if not spark.is_started and sum(part.n_bytes for _, part in parts) <= _TOO_LITTLE_FOR_SPARK:
+        is_little = sum(part.n_bytes for _, part in parts) <= _TOO_LITTLE_FOR_SPARK
+        if not spark.is_started and (is_little or not spark.is_allowed):
             return [of_file(part) for part in parts]
     context = spark.context()
     with _told(context, table.source):

@@ -1,0 +1,77 @@
+"""Who reads the records: this process where little is to be done, Spark else; option ``engine`` decides."""
+
+import logging
+
+import pytest
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest import spark_job
+from deepspark_ops.shards.reader import verify
+from tests.reference.ingest_in_process import ingest
+from tests.reference.raw_sources import write_images
+from tests.reference.table_files import a_table, write_table
+
+
+class SparkStartedError(Exception):
+    """Spark would have been started."""
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch):
+    def start(*_, **__):
+        raise SparkStartedError
+
+    monkeypatch.setattr(spark_job, "start_context", start)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+
+
+def images(tmp_path, **options) -> IngestConfig:
+    return IngestConfig(source=write_images(tmp_path / "raw", 30), output=tmp_path / "out", **options)
+
+
+@pytest.mark.parametrize("engine", ["auto", "process"])
+def test_a_small_dataset_is_made_without_spark_and_the_log_says_so(tmp_path, caplog, engine):
+    caplog.set_level(logging.INFO)
+    found = spark_job.run_ingest(images(tmp_path, engine=engine))
+    expected = ingest(IngestConfig(source=tmp_path / "raw" / "list.txt", output=tmp_path / "here"), tmp_path / "work")
+    assert [shard.sha256 for shard in found["train"].shards] == [shard.sha256 for shard in expected["train"].shards]
+    told = "this process reads 30 records, Spark is not started (engine=" + engine
+    assert any(told in line for line in caplog.messages)
+    assert any("ingest train: shard 1/1 written" in line for line in caplog.messages)
+
+
+def test_more_records_than_the_bound_start_spark_unless_the_process_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(spark_job, "_TOO_FEW_FOR_SPARK", 29)
+    config = images(tmp_path)
+    with pytest.raises(SparkStartedError):
+        spark_job.run_ingest(config)
+    assert spark_job.run_ingest(config.model_copy(update={"engine": "process"}))["train"].n_samples > 0
+
+
+def test_spark_is_started_where_it_is_asked_for_or_its_jvm_runs_already(tmp_path, monkeypatch):
+    config = images(tmp_path)
+    with pytest.raises(SparkStartedError):
+        spark_job.run_ingest(config.model_copy(update={"engine": "spark"}))
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # spark-submit sets it
+    with pytest.raises(SparkStartedError):
+        spark_job.run_ingest(config)
+    assert not config.output.exists()
+
+
+def test_the_engine_is_no_property_of_the_samples(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    config = images(tmp_path)
+    spark_job.run_ingest(config)
+    spark_job.run_ingest(config.model_copy(update={"engine": "spark"}))
+    assert any("is up to date" in line for line in caplog.messages)
+
+
+def test_a_table_that_spark_alone_reads_is_refused_to_the_process(tmp_path):
+    options = {"feature_columns": "f*", "label_column": "label", "output": tmp_path / "out", "engine": "process"}
+    source = write_table(tmp_path / "t.parquet", a_table(60))
+    spark_job.run_ingest(IngestConfig(source=source, **options))
+    assert verify(tmp_path / "out" / "train").n_samples > 0
+    source = write_table(tmp_path / "t.csv", a_table(60))
+    with pytest.raises(ConfigError, match="engine=process: Spark is needed for this source"):
+        spark_job.run_ingest(IngestConfig(source=source, **options))
