@@ -219,6 +219,7 @@ def ingest(
     strict: bool = False,
     allowed_root: StrPath | Sequence[StrPath] = (),
     confined: bool = False,
+    engine: Literal['auto', 'spark', 'process'] = 'auto',
     staging_folder: StrPath | None = None,
     staging_size: int | str = '20GiB',
     listen_address: str = 'auto',
@@ -302,6 +303,8 @@ def ingest(
         allowed_root: Folder whose files a net, a solver and lists may name, besides the solver's and the data's;
             can be given several times.
         confined: Refuse a named file outside of those folders; without it there is a warning, one a folder.
+        engine: Who reads the records: spark, process (this process alone), or by auto this process where that is
+            faster than starting Spark.
         staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
             deepspark-staging-UID in the system's folder for temporary files.
         staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed.

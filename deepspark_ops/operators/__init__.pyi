@@ -187,6 +187,7 @@ class DeepSparkCheckOperator(BaseOperator):
         deduplicate: bool | Template | None = None,
         deduplicate_across: bool | Template | None = None,
         strict: bool | Template | None = None,
+        engine: Literal['auto', 'spark', 'process'] | Template | None = None,
         split: Literal['train', 'validation', 'test'] | Template | None = None,
         batch_size: int | Template | None = None,
         worst: int | Template | None = None,
@@ -352,6 +353,8 @@ class DeepSparkCheckOperator(BaseOperator):
             deduplicate_across: With deduplicate: also leave out validation and test records with the content of a
                 training one
             strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...
+            engine: Who reads the records: spark, process (this process alone), or by auto this process where that is
+                faster than starting Spark
             split: Part of the dataset to score
             batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
                 fixes it
@@ -776,6 +779,7 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
         deduplicate: bool | Template | None = None,
         deduplicate_across: bool | Template | None = None,
         strict: bool | Template | None = None,
+        engine: Literal['auto', 'spark', 'process'] | Template | None = None,
         staging_folder: StrPath | Template | None = None,
         staging_size: int | str | Template | None = None,
         listen_address: str | Template | None = None,
@@ -862,6 +866,8 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
             deduplicate_across: With deduplicate: also leave out validation and test records with the content of a
                 training one
             strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...
+            engine: Who reads the records: spark, process (this process alone), or by auto this process where that is
+                faster than starting Spark
             staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
                 deepspark-staging-UID in the system's folder for temporary files
             staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from caffe_import.files.regular_file import regular_text
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.stored_shard import files_of, link_files
 from deepspark_ops.run_paths import DatasetPaths, sync_folder, write_text_whole, write_whole
@@ -137,7 +138,7 @@ def write_list_for_caffe(folder: Path, manifest: DatasetManifest, shards_at: Pat
     if isinstance(folder, StorePath) or manifest.shard_format != "hdf5":
         return
     text = hdf5_list([shards_at / shard.file for shard in manifest.shards])
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+    if not path.is_file() or regular_text(path) != text:
         write_text_whole(path, text)
 
 
