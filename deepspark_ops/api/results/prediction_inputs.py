@@ -87,5 +87,5 @@ def _written(frame: Any, scratch: Path) -> dict[str, Any]:
 def _shown(images: Any) -> str:
     if isinstance(images, np.ndarray):
         return f"array of shape {images.shape}, {images.dtype}"
-    text = repr(images)
+    text = " ".join(repr(images).split())
     return f"{type(images).__name__} {text[:60]}{'...' if len(text) > 60 else ''}"
