@@ -23,6 +23,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +46,8 @@ from deepspark_ops.param_vector import Vector
 logger = logging.getLogger(__name__)
 
 PUSH_BUFFERS = 16
-"""Chunks that may be received at the same time; memory stays the same however many workers there are."""
+"""Free buffers that are kept for the next chunks. More exist only while more chunks are received at the same time, at
+most a buffer for each connected worker."""
 TIMER_S = 0.2
 """Between two looks for workers that are silent or whose connection ended."""
 THREAD_STACK_BYTES = 512 << 10
@@ -227,22 +229,23 @@ class ExchangeServer:
 
 
 class _BufferStore:
-    """A fixed number of chunk buffers for all connections; a thread waits where none is free."""
+    """Chunk buffers for all connections. No thread waits for a buffer, since a buffer waits for a worker's network."""
 
     def __init__(self, n_floats: int) -> None:
         self._n_floats = max(n_floats, wire.STATE_PIECE_BYTES // 4)
-        self._free: list[Vector] = []
-        self._room = threading.BoundedSemaphore(PUSH_BUFFERS)
+        self._free: deque[Vector] = deque(maxlen=PUSH_BUFFERS)  # drops the oldest buffer where there are more
 
     @contextmanager
     def borrow(self, n_floats: int) -> Iterator[Vector]:
         """Give a float32 vector, shape (n_floats,), with arbitrary content."""
-        with self._room:
-            buffer = self._free.pop() if self._free else aligned_vector(self._n_floats)
-            try:
-                yield buffer[:n_floats]
-            finally:
-                self._free.append(buffer)
+        try:
+            buffer = self._free.pop()
+        except IndexError:
+            buffer = aligned_vector(self._n_floats)
+        try:
+            yield buffer[:n_floats]
+        finally:
+            self._free.append(buffer)
 
     @contextmanager
     def borrow_bytes(self) -> Iterator[memoryview]:

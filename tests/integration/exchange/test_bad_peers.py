@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deepspark_ops.errors import DeepSparkError, ExchangeUnavailable, ProtocolError
+from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.worker_counters import APPLIED, APPLYING
 from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
+from deepspark_ops.exchange.server.process import PUSH_BUFFERS
 from deepspark_ops.exchange.state.messages import REQUESTS, RequestGrant
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.channel.handshake import greet_server
@@ -28,7 +30,7 @@ from deepspark_ops.exchange.transport.connection import (
     expect_json,
 )
 from deepspark_ops.exchange.transport.wire import Connection, Frame
-from deepspark_ops.param_vector import StatisticBlobs
+from deepspark_ops.param_vector import StatisticBlobs, chunk_ranges
 from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, initial_vector, make_settings
 
@@ -317,6 +319,30 @@ def test_a_worker_that_falls_silent_with_the_lock_of_the_center_loses_it(
             expect_json(silent, wire.ANSWER)
         other.close()
         silent.close()
+
+
+def test_half_sent_pushes_of_many_workers_hold_up_no_other_worker(tmp_path: Path) -> None:
+    """A worker whose network stalls in a chunk may hold the memory of that chunk, not the memory of another worker."""
+    n_stalled = PUSH_BUFFERS + 1
+    run_settings = make_settings(tmp_path, n_workers=n_stalled + 1, transport="socket", exchange_timeout_s=10.0)
+    with start_exchange(run_settings, initial_vector()) as fresh, ExitStack() as stack:
+        for worker in range(n_stalled):
+            stalled = open_connection(fresh)
+            stack.callback(stalled.close)
+            sequence = join(stalled, worker) + 1
+            stalled.send(Frame(wire.BEGIN, worker=worker, sequence=sequence))
+            place = int(expect_json(stalled, wire.ANSWER)["place"])
+            position = Chunks(N_PARAMS, CHUNK, run_settings.running_strategy(), run_settings.statistics).order(
+                worker, run_settings.n_workers, 0, 1
+            )[place]
+            start, stop = chunk_ranges(N_PARAMS, CHUNK)[position]
+            frame = Frame(wire.PUSH, wire.FLOAT32, worker, place, sequence, start, stop - start)
+            stalled.channel.sock.sendall(frame.pack(fresh.address.run_id) + bytes(100))
+        healthy = connect(fresh.address)
+        healthy.join(n_stalled)
+        healthy.exchange(healthy.pull())
+        assert fresh.poll().exchanges == (*[0] * n_stalled, 1)
+        healthy.close()
 
 
 def test_driver_connection_cannot_act_for_a_worker(running: RunningExchange) -> None:
