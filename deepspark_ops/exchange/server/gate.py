@@ -66,6 +66,11 @@ class Gate:
         self._pending.enter(sock, host)
         return sock
 
+    def drop(self, sock: socket.socket) -> None:
+        """Close a connection that ``take`` has returned and that no thread greets."""
+        self._pending.leave(sock)
+        sock.close()
+
     def greet(self, sock: socket.socket, peer: str) -> Channel | None:
         """Return the channel of a connection that ``take`` has returned; None if it is not let in: the log says why."""
         keys = self._keys

@@ -47,6 +47,11 @@ class PendingHandshakes:
                 _wake(oldest)
             self._pending[sock] = host
 
+    def leave(self, sock: socket.socket) -> None:
+        """Count a connection no longer: its handshake is over, or did not begin."""
+        with self._lock:
+            self._pending.pop(sock, None)
+
     @contextmanager
     def greeting(self, sock: socket.socket, peer: str) -> Iterator[None]:
         """Hold the place of a connection for the time of its handshake, and note in the log how it failed.
@@ -60,8 +65,7 @@ class PendingHandshakes:
             self._note(peer, error)
             raise
         finally:
-            with self._lock:
-                self._pending.pop(sock, None)
+            self.leave(sock)
 
     def _crowded(self, host: str) -> str | None:
         """Return the address that must give a place up for a new connection from ``host``; None if there is room."""

@@ -162,9 +162,16 @@ class ExchangeServer:
             except OSError as error:
                 logger.debug("connection of %s: %s", address, error)
                 continue
-            threading.Thread(
+            connection = threading.Thread(
                 target=self._serve, args=(sock, address), name=f"connection {address}", daemon=True
-            ).start()
+            )
+            try:
+                connection.start()
+            except RuntimeError as error:
+                # The system's limit of threads or memory: the worker connects again, and the next thread may start.
+                logger.warning("connection of %s: %s", address, error)
+                self._gate.drop(sock)
+                time.sleep(TIMER_S)
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
         """One connection's thread, from the first byte to the last."""
