@@ -149,16 +149,16 @@ def _drawn_band(band: Band, x_scale: _Scale, y_scale: _Scale) -> str:
 
 
 def _draw(line: Line, x_scale: _Scale, y_scale: _Scale, y_format: Callable[[float], str]) -> list[str]:
-    places = [(x_scale(x), y_scale(y)) for x, y in line.points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    pixels = [(x_scale(x), y_scale(y)) for x, y in line.points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in pixels)
     title = f"<title>{escape(line.name)}</title>" if line.name else ""
     drawn = [f'<polyline class="line {line.style}" points="{path}">{title}</polyline>']
     if line.has_marks:
-        step = max(1, len(places) // MAX_TITLED_POINTS)
-        for (x, y), (clock, value) in list(zip(places, line.points, strict=True))[::step]:
+        step = max(1, len(pixels) // MAX_TITLED_POINTS)
+        for (x, y), (clock, value) in list(zip(pixels, line.points, strict=True))[::step]:
             text = escape(f"{line.name} at {grouped(clock)}: {y_format(value)}")
-            place = f'cx="{x:.1f}" cy="{y:.1f}"'
-            drawn.append(f'<circle class="mark {line.style}" {place} r="2.6"><title>{text}</title></circle>')
+            circle_at = f'cx="{x:.1f}" cy="{y:.1f}"'
+            drawn.append(f'<circle class="mark {line.style}" {circle_at} r="2.6"><title>{text}</title></circle>')
     return drawn
 
 
@@ -178,13 +178,13 @@ def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> s
         return _confusion_image(strength)
     shows_numbers = len(confusion) <= MAX_NUMBERED_CLASSES
 
-    def cell(row: int, column: int, place: _Place) -> str:
+    def cell(row: int, column: int, square: _Square) -> str:
         count = int(confusion[row, column])
         return _cell(
             str(count) if count and shows_numbers else "",
             _short_count(count),
             float(strength[row, column]),
-            place,
+            square,
             kind=("right" if row == column else "wrong") if count else "",
             title=f"true {names[row]}, predicted {names[column]}: {count} of {support[row, 0]}",
         )
@@ -206,14 +206,14 @@ def difference_chart(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
     strength = np.sqrt(np.abs(change) / max(1, int(np.abs(change).max())))
     shows_numbers = len(change) <= MAX_NUMBERED_CLASSES
 
-    def cell(row: int, column: int, place: _Place) -> str:
+    def cell(row: int, column: int, square: _Square) -> str:
         more = int(change[row, column])
         counts = f"{first[row, column]} in the first, {second[row, column]} in the second"
         return _cell(
             f"{more:+d}" if more and shows_numbers else "",
             f"{'-' if more < 0 else '+'}{_short_count(abs(more))}",
             float(strength[row, column]),
-            place,
+            square,
             kind="" if not more else "more" if more > 0 else "fewer",
             title=f"true {names[row]}, predicted {names[column]}: {counts}",
         )
@@ -221,11 +221,11 @@ def difference_chart(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
     return _matrix(names, "Difference of two confusion matrices, true class by row, predicted class by column", cell)
 
 
-_Place = tuple[float, float, float]
+_Square = tuple[float, float, float]
 """Left, top and side of a cell."""
 
 
-def _matrix(names: Sequence[str], label: str, cell_of: Callable[[int, int, _Place], str]) -> str:
+def _matrix(names: Sequence[str], label: str, cell_of: Callable[[int, int, _Square], str]) -> str:
     """Return an SVG of a square of cells with the classes beside and above it.
 
     Args:
@@ -254,27 +254,27 @@ def _matrix(names: Sequence[str], label: str, cell_of: Callable[[int, int, _Plac
             f'<text class="tick" x="{margin_left - 8:.1f}" y="{margin_top + middle + 3.5:.1f}" '
             f'text-anchor="end">{escape(name)}</text>'
         )
-        place = f"translate({margin_left + middle:.1f} {margin_top - 7:.1f})"
+        label_at = f"translate({margin_left + middle:.1f} {margin_top - 7:.1f})"
         turn, anchor = (" rotate(-45)", "start") if turned else ("", "middle")
-        parts.append(f'<text class="tick" transform="{place}{turn}" text-anchor="{anchor}">{escape(name)}</text>')
+        parts.append(f'<text class="tick" transform="{label_at}{turn}" text-anchor="{anchor}">{escape(name)}</text>')
     for row, column in np.ndindex(n, n):
         parts.append(cell_of(row, column, (margin_left + column * cell, margin_top + row * cell, cell)))
     parts.append("</svg>")
     return "".join(parts)
 
 
-def _cell(text: str, short: str, strength: float, place: _Place, *, kind: str, title: str) -> str:
+def _cell(text: str, short: str, strength: float, square: _Square, *, kind: str, title: str) -> str:
     """Return a cell.
 
     Args:
         text: The cell's number; empty for none.
         short: The cell shows this where ``text`` would be illegibly small.
         strength: From 0 to 1.
-        place: Where the cell is.
+        square: Where the cell is.
         kind: CSS class, which has the colour; empty for none.
         title: A browser shows this when the pointer rests on the cell.
     """
-    x, y, size = place
+    x, y, size = square
     side = size - 2
     box = f'x="{x + 1:.1f}" y="{y + 1:.1f}" width="{side:.1f}" height="{side:.1f}" rx="2.5"'
     drawn = f'<rect class="cell" {box}/>'

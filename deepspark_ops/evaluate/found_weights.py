@@ -31,8 +31,8 @@ def find_weights(run: RunPaths, weights: Path | None = None) -> Weights:
         DataError: The snapshot's weights are missing.
     """
     if not run.config.is_file():
-        found = f"no {run.config.name} in it" if run.root.is_dir() else "no such folder"
-        msg = f'run_dir={run.root}: {found}; give the folder that "deepspark train" wrote (option --run-dir)'
+        problem = f"no {run.config.name} in it" if run.root.is_dir() else "no such folder"
+        msg = f'run_dir={run.root}: {problem}; give the folder that "deepspark train" wrote (option --run-dir)'
         raise ConfigError(msg)
     if weights is None:
         return _last_snapshot(run)

@@ -49,8 +49,8 @@ def read_metrics(path: Path) -> MetricsReport:
         raise DataError(msg) from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "file"
-        msg = f"{path}: {place}: {first['msg']}; {remedy}"
+        field = ".".join(str(part) for part in first["loc"]) or "file"
+        msg = f"{path}: {field}: {first['msg']}; {remedy}"
         raise DataError(msg) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # of no JSON, or of one that is not ours
         msg = f"{path}: damaged ({type(error).__name__}: {error}); {remedy}"

@@ -140,10 +140,10 @@ def _pairs(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> list[dict[
     wrong = confusion - np.diag(np.diag(confusion))
     support = np.maximum(confusion.sum(axis=1), 1)
     flat = np.argsort(-wrong, axis=None, kind="stable")[:MAX_CONFUSED_PAIRS]
-    places = zip(*np.unravel_index(flat, wrong.shape), strict=True)
+    cells = zip(*np.unravel_index(flat, wrong.shape), strict=True)
     return [
         {"true": names[row], "predicted": names[column], "times": times, "share": times / support[row]}
-        for row, column in places
+        for row, column in cells
         if (times := int(wrong[row, column]))
     ]
 
@@ -181,9 +181,9 @@ def _worker_legend(lines: Sequence[Line]) -> list[Line]:
 
 def _evaluation_cards(curves: Curves) -> list[Card]:
     shares = {name: points for name, points in curves.evaluations.items() if "acc" in name.lower()}
-    others = {name: points for name, points in curves.evaluations.items() if name not in shares}
+    losses = {name: points for name, points in curves.evaluations.items() if name not in shares}
     cards = []
-    for title, chosen, is_share in (("Test accuracy", shares, True), ("Test loss", others, False)):
+    for title, chosen, is_share in (("Test accuracy", shares, True), ("Test loss", losses, False)):
         lines = [
             Line(name, points, f"line-{at % N_COLOURS}", has_marks=True)
             for at, (name, points) in enumerate(chosen.items())
@@ -295,6 +295,6 @@ def _facts(metrics: MetricsReport, settings: Mapping[str, str]) -> dict[str, str
         **settings,
     }
     if metrics.n_ignored:
-        what = {"segmentation": "pixels", "multi_label": "labels"}.get(metrics.task, "samples")
-        facts["Ignored"] = f"{grouped(metrics.n_ignored)} {what} with the net's ignore_label"
+        counted_unit = {"segmentation": "pixels", "multi_label": "labels"}.get(metrics.task, "samples")
+        facts["Ignored"] = f"{grouped(metrics.n_ignored)} {counted_unit} with the net's ignore_label"
     return facts

@@ -108,8 +108,10 @@ def _samples(file: h5py.File, task: str) -> ScoredSamples:
         raise ValueError(msg)
     form = Answers if task == "classification" else SampleLosses
     columns: dict[str, Any] = {field.name: data_set(file, field.name)[:] for field in fields(form)}
-    others = {name: data_set(file, name)[:] for name in ("content", "group") if name == "content" or name in file}
-    lengths = {name: len(values) for name, values in {**columns, **others}.items()}
+    identity_columns = {
+        name: data_set(file, name)[:] for name in ("content", "group") if name == "content" or name in file
+    }
+    lengths = {name: len(values) for name, values in {**columns, **identity_columns}.items()}
     if len(set(lengths.values())) != 1:
         msg = f"columns of different lengths: {lengths}"
         raise ValueError(msg)
@@ -118,7 +120,7 @@ def _samples(file: h5py.File, task: str) -> ScoredSamples:
         weights_digest=str(attribute(file, "weights_digest")),
         n_classes=int(attribute(file, "n_classes")),
         answers=form(**columns),
-        content=others["content"],
+        content=identity_columns["content"],
         task=task,
-        group=others.get("group"),
+        group=identity_columns.get("group"),
     )

@@ -62,8 +62,8 @@ class Samples:
             raise NetError(msg)
         counts = {layer.name: layer.samples.n_samples for layer in layers}
         if len(set(counts.values())) > 1:
-            found = ", ".join(f'"{layer}" {count:,}' for layer, count in counts.items())
-            msg = f"data layers of different lengths: {found}; samples of the same position must belong together"
+            lengths = ", ".join(f'"{layer}" {count:,}' for layer, count in counts.items())
+            msg = f"data layers of different lengths: {lengths}; samples of the same position must belong together"
             raise DataError(msg)
         self.layers = tuple(layers)
         self.n_samples = layers[0].samples.n_samples

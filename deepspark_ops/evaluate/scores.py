@@ -171,11 +171,11 @@ class ScoreSum:
         """
         first = self._n_read if start is None else start
         self._n_read += len(labels)
-        whole = _whole_labels(labels, first)
-        counted = np.ones(len(whole), np.bool_) if self._ignore_label is None else whole != self._ignore_label
+        classes = _whole_labels(labels, first)
+        counted = np.ones(len(classes), np.bool_) if self._ignore_label is None else classes != self._ignore_label
         rows = np.flatnonzero(counted)
         wide = probabilities[rows].astype(np.float64)
-        truth = whole[rows]
+        truth = classes[rows]
         self._refuse_bad(wide, truth, first + rows)
         if not len(rows):
             return
@@ -330,13 +330,13 @@ def accuracy_interval(accuracy: float, n_samples: int) -> tuple[float, float]:
 
 
 def _whole_labels(labels: npt.NDArray[np.generic], first: int) -> Labels:
-    whole = labels.astype(np.int64)
-    uneven = np.flatnonzero(whole != labels)
+    classes = labels.astype(np.int64)
+    uneven = np.flatnonzero(classes != labels)
     if len(uneven):
         at = uneven[0]
         msg = f"sample {first + at}: label {labels[at]} is not a whole number; class labels are 0, 1, 2, ..."
         raise DataError(msg)
-    return whole
+    return classes
 
 
 def _rank(probabilities: Floats, labels: Labels) -> tuple[Floats, npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -347,8 +347,10 @@ def _rank(probabilities: Floats, labels: Labels) -> tuple[Floats, npt.NDArray[np
     """
     rows = np.arange(len(labels))
     true_probability = probabilities[rows, labels]
-    others = probabilities.copy()
-    others[rows, labels] = -np.inf
-    rank = np.count_nonzero(others >= true_probability[:, None], axis=1)
-    predicted = np.where(rank == 0, labels, others.argmax(axis=1) if others.shape[1] > 1 else labels)
+    other_probabilities = probabilities.copy()
+    other_probabilities[rows, labels] = -np.inf
+    rank = np.count_nonzero(other_probabilities >= true_probability[:, None], axis=1)
+    predicted = np.where(
+        rank == 0, labels, other_probabilities.argmax(axis=1) if other_probabilities.shape[1] > 1 else labels
+    )
     return true_probability, rank, predicted

@@ -115,9 +115,9 @@ class _Waiting:
         """Take a batch; count all that wait once there are many."""
         self._starts.append(batch.start)
         self._n_rows += batch.count
-        for one, parts in zip(self._sums, self._parts, strict=True):
-            answers = [values[name] for name in one.chosen.outputs]
-            targets = targets_of(one.chosen, values, batch.stored, batch.feeds, batch.count)
+        for task_sum, parts in zip(self._sums, self._parts, strict=True):
+            answers = [values[name] for name in task_sum.chosen.outputs]
+            targets = targets_of(task_sum.chosen, values, batch.stored, batch.feeds, batch.count)
             self._n_bytes += targets.nbytes + sum(part.nbytes for part in answers)
             parts.append((answers, targets))
         if self._n_rows >= ROWS_AT_ONCE or self._n_bytes >= BYTES_AT_ONCE:
@@ -128,11 +128,11 @@ class _Waiting:
         if not self._starts:
             return
         start, results = self._starts[0], []
-        for one, parts in zip(self._sums, self._parts, strict=True):
-            answers = [joined(side) for side in zip(*(given for given, _ in parts), strict=True)]
-            targets = joined([given for _, given in parts])
-            one.add(answers, targets, start=start)
-            results.append(ScoredResult(answers, targets, one.last()))
+        for task_sum, parts in zip(self._sums, self._parts, strict=True):
+            answers = [joined(side) for side in zip(*(batch_answers for batch_answers, _ in parts), strict=True)]
+            targets = joined([batch_targets for _, batch_targets in parts])
+            task_sum.add(answers, targets, start=start)
+            results.append(ScoredResult(answers, targets, task_sum.last()))
             parts.clear()
         if self._each is not None:
             content = joined([self._digest.of_batch(first) for first in self._starts])
@@ -191,18 +191,21 @@ def report_of(
         slices: Of each result; empty for none.
     """
 
-    def head(one: TaskSum, **further: Any) -> ReportHead:
-        blobs = {"score_blob": ",".join(one.chosen.outputs), "target_blob": one.chosen.target}
+    def head(task_sum: TaskSum, **further: Any) -> ReportHead:
+        blobs = {"score_blob": ",".join(task_sum.chosen.outputs), "target_blob": task_sum.chosen.target}
         return ReportHead(scored.model_copy(update=blobs), **further)
 
-    def with_slices(at: int, found: MetricsReport, about: ReportHead) -> MetricsReport:
-        return found.model_copy(update={"slices": slices[at].result(about)}) if slices else found
+    def with_slices(at: int, metrics_report: MetricsReport, about: ReportHead) -> MetricsReport:
+        return metrics_report.model_copy(update={"slices": slices[at].result(about)}) if slices else metrics_report
 
-    others = tuple(with_slices(at, one.metrics(head(one)), head(one)) for at, one in enumerate(sums[1:], start=1))
-    metrics = sums[0].metrics(head(sums[0], names=names, speed=speed, others=others))
+    further_reports = tuple(
+        with_slices(at, further_sum.metrics(head(further_sum)), head(further_sum))
+        for at, further_sum in enumerate(sums[1:], start=1)
+    )
+    metrics = sums[0].metrics(head(sums[0], names=names, speed=speed, others=further_reports))
     metrics = with_slices(0, metrics, head(sums[0], names=names))
-    for one, found in zip(sums, metrics.results(), strict=True):
-        _log.info("%s: %s", found.task.replace("_", " "), one.line(found))
+    for task_sum, result in zip(sums, metrics.results(), strict=True):
+        _log.info("%s: %s", result.task.replace("_", " "), task_sum.line(result))
     return metrics
 
 

@@ -94,10 +94,10 @@ def score_on(
             .treeReduce(Scored.merged)
         )
     except (PySparkException, Py4JError) as error:
-        told = spark_failure(error, master=context.master, task="task")
-        if (refusal := error_of_task(told)) is not None:
+        failure = spark_failure(error, master=context.master, task="task")
+        if (refusal := error_of_task(failure)) is not None:
             raise refusal from error
-        msg = f"nothing was written: {told}"
+        msg = f"nothing was written: {failure}"
         raise DeepSparkError(msg) from error
     return scored
 

@@ -142,11 +142,11 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
 def _section(config: EvaluateConfig, evaluated: Evaluated) -> ComparisonSection | None:
     if config.production is None:
         return None
-    known = config.production_samples
+    production_samples = config.production_samples
     return make_section(
         evaluated,
         read_evaluation(config.production),
-        known=read_samples(known).content if known is not None else None,
+        known_content=read_samples(production_samples).content if production_samples is not None else None,
     )
 
 
@@ -174,23 +174,25 @@ def _error_pictures(
 
     A batch at a time: the answers of a net for pixels are large.
     """
-    found: dict[int, EncodedPicture] = {}
+    encoded_pictures: dict[int, EncodedPicture] = {}
     for start in range(0, len(indices), samples.batch_size):
         chunk = make_examples(samples, chosen, answers, indices[start : start + samples.batch_size])
-        parts = {index: [one for _, one in example.pictures] for index, example in chunk.items() if example.pictures}
+        parts = {
+            index: [picture for _, picture in example.pictures] for index, example in chunk.items() if example.pictures
+        }
         if not parts:
             break
         for index, pictures in parts.items():
             is_photo = max(pictures[0].shape[:2]) > SMALL_PIXELS
             small = side_by_side([shrunk(picture, PICTURE_PIXELS) for picture in pictures])
-            found[index] = encoded(small, is_photo=is_photo, quality=MISTAKE_QUALITY)
-    return found
+            encoded_pictures[index] = encoded(small, is_photo=is_photo, quality=MISTAKE_QUALITY)
+    return encoded_pictures
 
 
 def _pictures(samples: Samples, indices: Sequence[int]) -> Mapping[int, Picture]:
     """Return the samples' pictures, if the samples are pictures."""
-    found = {index: to_picture(samples.stored(index)) for index in indices}
-    return {index: picture for index, picture in found.items() if picture is not None}
+    pictures = {index: to_picture(samples.stored(index)) for index in indices}
+    return {index: picture for index, picture in pictures.items() if picture is not None}
 
 
 def _settings(trained: TrainedNet) -> dict[str, str]:

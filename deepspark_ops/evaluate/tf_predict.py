@@ -99,8 +99,8 @@ def compile_answers(
     def answers(feeds: Feeds) -> dict[str, npt.NDArray[Any]]:
         values = forward(held, feeds)
         return {
-            name: activated(found, activations[name]) if name in activations else found
-            for name, found in values.items()
+            name: activated(answer, activations[name]) if name in activations else answer
+            for name, answer in values.items()
         }
 
     return answers

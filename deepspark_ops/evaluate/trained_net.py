@@ -98,7 +98,7 @@ def open_trained_net(
         CaffeImportError: Net, weights or sources that do not fit together.
     """
     run = RunPaths(run_dir)
-    found = find_weights(run, weights)
+    trained_weights = find_weights(run, weights)
     config = read_run_config(run)
     use_staging(staging_of(config.staging_folder, config.staging_size))
     limit_named_files(config.named_files, (config.solver.parent, config.dataset, dataset, run.root), warn=_told_already)
@@ -121,8 +121,8 @@ def open_trained_net(
         net = net_in_batches(fed, build, asked=batch_size, default=default_batch_size)
         samples = bind_samples(binding, net, split)
         name = str(dataset) if dataset else source_of(fed[0])
-        params = load_params(net, found.path)
-        yield TrainedNet(run, config, solver.spec, message, net, params, found, samples, name)
+        params = load_params(net, trained_weights.path)
+        yield TrainedNet(run, config, solver.spec, message, net, params, trained_weights, samples, name)
     finally:
         binding.close()
 

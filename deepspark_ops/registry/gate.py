@@ -202,7 +202,7 @@ def _compared(
     mine, theirs = candidate.metrics.main, production.metrics.main
     if classes_of(candidate.metrics) is None or classes_of(production.metrics) is None:
         return compare_losses_of(
-            candidate.samples, production.samples, (mine, theirs), confidence=config.confidence, known=known
+            candidate.samples, production.samples, (mine, theirs), confidence=config.confidence, known_content=known
         )
     return compare_samples(
         candidate.samples,
@@ -210,7 +210,7 @@ def _compared(
         metric="top1" if metric == "main" else metric,
         confidence=config.confidence,
         class_names=candidate.class_names(),
-        known=known,
+        known_content=known,
     )
 
 

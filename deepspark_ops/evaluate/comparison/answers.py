@@ -114,7 +114,7 @@ def compare_samples(
     metric: Metric,
     confidence: float,
     class_names: Sequence[str] = (),
-    known: npt.NDArray[np.uint64] | None = None,
+    known_content: npt.NDArray[np.uint64] | None = None,
 ) -> Comparison:
     """Compare two nets sample by sample.
 
@@ -125,7 +125,7 @@ def compare_samples(
         confidence: That the decision needs. The interval's lower end is exceeded with this confidence, so its level
             is ``2 * confidence - 1``.
         class_names: In label order; classes beyond them are named by their number.
-        known: Content hashes of the samples on which production was promoted; None if they are not known.
+        known_content: Content hashes of the samples on which production was promoted; None if they are not known.
 
     Raises:
         ConfigError: The metric is not defined for so few classes.
@@ -135,13 +135,13 @@ def compare_samples(
     if metric == "top5" and candidate.n_classes <= TOP_K:
         msg = f"metric=top5: not defined for {candidate.n_classes} classes; allowed here: top1, loss"
         raise ConfigError(msg)
-    mine, theirs = candidate.classes(), production.classes()
+    mine, production_answers = candidate.classes(), production.classes()
     top = TOP_K if metric == "top5" else 1
-    my_right, their_right = mine.rank < top, theirs.rank < top
+    my_right, their_right = mine.rank < top, production_answers.rank < top
     level, groups = interval_level(confidence), groups_of(candidate, production)
     if metric == "loss":
-        values = float(mine.loss.mean()), float(theirs.loss.mean())
-        gain = compare_losses(mine.loss, theirs.loss, level=level, groups=groups)
+        values = float(mine.loss.mean()), float(production_answers.loss.mean())
+        gain = compare_losses(mine.loss, production_answers.loss, level=level, groups=groups)
     else:
         values = float(my_right.mean()), float(their_right.mean())
         gain = compare_right(my_right, their_right, level=level, groups=groups)
@@ -157,8 +157,8 @@ def compare_samples(
         p_value=gain.p_value,
         n_gained=_count(my_right & ~their_right),
         n_lost=_count(their_right & ~my_right),
-        n_new=_n_new(candidate, known),
-        classes=_class_changes(mine, theirs, candidate.n_classes, class_names, groups),
+        n_new=_n_new(candidate, known_content),
+        classes=_class_changes(mine, production_answers, candidate.n_classes, class_names, groups),
         n_groups=gain.n_groups,
     )
 
@@ -169,7 +169,7 @@ def compare_losses_of(
     figures: tuple[MainFigure, MainFigure],
     *,
     confidence: float,
-    known: npt.NDArray[np.uint64] | None = None,
+    known_content: npt.NDArray[np.uint64] | None = None,
 ) -> Comparison:
     """Compare two nets of any task by the samples' own errors, as ``compare_samples`` does with metric ``loss``.
 
@@ -178,29 +178,29 @@ def compare_losses_of(
         production: What production answered, to the same samples in the same order.
         figures: What the task is judged by: the candidate's and production's.
         confidence: That the decision needs.
-        known: Content hashes of the samples on which production was promoted; None if they are not known.
+        known_content: Content hashes of the samples on which production was promoted; None if they are not known.
 
     Raises:
         DataError: The two were scored on different samples.
     """
     require_same_samples(candidate, production)
     mine: SampleLosses = candidate.answers
-    theirs: SampleLosses = production.answers
+    production_losses: SampleLosses = production.answers
     groups = groups_of(candidate, production)
-    gain = compare_losses(mine.loss, theirs.loss, level=interval_level(confidence), groups=groups)
+    gain = compare_losses(mine.loss, production_losses.loss, level=interval_level(confidence), groups=groups)
     return Comparison(
         format_version=COMPARISON_VERSION,
         metric="loss",
         candidate=float(mine.loss.mean()),
-        production=float(theirs.loss.mean()),
+        production=float(production_losses.loss.mean()),
         n_samples=len(mine),
         gain=gain.value,
         interval=gain.interval,
         interval_level=gain.level,
         p_value=gain.p_value,
-        n_gained=_count(mine.loss < theirs.loss),
-        n_lost=_count(theirs.loss < mine.loss),
-        n_new=_n_new(candidate, known),
+        n_gained=_count(mine.loss < production_losses.loss),
+        n_lost=_count(production_losses.loss < mine.loss),
+        n_new=_n_new(candidate, known_content),
         classes=(),
         figures=figures,
         n_groups=gain.n_groups,
@@ -230,8 +230,8 @@ def groups_of(first: ScoredSamples, second: ScoredSamples) -> Groups | None:
     return group_numbers(first.group if first.group is not None else second.group)
 
 
-def _n_new(candidate: ScoredSamples, known: npt.NDArray[np.uint64] | None) -> int | None:
-    return None if known is None else _count(~np.isin(candidate.content, known))
+def _n_new(candidate: ScoredSamples, known_content: npt.NDArray[np.uint64] | None) -> int | None:
+    return None if known_content is None else _count(~np.isin(candidate.content, known_content))
 
 
 def require_same_samples(candidate: ScoredSamples, production: ScoredSamples) -> None:
@@ -259,20 +259,20 @@ def require_same_samples(candidate: ScoredSamples, production: ScoredSamples) ->
 
 
 def _class_changes(
-    mine: Answers, theirs: Answers, n_classes: int, names: Sequence[str], groups: Groups | None
+    mine: Answers, production: Answers, n_classes: int, names: Sequence[str], groups: Groups | None
 ) -> tuple[ClassChange, ...]:
-    answered = np.bincount(theirs.predicted, minlength=n_classes)
+    answered = np.bincount(production.predicted, minlength=n_classes)
     counts, my_right, their_right, gained, lost = (
         np.bincount(mine.label[chosen], minlength=n_classes)
         for chosen in (
             np.ones(len(mine), np.bool_),
             mine.rank == 0,
-            theirs.rank == 0,
-            (mine.rank == 0) & (theirs.rank != 0),
-            (mine.rank != 0) & (theirs.rank == 0),
+            production.rank == 0,
+            (mine.rank == 0) & (production.rank != 0),
+            (mine.rank != 0) & (production.rank == 0),
         )
     )
-    losses = (theirs.rank == 0).astype(np.int64) - (mine.rank == 0)
+    losses = (production.rank == 0).astype(np.int64) - (mine.rank == 0)
 
     def p_worse(label: int) -> float:
         if groups is None:

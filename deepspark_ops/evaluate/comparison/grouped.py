@@ -31,8 +31,8 @@ def group_numbers(names: npt.NDArray[np.generic] | None) -> Groups | None:
     """Return the number of each sample's group; None without groups, or where every sample is a group of its own."""
     if names is None:
         return None
-    found, numbers = np.unique(names, return_inverse=True)
-    return None if len(found) == len(names) else numbers.astype(np.int64)
+    group_names, numbers = np.unique(names, return_inverse=True)
+    return None if len(group_names) == len(names) else numbers.astype(np.int64)
 
 
 def flipped_p_value(sums: Sums) -> float:
@@ -133,8 +133,8 @@ def _interval(means: Values, level: float) -> tuple[float, float] | None:
     if outside < 1:
         return None
     ordered = np.sort(means)
-    place = int(outside) - 1
-    return float(ordered[place]), float(ordered[-1 - place])
+    rank = int(outside) - 1
+    return float(ordered[rank]), float(ordered[-1 - rank])
 
 
 def _subset_means(values: Values | Sums, groups: Groups) -> Values:
@@ -150,7 +150,7 @@ def _subset_means(values: Values | Sums, groups: Groups) -> Values:
         generator.integers(0, 2, size=(min(at_once, _DRAWN - start), n_groups), dtype=np.int8)
         for start in range(0, _DRAWN, at_once)
     )
-    return np.concatenate([_means(some[some.any(axis=1)], sums) for some in chosen])
+    return np.concatenate([_means(rows[rows.any(axis=1)], sums) for rows in chosen])
 
 
 def _means(is_in: npt.NDArray[np.integer], sums: Values) -> Values:

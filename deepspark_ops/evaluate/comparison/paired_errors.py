@@ -80,9 +80,9 @@ def paired_errors(
         DataError: They are of different samples, or of different tasks.
     """
     require_same_samples(second, first)
-    mine, theirs = first.answers.loss, second.answers.loss
+    mine, second_losses = first.answers.loss, second.answers.loss
     index = first.answers.index
-    more = theirs - mine
+    more = second_losses - mine
     n = len(more)
     n_first, n_second = int(np.count_nonzero(more > 0)), int(np.count_nonzero(more < 0))
     shown = np.isin(index, list(pictured)) if pictured else np.ones(n, np.bool_)
@@ -90,7 +90,7 @@ def paired_errors(
     def largest(differences: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[ErrorPair, ...]:
         usable = np.flatnonzero(shown & (differences > 0))
         order = usable[np.argsort(-differences[usable], kind="stable")][:most]
-        return tuple(ErrorPair(int(index[at]), float(mine[at]), float(theirs[at])) for at in order)
+        return tuple(ErrorPair(int(index[at]), float(mine[at]), float(second_losses[at])) for at in order)
 
     groups = groups_of(first, second)
     if groups is None:
@@ -103,7 +103,7 @@ def paired_errors(
         n_first=n_first,
         n_second=n_second,
         first=float(mine.mean()),
-        second=float(theirs.mean()),
+        second=float(second_losses.mean()),
         interval=interval,
         p=p,
         first_better=largest(more),

@@ -68,7 +68,7 @@ class ComparisonSection:
 def make_section(
     candidate: Evaluated,
     production: Evaluated,
-    known: npt.NDArray[np.uint64] | None,
+    known_content: npt.NDArray[np.uint64] | None,
     *,
     has_picture: Callable[[int], bool] = lambda index: True,
 ) -> ComparisonSection:
@@ -77,7 +77,7 @@ def make_section(
     Args:
         candidate: The run's own.
         production: Of the same samples.
-        known: Content hashes of the samples on which production was promoted; None if they are not known.
+        known_content: Content hashes of the samples on which production was promoted; None if they are not known.
         has_picture: Whether the sample at a position may be one that is shown.
 
     Raises:
@@ -86,7 +86,7 @@ def make_section(
     if classes_of(candidate.metrics) is None or classes_of(production.metrics) is None:
         figures = (candidate.metrics.main, production.metrics.main)
         by_loss = compare_losses_of(
-            candidate.samples, production.samples, figures, confidence=REPORT_CONFIDENCE, known=known
+            candidate.samples, production.samples, figures, confidence=REPORT_CONFIDENCE, known_content=known_content
         )
         return ComparisonSection(by_loss, production.metrics, (), ())
     comparison = compare_samples(
@@ -95,14 +95,16 @@ def make_section(
         metric="top1",
         confidence=REPORT_CONFIDENCE,
         class_names=candidate.class_names(),
-        known=known,
+        known_content=known_content,
     )
-    mine, theirs = candidate.samples.classes(), production.samples.classes()
-    gained = np.flatnonzero((mine.rank == 0) & (theirs.rank != 0))
-    lost = np.flatnonzero((mine.rank != 0) & (theirs.rank == 0))
+    mine, production_answers = candidate.samples.classes(), production.samples.classes()
+    gained = np.flatnonzero((mine.rank == 0) & (production_answers.rank != 0))
+    lost = np.flatnonzero((mine.rank != 0) & (production_answers.rank == 0))
     rows = [
         [
-            Difference(int(mine.index[at]), int(mine.label[at]), int(mine.predicted[at]), int(theirs.predicted[at]))
+            Difference(
+                int(mine.index[at]), int(mine.label[at]), int(mine.predicted[at]), int(production_answers.predicted[at])
+            )
             for at in _of_many_classes(mine.label, [at for at in chosen.tolist() if has_picture(int(mine.index[at]))])
         ]
         for chosen in (gained, lost)
@@ -140,14 +142,14 @@ def section_view(section: ComparisonSection, names: Sequence[str], pictures: Map
     def shown(differences: Sequence[Difference]) -> list[dict[str, object]]:
         return [
             {
-                "index": one.index,
-                "true": names[one.label],
-                "candidate": names[one.candidate],
-                "production": names[one.production],
-                "picture": pictures[one.index],
+                "index": difference.index,
+                "true": names[difference.label],
+                "candidate": names[difference.candidate],
+                "production": names[difference.production],
+                "picture": pictures[difference.index],
             }
-            for one in differences
-            if one.index in pictures
+            for difference in differences
+            if difference.index in pictures
         ]
 
     return {

@@ -109,10 +109,10 @@ def _distance(counts: ThresholdCounts, n_taken: int) -> float | None:
 def _equal_error_rate(alarm_rate: npt.NDArray[np.float64], hit_rate: npt.NDArray[np.float64]) -> float:
     """Return the rate where false alarms and misses are equal; both arrays ascend from 0 to 1."""
     gap = alarm_rate - (1.0 - hit_rate)  # ascends from -1 to 1
-    after = int(np.searchsorted(gap, 0.0, side="left"))
-    before = after - 1
-    share = -gap[before] / (gap[after] - gap[before])
-    return float(alarm_rate[before] + share * (alarm_rate[after] - alarm_rate[before]))
+    upper = int(np.searchsorted(gap, 0.0, side="left"))
+    lower = upper - 1
+    share = -gap[lower] / (gap[upper] - gap[lower])
+    return float(alarm_rate[lower] + share * (alarm_rate[upper] - alarm_rate[lower]))
 
 
 @dataclass(frozen=True)
@@ -171,12 +171,12 @@ class NeighbourSum:
 
     def result(self) -> Neighbours:
         """Compare all kept vectors by their Euclidean distance; of equal ones the earlier is nearer."""
-        _, found = self.ranks()
-        together = found[found >= 0]
+        _, ranks = self.ranks()
+        together = ranks[ranks >= 0]
         return Neighbours(
             n_samples=self._n_samples,
-            n_compared=len(found),
-            n_alone=int(np.count_nonzero(found < 0)),
+            n_compared=len(ranks),
+            n_alone=int(np.count_nonzero(ranks < 0)),
             recall_at_1=float(np.mean(together < 1)) if len(together) else None,
             recall_at_5=float(np.mean(together < 5)) if len(together) else None,
         )
@@ -202,8 +202,8 @@ class NeighbourSum:
             vectors = np.concatenate([self._vectors, vectors])
             labels = np.concatenate([self._labels, labels])
         if len(indices) > self._most:
-            kept = np.lexsort((indices, _hash(indices)))[: self._most]
-            indices, vectors, labels = indices[kept], vectors[kept], labels[kept]
+            order = np.lexsort((indices, _hash(indices)))[: self._most]
+            indices, vectors, labels = indices[order], vectors[order], labels[order]
         self._indices, self._vectors, self._labels = indices, vectors, labels
 
 

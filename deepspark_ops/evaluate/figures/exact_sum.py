@@ -42,7 +42,7 @@ class ExactSums:
 
     def merge(self, other: ExactSums) -> None:
         """Add what another one holds."""
-        self._units = [mine + theirs for mine, theirs in zip(self._units, other._units, strict=True)]
+        self._units = [mine + other_units for mine, other_units in zip(self._units, other._units, strict=True)]
 
     def exact(self) -> tuple[Fraction, ...]:
         """Return the sums as they are."""
@@ -66,7 +66,7 @@ class ExactSums:
         low = mantissas - (high << _HALF_BITS)
         highs = np.bincount(at, weights=high.ravel(), minlength=n * width)
         lows = np.bincount(at, weights=low.ravel(), minlength=n * width)
-        for place in np.flatnonzero((highs != 0) | (lows != 0)):
-            column, above = divmod(int(place), width)
-            units = (int(highs[place]) << _HALF_BITS) + int(lows[place])
+        for cell in np.flatnonzero((highs != 0) | (lows != 0)):
+            column, above = divmod(int(cell), width)
+            units = (int(highs[cell]) << _HALF_BITS) + int(lows[cell])
             self._units[column] += units << (lowest + above - _MANTISSA_BITS - _LOWEST_EXPONENT)

@@ -55,5 +55,5 @@ class Extremes:
     def _keep(self, values: npt.NDArray[np.float64], indices: npt.NDArray[np.int64]) -> None:
         values = np.concatenate([self._values, values])
         indices = np.concatenate([self._indices, indices])
-        kept = np.lexsort((indices, self._sign * values))[: self._most]
-        self._values, self._indices = values[kept], indices[kept]
+        order = np.lexsort((indices, self._sign * values))[: self._most]
+        self._values, self._indices = values[order], indices[order]

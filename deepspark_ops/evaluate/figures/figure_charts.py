@@ -30,8 +30,8 @@ def roc_chart(ranked: Mapping[str, Ranked]) -> str:
         ranked: At least one with a curve; those without are left out.
     """
     lines = [
-        Line(f"{name}: area {one.roc_auc:.4f}", one.roc, f"line-{at % N_COLOURS}")
-        for at, (name, one) in enumerate(_with_curve(ranked))
+        Line(f"{name}: area {curve.roc_auc:.4f}", curve.roc, f"line-{at % N_COLOURS}")
+        for at, (name, curve) in enumerate(_with_curve(ranked))
     ]
     return line_chart(
         [Line("by chance", [(0.0, 0.0), (1.0, 1.0)], "guide dash"), *lines],
@@ -46,8 +46,10 @@ def roc_chart(ranked: Mapping[str, Ranked]) -> str:
 def precision_recall_chart(ranked: Mapping[str, Ranked]) -> str:
     """Return the curves of precision over recall of up to ``MAX_CURVES`` classes; arguments as of ``roc_chart``."""
     lines = [
-        Line(f"{name}: average precision {one.average_precision:.4f}", one.precision_recall, f"line-{at % N_COLOURS}")
-        for at, (name, one) in enumerate(_with_curve(ranked))
+        Line(
+            f"{name}: average precision {curve.average_precision:.4f}", curve.precision_recall, f"line-{at % N_COLOURS}"
+        )
+        for at, (name, curve) in enumerate(_with_curve(ranked))
     ]
     frame = Line("", [(0.0, 0.0), (1.0, 0.0)], "none")  # both axes from 0 to 1
     return line_chart(
@@ -69,16 +71,16 @@ def reliability_chart(calibration: Calibration) -> str:
     """Return the share of right answers over their confidence, a bar a bin, with its distance to the diagonal."""
     area = _Area(0.0, 1.0, 0.0, 1.0, _SIDE + 60, _SIDE)
     parts = [area.start("Reliability: share of right answers over confidence", "confidence of the answer", "right")]
-    for one in calibration.bins:
-        if one.confidence is None or one.accuracy is None:
+    for bar in calibration.bins:
+        if bar.confidence is None or bar.accuracy is None:
             continue
         title = (
-            f"{grouped(one.count)} answers with confidence {one.low:.3g} to {one.high:.3g}: "
-            f"{one.accuracy:.1%} right, mean confidence {one.confidence:.1%}"
+            f"{grouped(bar.count)} answers with confidence {bar.low:.3g} to {bar.high:.3g}: "
+            f"{bar.accuracy:.1%} right, mean confidence {bar.confidence:.1%}"
         )
-        low, high = sorted((one.accuracy, one.confidence))
-        parts.append(area.box("box", one.low, one.high, 0.0, one.accuracy, title))
-        parts.append(area.box("gap", one.low, one.high, low, high, title))
+        low, high = sorted((bar.accuracy, bar.confidence))
+        parts.append(area.box("box", bar.low, bar.high, 0.0, bar.accuracy, title))
+        parts.append(area.box("gap", bar.low, bar.high, low, high, title))
     parts.append(area.line("guide dash", (0.0, 0.0), (1.0, 1.0)))
     return "".join([*parts, "</svg>"])
 
@@ -91,9 +93,9 @@ def residual_chart(residuals: ResidualHistogram, *, x_label: str = "predicted mi
     parts = [area.start("Histogram", _with_outside(x_label, residuals), "samples")]
     for at, count in enumerate(residuals.counts):
         if count:
-            left = residuals.low + at * residuals.width
-            title = f"{left:.4g} to {left + residuals.width:.4g}: {grouped(count)} samples"
-            parts.append(area.box("box", left, left + residuals.width, 0.0, count, title))
+            bar_start = residuals.low + at * residuals.width
+            title = f"{bar_start:.4g} to {bar_start + residuals.width:.4g}: {grouped(count)} samples"
+            parts.append(area.box("box", bar_start, bar_start + residuals.width, 0.0, count, title))
     if residuals.low < 0.0 < high:
         parts.append(area.line("guide", (0.0, area.low_y), (0.0, area.high_y)))
     return "".join([*parts, "</svg>"])
@@ -117,10 +119,12 @@ def density_chart(density: Density) -> str:
         bottom = density.low_predicted + row * width
         for column, count in enumerate(counts):
             if count:
-                left = density.low_true + column * width
-                title = f"true from {left:.4g}, predicted from {bottom:.4g}: {grouped(count)} samples"
+                column_start = density.low_true + column * width
+                title = f"true from {column_start:.4g}, predicted from {bottom:.4g}: {grouped(count)} samples"
                 opacity = 0.12 + 0.88 * (count / most) ** 0.5
-                parts.append(area.box("box", left, left + width, bottom, bottom + width, title, opacity=opacity))
+                parts.append(
+                    area.box("box", column_start, column_start + width, bottom, bottom + width, title, opacity=opacity)
+                )
     low, high = max(area.low_x, area.low_y), min(area.high_x, area.high_y)
     if low < high:
         parts.append(area.line("guide dash", (low, low), (high, high)))
@@ -136,21 +140,21 @@ def bar_chart(shares: Sequence[tuple[str, float | None]], *, label: str) -> str:
     """
     shown = shares[:MAX_BARS]
     names = [name if len(name) <= 20 else name[:19] + "…" for name, _ in shown]
-    left, line = 16 + 6.8 * max(len(name) for name in names), 20
-    width, height = left + 300 + 56, line * len(shown) + 8
+    x_bar, line = 16 + 6.8 * max(len(name) for name in names), 20
+    width, height = x_bar + 300 + 56, line * len(shown) + 8
     parts = [
         f'<svg class="chart" viewBox="0 0 {width:.0f} {height}" style="max-width:{width:.0f}px" role="img" '
         f'aria-label="{escape(label)}">'
     ]
-    for at, (name, (whole, share)) in enumerate(zip(names, shown, strict=True)):
+    for at, (name, (full_name, share)) in enumerate(zip(names, shown, strict=True)):
         top = 4 + at * line
         text = "\u2013" if share is None else f"{100 * share:.1f}\u202f%"
         parts.append(
-            f'<g><text class="tick" x="{left - 8:.1f}" y="{top + 13}" text-anchor="end">{escape(name)}</text>'
-            f'<rect class="cell" x="{left:.1f}" y="{top + 3}" width="300" height="13" rx="2.5"/>'
-            f'<rect class="box" x="{left:.1f}" y="{top + 3}" width="{300 * (share or 0.0):.1f}" height="13" rx="2.5"/>'
-            f'<text class="tick" x="{left + 308:.1f}" y="{top + 13}">{text}</text>'
-            f"<title>{escape(whole)}: {text}</title></g>"
+            f'<g><text class="tick" x="{x_bar - 8:.1f}" y="{top + 13}" text-anchor="end">{escape(name)}</text>'
+            f'<rect class="cell" x="{x_bar:.1f}" y="{top + 3}" width="300" height="13" rx="2.5"/>'
+            f'<rect class="box" x="{x_bar:.1f}" y="{top + 3}" width="{300 * (share or 0.0):.1f}" height="13" rx="2.5"/>'
+            f'<text class="tick" x="{x_bar + 308:.1f}" y="{top + 13}">{text}</text>'
+            f"<title>{escape(full_name)}: {text}</title></g>"
         )
     return "".join([*parts, "</svg>"])
 
@@ -174,15 +178,17 @@ class _Area:
         for tick in nice_ticks(self.low_y, self.high_y, 5):
             if self.low_y <= tick <= self.high_y:
                 y = self._y(tick)
-                parts.append(f'<line class="grid" x1="{self._left:.1f}" x2="{self._right}" y1="{y:.1f}" y2="{y:.1f}"/>')
                 parts.append(
-                    f'<text class="tick" x="{self._left - 7:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{tick:g}</text>'
+                    f'<line class="grid" x1="{self._x_zero:.1f}" x2="{self._right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+                )
+                parts.append(
+                    f'<text class="tick" x="{self._x_zero - 7:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{tick:g}</text>'
                 )
         for tick in nice_ticks(self.low_x, self.high_x, 5):
             if self.low_x <= tick <= self.high_x:
-                place = f'x="{self._x(tick):.1f}" y="{self._bottom + 16}"'
-                parts.append(f'<text class="tick" {place} text-anchor="middle">{tick:g}</text>')
-        middle = (self._left + self._right) / 2
+                spot = f'x="{self._x(tick):.1f}" y="{self._bottom + 16}"'
+                parts.append(f'<text class="tick" {spot} text-anchor="middle">{tick:g}</text>')
+        middle = (self._x_zero + self._right) / 2
         parts.append(
             f'<text class="axis" x="{middle:.1f}" y="{self.height - 6}" text-anchor="middle">{escape(x_label)}</text>'
             f'<text class="axis" transform="translate(11 {self._bottom / 2:.1f}) rotate(-90)" text-anchor="middle">'
@@ -191,10 +197,10 @@ class _Area:
         return "".join(parts)
 
     def box(
-        self, style: str, left: float, right: float, bottom: float, top: float, title: str, *, opacity: float = 1.0
+        self, style: str, x_from: float, right: float, bottom: float, top: float, title: str, *, opacity: float = 1.0
     ) -> str:
         """Return a rectangle between these values."""
-        x, y = self._x(left), self._y(top)
+        x, y = self._x(x_from), self._y(top)
         strength = f' fill-opacity="{opacity:.2f}"' if opacity < 1.0 else ""
         return (
             f'<rect class="{style}" x="{x:.1f}" y="{y:.1f}" width="{max(self._x(right) - x - 0.5, 0.5):.1f}" '
@@ -207,7 +213,7 @@ class _Area:
         return f'<polyline class="line {style}" points="{ends}"/>'
 
     @property
-    def _left(self) -> float:
+    def _x_zero(self) -> float:
         ticks = nice_ticks(self.low_y, self.high_y, 5)
         return 30 + 6.6 * max(len(f"{tick:g}") for tick in ticks)
 
@@ -220,14 +226,14 @@ class _Area:
         return self.height - 40
 
     def _x(self, value: float) -> float:
-        return self._left + (value - self.low_x) / (self.high_x - self.low_x) * (self._right - self._left)
+        return self._x_zero + (value - self.low_x) / (self.high_x - self.low_x) * (self._right - self._x_zero)
 
     def _y(self, value: float) -> float:
         return self._bottom - (value - self.low_y) / (self.high_y - self.low_y) * (self._bottom - 12)
 
 
 def _with_curve(ranked: Mapping[str, Ranked]) -> list[tuple[str, Ranked]]:
-    return [(name, one) for name, one in ranked.items() if one.roc][:MAX_CURVES]
+    return [(name, curve) for name, curve in ranked.items() if curve.roc][:MAX_CURVES]
 
 
 def _with_outside(x_label: str, residuals: ResidualHistogram) -> str:

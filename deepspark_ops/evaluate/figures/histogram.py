@@ -59,10 +59,10 @@ class HistogramSum:
         wide = np.asarray(points, np.float64)
         low, high = wide.min(axis=0), wide.max(axis=0)
         exponent = self._fitting(low, high)
-        whole = np.floor(np.ldexp(wide, -exponent)).astype(np.int64)
-        first = whole.min(axis=0)
-        extents = tuple(int(extent) for extent in whole.max(axis=0) - first + 1)
-        flat = np.ravel_multi_index(tuple((whole - first).T), extents)
+        bins = np.floor(np.ldexp(wide, -exponent)).astype(np.int64)
+        first = bins.min(axis=0)
+        extents = tuple(int(extent) for extent in bins.max(axis=0) - first + 1)
+        flat = np.ravel_multi_index(tuple((bins - first).T), extents)
         counts = np.bincount(flat, minlength=math.prod(extents)).reshape(extents).astype(np.int64)
         self._join(exponent, first, counts)
 
@@ -93,14 +93,14 @@ class HistogramSum:
         common = max(exponent, self._exponent)
         while True:
             mine = _coarsened(self._first, self._counts, common - self._exponent)
-            theirs = _coarsened(first, counts, common - exponent)
-            low = np.minimum(mine[0], theirs[0])
-            high = np.maximum(mine[0] + mine[1].shape, theirs[0] + theirs[1].shape)
+            other_part = _coarsened(first, counts, common - exponent)
+            low = np.minimum(mine[0], other_part[0])
+            high = np.maximum(mine[0] + mine[1].shape, other_part[0] + other_part[1].shape)
             if np.all(high - low <= self._most):
                 break
             common += 1
         joined = np.zeros(tuple(int(extent) for extent in high - low), np.int64)
-        for start, part in (mine, theirs):
+        for start, part in (mine, other_part):
             joined[tuple(slice(int(at), int(at) + n) for at, n in zip(start - low, part.shape, strict=True))] += part
         self._exponent, self._first, self._counts = common, low, joined
 

@@ -174,8 +174,8 @@ class MultiLabelSum:
         self._n_ignored += other._n_ignored
         self._n_all_right += other._n_all_right
         self._counts += other._counts
-        for mine, theirs in zip(self._rankings, other._rankings, strict=True):
-            mine.merge(theirs)
+        for mine, other_ranking in zip(self._rankings, other._rankings, strict=True):
+            mine.merge(other_ranking)
         self._pooled.merge(other._pooled)
         self._calibration.merge(other._calibration)
 
@@ -205,13 +205,13 @@ class MultiLabelSum:
                 for at in range(self._n_labels)
             ),
             micro=micro,
-            macro_precision=_mean([found.precision for found in detections]),
-            macro_recall=_mean([found.recall for found in detections]),
-            macro_f1=_mean([found.f1 for found in detections]),
+            macro_precision=_mean([detection.precision for detection in detections]),
+            macro_recall=_mean([detection.recall for detection in detections]),
+            macro_f1=_mean([detection.f1 for detection in detections]),
             ranking=Ranking(
                 classes=tuple(ranked),
-                macro_roc_auc=_mean([found.roc_auc for found in ranked]),
-                macro_average_precision=_mean([found.average_precision for found in ranked]),
+                macro_roc_auc=_mean([curve.roc_auc for curve in ranked]),
+                macro_average_precision=_mean([curve.average_precision for curve in ranked]),
                 micro=self._pooled.result().classes[0],
             ),
             calibration=self._calibration.result(),
@@ -232,5 +232,5 @@ def _detection(table: npt.NDArray[np.int64]) -> Detection:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None

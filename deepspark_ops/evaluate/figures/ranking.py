@@ -101,10 +101,11 @@ class RankingSum:
 
     def result(self, *, n_curves: int = 20) -> Ranking:
         """Return the figures; curves of the ``n_curves`` classes with the smallest ROC-AUC, and of ``micro``."""
-        found = [rank_counts(self._counts.result(at)) for at in range(self._n_classes)]
-        drawn = set(sorted(range(self._n_classes), key=lambda at: (found[at].roc_auc or 0.0, at))[:n_curves])
+        class_curves = [rank_counts(self._counts.result(at)) for at in range(self._n_classes)]
+        drawn = set(sorted(range(self._n_classes), key=lambda at: (class_curves[at].roc_auc or 0.0, at))[:n_curves])
         classes = tuple(
-            one if at in drawn else replace(one, roc=(), precision_recall=()) for at, one in enumerate(found)
+            curve if at in drawn else replace(curve, roc=(), precision_recall=())
+            for at, curve in enumerate(class_curves)
         )
         return Ranking(
             classes=classes,
@@ -121,8 +122,8 @@ def rank_counts(counts: ThresholdCounts) -> Ranked:
     auc = auc_within = precision = precision_within = None
     if positives and negatives:
         # Twice the pairs in order, in whole numbers: those of a threshold before, and half of those at it.
-        before = hits - counts.positives
-        doubled = sum((counts.negatives * (2 * before + counts.positives)).tolist())
+        hits_above = hits - counts.positives
+        doubled = sum((counts.negatives * (2 * hits_above + counts.positives)).tolist())
         auc = doubled / (2 * positives * negatives)
         tied = sum((counts.negatives * counts.positives).tolist())
         auc_within = tied / (2 * positives * negatives)
@@ -150,13 +151,13 @@ def _precision_within(counts: ThresholdCounts, hits: npt.NDArray[np.int64], alar
     The i-th of p positives of a bin, after T hits and F false alarms, has precision (T + i) / (T + i + F) at best, with
     the bin's q negatives added to F at worst. Both grow with i.
     """
-    before = hits - counts.positives
+    hits_above = hits - counts.positives
     alarms_before = alarms - counts.negatives
     best = hits / np.maximum(hits + alarms_before, 1)
-    worst = (before + 1) / np.maximum(before + 1 + alarms, 1)
-    here = hits / np.maximum(hits + alarms, 1)
-    above = float(np.sum(counts.positives * (best - here)))
-    below = float(np.sum(counts.positives * np.maximum(here - worst, 0.0)))
+    worst = (hits_above + 1) / np.maximum(hits_above + 1 + alarms, 1)
+    precision = hits / np.maximum(hits + alarms, 1)
+    above = float(np.sum(counts.positives * (best - precision)))
+    below = float(np.sum(counts.positives * np.maximum(precision - worst, 0.0)))
     return max(above, below) / float(hits[-1])
 
 
@@ -165,12 +166,12 @@ def _thinned(xs: Sequence[float] | npt.NDArray[np.float64], ys: Sequence[float] 
     x, y = np.asarray(xs, np.float64), np.asarray(ys, np.float64)
     if len(x) > MAX_CURVE_POINTS:
         along = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
-        kept = np.unique(np.searchsorted(along, np.linspace(0.0, along[-1], MAX_CURVE_POINTS - 1)[1:-1]))
-        kept = np.unique(np.concatenate([[0], kept, [len(x) - 1]]))
-        x, y = x[kept], y[kept]
-    return tuple((round(float(one), 5), round(float(other), 5)) for one, other in zip(x, y, strict=True))
+        points = np.unique(np.searchsorted(along, np.linspace(0.0, along[-1], MAX_CURVE_POINTS - 1)[1:-1]))
+        points = np.unique(np.concatenate([[0], points, [len(x) - 1]]))
+        x, y = x[points], y[points]
+    return tuple((round(float(x_value), 5), round(float(other), 5)) for x_value, other in zip(x, y, strict=True))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None

@@ -77,33 +77,33 @@ class ReconstructionSum:
         self._worst = Extremes(shown)
         self._best = Extremes(shown, wants_smallest=True)
 
-    def add(self, given_back: Floats, given: Floats, *, start: int = 0) -> None:
+    def add(self, given_back: Floats, original: Floats, *, start: int = 0) -> None:
         """Count a batch.
 
         Args:
             given_back: (n, ...), what the net made.
-            given: The same shape, what it should be.
+            original: The same shape, what it should be.
             start: Position of the first sample.
 
         Raises:
             DataError: A number is not finite.
         """
-        n = len(given)
+        n = len(original)
         if not n:
             return
-        made = np.asarray(given_back, np.float64).reshape(n, -1)
-        wanted = np.asarray(given, np.float64).reshape(n, -1)
+        output_rows = np.asarray(given_back, np.float64).reshape(n, -1)
+        original_rows = np.asarray(original, np.float64).reshape(n, -1)
         refuse_not_finite(
-            made, "a value that the net gave back", "the weights diverged, score an earlier snapshot", start
+            output_rows, "a value that the net gave back", "the weights diverged, score an earlier snapshot", start
         )
-        refuse_not_finite(wanted, "a value that it should give back", "correct the data", start)
-        difference = made - wanted
+        refuse_not_finite(original_rows, "a value that it should give back", "correct the data", start)
+        difference = output_rows - original_rows
         mse = (difference * difference).mean(axis=1)
         mae = np.abs(difference).mean(axis=1)
         perfect = mse == 0.0
         self._n_samples += n
         self._n_perfect += int(np.count_nonzero(perfect))
-        self._low, self._high = min(self._low, float(wanted.min())), max(self._high, float(wanted.max()))
+        self._low, self._high = min(self._low, float(original_rows.min())), max(self._high, float(original_rows.max()))
         self._sums.add(np.stack([mse, mae, np.log10(np.where(perfect, 1.0, mse))], axis=1))
         self._errors.add(mse[:, None])
         self._worst.add(mse, start=start)

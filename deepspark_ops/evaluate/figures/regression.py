@@ -155,11 +155,11 @@ class RegressionSum:
         Raises:
             DataError: A number is not finite.
         """
-        said = np.asarray(predicted, np.float64)
+        prediction = np.asarray(predicted, np.float64)
         truth = np.asarray(true, np.float64)
-        refuse_not_finite(said, "the net's prediction", "the weights diverged, score an earlier snapshot", start)
+        refuse_not_finite(prediction, "the net's prediction", "the weights diverged, score an earlier snapshot", start)
         refuse_not_finite(truth, "the true value", "correct the data", start)
-        residual = said - truth
+        residual = prediction - truth
         self._n_samples += len(residual)
         self._absolute.add(np.abs(residual))
         self._residual.add(residual)
@@ -168,24 +168,24 @@ class RegressionSum:
         self._true_squared.add(truth * truth)
         for at, (histogram, density) in enumerate(zip(self._histograms, self._densities, strict=True)):
             histogram.add(residual[:, at : at + 1])
-            density.add(np.stack([said[:, at], truth[:, at]], axis=1))
+            density.add(np.stack([prediction[:, at], truth[:, at]], axis=1))
         self._worst.add((residual * residual).mean(axis=1), start=start)
 
     def merge(self, other: RegressionSum) -> None:
         """Count what another one with the same options has counted."""
         self._n_samples += other._n_samples
-        for mine, theirs in (
+        for mine, other_sum in (
             (self._absolute, other._absolute),
             (self._residual, other._residual),
             (self._squared, other._squared),
             (self._true, other._true),
             (self._true_squared, other._true_squared),
         ):
-            mine.merge(theirs)
-        for kept, further in zip(
+            mine.merge(other_sum)
+        for extremes, further in zip(
             [*self._histograms, *self._densities], [*other._histograms, *other._densities], strict=True
         ):
-            kept.merge(further)
+            extremes.merge(further)
         self._worst.merge(other._worst)
 
     def result(self, names: Sequence[str] = ()) -> Regression:
@@ -205,13 +205,13 @@ class RegressionSum:
                 zip(self._true.exact(), self._true_squared.exact(), strict=True)
             )
         ]
-        known = [value for value in r2 if value is not None]
+        r2_values = [value for value in r2 if value is not None]
         everything = n * self._n_outputs
         return Regression(
             n_samples=n,
             mae=float(sum(self._absolute.exact()) / everything),
             rmse=math.sqrt(sum(squared) / everything),
-            r2=sum(known) / len(known) if known else None,
+            r2=sum(r2_values) / len(r2_values) if r2_values else None,
             bias=float(sum(self._residual.exact()) / everything),
             outputs=tuple(
                 OutputFigures(
@@ -230,12 +230,12 @@ class RegressionSum:
         )
 
 
-def refuse_not_finite(values: Floats, what: str, remedy: str, start: int) -> None:
+def refuse_not_finite(values: Floats, subject: str, remedy: str, start: int) -> None:
     """Say which sample holds a number that is not finite.
 
     Args:
         values: (n, ...).
-        what: Its name in the message.
+        subject: Its name in the message.
         remedy: What to do.
         start: Position of the first sample.
 
@@ -245,7 +245,7 @@ def refuse_not_finite(values: Floats, what: str, remedy: str, start: int) -> Non
     broken = np.argwhere(~np.isfinite(values))
     if len(broken):
         row = broken[0]
-        msg = f"sample {start + row[0]}: {what} is {values[tuple(row)]}, not a finite number; {remedy}"
+        msg = f"sample {start + row[0]}: {subject} is {values[tuple(row)]}, not a finite number; {remedy}"
         raise DataError(msg)
 
 
@@ -257,15 +257,15 @@ def _r2(squared: Fraction, total: Fraction, total_squared: Fraction, n: int) -> 
 
 def shown_histogram(total: HistogramSum) -> ResidualHistogram:
     """Return bars without the outermost 0.5 % on either side, merged until there are few."""
-    found = total.result()
-    counts = found.counts
+    histogram = total.result()
+    counts = histogram.counts
     n = int(counts.sum())
     running = np.cumsum(counts)
     first = int(np.searchsorted(running, n * 0.005, side="right"))
     last = int(np.searchsorted(running, n - n * 0.005, side="left"))
     below, above = int(counts[:first].sum()), int(counts[last + 1 :].sum())
-    start = round(found.low[0] / found.width) + first  # whole widths; exact, since both are
-    width, bars, at = found.width, counts[first : last + 1], start
+    start = round(histogram.low[0] / histogram.width) + first  # whole widths; exact, since both are
+    width, bars, at = histogram.width, counts[first : last + 1], start
     while len(bars) > SHOWN_BARS:
         if at % 2:
             bars, at = np.concatenate([[0], bars]), at - 1
@@ -276,6 +276,6 @@ def shown_histogram(total: HistogramSum) -> ResidualHistogram:
 
 
 def _shown_density(total: HistogramSum) -> Density:
-    found = total.result()
-    rows = tuple(tuple(int(count) for count in row) for row in found.counts)
-    return Density(low_true=found.low[1], low_predicted=found.low[0], width=found.width, counts=rows)
+    histogram = total.result()
+    rows = tuple(tuple(int(count) for count in row) for row in histogram.counts)
+    return Density(low_true=histogram.low[1], low_predicted=histogram.low[0], width=histogram.width, counts=rows)

@@ -111,20 +111,20 @@ class SegmentationSum:
         n = len(labels)
         truth, answer = labels.reshape(n, -1), predicted.reshape(n, -1).astype(np.int64)
         counted = np.ones(truth.shape, np.bool_) if self._ignore_label is None else truth != self._ignore_label
-        whole = truth.astype(np.int64)
-        wrong = np.argwhere(counted & ((whole != truth) | (whole < 0) | (whole >= self._n_classes)))
+        classes = truth.astype(np.int64)
+        wrong = np.argwhere(counted & ((classes != truth) | (classes < 0) | (classes >= self._n_classes)))
         if len(wrong):
             row, column = wrong[0]
             msg = f"sample {start + row}: label {truth[row, column]} of a pixel; allowed: 0 to {self._n_classes - 1}"
             if self._ignore_label is not None:
                 msg += f", and ignore_label {self._ignore_label}"
             raise DataError(msg)
-        pairs = whole[counted] * self._n_classes + answer[counted]
+        pairs = classes[counted] * self._n_classes + answer[counted]
         self._confusion += np.bincount(pairs, minlength=self._n_classes**2).reshape(self._confusion.shape)
         self._n_samples += n
         self._n_ignored += int(counted.size - np.count_nonzero(counted))
         pixels = np.count_nonzero(counted, axis=1)
-        right = np.count_nonzero(counted & (whole == answer), axis=1)
+        right = np.count_nonzero(counted & (classes == answer), axis=1)
         # An image without a pixel that counts is not a bad one.
         self._worst.add(np.where(pixels > 0, right / np.maximum(pixels, 1), 1.0), start=start)
 
@@ -155,8 +155,8 @@ class SegmentationSum:
             )
             for at in range(self._n_classes)
         )
-        accuracies = [one.accuracy for one in classes if one.accuracy is not None]
-        ious = [one.iou for one in classes if one.iou is not None]
+        accuracies = [figures.accuracy for figures in classes if figures.accuracy is not None]
+        ious = [figures.iou for figures in classes if figures.iou is not None]
         return Segmentation(
             n_samples=self._n_samples,
             n_pixels=n_pixels,
@@ -164,7 +164,8 @@ class SegmentationSum:
             pixel_accuracy=int(np.trace(self._confusion)) / n_pixels,
             mean_accuracy=sum(accuracies) / len(accuracies),
             mean_iou=sum(ious) / len(ious),
-            frequency_weighted_iou=sum(one.pixels * one.iou for one in classes if one.iou is not None) / n_pixels,
+            frequency_weighted_iou=sum(figures.pixels * figures.iou for figures in classes if figures.iou is not None)
+            / n_pixels,
             classes=classes,
             confusion=tuple(tuple(int(count) for count in row) for row in self._confusion),
             worst=self._worst.result(),

@@ -71,8 +71,8 @@ class ThresholdSum:
         self._is_probability = is_probability
         self._most_exact = most_exact
         keys = _SHARE_KEYS if is_probability else 1 << 32
-        wanted = min(MOST_BINS, max(_MIN_BINS, _ALL_BINS // n_classes))
-        self._shift = max(0, (keys - 1).bit_length() - (wanted.bit_length() - 1))
+        target_bins = min(MOST_BINS, max(_MIN_BINS, _ALL_BINS // n_classes))
+        self._shift = max(0, (keys - 1).bit_length() - (target_bins.bit_length() - 1))
         self._n_bins = ((keys - 1) >> self._shift) + 1
         self._kept: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]] = []
         self._n_kept = 0
@@ -168,16 +168,16 @@ def _keys_of_shares(shares: npt.NDArray[np.float64]) -> Counts:
     of 1 minus it, counted from the other end.
     """
     is_low = shares <= 0.5
-    near = np.maximum(np.where(is_low, shares, 1.0 - shares).astype(np.float32), _SMALLEST_SHARE)
-    steps = near.view(np.uint32).astype(np.int64) - _LOWEST_KEY
+    distances = np.maximum(np.where(is_low, shares, 1.0 - shares).astype(np.float32), _SMALLEST_SHARE)
+    steps = distances.view(np.uint32).astype(np.int64) - _LOWEST_KEY
     return np.where(is_low, steps, _SHARE_KEYS - 1 - steps)
 
 
 def _shares_of_keys(keys: Counts) -> npt.NDArray[np.float64]:
     is_low = keys <= _HALF_KEY - _LOWEST_KEY
     steps = np.where(is_low, keys, _SHARE_KEYS - 1 - keys) + _LOWEST_KEY
-    near = steps.astype(np.uint32).view(np.float32).astype(np.float64)
-    shares = np.where(is_low, near, 1.0 - near)
+    distances = steps.astype(np.uint32).view(np.float32).astype(np.float64)
+    shares = np.where(is_low, distances, 1.0 - distances)
     return np.where(keys == 0, 0.0, shares)
 
 

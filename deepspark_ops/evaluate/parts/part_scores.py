@@ -38,11 +38,11 @@ class Scored:
 
     def merged(self, other: Scored) -> Scored:
         """Return this with what is known of other samples; this one is used up."""
-        for mine, theirs in zip(self.sums, other.sums, strict=True):
-            mine.merge(theirs)
+        for mine, other_sum in zip(self.sums, other.sums, strict=True):
+            mine.merge(other_sum)
         self.digest.merge(other.digest)
-        for slices, others in zip(self.slices, other.slices, strict=True):
-            slices.merge(others)
+        for slices, other_slices in zip(self.slices, other.slices, strict=True):
+            slices.merge(other_slices)
         return self
 
 
@@ -105,8 +105,8 @@ def score_range(
     """Score samples from ``start`` to before ``stop`` by a net that is there; the rows' file is in folder ``rows``."""
     path = None if rows is None else rows_file(rows, start)
     with each_batch(config.slice_columns, samples, tasks, path, has_scores=config.scores) as (each, slices):
-        found = score_samples(answer, samples, tasks, worst=config.worst, start=start, stop=stop, each=each)
-    return Scored(*found, slices)
+        scores = score_samples(answer, samples, tasks, worst=config.worst, start=start, stop=stop, each=each)
+    return Scored(*scores, slices)
 
 
 @cache

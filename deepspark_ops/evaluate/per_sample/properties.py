@@ -23,10 +23,10 @@ _KEY_DIGITS: Final = 8
 
 def known_properties(samples: Samples, tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
     """Return the properties that these samples have; a class is that of the first result that is a classification."""
-    found = [CLASS] if any(one.task == "classification" for one in tasks) else []
+    properties = [CLASS] if any(task.task == "classification" for task in tasks) else []
     if samples.names(0, 1) is not None:
-        found.append(FOLDER)
-    return (*found, SHARD, *_table_columns(samples))
+        properties.append(FOLDER)
+    return (*properties, SHARD, *_table_columns(samples))
 
 
 def check_properties(columns: Sequence[str], samples: Samples, tasks: Sequence[ChosenTask]) -> None:
@@ -35,10 +35,10 @@ def check_properties(columns: Sequence[str], samples: Samples, tasks: Sequence[C
     Raises:
         ConfigError: There is one; says which there are.
     """
-    known = known_properties(samples, tasks) if columns else ()
+    properties = known_properties(samples, tasks) if columns else ()
     for column in columns:
-        if column not in known:
-            msg = f"slices={column}: these samples have no such property; known: {', '.join(known)}"
+        if column not in properties:
+            msg = f"slices={column}: these samples have no such property; known: {', '.join(properties)}"
             raise ConfigError(msg)
 
 
@@ -62,10 +62,10 @@ def property_values(
     """
     cache = samples.layers[0].samples
     if column == CLASS:
-        at = next(at for at, one in enumerate(tasks) if one.task == "classification")
+        at = next(at for at, task in enumerate(tasks) if task.task == "classification")
         names = samples.class_names if at == 0 else ()  # of further results nobody knows whose the names are
-        whole = targets[at].reshape(count).astype(int).tolist()
-        return [names[label] if 0 <= label < len(names) else str(label) for label in whole]
+        labels = targets[at].reshape(count).astype(int).tolist()
+        return [names[label] if 0 <= label < len(names) else str(label) for label in labels]
     if column == FOLDER:
         return [folder_of(name) for name in samples.names(start, count) or ()]
     if column == SHARD:
@@ -78,8 +78,8 @@ def sample_groups(samples: Samples) -> npt.NDArray[np.uint64] | None:
     """Return a hash of each sample's group, (n_samples,); None where the dataset has no groups."""
     dataset = samples.layers[0].samples.dataset
     hashes = [dataset.group_hashes(shard) for shard in range(len(dataset.shards))]
-    known = [of_shard for of_shard in hashes if of_shard is not None]
-    return np.concatenate(known) if len(known) == len(hashes) else None
+    shard_hashes = [of_shard for of_shard in hashes if of_shard is not None]
+    return np.concatenate(shard_hashes) if len(shard_hashes) == len(hashes) else None
 
 
 def folder_of(name: str) -> str:
@@ -89,9 +89,9 @@ def folder_of(name: str) -> str:
         >>> folder_of("00000017_dir/cat.jpg"), folder_of("cat.jpg"), folder_of("/data/a/1.png")
         ('dir', '.', '/data/a')
     """
-    digits, mark, rest = name.partition("_")
+    digits, mark, path = name.partition("_")
     is_key = mark and len(digits) == _KEY_DIGITS and digits.isdigit()
-    return str(PurePosixPath(rest if is_key else name).parent)
+    return str(PurePosixPath(path if is_key else name).parent)
 
 
 def _table_columns(samples: Samples) -> dict[str, str]:
@@ -99,6 +99,6 @@ def _table_columns(samples: Samples) -> dict[str, str]:
     manifest = samples.layers[0].samples.dataset.manifest
     if manifest is None or manifest.table is None or manifest.shard_format != "hdf5":
         return {}
-    given = {GROUP: manifest.table.group, "id": manifest.table.id}
-    named = {name: column for column, name in given.items() if name is not None}
-    return named | {column: column for column, name in given.items() if name is not None}
+    special_columns = {GROUP: manifest.table.group, "id": manifest.table.id}
+    named = {name: column for column, name in special_columns.items() if name is not None}
+    return named | {column: column for column, name in special_columns.items() if name is not None}

@@ -30,8 +30,8 @@ def read_rows(folder: Path, indices: Collection[int], weights_digest: str) -> di
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    found: dict[int, dict[str, Any]] = {}
-    wanted = pa.array(sorted(indices), pa.int64())
+    rows_by_index: dict[int, dict[str, Any]] = {}
+    wanted_indices = pa.array(sorted(indices), pa.int64())
     try:
         with pq.ParquetFile(regular_path(path)) as file:
             if (file.schema_arrow.metadata or {}).get(_WEIGHTS) != weights_digest.encode():
@@ -41,9 +41,9 @@ def read_rows(folder: Path, indices: Collection[int], weights_digest: str) -> di
                 stop = start + file.metadata.row_group(group).num_rows
                 if any(start <= index < stop for index in indices):
                     rows = file.read_row_group(group)
-                    chosen = rows.filter(pc.is_in(rows["index"], wanted))
-                    found |= {row["index"]: row for row in chosen.to_pylist()}
+                    chosen = rows.filter(pc.is_in(rows["index"], wanted_indices))
+                    rows_by_index |= {row["index"]: row for row in chosen.to_pylist()}
                 start = stop
     except (OSError, pa.ArrowException, KeyError):
         return {}
-    return found
+    return rows_by_index

@@ -63,12 +63,14 @@ def result_prefixes(tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
     """
     if len(tasks) == 1:
         return ("",)
-    blobs = ["_".join(one.outputs) for one in tasks]
-    names = [name if blobs.count(name) == 1 else f"{name}_{one.target}" for name, one in zip(blobs, tasks, strict=True)]
+    blobs = ["_".join(task.outputs) for task in tasks]
+    names = [
+        name if blobs.count(name) == 1 else f"{name}_{task.target}" for name, task in zip(blobs, tasks, strict=True)
+    ]
     columns = [
         f"{name}_{field.name}"
-        for name, one in zip(names, tasks, strict=True)
-        for field in (_LOSS, *task_fields(one, has_scores=True))
+        for name, task in zip(names, tasks, strict=True)
+        for field in (_LOSS, *task_fields(task, has_scores=True))
     ]
     if len(set(columns)) < len(columns):
         names = [f"result{at}_{name}" for at, name in enumerate(names, start=1)]
@@ -90,12 +92,14 @@ def task_fields(chosen: ChosenTask, *, has_scores: bool) -> list[pa.Field]:
     if chosen.task == "classification":
         names = {"label": pa.int32(), "predicted": pa.int32(), "rank": pa.int32()}
         names |= {"probability": pa.float32(), "label_probability": pa.float32()}
-        return [pa.field(*one) for one in names.items()] + ([pa.field("scores", _NUMBERS)] if has_scores else [])
+        return [pa.field(*name_and_type) for name_and_type in names.items()] + (
+            [pa.field("scores", _NUMBERS)] if has_scores else []
+        )
     if chosen.task == "embedding" and len(chosen.outputs) == 1:
         return [pa.field("class", pa.int64()), pa.field("vector", _NUMBERS)]
     if chosen.task == "regression" and chosen.n_values > MAX_NUMBERS:
         return []
-    return [pa.field(*one) for one in _FIELDS[chosen.task].items()]
+    return [pa.field(*name_and_type) for name_and_type in _FIELDS[chosen.task].items()]
 
 
 _FIELDS: Final[Mapping[TaskName, Mapping[str, pa.DataType]]] = {
@@ -127,10 +131,10 @@ def _classification(
 ) -> dict[str, Sequence[Any]]:
     shares, n = answers[0], len(answers[0])
     at = losses.index - start
-    found = {name: _spread(getattr(losses, name), at, n) for name in ("label", "predicted", "rank")}
+    answer_columns = {name: _spread(getattr(losses, name), at, n) for name in ("label", "predicted", "rank")}
     predicted, label = getattr(losses, "predicted"), getattr(losses, "label")  # noqa: B009 - of Answers
     return {
-        **found,
+        **answer_columns,
         "probability": _spread(shares[at, predicted].astype(np.float32), at, n),
         "label_probability": _spread(shares[at, label].astype(np.float32), at, n),
         "scores": vectors(shares.astype(np.float32)),
@@ -223,9 +227,9 @@ class SampleRows:
         }
         for (prefix, chosen), result in zip(self._tasks, scored.results, strict=True):
             counted = _of_batch(result.losses, start, n)
-            own = task_columns(chosen, result.answers, result.targets, counted, start)
-            found = {"loss": _spread(counted.loss, counted.index - start, n), **own}
-            columns |= {f"{prefix}{name}": values for name, values in found.items()}
+            task_values = task_columns(chosen, result.answers, result.targets, counted, start)
+            result_columns = {"loss": _spread(counted.loss, counted.index - start, n), **task_values}
+            columns |= {f"{prefix}{name}": values for name, values in result_columns.items()}
         self._output.add({name: values for name, values in columns.items() if name in self._names})
 
 

@@ -43,8 +43,8 @@ class SliceSums:
             ConfigError: A property has too many values.
         """
         for column, texts in values.items():
-            found, at = np.unique(np.asarray(texts, np.str_), return_inverse=True)
-            for number, value in enumerate(found.tolist()):
+            distinct_values, at = np.unique(np.asarray(texts, np.str_), return_inverse=True)
+            for number, value in enumerate(distinct_values.tolist()):
                 rows = np.flatnonzero(at == number)
                 self._sum(column, value).add([answer[rows] for answer in answers], targets[rows], start=start)
 
@@ -56,12 +56,12 @@ class SliceSums:
 
     def result(self, head: ReportHead) -> tuple[SliceReport, ...]:
         """Return the slices, by property and value; those without a sample that counts are left out."""
-        found = []
+        reports = []
         for column in self._columns:
             for value, total in sorted(self._sums[column].items()):
                 with suppress(DataError):  # no sample counts
                     metrics = total.metrics(head)
-                    found.append(
+                    reports.append(
                         SliceReport(
                             column=column,
                             value=value,
@@ -70,7 +70,7 @@ class SliceSums:
                             rows=metrics.rows(),
                         )
                     )
-        return tuple(found)
+        return tuple(reports)
 
     def _sum(self, column: str, value: str) -> TaskSum:
         sums = self._sums[column]

@@ -25,7 +25,7 @@ MAX_ROWS = 100
 
 def confidence_sections(metrics: ClassificationMetrics) -> Sequence[Section]:
     """Return the sections; none of files without these figures."""
-    names = [one.name for one in metrics.classes]
+    names = [class_figures.name for class_figures in metrics.classes]
     ranked = [] if metrics.ranking is None else [_ranking_section(metrics.ranking, names)]
     calibrated = [] if metrics.calibration is None else [_calibration_section(metrics.calibration)]
     return [*ranked, *calibrated]
@@ -40,15 +40,15 @@ def _ranking_section(ranking: Ranking, names: Sequence[str]) -> Section:
         Card("Precision over recall", Markup(precision_recall_chart(curves)), legend),
     ]
     share = [_share(value) for value in (ranking.macro_roc_auc, ranking.macro_average_precision)]
-    within = max(max(one.roc_auc_within, one.average_precision_within) for one in ranking.classes)
+    within = max(max(curve.roc_auc_within, curve.average_precision_within) for curve in ranking.classes)
     counted = f" Scores were counted in bins: the figures are exact to {within:.2g}." if within else ""
     left_out = f" The {MAX_ROWS} that are ranked worst." if len(names) > MAX_ROWS else ""
     table = Table(
         ("Class", "ROC-AUC", "Average precision", "Samples"),
         [
-            (names[at], _share(one.roc_auc), _share(one.average_precision), grouped(one.positives))
+            (names[at], _share(curve.roc_auc), _share(curve.average_precision), grouped(curve.positives))
             for at in order[:MAX_ROWS]
-            for one in (ranking.classes[at],)
+            for curve in (ranking.classes[at],)
         ],
     )
     lead = (
@@ -58,14 +58,15 @@ def _ranking_section(ranking: Ranking, names: Sequence[str]) -> Section:
     return Section("Ranking", lead, cards if ranking.micro.roc else [], table)
 
 
-def _calibration_section(found: Calibration) -> Section:
-    direction = "more often" if found.accuracy > found.mean_confidence else "less often"
+def _calibration_section(calibration: Calibration) -> Section:
+    direction = "more often" if calibration.accuracy > calibration.mean_confidence else "less often"
     lead = (
-        f"The net is right {_share(found.accuracy)} of the time and says so with a mean confidence of "
-        f"{_share(found.mean_confidence)}: {direction} than it says. Expected calibration error {_share(found.ece)}, "
-        f"the mean distance of the bars from the diagonal; at most {_share(found.largest_error)} in one bar."
+        f"The net is right {_share(calibration.accuracy)} of the time and says so with a mean confidence of "
+        f"{_share(calibration.mean_confidence)}: {direction} than it says. "
+        f"Expected calibration error {_share(calibration.ece)}, "
+        f"the mean distance of the bars from the diagonal; at most {_share(calibration.largest_error)} in one bar."
     )
-    return Section("Calibration", lead, [Card("Reliability", Markup(reliability_chart(found)))])
+    return Section("Calibration", lead, [Card("Reliability", Markup(reliability_chart(calibration)))])
 
 
 def _share(value: float | None) -> str:

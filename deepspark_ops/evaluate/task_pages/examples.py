@@ -49,14 +49,14 @@ class Example:
 def wanted_examples(metrics: MetricsReport) -> list[int]:
     """Return the positions of the samples that a report shows; none of a classification, which shows its mistakes."""
     if isinstance(metrics, ReconstructionMetrics):
-        kept = [*metrics.figures.worst[:MOST_SHOWN], *metrics.figures.best[:MOST_SHOWN]]
+        shown_samples = [*metrics.figures.worst[:MOST_SHOWN], *metrics.figures.best[:MOST_SHOWN]]
     elif isinstance(metrics, RegressionMetrics | SegmentationMetrics):
-        kept = [*metrics.figures.worst[:MOST_SHOWN]]
+        shown_samples = [*metrics.figures.worst[:MOST_SHOWN]]
     elif isinstance(metrics, EmbeddingMetrics):
-        kept = [*metrics.worst[:MOST_SHOWN]]
+        shown_samples = [*metrics.worst[:MOST_SHOWN]]
     else:
-        kept = []
-    return list(dict.fromkeys(one.index for one in kept))
+        shown_samples = []
+    return list(dict.fromkeys(sample.index for sample in shown_samples))
 
 
 def make_examples(
@@ -76,21 +76,21 @@ def make_examples(
     Raises:
         DataError: A shard is missing or damaged.
     """
-    found: dict[int, Example] = {}
+    examples: dict[int, Example] = {}
     for start in range(0, len(indices), samples.batch_size):
         chunk = indices[start : start + samples.batch_size]
         read = [samples.read(index, 1) for index in chunk]
         rows = [*read, *[read[-1]] * (samples.batch_size - len(read))]
-        feeds = {name: np.concatenate([one.feeds[name][:1] for one in rows]) for name in read[0].feeds}
-        stored = {name: np.concatenate([one.stored[name] for one in read]) for name in read[0].stored}
+        feeds = {name: np.concatenate([row.feeds[name][:1] for row in rows]) for name in read[0].feeds}
+        stored = {name: np.concatenate([part.stored[name] for part in read]) for name in read[0].stored}
         values = answers(feeds)
         targets = targets_of(chosen, values, stored, feeds, len(chunk))
         first = next(iter(stored))
         for at, index in enumerate(chunk):
             outputs = tuple(values[name][at] for name in chosen.outputs)
             pictures = _pictures(chosen, stored[first][at], feeds[first][at], outputs, targets[at])
-            found[index] = Example(index, outputs, targets[at], tuple(pictures))
-    return found
+            examples[index] = Example(index, outputs, targets[at], tuple(pictures))
+    return examples
 
 
 def _pictures(
@@ -108,19 +108,19 @@ def _pictures(
     return [] if picture is None else [("sample", picture)]
 
 
-def _given_and_given_back(fed: Array, made: Array, target: Array) -> list[tuple[str, Picture]]:
+def _given_and_given_back(fed: Array, output: Array, target: Array) -> list[tuple[str, Picture]]:
     """Return both in one scale of grey values, that of what was given."""
     shape = fed.shape if prod(fed.shape) == target.size else target.shape
     low, high = float(target.min()), float(target.max())
     if len(shape) != 3:
         return []
-    found = []
-    for name, values in (("given", target), ("given back", made)):
+    pictures = []
+    for name, values in (("given", target), ("given back", output)):
         scaled = (np.asarray(values, np.float64).reshape(shape) - low) * (255.0 / max(high - low, 1e-12))
         picture = to_picture(np.rint(np.clip(scaled, 0, 255)).astype(np.uint8))
         if picture is not None:
-            found.append((name, picture))
-    return found
+            pictures.append((name, picture))
+    return pictures
 
 
 def _overlays(chosen: ChosenTask, fed: Array, scores: Array, target: Array) -> list[tuple[str, Picture]]:

@@ -67,13 +67,13 @@ def task_page(metrics: MetricsReport, examples: Examples) -> TaskPage:
 def tiles_of(metrics: MetricsReport) -> list[Tile]:
     """Return the figures at the top, the main one first."""
     rows = [row for row in metrics.rows() if row.value is not None and row.name not in ("loss", "best_threshold")]
-    found = [Tile(row.label, row.text().replace(" %", "\u202f%"), _NOTES.get(row.name, "")) for row in rows]
-    return [*found[: MOST_TILES - 1], Tile("Samples", grouped(metrics.n_samples), _ignored(metrics))]
+    tiles = [Tile(row.label, row.text().replace(" %", "\u202f%"), _NOTES.get(row.name, "")) for row in rows]
+    return [*tiles[: MOST_TILES - 1], Tile("Samples", grouped(metrics.n_samples), _ignored(metrics))]
 
 
 def _ignored(metrics: MetricsReport) -> str:
-    what = {"segmentation": "pixels", "multi_label": "labels"}.get(metrics.task, "samples")
-    return f"{grouped(metrics.n_ignored)} {what} do not count" if metrics.n_ignored else "all count"
+    counted_unit = {"segmentation": "pixels", "multi_label": "labels"}.get(metrics.task, "samples")
+    return f"{grouped(metrics.n_ignored)} {counted_unit} do not count" if metrics.n_ignored else "all count"
 
 
 def _number(value: float | None) -> str:
@@ -85,40 +85,54 @@ def _share(value: float | None) -> str:
 
 
 def _gallery(
-    kept: Sequence[NamedSample], examples: Examples, text: Callable[[Example, float], list[str]]
+    samples: Sequence[NamedSample], examples: Examples, text: Callable[[Example, float], list[str]]
 ) -> list[Shown]:
-    there = [(one, examples[one.index]) for one in kept[:MOST_SHOWN] if one.index in examples]
-    return [shown(example, text(example, one.value)) for one, example in there if example.pictures]
+    shown_samples = [(sample, examples[sample.index]) for sample in samples[:MOST_SHOWN] if sample.index in examples]
+    return [shown(example, text(example, sample.value)) for sample, example in shown_samples if example.pictures]
 
 
 def _regression(metrics: MetricsReport, examples: Examples) -> TaskPage:
     assert isinstance(metrics, RegressionMetrics)
-    found = metrics.figures
+    figures = metrics.figures
     cards = []
-    for one in found.outputs[:MAX_DRAWN_OUTPUTS]:
-        of = "" if len(found.outputs) == 1 else f", output {one.name}"
-        if one.residuals is not None:
-            cards.append(Card(f"Residuals{of}", Markup(residual_chart(one.residuals))))
-        if one.density is not None:
-            cards.append(Card(f"Predicted over true{of}", Markup(density_chart(one.density))))
+    for output in figures.outputs[:MAX_DRAWN_OUTPUTS]:
+        of = "" if len(figures.outputs) == 1 else f", output {output.name}"
+        if output.residuals is not None:
+            cards.append(Card(f"Residuals{of}", Markup(residual_chart(output.residuals))))
+        if output.density is not None:
+            cards.append(Card(f"Predicted over true{of}", Markup(density_chart(output.density))))
     table = Table(
         ("Output", "RMSE", "Mean absolute error", "R2", "Mean residual", "Mean of the true values"),
         [
-            (one.name, _number(one.rmse), _number(one.mae), _number(one.r2), _number(one.bias), _number(one.mean_true))
-            for one in found.outputs
+            (
+                output_figures.name,
+                _number(output_figures.rmse),
+                _number(output_figures.mae),
+                _number(output_figures.r2),
+                _number(output_figures.bias),
+                _number(output_figures.mean_true),
+            )
+            for output_figures in figures.outputs
         ],
     )
 
-    def said(example: Example) -> tuple[str, str]:
+    def value_text(example: Example) -> tuple[str, str]:
         values = [np.asarray(part, np.float64).ravel()[:4] for part in (example.answers[0], example.target)]
         first, second = (", ".join(f"{value:.4g}" for value in part) for part in values)
         return first, second
 
-    pictures = _gallery(found.worst, examples, lambda example, value: [said(example)[0], f"true {said(example)[1]}"])
+    pictures = _gallery(
+        figures.worst, examples, lambda example, value: [value_text(example)[0], f"true {value_text(example)[1]}"]
+    )
     rows = [
-        (str(one.index), said(examples[one.index])[0], said(examples[one.index])[1], _number(one.value))
-        for one in found.worst[:MOST_SHOWN]
-        if one.index in examples
+        (
+            str(sample.index),
+            value_text(examples[sample.index])[0],
+            value_text(examples[sample.index])[1],
+            _number(sample.value),
+        )
+        for sample in figures.worst[:MOST_SHOWN]
+        if sample.index in examples
     ]
     of_worst = None if pictures else Table(("Sample", "Predicted", "True", "Mean squared residual"), rows)
     return TaskPage(
@@ -135,12 +149,12 @@ def _regression(metrics: MetricsReport, examples: Examples) -> TaskPage:
 
 def _reconstruction(metrics: MetricsReport, examples: Examples) -> TaskPage:
     assert isinstance(metrics, ReconstructionMetrics)
-    found = metrics.figures
+    figures = metrics.figures
     cards = [
-        Card("Errors of the samples", Markup(residual_chart(found.errors, x_label="mean squared error of a sample")))
+        Card("Errors of the samples", Markup(residual_chart(figures.errors, x_label="mean squared error of a sample")))
     ]
 
-    def said(example: Example, value: float) -> list[str]:
+    def error_lines(example: Example, value: float) -> list[str]:
         return [f"error {value:.4g}", f"sample {example.index}"]
 
     return TaskPage(
@@ -149,8 +163,8 @@ def _reconstruction(metrics: MetricsReport, examples: Examples) -> TaskPage:
         [
             Section(title, "What was given, and what the net gave back, in one scale of grey values.", shown=pictures)
             for title, pictures in (
-                ("Worst samples", _gallery(found.worst, examples, said)),
-                ("Best samples", _gallery(found.best, examples, said)),
+                ("Worst samples", _gallery(figures.worst, examples, error_lines)),
+                ("Best samples", _gallery(figures.best, examples, error_lines)),
             )
             if pictures
         ],
@@ -159,8 +173,8 @@ def _reconstruction(metrics: MetricsReport, examples: Examples) -> TaskPage:
 
 def _multi_label(metrics: MetricsReport, examples: Examples) -> TaskPage:
     assert isinstance(metrics, MultiLabelMetrics)
-    found = metrics.figures
-    ranked = {one.name: one.ranked for one in found.labels}
+    figures = metrics.figures
+    ranked = {label.name: label.ranked for label in figures.labels}
     legend = drawn_curves(ranked)
     cards = []
     if legend:
@@ -168,33 +182,33 @@ def _multi_label(metrics: MetricsReport, examples: Examples) -> TaskPage:
             Card("ROC curves", Markup(roc_chart(ranked)), legend),
             Card("Precision over recall", Markup(precision_recall_chart(ranked)), legend),
         ]
-    cards.append(Card("Calibration", Markup(reliability_chart(found.calibration))))
+    cards.append(Card("Calibration", Markup(reliability_chart(figures.calibration))))
     table = Table(
         ("Label", "Precision", "Recall", "F1", "Average precision", "ROC-AUC", "There", "Answered"),
         [
             (
-                one.name,
-                _share(one.detection.precision),
-                _share(one.detection.recall),
-                _share(one.detection.f1),
-                _share(one.ranked.average_precision),
-                _share(one.ranked.roc_auc),
-                grouped(one.detection.true_positives + one.detection.false_negatives),
-                grouped(one.detection.true_positives + one.detection.false_positives),
+                label.name,
+                _share(label.detection.precision),
+                _share(label.detection.recall),
+                _share(label.detection.f1),
+                _share(label.ranked.average_precision),
+                _share(label.ranked.roc_auc),
+                grouped(label.detection.true_positives + label.detection.false_negatives),
+                grouped(label.detection.true_positives + label.detection.false_positives),
             )
-            for one in found.labels
+            for label in figures.labels
         ],
     )
     return TaskPage(
         tiles_of(metrics),
         [
             Section(
-                "Labels", f"A label counts as answered above a probability of {_share(found.threshold)}.", table=table
+                "Labels", f"A label counts as answered above a probability of {_share(figures.threshold)}.", table=table
             ),
             Section(
                 "At all thresholds",
                 f"Calibration: of answers with a confidence, how many are right. Their mean distance (ECE) is "
-                f"{_share(found.calibration.ece)}.",
+                f"{_share(figures.calibration.ece)}.",
                 cards,
             ),
         ],
@@ -205,32 +219,32 @@ def _embedding(metrics: MetricsReport, examples: Examples) -> TaskPage:
     assert isinstance(metrics, EmbeddingMetrics)
     if metrics.neighbours is not None:
         return _neighbours(metrics, metrics.neighbours)
-    found = metrics.figures
-    assert found is not None
-    ranked = {"pairs": found.ranked}
+    figures = metrics.figures
+    assert figures is not None
+    ranked = {"pairs": figures.ranked}
     cards = []
-    if found.ranked.roc:
+    if figures.ranked.roc:
         cards = [
             Card("ROC curve", Markup(roc_chart(ranked))),
             Card("Precision over recall", Markup(precision_recall_chart(ranked))),
         ]
 
-    def said(example: Example, value: float) -> list[str]:
+    def distance_lines(example: Example, value: float) -> list[str]:
         first, second = (np.asarray(part, np.float64).ravel() for part in example.answers)
         is_same = bool(np.asarray(example.target).ravel()[0])
         return [f"distance {np.linalg.norm(first - second):.4g}", "alike" if is_same else "not alike"]
 
     threshold = (
-        "" if found.best_threshold is None else f" The best threshold is a distance of {found.best_threshold:.4g}."
+        "" if figures.best_threshold is None else f" The best threshold is a distance of {figures.best_threshold:.4g}."
     )
-    worst = _gallery(metrics.worst, examples, said)
+    worst = _gallery(metrics.worst, examples, distance_lines)
     table = Table(("Figure", "Value"), [(row.label, row.text()) for row in metrics.rows()])
     return TaskPage(
         tiles_of(metrics),
         [
             Section(
                 "Are two samples alike?",
-                f"{grouped(found.n_pairs)} pairs, {grouped(found.n_same)} of them alike; the nearer two vectors of "
+                f"{grouped(figures.n_pairs)} pairs, {grouped(figures.n_same)} of them alike; the nearer two vectors of "
                 f"{metrics.width} numbers are, the more alike.{threshold}",
                 cards,
                 table,
@@ -240,11 +254,15 @@ def _embedding(metrics: MetricsReport, examples: Examples) -> TaskPage:
     )
 
 
-def _neighbours(metrics: EmbeddingMetrics, found: Neighbours) -> TaskPage:
-    alone = f" {grouped(found.n_alone)} are the only ones of their class and do not count." if found.n_alone else ""
+def _neighbours(metrics: EmbeddingMetrics, neighbours: Neighbours) -> TaskPage:
+    lone_text = (
+        f" {grouped(neighbours.n_alone)} are the only ones of their class and do not count."
+        if neighbours.n_alone
+        else ""
+    )
     lead = (
-        f"Each of {grouped(found.n_compared)} samples is compared with all others by the distance of their vectors of "
-        f"{metrics.width} numbers: is the nearest one of its class?{alone}"
+        f"Each of {grouped(neighbours.n_compared)} samples is compared with all others by the distance of their "
+        f"vectors of {metrics.width} numbers: is the nearest one of its class?{lone_text}"
     )
     table = Table(("Figure", "Value"), [(row.label, row.text()) for row in metrics.rows()])
     return TaskPage(tiles_of(metrics), [Section("Nearest neighbours", lead, table=table)])
@@ -252,24 +270,37 @@ def _neighbours(metrics: EmbeddingMetrics, found: Neighbours) -> TaskPage:
 
 def _segmentation(metrics: MetricsReport, examples: Examples) -> TaskPage:
     assert isinstance(metrics, SegmentationMetrics)
-    found = metrics.figures
+    figures = metrics.figures
     cards = [
         Card(
-            "IoU of each class", Markup(bar_chart([(one.name, one.iou) for one in found.classes], label="IoU by class"))
+            "IoU of each class",
+            Markup(
+                bar_chart(
+                    [(class_figures.name, class_figures.iou) for class_figures in figures.classes], label="IoU by class"
+                )
+            ),
         )
     ]
-    if len(found.classes) <= MAX_CONFUSED:
-        matrix = np.array(found.confusion, np.int64)
-        cards.append(Card("Pixels", Markup(confusion_chart(matrix, [one.name for one in found.classes]))))
+    if len(figures.classes) <= MAX_CONFUSED:
+        matrix = np.array(figures.confusion, np.int64)
+        cards.append(
+            Card("Pixels", Markup(confusion_chart(matrix, [class_figures.name for class_figures in figures.classes])))
+        )
     table = Table(
         ("Class", "IoU", "Pixels right", "Pixels", "Found"),
         [
-            (one.name, _share(one.iou), _share(one.accuracy), grouped(one.pixels), grouped(one.predicted))
-            for one in found.classes
+            (
+                class_figures.name,
+                _share(class_figures.iou),
+                _share(class_figures.accuracy),
+                grouped(class_figures.pixels),
+                grouped(class_figures.predicted),
+            )
+            for class_figures in figures.classes
         ],
     )
     worst = _gallery(
-        found.worst,
+        figures.worst,
         examples,
         lambda example, value: [f"{_share(value)} of its pixels right", f"sample {example.index}"],
     )

@@ -15,21 +15,21 @@ MAX_ROWS = 100
 def slice_sections(metrics: MetricsReport) -> Sequence[Section]:
     """Return a section for each property that was asked for, of each result of the net; none without."""
     return [
-        _section(column, [one for one in result.slices if one.column == column], of)
+        _section(column, [report for report in result.slices if report.column == column], of)
         for at, result in enumerate(metrics.results())
         for of in (f", {result.scored.score_blob}" if at else "",)
-        for column in dict.fromkeys(one.column for one in result.slices)
+        for column in dict.fromkeys(report.column for report in result.slices)
     ]
 
 
 def _section(column: str, slices: Sequence[SliceReport], of: str) -> Section:
     sign = 1 if slices[0].main.higher_is_better else -1
-    order = sorted(slices, key=lambda one: (sign * one.main.value, one.value))
-    names = list(dict.fromkeys((row.name, row.label) for one in slices for row in one.rows))
+    order = sorted(slices, key=lambda report: (sign * report.main.value, report.value))
+    names = list(dict.fromkeys((row.name, row.label) for report in slices for row in report.rows))
     rows = []
-    for one in order[:MAX_ROWS]:
-        texts = {row.name: row.text() for row in one.rows}
-        rows.append((one.value, *(texts.get(name, "\u2013") for name, _ in names), grouped(one.n_samples)))
+    for report in order[:MAX_ROWS]:
+        texts = {row.name: row.text() for row in report.rows}
+        rows.append((report.value, *(texts.get(name, "\u2013") for name, _ in names), grouped(report.n_samples)))
     left_out = f", {MAX_ROWS} of {grouped(len(slices))}" if len(slices) > MAX_ROWS else ""
     lead = f"The figures of the samples with each {column}, the worst first{left_out}."
     return Section(

@@ -47,8 +47,8 @@ def sigmoid(values: Array) -> npt.NDArray[np.float64]:
     """
     wide = np.asarray(values, np.float64)
     power = np.exp(-np.abs(wide))
-    found: npt.NDArray[np.float64] = np.where(wide >= 0, 1.0, power) / (1.0 + power)
-    return found
+    probabilities: npt.NDArray[np.float64] = np.where(wide >= 0, 1.0, power) / (1.0 + power)
+    return probabilities
 
 
 def targets_of(
@@ -81,9 +81,9 @@ def require_target(task: ChosenTask) -> str:
         NetError: The net has none.
     """
     if task.target is None:
-        what = "labels to score" if task.task == "classification" else "nothing to score its answers"
+        missing = "labels to score" if task.task == "classification" else "nothing to score its answers"
         msg = (
-            f"{task.found_by}: the net has {'no ' if task.task == 'classification' else ''}{what} against; its data "
+            f"{task.found_by}: the net has {'no ' if task.task == 'classification' else ''}{missing} against; its data "
             "layer needs a second top with them, or say which blob has them by the option target_blob"
         )
         raise NetError(msg)

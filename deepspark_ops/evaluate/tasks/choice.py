@@ -125,39 +125,39 @@ def choose_tasks(net: NetSpec, wish: TaskWish = NO_WISH) -> tuple[ChosenTask, ..
         NetError: The net shows no result, or one of a shape that its task cannot have.
         ConfigError: The wish does not fit the net.
     """
-    found = _candidates(net)
+    candidates = _candidates(net)
     if wish.outputs or wish.target is not None:
-        return (_as_wished(net, wish, found),)
+        return (_as_wished(net, wish, candidates),)
     if wish.task != "auto":
-        return _of_task(net, wish.task, found)
-    if not found:
+        return _of_task(net, wish.task, candidates)
+    if not candidates:
         outputs = ", ".join(f'"{name}"' for name in net.outputs) or "none"
         msg = f'net "{net.name}" ({net.phase}) shows no result, its outputs are {outputs}; {_NEEDED}'
         raise NetError(msg)
-    return found
+    return candidates
 
 
 def _candidates(net: NetSpec) -> tuple[ChosenTask, ...]:
     losses = [layer for layer in net.layers if layer.type in _LOSSES]
     weighty = [layer for layer in losses if layer.loss_weights[0]] or losses
-    found = [task for layer in weighty if (task := _of_loss(net, layer)) is not None]
-    if not any(task.task in ("classification", "segmentation") for task in found):
+    candidates = [task for layer in weighty if (task := _of_loss(net, layer)) is not None]
+    if not any(task.task in ("classification", "segmentation") for task in candidates):
         accuracies = [layer for layer in net.layers if layer.type == "Accuracy"]
-        weight = max((task.weight for task in found), default=1.0)
-        found += [replace(_of_classes(net, layer, layer.bottoms[1]), weight=weight) for layer in accuracies[-1:]]
-    if not found and not losses:
-        found = _of_ends(net)[-1:]
-    return _one_for_each_target(found)
+        weight = max((task.weight for task in candidates), default=1.0)
+        candidates += [replace(_of_classes(net, layer, layer.bottoms[1]), weight=weight) for layer in accuracies[-1:]]
+    if not candidates and not losses:
+        candidates = _of_ends(net)[-1:]
+    return _one_for_each_target(candidates)
 
 
-def _one_for_each_target(found: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
+def _one_for_each_target(candidates: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
     """Return the results, the main one first; of several with one target the heaviest stands for all."""
 
     def rank(item: tuple[int, ChosenTask]) -> tuple[float, bool, int]:
         at, task = item
         return task.weight, task.task == "classification", at
 
-    ranked = [task for _, task in sorted(enumerate(found), key=rank, reverse=True)]
+    ranked = [task for _, task in sorted(enumerate(candidates), key=rank, reverse=True)]
     heaviest: dict[object, ChosenTask] = {}
     for task in ranked:
         heaviest.setdefault(task.target if task.target is not None else task.outputs, task)
@@ -170,13 +170,13 @@ def _of_loss(net: NetSpec, layer: LayerSpec) -> ChosenTask | None:
         return replace(_of_classes(net, layer, layer.bottoms[1]), weight=layer.loss_weights[0])
     if layer.type == "ContrastiveLoss":
         return _of_pair(net, layer)
-    made = origins(net)
+    blob_origins = origins(net)
     output, target = layer.bottoms[:2]
-    if layer.type == "EuclideanLoss" and made[target].is_learned and not made[output].is_learned:
+    if layer.type == "EuclideanLoss" and blob_origins[target].is_learned and not blob_origins[output].is_learned:
         output, target = target, output
-    if made[target].is_learned:
+    if blob_origins[target].is_learned:
         return None
-    is_own_input = made[output].is_learned and made[target].data <= made[output].data
+    is_own_input = blob_origins[output].is_learned and blob_origins[target].data <= blob_origins[output].data
     has_sigmoid = layer.type == "SigmoidCrossEntropyLoss"
     task: TaskName = "reconstruction" if is_own_input else "multi_label" if has_sigmoid else "regression"
     shape = net.blob_shapes[user_name(net, output)]
@@ -208,8 +208,8 @@ def _of_classes(net: NetSpec, layer: LayerSpec, label: str) -> ChosenTask:
             "axis 1, (N, classes) or (N, classes, height, width)"
         )
         raise NetError(msg, layer=layer.name)
-    made, target = origins(net)[label], user_name(net, label)
-    if made.is_learned or made.is_selected:
+    origin, target = origins(net)[label], user_name(net, label)
+    if origin.is_learned or origin.is_selected:
         msg = f'{named(layer)}: its labels "{target}" are computed by the net; allowed: a top of a data layer'
         raise NetError(msg, layer=layer.name)
     whole_sample = layer.type in ("HingeLoss", "MultinomialLogisticLoss")
@@ -241,10 +241,10 @@ def _of_pair(net: NetSpec, layer: LayerSpec) -> ChosenTask:
 
 def _of_ends(net: NetSpec) -> list[ChosenTask]:
     """Return results of blobs that nothing consumes, Softmax ends last: they tell the most."""
-    made = origins(net)
-    ends = [name for name in net.outputs if name not in net.inputs and made[name].is_learned]
+    blob_origins = origins(net)
+    ends = [name for name in net.outputs if name not in net.inputs and blob_origins[name].is_learned]
     makers = {name: maker.type for name in ends if (maker := maker_of(net, name)) is not None}
-    found = []
+    results = []
     for name in sorted(ends, key=lambda name: makers[name] == "Softmax"):
         shape = net.blob_shapes[name]
         if len(shape) < _SIDES:
@@ -257,11 +257,11 @@ def _of_ends(net: NetSpec) -> list[ChosenTask]:
         target = _unused_label(net)
         fits = target is not None and _target_fits(net, task, shape[1:], target)
         by = f'output "{name}" ({makers[name]})'
-        found.append(_chosen(net, task, (name,), target if fits else None, found_by=by))
-    return found
+        results.append(_chosen(net, task, (name,), target if fits else None, found_by=by))
+    return results
 
 
-def _as_wished(net: NetSpec, wish: TaskWish, found: Sequence[ChosenTask]) -> ChosenTask:
+def _as_wished(net: NetSpec, wish: TaskWish, candidates: Sequence[ChosenTask]) -> ChosenTask:
     """Return the result of the blobs that the user named; what they did not name is taken from what was found."""
     for name in (*wish.outputs, *((wish.target,) if wish.target else ())):
         if name not in net.blob_shapes:
@@ -270,24 +270,27 @@ def _as_wished(net: NetSpec, wish: TaskWish, found: Sequence[ChosenTask]) -> Cho
     if wish.target is not None and origins(net)[wish.target].is_learned:
         msg = f"target_blob={wish.target}: the net learns it; give a top of a data layer, or what is made of one"
         raise ConfigError(msg)
-    like = [
+    matching = [
         task
-        for task in found
+        for task in candidates
         if wish.task in ("auto", task.task)
         and (not wish.outputs or set(wish.outputs) == set(task.outputs))
         and (wish.target is None or wish.outputs or wish.target == task.target)
     ]
-    if like:
-        chosen = like[0]
+    if matching:
+        chosen = matching[0]
         return (
             _checked(net, replace(chosen, target=wish.target, is_target_fed=wish.target in net.inputs))
             if (wish.target is not None)
             else chosen
         )
     if wish.task == "auto" or not wish.outputs:
-        told = "; ".join(task.text() for task in found) or "nothing"
-        asked = f"output_blob={','.join(wish.outputs)}" if wish.outputs else f"target_blob={wish.target}"
-        msg = f"{asked}: the net does not say what it is for (it shows: {told}); give task, output_blob and target_blob"
+        shown_tasks = "; ".join(task.text() for task in candidates) or "nothing"
+        option = f"output_blob={','.join(wish.outputs)}" if wish.outputs else f"target_blob={wish.target}"
+        msg = (
+            f"{option}: the net does not say what it is for (it shows: {shown_tasks}); "
+            "give task, output_blob and target_blob"
+        )
         raise ConfigError(msg)
     return _made_as_wished(net, wish.task, wish.outputs, wish.target or _unused_label(net))
 
@@ -308,14 +311,14 @@ def _made_as_wished(net: NetSpec, task: TaskName, outputs: tuple[str, ...], targ
     return _chosen(net, task, outputs, target, activation=activation, found_by="the options")
 
 
-def _of_task(net: NetSpec, task: TaskName, found: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
-    chosen = [one for one in found if one.task == task]
+def _of_task(net: NetSpec, task: TaskName, candidates: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
+    chosen = [candidate for candidate in candidates if candidate.task == task]
     if chosen:
-        return (chosen[0], *(one for one in found if one is not chosen[0]))
-    alike = [] if task == "embedding" else [one for one in found if len(one.outputs) == 1]
+        return (chosen[0], *(candidate for candidate in candidates if candidate is not chosen[0]))
+    alike = [] if task == "embedding" else [candidate for candidate in candidates if len(candidate.outputs) == 1]
     if not alike:
-        told = "; ".join(one.text() for one in found) or "nothing"
-        msg = f"task={task}: the net shows {told}; name the blobs (output_blob, target_blob)"
+        shown_tasks = "; ".join(candidate.text() for candidate in candidates) or "nothing"
+        msg = f"task={task}: the net shows {shown_tasks}; name the blobs (output_blob, target_blob)"
         raise ConfigError(msg)
     return (_made_as_wished(net, task, alike[0].outputs, alike[0].target),)
 
@@ -361,8 +364,8 @@ def _checked(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
     where, full = chosen.found_by, net.blob_shapes[chosen.output]
     shapes = {name: net.blob_shapes[name] for name in chosen.outputs}
     if len(chosen.outputs) > (_SIDES if chosen.task == "embedding" else 1):
-        wanted = "one blob, or the two sides of a pair" if chosen.task == "embedding" else "one blob"
-        msg = f"{where}: output_blob has {len(chosen.outputs)} names; {chosen.task} needs {wanted}"
+        allowed = "one blob, or the two sides of a pair" if chosen.task == "embedding" else "one blob"
+        msg = f"{where}: output_blob has {len(chosen.outputs)} names; {chosen.task} needs {allowed}"
         raise NetError(msg)
     problem = ""
     if len(full) < _SIDES:
@@ -374,8 +377,8 @@ def _checked(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
     elif chosen.task == "embedding" and len({shape[1:] for shape in shapes.values()}) > 1:
         problem = "both sides must have the same shape"
     if problem:
-        told = " and ".join(f'"{name}" {shape}' for name, shape in shapes.items())
-        msg = f"{where}: blob {told}; {problem}"
+        blob_shapes = " and ".join(f'"{name}" {shape}' for name, shape in shapes.items())
+        msg = f"{where}: blob {blob_shapes}; {problem}"
         raise NetError(msg)
     if chosen.target is not None and not _target_fits(net, chosen.task, chosen.shape, chosen.target):
         msg = (

@@ -96,19 +96,19 @@ class ClassificationMetrics(MetricsReport):
 
     def further_rows(self) -> tuple[FigureRow, ...]:
         """Return figures of all thresholds and of confidence."""
-        found = []
+        rows = []
         if self.ranking is not None:
             area, precision = self.ranking.macro_roc_auc, self.ranking.macro_average_precision
-            found.append(FigureRow(name="roc_auc", label="ROC-AUC, mean of classes", value=area, is_share=True))
-            found.append(
+            rows.append(FigureRow(name="roc_auc", label="ROC-AUC, mean of classes", value=area, is_share=True))
+            rows.append(
                 FigureRow(
                     name="average_precision", label="Average precision, mean of classes", value=precision, is_share=True
                 )
             )
         if self.calibration is not None:
             ece = self.calibration.ece
-            found.append(FigureRow(name="ece", label="Expected calibration error", value=ece, is_share=True))
-        return tuple(found)
+            rows.append(FigureRow(name="ece", label="Expected calibration error", value=ece, is_share=True))
+        return tuple(rows)
 
 
 class ClassificationTask(TaskSum):

@@ -45,26 +45,29 @@ class EmbeddingMetrics(MetricsReport):
 
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures that tables have."""
-        if (near := self.neighbours) is not None:
+        if (neighbours := self.neighbours) is not None:
             return (
-                FigureRow(name="recall_at_1", label=NEAREST, value=near.recall_at_1, is_share=True),
+                FigureRow(name="recall_at_1", label=NEAREST, value=neighbours.recall_at_1, is_share=True),
                 FigureRow(
-                    name="recall_at_5", label="One of the nearest five of its class", value=near.recall_at_5,
+                    name="recall_at_5", label="One of the nearest five of its class", value=neighbours.recall_at_5,
                     is_share=True,
                 ),
             )  # fmt: skip
-        found = self.figures
-        assert found is not None
+        figures = self.figures
+        assert figures is not None
         return (
-            FigureRow(name="roc_auc", label="ROC-AUC of pairs", value=found.ranked.roc_auc, is_share=True),
+            FigureRow(name="roc_auc", label="ROC-AUC of pairs", value=figures.ranked.roc_auc, is_share=True),
             FigureRow(
-                name="verification_accuracy", label="Accuracy at best threshold", value=found.best_accuracy,
+                name="verification_accuracy", label="Accuracy at best threshold", value=figures.best_accuracy,
                 is_share=True,
             ),
-            FigureRow(name="equal_error_rate", label="Equal error rate", value=found.equal_error_rate, is_share=True),
-            FigureRow(name="best_threshold", label="Best threshold, a distance", value=found.best_threshold),
+            FigureRow(name="equal_error_rate", label="Equal error rate", value=figures.equal_error_rate, is_share=True),
+            FigureRow(name="best_threshold", label="Best threshold, a distance", value=figures.best_threshold),
             FigureRow(
-                name="average_precision", label="Average precision", value=found.ranked.average_precision, is_share=True
+                name="average_precision",
+                label="Average precision",
+                value=figures.ranked.average_precision,
+                is_share=True,
             ),
             FigureRow(name="loss", label="Mean contrastive loss", value=self.loss),
         )  # fmt: skip
@@ -107,18 +110,18 @@ class EmbeddingTask(TaskSum):
 
     def metrics(self, head: ReportHead) -> EmbeddingMetrics:
         """Return the figures."""
-        found = self._sum.result()
-        area = found.ranked.roc_auc
+        figures = self._sum.result()
+        area = figures.ranked.roc_auc
         return EmbeddingMetrics(
-            **self._common(head, n_samples=found.n_pairs),
+            **self._common(head, n_samples=figures.n_pairs),
             main=MainFigure(
                 name="roc_auc" if area is not None else "verification_accuracy",
                 label="ROC-AUC of pairs" if area is not None else "Accuracy at best threshold",
-                value=found.best_accuracy if area is None else area,
+                value=figures.best_accuracy if area is None else area,
                 higher_is_better=True,
                 is_share=True,
             ),
-            figures=found,
+            figures=figures,
             width=self.chosen.n_values,
             worst=self._worst.result(),
         )
@@ -157,18 +160,21 @@ class NeighbourTask(TaskSum):
         Raises:
             DataError: No two samples are of one class.
         """
-        found = self._sum.result()
-        if found.recall_at_1 is None:
-            msg = f"of {found.n_compared} samples no two are of one class: there is no neighbour to find"
+        neighbours = self._sum.result()
+        if neighbours.recall_at_1 is None:
+            msg = f"of {neighbours.n_compared} samples no two are of one class: there is no neighbour to find"
             raise DataError(msg)
         return EmbeddingMetrics(
             **self._common(
-                head, n_samples=found.n_compared - found.n_alone, n_ignored=found.n_alone, loss=1.0 - found.recall_at_1
+                head,
+                n_samples=neighbours.n_compared - neighbours.n_alone,
+                n_ignored=neighbours.n_alone,
+                loss=1.0 - neighbours.recall_at_1,
             ),
             main=MainFigure(
-                name="recall_at_1", label=NEAREST, value=found.recall_at_1, higher_is_better=True, is_share=True
+                name="recall_at_1", label=NEAREST, value=neighbours.recall_at_1, higher_is_better=True, is_share=True
             ),
             figures=None,
             width=self.chosen.n_values,
-            neighbours=found,
+            neighbours=neighbours,
         )

@@ -159,13 +159,15 @@ def figure_text(value: float, *, is_share: bool) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def _read_others(given: Any) -> Any:
+def _read_others(reports: Any) -> Any:
     """Return further results as what their ``task`` says they are."""
-    if not isinstance(given, list | tuple):
-        return given
+    if not isinstance(reports, list | tuple):
+        return reports
     return tuple(
-        _FORMS[one["task"]].model_validate(one) if isinstance(one, dict) and one.get("task") in _FORMS else one
-        for one in given
+        _FORMS[report["task"]].model_validate(report)
+        if isinstance(report, dict) and report.get("task") in _FORMS
+        else report
+        for report in reports
     )
 
 
@@ -219,11 +221,11 @@ class MetricsReport(Frozen):
 
     def summary(self) -> str:
         """Return the figures in one line."""
-        told = " ".join(f"{row.name}={row.value:.4f}" for row in self.rows() if row.value is not None)
-        others = "".join(
+        figures = " ".join(f"{row.name}={row.value:.4f}" for row in self.rows() if row.value is not None)
+        further_figures = "".join(
             f" | {other.task} {other.scored.score_blob}: {other.summary()}" for other in self.results()[1:]
         )
-        return f"{told} samples={self.n_samples}{others}"
+        return f"{figures} samples={self.n_samples}{further_figures}"
 
     def to_json(self) -> str:
         """Return the file's text."""

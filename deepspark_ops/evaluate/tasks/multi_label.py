@@ -26,15 +26,15 @@ class MultiLabelMetrics(MetricsReport):
 
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures that tables have."""
-        found, shares = self.figures, []
+        figures, shares = self.figures, []
         for name, label, value in (
-            ("mean_average_precision", "Mean average precision", found.ranking.macro_average_precision),
-            ("macro_roc_auc", "Mean ROC-AUC", found.ranking.macro_roc_auc),
-            ("micro_f1", "F1 of all labels together", found.micro.f1),
-            ("macro_f1", "Mean F1", found.macro_f1),
-            ("subset_accuracy", "Samples with all labels right", found.subset_accuracy),
-            ("hamming_loss", "Share of wrong labels", found.hamming_loss),
-            ("ece", "Calibration error (ECE)", found.calibration.ece),
+            ("mean_average_precision", "Mean average precision", figures.ranking.macro_average_precision),
+            ("macro_roc_auc", "Mean ROC-AUC", figures.ranking.macro_roc_auc),
+            ("micro_f1", "F1 of all labels together", figures.micro.f1),
+            ("macro_f1", "Mean F1", figures.macro_f1),
+            ("subset_accuracy", "Samples with all labels right", figures.subset_accuracy),
+            ("hamming_loss", "Share of wrong labels", figures.hamming_loss),
+            ("ece", "Calibration error (ECE)", figures.calibration.ece),
         ):
             shares.append(FigureRow(name=name, label=label, value=value, is_share=True))
         return (*shares, FigureRow(name="loss", label="Mean cross entropy a label", value=self.loss))
@@ -53,11 +53,11 @@ class MultiLabelTask(TaskSum):
 
     def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
         """Count probabilities (n, n_labels) against 0 and 1."""
-        found, truth = rows_of(answers[0]), rows_of(targets)
-        self._sum.add(found, truth, start=start)
+        probabilities, truth = rows_of(answers[0]), rows_of(targets)
+        self._sum.add(probabilities, truth, start=start)
         ignored = self.chosen.ignore_label
         counted = np.ones(truth.shape, np.bool_) if ignored is None else truth != ignored
-        entropy = -np.log(np.maximum(np.where(truth == 1, found, 1.0 - found), SMALLEST_PROBABILITY))
+        entropy = -np.log(np.maximum(np.where(truth == 1, probabilities, 1.0 - probabilities), SMALLEST_PROBABILITY))
         n = counted.sum(axis=1)
         self._keep_losses(np.where(counted, entropy, 0.0).sum(axis=1) / np.maximum(n, 1), start, n > 0)
 
@@ -66,10 +66,10 @@ class MultiLabelTask(TaskSum):
 
     def metrics(self, head: ReportHead) -> MultiLabelMetrics:
         """Return the figures."""
-        found = self._sum.result(head.names)
-        precision = found.ranking.macro_average_precision
+        figures = self._sum.result(head.names)
+        precision = figures.ranking.macro_average_precision
         return MultiLabelMetrics(
-            **self._common(head, n_samples=found.n_samples, n_ignored=found.n_ignored),
+            **self._common(head, n_samples=figures.n_samples, n_ignored=figures.n_ignored),
             main=MainFigure(
                 name="mean_average_precision",
                 label="Mean average precision",
@@ -77,5 +77,5 @@ class MultiLabelTask(TaskSum):
                 higher_is_better=True,
                 is_share=True,
             ),
-            figures=found,
+            figures=figures,
         )

@@ -25,19 +25,19 @@ class Origin:
 def origins(net: NetSpec) -> dict[str, Origin]:
     """Return the origin of every blob, by name after automatic splits; of one written in place the last."""
     learned = {entry.layer for entry in net.params.entries}
-    found: dict[str, Origin] = {}
+    origin_of: dict[str, Origin] = {}
     for layer in net.layers:
         if layer.definition.is_data or (not layer.bottoms and layer.name not in learned):
-            found.update({top: Origin(frozenset({top}), is_learned=False) for top in layer.tops})
+            origin_of.update({top: Origin(frozenset({top}), is_learned=False) for top in layer.tops})
             continue
-        parts = [found[bottom] for bottom in layer.bottoms]
-        made = Origin(
+        parts = [origin_of[bottom] for bottom in layer.bottoms]
+        origin = Origin(
             frozenset().union(*(part.data for part in parts)),
             is_learned=layer.name in learned or bool(layer.definition.blobs) or any(part.is_learned for part in parts),
             is_selected=layer.type == "ArgMax" or any(part.is_selected for part in parts),
         )
-        found.update(dict.fromkeys(layer.tops, made))
-    return found
+        origin_of.update(dict.fromkeys(layer.tops, origin))
+    return origin_of
 
 
 def user_name(net: NetSpec, blob: str) -> str:

@@ -23,11 +23,11 @@ class ReconstructionMetrics(MetricsReport):
 
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures that tables have."""
-        found = self.figures
+        figures = self.figures
         return (
-            FigureRow(name="mse", label="Mean squared error", value=found.mse),
-            FigureRow(name="mae", label="Mean absolute error", value=found.mae),
-            FigureRow(name="psnr", label="PSNR in dB", value=found.psnr),
+            FigureRow(name="mse", label="Mean squared error", value=figures.mse),
+            FigureRow(name="mae", label="Mean absolute error", value=figures.mae),
+            FigureRow(name="psnr", label="PSNR in dB", value=figures.psnr),
         )
 
 
@@ -44,19 +44,19 @@ class ReconstructionTask(TaskSum):
 
     def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
         """Count what was given back against what was given."""
-        made, wanted = rows_of(answers[0]), rows_of(targets)
-        self._sum.add(made, wanted, start=start)
-        self._keep_losses(((made - wanted) ** 2).mean(axis=1), start)
+        outputs, originals = rows_of(answers[0]), rows_of(targets)
+        self._sum.add(outputs, originals, start=start)
+        self._keep_losses(((outputs - originals) ** 2).mean(axis=1), start)
 
     def _merge(self, other: Self) -> None:
         self._sum.merge(other._sum)
 
     def metrics(self, head: ReportHead) -> ReconstructionMetrics:
         """Return the figures."""
-        found = self._sum.result()
+        figures = self._sum.result()
         label = "Mean squared error"
         return ReconstructionMetrics(
-            **self._common(head, n_samples=found.n_samples),
-            main=MainFigure(name="mse", label=label, value=found.mse, higher_is_better=False, is_share=False),
-            figures=found,
+            **self._common(head, n_samples=figures.n_samples),
+            main=MainFigure(name="mse", label=label, value=figures.mse, higher_is_better=False, is_share=False),
+            figures=figures,
         )

@@ -23,7 +23,7 @@ _ALL: Final[tuple[type[TaskSum], ...]] = (
     ReconstructionTask,
     SegmentationTask,
 )
-TASKS: Final[Mapping[TaskName, type[TaskSum]]] = {one.task: one for one in _ALL}
+TASKS: Final[Mapping[TaskName, type[TaskSum]]] = {task_sum.task: task_sum for task_sum in _ALL}
 assert set(TASKS) == set(TASK_NAMES)
 
 

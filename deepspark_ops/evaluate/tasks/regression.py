@@ -23,12 +23,12 @@ class RegressionMetrics(MetricsReport):
 
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures that tables have."""
-        found = self.figures
+        figures = self.figures
         return (
-            FigureRow(name="rmse", label="RMSE", value=found.rmse),
-            FigureRow(name="mae", label="Mean absolute error", value=found.mae),
-            FigureRow(name="r2", label="R2", value=found.r2),
-            FigureRow(name="bias", label="Mean residual", value=found.bias),
+            FigureRow(name="rmse", label="RMSE", value=figures.rmse),
+            FigureRow(name="mae", label="Mean absolute error", value=figures.mae),
+            FigureRow(name="r2", label="R2", value=figures.r2),
+            FigureRow(name="bias", label="Mean residual", value=figures.bias),
         )
 
 
@@ -54,9 +54,9 @@ class RegressionTask(TaskSum):
 
     def metrics(self, head: ReportHead) -> RegressionMetrics:
         """Return the figures."""
-        found = self._sum.result(head.names)
+        figures = self._sum.result(head.names)
         return RegressionMetrics(
-            **self._common(head, n_samples=found.n_samples),
-            main=MainFigure(name="rmse", label="RMSE", value=found.rmse, higher_is_better=False, is_share=False),
-            figures=found,
+            **self._common(head, n_samples=figures.n_samples),
+            main=MainFigure(name="rmse", label="RMSE", value=figures.rmse, higher_is_better=False, is_share=False),
+            figures=figures,
         )

@@ -27,20 +27,20 @@ class SegmentationMetrics(MetricsReport):
 
     def rows(self) -> tuple[FigureRow, ...]:
         """Return the figures that tables have."""
-        found = self.figures
+        figures = self.figures
         return (
-            FigureRow(name="mean_iou", label="Mean IoU", value=found.mean_iou, is_share=True),
-            FigureRow(name="pixel_accuracy", label="Pixels right", value=found.pixel_accuracy, is_share=True),
+            FigureRow(name="mean_iou", label="Mean IoU", value=figures.mean_iou, is_share=True),
+            FigureRow(name="pixel_accuracy", label="Pixels right", value=figures.pixel_accuracy, is_share=True),
             FigureRow(
                 name="mean_accuracy",
                 label="Mean over classes of pixels right",
-                value=found.mean_accuracy,
+                value=figures.mean_accuracy,
                 is_share=True,
             ),
             FigureRow(
                 name="frequency_weighted_iou",
                 label="IoU weighted by pixels",
-                value=found.frequency_weighted_iou,
+                value=figures.frequency_weighted_iou,
                 is_share=True,
             ),
         )
@@ -76,13 +76,13 @@ class SegmentationTask(TaskSum):
 
     def metrics(self, head: ReportHead) -> SegmentationMetrics:
         """Return the figures."""
-        found = self._sum.result(head.names)
+        figures = self._sum.result(head.names)
         return SegmentationMetrics(
-            **self._common(head, n_samples=found.n_samples, n_ignored=found.n_ignored),
+            **self._common(head, n_samples=figures.n_samples, n_ignored=figures.n_ignored),
             main=MainFigure(
-                name="mean_iou", label="Mean IoU", value=found.mean_iou, higher_is_better=True, is_share=True
+                name="mean_iou", label="Mean IoU", value=figures.mean_iou, higher_is_better=True, is_share=True
             ),
-            figures=found,
+            figures=figures,
         )
 
 
@@ -94,5 +94,5 @@ def predicted_classes(scores: Array) -> npt.NDArray[np.int64]:
     """
     if scores.shape[1] == 1:
         return (scores[:, 0] > 0.5).astype(np.int64)
-    found: npt.NDArray[np.int64] = scores.argmax(axis=1)
-    return found
+    classes: npt.NDArray[np.int64] = scores.argmax(axis=1)
+    return classes

@@ -55,7 +55,7 @@ def test_loss_is_compared_by_sample():
 def test_samples_that_production_never_saw_are_counted():
     mine = evaluation(LABELS, LABELS, n_classes=3, content=range(10)).samples
     known = np.array([0, 1, 2, 3, 99], np.uint64)
-    assert compare_samples(mine, mine, metric="top1", confidence=0.9, known=known).n_new == 6
+    assert compare_samples(mine, mine, metric="top1", confidence=0.9, known_content=known).n_new == 6
     assert compare_samples(mine, mine, metric="top1", confidence=0.9).n_new is None
 
 
