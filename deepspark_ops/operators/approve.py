@@ -64,6 +64,7 @@ class DeepSparkApproveOperator(StageArguments, ApprovalOperator):
     def __init__(self, **kwargs: Any) -> None:
         """Keep the arguments; what is asked, and how long, is decided when the task runs."""
         about = Param("", type=["string", "null"], title="Comment", description="Kept in the model's history")
+        kwargs["execution_timeout"] = None  # of default_args: how long a person has is approval_timeout
         super().__init__(
             subject="Put a new version into production?",
             defaults=self.REJECT,  # what Airflow answers when the time is over

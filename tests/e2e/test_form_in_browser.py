@@ -59,7 +59,14 @@ def test_the_basic_part_is_open_and_a_run_starts_from_it(
         ["Run Parameters", "true"],
         *(
             [part, "false"]
-            for part in ("Ingest", "Train, expert", "Ingest, expert", "Evaluate, expert", "Export, expert")
+            for part in (
+                "Ingest",
+                "Train, expert",
+                "Ingest, expert",
+                "Evaluate, expert",
+                "Export, expert",
+                "Spark, expert",
+            )
         ),
         ["Advanced Options", "false"],
     ]

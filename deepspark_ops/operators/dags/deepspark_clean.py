@@ -8,6 +8,7 @@ from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.operators import DeepSparkCleanOperator, form_params, form_templates
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.tasks.retries import stage_retries
+from deepspark_ops.operators.tasks.task_settings import DagSettings
 
 _DESCRIPTION = """
 Lists the runs and datasets that have not changed for **older_than** days and that nothing refers to, with their sizes:
@@ -29,7 +30,7 @@ def make_dag() -> DAG:
         is_paused_upon_creation=False,  # it runs only when it is triggered
         max_active_runs=1,
         params=form_params([("Clean", CleanConfig)]),
-        default_args={**stage_retries(), **failure_notices()},
+        default_args={**stage_retries(), **failure_notices(), **DagSettings.read().default_args},
         tags=["deepspark"],
     ) as dag:
         DeepSparkCleanOperator(task_id="clean", refuse_unknown_conf=True, **form_templates(CleanConfig))

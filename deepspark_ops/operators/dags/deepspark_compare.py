@@ -11,6 +11,7 @@ from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.task_settings import SparkTaskConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.choice import strategy_choices
@@ -27,6 +28,7 @@ from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.simulate import DeepSparkSimulateTrialsOperator
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
+from deepspark_ops.operators.tasks.task_settings import DagSettings
 
 AT_ONCE = "DEEPSPARK_COMPARE_AT_ONCE"
 
@@ -50,7 +52,8 @@ accuracy, bytes that the workers exchanged.
 
 def make_dag() -> DAG:
     """Return the DAG for this Airflow's places."""
-    places = installed_places()
+    places, settings = installed_places(), DagSettings.read()
+    spark = form_templates(SparkTaskConfig)
     mapped = {"max_active_tis_per_dagrun": _at_once(), "map_index_template": "{{ task.trial['name'] }}"}
     with DAG(
         dag_id="deepspark_compare",
@@ -68,11 +71,13 @@ def make_dag() -> DAG:
                 ("Ingest", IngestConfig),
                 ("Evaluate", EvaluateConfig),
                 ("Simulate", SimulateConfig),
+                ("Spark", SparkTaskConfig),
             ],
+            settings.form_defaults,
             optional=["solver", "source"],  # a list of solvers takes the place of the solver
-            choices={"strategy": strategy_choices(), "strategies": strategy_choices()},
+            choices={"strategy": strategy_choices(), "conn_id": settings.connections, "strategies": strategy_choices()},
         ),
-        default_args={**stage_retries(), **failure_notices()},
+        default_args={**stage_retries(), **failure_notices(), **settings.default_args},
         tags=["deepspark"],
     ) as dag:
         check = DeepSparkCheckTrialsOperator(
@@ -81,10 +86,14 @@ def make_dag() -> DAG:
             **form_templates(CompareConfig, CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, SimulateConfig),
         )
         ingest = DeepSparkIngestOnceOperator(
-            task_id="ingest", trials=check.output, simulate="{{ params.simulate }}", **form_templates(IngestConfig)
+            task_id="ingest",
+            trials=check.output,
+            simulate="{{ params.simulate }}",
+            **form_templates(IngestConfig),
+            **spark,
         )
         train = DeepSparkTrainTrialOperator.partial(
-            task_id="train", retries=0, **mapped, **form_templates(TrainConfig)
+            task_id="train", retries=0, **mapped, **form_templates(TrainConfig), **spark
         ).expand(trial=ingest.output)
         # All trainings first: an evaluation beside a training would take time from it. What comes after runs though a
         # trial has failed, but not without data: ingest is the one success that is needed.
@@ -93,6 +102,7 @@ def make_dag() -> DAG:
             trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
             **mapped,
             **form_templates(EvaluateConfig),
+            **spark,
         ).expand(trial=ingest.output)
         compare = DeepSparkCompareOperator(
             task_id="compare",

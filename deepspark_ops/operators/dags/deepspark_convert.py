@@ -8,6 +8,7 @@ from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.operators import DeepSparkConvertOperator, form_params, form_templates
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.tasks.retries import stage_retries
+from deepspark_ops.operators.tasks.task_settings import DagSettings
 
 _DESCRIPTION = """
 Makes a bundle of a Caffe net and its weights: a SavedModel, `deploy.prototxt`, `weights.caffemodel` and a manifest with
@@ -29,7 +30,7 @@ def make_dag() -> DAG:
         catchup=False,
         is_paused_upon_creation=False,  # it runs only when it is triggered
         params=form_params([("Convert", ConvertConfig)]),
-        default_args={**stage_retries(), **failure_notices()},
+        default_args={**stage_retries(), **failure_notices(), **DagSettings.read().default_args},
         tags=["deepspark"],
     ) as dag:
         DeepSparkConvertOperator(task_id="convert", refuse_unknown_conf=True, **form_templates(ConvertConfig))

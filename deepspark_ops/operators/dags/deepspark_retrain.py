@@ -15,6 +15,7 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
+from deepspark_ops.config.task_settings import SparkTaskConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.choice import strategy_choices
 from deepspark_ops.operators import (
@@ -40,6 +41,7 @@ from deepspark_ops.operators.dags.documentation import with_example
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
+from deepspark_ops.operators.tasks.task_settings import DagSettings
 from deepspark_ops.run_index.schedule import schedule_text
 
 _ZONE = "UTC"
@@ -60,7 +62,8 @@ the form's. Without this file a scheduled run is refused.
 
 def make_dag() -> DAG:
     """Return the DAG for this Airflow's places, with the timetable and the defaults that the environment names."""
-    places = installed_places()
+    places, settings = installed_places(), DagSettings.read()
+    spark = form_templates(SparkTaskConfig)
     cron = os.environ.get("DEEPSPARK_RETRAIN_CRON", "0 3 * * *")
     schedule = _schedule_words(cron)
     with DAG(
@@ -80,12 +83,13 @@ def make_dag() -> DAG:
                 ("Evaluate", ScoreBundleConfig),
                 ("Promote", PromoteConfig),
                 ("Promote", ApprovalConfig),
+                ("Spark", SparkTaskConfig),
             ],
-            _defaults(places.root),
+            {**settings.form_defaults, **_defaults(places.root)},
             optional=["source"],
-            choices={"strategy": strategy_choices()},
+            choices={"strategy": strategy_choices(), "conn_id": settings.connections},
         ),
-        default_args={**stage_retries(), **failure_notices()},
+        default_args={**stage_retries(), **failure_notices(), **settings.default_args},
         tags=["deepspark"],
     ) as dag:
         judged = form_templates(PromoteConfig)
@@ -103,8 +107,9 @@ def make_dag() -> DAG:
             model=judged["model"],
             models=judged["models"],
             **form_templates(IngestConfig),
+            **spark,
         )
-        train = DeepSparkTrainOperator(task_id="train", run=ingest.output, **form_templates(TrainConfig))
+        train = DeepSparkTrainOperator(task_id="train", run=ingest.output, **form_templates(TrainConfig), **spark)
         evaluate_production = DeepSparkEvaluateProductionOperator(
             task_id="evaluate_production", run=train.output, **form_templates(ScoreBundleConfig)
         )
@@ -115,6 +120,7 @@ def make_dag() -> DAG:
             run=train.output,
             trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
             **form_templates(EvaluateConfig),
+            **spark,
         )
         decide = DeepSparkDecideOperator(task_id="decide", run=evaluate.output, **judged)
         export = DeepSparkExportOperator(task_id="export", run=decide.output)

@@ -8,6 +8,7 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.task_settings import SparkTaskConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.choice import strategy_choices
 from deepspark_ops.operators import (
@@ -23,6 +24,7 @@ from deepspark_ops.operators.dags.documentation import with_example
 from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
+from deepspark_ops.operators.tasks.task_settings import DagSettings
 
 DATASET = Asset("deepspark_dataset", uri="x-deepspark://dataset")
 
@@ -40,7 +42,8 @@ exports it.
 
 def make_dag() -> DAG:
     """Return the DAG for this Airflow's places."""
-    places = installed_places()
+    places, settings = installed_places(), DagSettings.read()
+    spark = form_templates(SparkTaskConfig)
     with DAG(
         dag_id="deepspark_train",
         description="Train a Caffe net: check, ingest, train, evaluate, export",
@@ -55,11 +58,13 @@ def make_dag() -> DAG:
                 ("Ingest", IngestConfig),
                 ("Evaluate", EvaluateConfig),
                 ("Export", ExportConfig),
+                ("Spark", SparkTaskConfig),
             ],
+            settings.form_defaults,
             optional=["source"],
-            choices={"strategy": strategy_choices()},
+            choices={"strategy": strategy_choices(), "conn_id": settings.connections},
         ),
-        default_args={**stage_retries(), **failure_notices()},
+        default_args={**stage_retries(), **failure_notices(), **settings.default_args},
         tags=["deepspark"],
     ) as dag:
         check = DeepSparkCheckOperator(
@@ -68,9 +73,11 @@ def make_dag() -> DAG:
             **form_templates(CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, ExportConfig),
         )
         ingest = DeepSparkIngestOperator(
-            task_id="ingest", run=check.output, asset=DATASET, **form_templates(IngestConfig)
+            task_id="ingest", run=check.output, asset=DATASET, **form_templates(IngestConfig), **spark
         )
-        train = DeepSparkTrainOperator(task_id="train", run=ingest.output, **form_templates(TrainConfig))
-        evaluate = DeepSparkEvaluateOperator(task_id="evaluate", run=train.output, **form_templates(EvaluateConfig))
+        train = DeepSparkTrainOperator(task_id="train", run=ingest.output, **form_templates(TrainConfig), **spark)
+        evaluate = DeepSparkEvaluateOperator(
+            task_id="evaluate", run=train.output, **form_templates(EvaluateConfig), **spark
+        )
         DeepSparkExportOperator(task_id="export", run=evaluate.output, **form_templates(ExportConfig))
     return dag

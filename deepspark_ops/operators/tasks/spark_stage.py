@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -43,6 +43,10 @@ _STOP_S = 4.0
 DEFAULT_MASTER = "local[*]"
 """Where the connection does not exist: this machine, so that a fresh installation works."""
 _PACKAGE = Path(__file__).resolve().parents[2]
+
+
+TEMPLATED: Final = ("conn_id", "driver_memory", "executor_memory", "num_executors", "executor_cores", "yarn_queue")
+"""Arguments of the provider's operator that are templates here, beside those that are templates there."""
 
 
 class StageSubmitHook(SparkSubmitHook):
@@ -135,6 +139,7 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         first_group: Its lines are folded in the log, into this group first; None folds nothing.
     """
 
+    more_templates: ClassVar[tuple[str, ...]] = TEMPLATED
     module: str
     first_group: Group | None = None
     conf: dict[str, Any] | None
@@ -155,6 +160,8 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         # The provider's own default is the same for all jobs.
         kwargs["name"] = kwargs.get("name") or stage_of(self.module)
         super().__init__(application=str(application), conn_id=conn_id, **kwargs)
+        for name in TEMPLATED:
+            setattr(self, name, getattr(self, f"_{name}"))
 
     def stage_config(self, context: Any, run: StageRun, master: str) -> StageConfig:
         """Return the config of this stage for a run."""
@@ -176,6 +183,8 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
 
     def _submit(self, context: Any, run: StageRun) -> StageConfig:
         _refuse_set_properties(self.conf or {})
+        for name in TEMPLATED:
+            setattr(self, f"_{name}", getattr(self, name) or None)
         hook = StageSubmitHook(conn_id=self._conn_id)
         config = self.stage_config(context, run, hook.master)
         config_path = run.config_path(stage_of(self.module))

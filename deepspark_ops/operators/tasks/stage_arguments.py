@@ -80,7 +80,7 @@ class StageArguments:
         takes_run: Whether there is an argument ``run``.
         trains: Whether a run that the operator starts is one that trains, which a DAG run's own folder is kept for.
         returns_mapping: Whether the output is a mapping, whose entries are outputs of their own, too.
-        more_templates: Template fields beside the run and the fields of the models.
+        more_templates: Template fields beside the run, the fields of the models and those of the classes above.
         follows_check: Arguments that an operator under its old name takes from the task ``check``.
     """
 

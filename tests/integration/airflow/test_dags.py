@@ -26,7 +26,9 @@ from deepspark_ops.config.example_conf import example_conf
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
+from deepspark_ops.config.task_settings import SparkTaskConfig
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.local_airflow.dag_files import install_dags
 from deepspark_ops.operators.airflow_names import AssetOrTimeSchedule
 from deepspark_ops.operators.form import config_from_params, form_schemas
@@ -72,9 +74,9 @@ GRAPHS: dict[str, dict[str, set[str]]] = {
 }
 TRAINED: tuple[type[StageConfig], ...] = (CheckConfig, TrainConfig, IngestConfig, EvaluateConfig)
 FORM_MODELS: dict[str, tuple[type[StageConfig], ...]] = {
-    "deepspark_train": (*TRAINED, ExportConfig),
-    "deepspark_retrain": (*TRAINED, ScoreBundleConfig, PromoteConfig, ApprovalConfig),
-    "deepspark_compare": (CompareConfig, *TRAINED, SimulateConfig),
+    "deepspark_train": (*TRAINED, ExportConfig, SparkTaskConfig),
+    "deepspark_retrain": (*TRAINED, ScoreBundleConfig, PromoteConfig, ApprovalConfig, SparkTaskConfig),
+    "deepspark_compare": (CompareConfig, *TRAINED, SimulateConfig, SparkTaskConfig),
     "deepspark_convert": (ConvertConfig,),
     "deepspark_clean": (CleanConfig,),
 }
@@ -228,6 +230,45 @@ def test_a_task_that_airflow_loses_is_tried_again_for_longer_than_an_outage(dag_
     for task in tasks.values():
         delays = [task.retry_delay * task.retry_exponential_backoff**number for number in range(task.retries)]
         assert sum((min(delay, task.max_retry_delay) for delay in delays), timedelta()) >= timedelta(minutes=7)
+
+
+def test_a_variable_of_airflow_says_how_the_tasks_of_every_dag_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = {
+        "conn_id": "our_spark", "connections": "night_spark", "executor_memory": "8g", "pool": "gpu", "queue": "big",
+        "execution_timeout": "2 h", "conf": {"spark.executor.instances": 3},
+    }  # fmt: skip
+    monkeypatch.setenv("AIRFLOW_VAR_DEEPSPARK_DEFAULTS", json.dumps(defaults))
+    for dag_id in GRAPHS:
+        dag = load(dag_id)
+        for task in dag.tasks:
+            longest = None if task.task_id == "approve" else timedelta(hours=2)  # it has approval_timeout
+            assert (task.pool, task.queue, task.execution_timeout) == ("gpu", "big", longest), task.task_id
+        if dag_id not in TRAINS:
+            continue
+        values: dict[str, Any] = dag.params.dump()
+        assert (values["conn_id"], values["executor_memory"], values["driver_memory"]) == ("our_spark", "8g", None)
+        assert dag.params.get_param("conn_id").schema["enum"] == ["our_spark", "night_spark"]
+        ingest = dag.task_dict["ingest"]
+        assert ingest.conf == {"spark.executor.instances": 3}
+        assert (ingest.conn_id, ingest.executor_memory) == ("{{ params.conn_id }}", "{{ params.executor_memory }}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "^Airflow Variable deepspark_defaults: no JSON: "),
+        ("[]", "^Airflow Variable deepspark_defaults: must be a JSON object"),
+        ('{"pol": "x"}', "^Airflow Variable deepspark_defaults: pol='x': .*known: conn_id, "),
+        ('{"executor_memory": "much"}', "executor_memory='much': must be a size as Spark takes it, like 800m or 4g"),
+        ('{"execution_timeout": "soon"}', "execution_timeout='soon': must be a length of time"),
+    ],
+)
+def test_a_wrong_variable_is_the_import_error_of_the_dags(
+    text: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_DEEPSPARK_DEFAULTS", text)
+    with pytest.raises(ConfigError, match=message):
+        load("deepspark_convert")
 
 
 def test_the_example_of_an_own_dag_loads_as_airflow_loads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

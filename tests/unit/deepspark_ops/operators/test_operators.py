@@ -783,13 +783,16 @@ PROVIDERS = {
 def test_what_the_spark_providers_operator_takes_reaches_spark_submit(
     monkeypatch: pytest.MonkeyPatch, places: Places, dag: DAG
 ) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "spark://h", "port": 7077}')
+    monkeypatch.setenv("AIRFLOW_CONN_OUR_SPARK", '{"conn_type": "spark", "host": "spark://h", "port": 7077}')
     submitted: list[Any] = []
     monkeypatch.setattr(StageSubmitHook, "submit", lambda hook, application="": submitted.append(hook))
     monkeypatch.setattr(train_module.DeepSparkTrainOperator, "result", lambda *_: {})
     run = StageRun(places.home / "r", None, None)
-    execute(operator_of(DeepSparkTrainOperator, dag, places, **PROVIDERS), context(dag, xcom=run.to_xcom()))
+    templates = {"conn_id": "our_{{ 'spark' }}", "executor_cores": "{{ 2 + 1 }}"}
+    train = operator_of(DeepSparkTrainOperator, dag, places, **PROVIDERS, **templates)
+    execute(train, context(dag, xcom=run.to_xcom()))
     (hook,) = submitted
+    assert (hook._conn_id, hook.master, hook._executor_cores) == ("our_spark", "spark://h:7077", 3)
     kept = {name: getattr(hook, f"_{name}") for name in PROVIDERS if name not in ("conf", "env_vars", "deploy_mode")}
     assert kept == {name: PROVIDERS[name] for name in kept}
     assert hook._connection["deploy_mode"] == "client"

@@ -1,0 +1,71 @@
+"""How the tasks of DeepSpark's own DAGs run: the Airflow Variable ``deepspark_defaults``, and the form's Spark part."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field
+
+from deepspark_ops.config.base import EXPERT, StageConfig
+from deepspark_ops.config.shared_options.durations import Duration
+
+DEFAULT_CONNECTION: Final = "spark_default"
+
+
+class SparkTaskConfig(StageConfig):
+    """On which Spark connection stages run, and with how much of the cluster."""
+
+    conn_id: str = Field(
+        DEFAULT_CONNECTION,
+        title="Spark connection",
+        description="Airflow connection whose Spark runs ingestion and training; deepspark_defaults names the choices",
+        json_schema_extra=EXPERT,
+    )
+    driver_memory: str | None = Field(
+        None,
+        pattern=r"^[1-9]\d*[kmgtKMGT]$",
+        title="Memory of the driver",
+        description="Memory of the Spark driver, e.g. 4g; default: the connection's or Spark's",
+        json_schema_extra={**EXPERT, "allowed": "a size as Spark takes it, like 800m or 4g"},
+    )
+    executor_memory: str | None = Field(
+        None,
+        pattern=r"^[1-9]\d*[kmgtKMGT]$",
+        title="Memory of an executor",
+        description="Memory of each Spark executor, e.g. 8g; default: the connection's or Spark's",
+        json_schema_extra={**EXPERT, "allowed": "a size as Spark takes it, like 800m or 4g"},
+    )
+    num_executors: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        title="Executors",
+        description="Number of Spark executors, on YARN and Kubernetes; default: the cluster's",
+        json_schema_extra=EXPERT,
+    )
+    executor_cores: int | None = Field(
+        None,
+        ge=1,
+        le=1_024,
+        title="Cores of an executor",
+        description="Cores of each Spark executor; default: the cluster's",
+        json_schema_extra=EXPERT,
+    )
+
+
+def _names(given: Any) -> Any:
+    return (given,) if isinstance(given, str) else given
+
+
+class TaskSettings(SparkTaskConfig):
+    """The Variable ``deepspark_defaults``, JSON. Whoever may change Variables decides what a form cannot."""
+
+    connections: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
+        (), description="Further Spark connections that the form offers, beside conn_id"
+    )
+    conf: dict[str, str | int | float | bool] = Field({}, description="Spark properties of every stage")
+    pool: str | None = Field(None, min_length=1, description="Airflow pool of the tasks")
+    queue: str | None = Field(None, min_length=1, description="Queue of the tasks, for executors that have queues")
+    execution_timeout: Duration | None = Field(
+        None, description="Longest time of a task, with a unit: 90 min, 24 h, 2 d; a training takes a snapshot then"
+    )
