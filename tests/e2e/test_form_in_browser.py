@@ -96,7 +96,7 @@ def test_a_wrong_value_is_refused_with_a_sentence(page: Page, airflow: AirflowIn
 
 
 def test_the_example_is_run_by_pasting_the_conf_of_the_dags_documentation(page: Page, airflow: AirflowInstance) -> None:
-    page.resize(1280, 1400)
+    page.resize(1280, 1700)
     open_form(page, airflow)
     page.wait_until(f"{START}.disabled")  # the form itself has no example, and no default for the solver
     open_part(page, "Advanced Options")
