@@ -19,9 +19,9 @@ from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.promote import (
+    ModelArguments,
     approval_config,
     author_of,
-    promote_config,
     read_decision,
     tell_report,
     write_decision,
@@ -29,7 +29,6 @@ from deepspark_ops.operators.promote import (
 from deepspark_ops.operators.tasks.installation import site_path
 from deepspark_ops.operators.tasks.run_addresses import run_url
 from deepspark_ops.operators.tasks.run_note import REASON_KEY
-from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.registry.approval import COMMENT_KEPT, answered, gate_decision, question, subject, waiting_text
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
@@ -41,7 +40,7 @@ from deepspark_ops.run_paths import RunPaths
 _COMMENT = "comment"
 
 
-class DeepSparkApproveOperator(StageArguments, ApprovalOperator):
+class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
     """Wait until a person approves or refuses; refused, or without an answer in time, what follows is skipped.
 
     ``approval`` says whether anybody is asked at all, and the task is skipped where nobody is, so the task that
@@ -90,7 +89,7 @@ class DeepSparkApproveOperator(StageArguments, ApprovalOperator):
 
     def _prepare(self, context: Any, run: StageRun, timeout: str) -> None:
         decision = gate_decision(read_decision(run))
-        model = promote_config(self).model
+        model = self.promote_config(context).model
         paths = RunPaths(run.run_dir)
         pages = {"Report": "report", "Training": "training"}
         dag_run = context["dag_run"]
@@ -124,7 +123,7 @@ class DeepSparkApproveOperator(StageArguments, ApprovalOperator):
             write_decision(run, decision)
             if not decision.promotes:
                 author = Author(approval.who) if approval.who else author_of(context)
-                note_kept(promote_config(self), decision, author, run.run_dir)
+                note_kept(self.promote_config(context), decision, author, run.run_dir)
             tell_report(run, promotes=decision.promotes, reason=decision.reason)
             context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
             self.log.info("%s", decision.reason)

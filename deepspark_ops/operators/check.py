@@ -23,10 +23,9 @@ from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.ingest import chosen_dataset
 from deepspark_ops.operators.notices.send import setting_problem
-from deepspark_ops.operators.promote import promote_config, skip, skip_judged_data
+from deepspark_ops.operators.promote import ModelArguments, promote_config, skip, skip_judged_data
 from deepspark_ops.operators.tasks.run_plan import DECIDED_VERSION, Places, is_ingested
 from deepspark_ops.operators.tasks.run_start import DataEvent, data_events, missed_text, start_text
-from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
@@ -34,7 +33,7 @@ from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 
 
-class DeepSparkCheckOperator(StageArguments, BaseOperator):
+class DeepSparkCheckOperator(ModelArguments, BaseOperator):
     """Start a run: validate the options of all its stages, read its solver and nets, and decide where its files are.
 
     The arguments are those of all stages; the other tasks of the run take theirs themselves. Its output has the run's
@@ -85,7 +84,7 @@ class DeepSparkCheckOperator(StageArguments, BaseOperator):
             self._skip_without_reason(context, run_dir)
             require_solver(values, context["dag_run"].dag_id, self.places.root, is_scheduled=self.warm_start)
             dataset = self.path("dataset") or chosen_dataset(values, self.places)
-            run = StageRun(run_dir, dataset, self._production())
+            run = StageRun(run_dir, dataset, self._production(context))
             if self.dataset_asset is not None:
                 skip_judged_data(context, run, promote_config(self), str(values.get("source")))
             config = checked_config(values, run, self.places)
@@ -129,10 +128,10 @@ class DeepSparkCheckOperator(StageArguments, BaseOperator):
         model = promote_config(self).model if "model" in self.values() else None
         return {"dataset": plain["dataset"], "production": plain["production"], "model": model}
 
-    def _production(self) -> Path | None:
+    def _production(self, context: Any) -> Path | None:
         if not self.warm_start:
             return None
-        promotion = promote_config(self)
+        promotion = self.promote_config(context)
         return production_weights(promotion.models, promotion.model)
 
 

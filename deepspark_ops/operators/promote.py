@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow.sdk import Asset, BaseOperator
 
 from caffe_import.files.regular_file import regular_bytes, regular_text
-from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
@@ -18,6 +19,7 @@ from deepspark_ops.evaluate.metrics import REPORT_NAME
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.airflow_names import AirflowSkipException
 from deepspark_ops.operators.deprecated_names import old_name_of
+from deepspark_ops.operators.form import is_left_out
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.tasks.run_note import REASON_KEY
 from deepspark_ops.operators.tasks.run_plan import is_ingested
@@ -33,6 +35,63 @@ from deepspark_ops.registry.production import Production, version_folder
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.tracking.tell import tell_model
+
+
+class ModelArguments(StageArguments):
+    """Part of an operator that writes a model."""
+
+    def __init__(self, *, dag_model: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        """Keep the arguments.
+
+        Args:
+            dag_model: ``model`` and ``models`` as the DAG's author chose them. A run that names another model may
+                change what a person who may trigger the DAG may change by the pages: a model of the same folder that
+                no other DAG made. Without it a run may name any model.
+            kwargs: The operator's own.
+        """
+        super().__init__(**kwargs)
+        self._dag_model = dag_model
+
+    def promote_config(self, context: Any) -> PromoteConfig:
+        """Return the promote config of a run.
+
+        Raises:
+            ConfigError: A value is wrong, or the model is one that a run of this DAG may not change.
+        """
+        config = promote_config(self)
+        if self._dag_model is not None:
+            values = {name: value for name, value in self._dag_model.items() if not is_left_out(value)}
+            own = with_paths_from(parse_config(PromoteConfig, values), self.places.home)
+            _require_changeable(config, own, self.places.home / "models", str(context["dag_run"].dag_id))
+        return config
+
+
+def _require_changeable(config: PromoteConfig, own: PromoteConfig, served: Path, dag_id: str) -> None:
+    """Refuse a run whose model the person who started it may not change by the pages.
+
+    Args:
+        config: Of the run.
+        own: Of the DAG, as its author chose it.
+        served: Folder of the models that pages change.
+        dag_id: The DAG.
+
+    Raises:
+        ConfigError: Says why.
+    """
+    folder, folders = config.models.resolve(), {own.models.resolve(), served.resolve()}
+    if (folder, config.model) == (own.models.resolve(), own.model):
+        return
+    if folder not in folders:
+        allowed = " or ".join(sorted(map(str, folders)))
+        msg = f"models={config.models}: a run of {dag_id} changes models in {allowed} alone, as its author chose"
+        raise ConfigError(msg)
+    made_by = read_model(folder, config.model).made_by() if config.model in model_names(folder) else [dag_id]
+    if others := [dag for dag in made_by if dag != dag_id]:
+        msg = (
+            f"model={config.model}: {', '.join(others)} made versions of it, so a run of {dag_id} may not change it; "
+            "name a model of this DAG or a new one, or change it on its page (DeepSpark > Models)"
+        )
+        raise ConfigError(msg)
 
 
 def promote_config(arguments: StageArguments) -> PromoteConfig:
@@ -113,7 +172,7 @@ def skip_judged_data(context: Any, run: StageRun, config: PromoteConfig, source:
         skip(context, f"the data of {source} are those of {candidate}; they have not changed")
 
 
-class DeepSparkDecideOperator(StageArguments, BaseOperator):
+class DeepSparkDecideOperator(ModelArguments, BaseOperator):
     """Compare the run's model with production's; without a gain what follows is skipped.
 
     Its output has the run's paths, ``decision``, the path of decision.json, and that file's ``digest``. The run's
@@ -137,7 +196,7 @@ class DeepSparkDecideOperator(StageArguments, BaseOperator):
         """
         run = self.stage_run(context)
         with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
-            config = promote_config(self)
+            config = self.promote_config(context)
             decision = self._decide(run, config)
             path = write_decision(run, decision)
             tell_report(run, promotes=decision.promotes, reason=decision.reason)
@@ -172,7 +231,7 @@ def _evaluation(folder: Path) -> Evaluated:
     return read_evaluation(folder)
 
 
-class DeepSparkPromoteOperator(StageArguments, BaseOperator):
+class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
     """Copy the run's bundle among the model's versions and point production at it, if the run's decision says so.
 
     A run without a DeepSparkDecideOperator is decided here: the candidate is compared with the model in production,
@@ -211,7 +270,7 @@ class DeepSparkPromoteOperator(StageArguments, BaseOperator):
         """
         run = self.stage_run(context)
         with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
-            config = promote_config(self)
+            config = self.promote_config(context)
             decision = self._decision(run, config)
             if not decision.promotes:
                 raise AirflowSkipException(decision.reason)

@@ -14,6 +14,14 @@ from deepspark_ops.registry.production import Production, read_pointer
 from deepspark_ops.registry.versions import VersionRecord, read_versions
 
 OVERVIEW_VERSION: Final = 1
+OWNER_OF_THE_REST: Final = "deepspark_retrain"
+"""DAG whose right to be triggered is the right to change a model that no DAG made."""
+
+
+def dag_of_run(run_dir: str | None) -> str | None:
+    """Return the DAG of a version's run; None where it is no run of a DAG."""
+    path = Path(run_dir) if run_dir else None
+    return path.parent.name if path is not None and path.parent.parent.name == "runs" else None
 
 
 class ModelOverview(BaseModel):
@@ -43,6 +51,11 @@ class ModelOverview(BaseModel):
         """Return the record of the version in production."""
         current = self.production
         return next((record for record in self.versions if current and record.version == current.version), None)
+
+    def made_by(self) -> list[str]:
+        """Return the ids of the DAGs whose runs made versions. Who may trigger all of them may change the model."""
+        dags = {dag for record in self.versions if (dag := dag_of_run(record.run_dir))}
+        return sorted(dags) or [OWNER_OF_THE_REST]
 
     def judged_data(self) -> dict[str, str]:
         """Return digest of a training set -> the candidate that was trained on it and judged, in words."""

@@ -93,10 +93,13 @@ def make_dag() -> DAG:
         tags=["deepspark"],
     ) as dag:
         judged = form_templates(PromoteConfig)
+        # Who may trigger this DAG may name another model, but none that other DAGs made.
+        dag_model = {name: str(dag.params[name]) for name in ("models", "model")}
         check = DeepSparkCheckOperator(
             task_id="check",
             warm_start=True,
             dataset_asset=DATASET,
+            dag_model=dag_model,
             refuse_unknown_conf=True,
             **form_templates(CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, PromoteConfig, ApprovalConfig),
         )
@@ -122,16 +125,17 @@ def make_dag() -> DAG:
             **form_templates(EvaluateConfig),
             **spark,
         )
-        decide = DeepSparkDecideOperator(task_id="decide", run=evaluate.output, **judged)
+        decide = DeepSparkDecideOperator(task_id="decide", run=evaluate.output, dag_model=dag_model, **judged)
         export = DeepSparkExportOperator(task_id="export", run=decide.output)
         approve = DeepSparkApproveOperator(
-            task_id="approve", run=export.output, **form_templates(PromoteConfig, ApprovalConfig)
+            task_id="approve", run=export.output, dag_model=dag_model, **form_templates(PromoteConfig, ApprovalConfig)
         )
         # It runs where nobody is asked, which skips approve; where somebody refuses, approve skips it.
         promote = DeepSparkPromoteOperator(
             task_id="promote",
             run=export.output,
             model_asset=MODEL,
+            dag_model=dag_model,
             trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
             **form_templates(PromoteConfig, ApprovalConfig),
         )

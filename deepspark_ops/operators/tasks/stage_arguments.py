@@ -100,15 +100,11 @@ class StageArguments:
         """Make the constructor's signature, by which Airflow knows the arguments, and the template fields."""
         super().__init_subclass__(**kwargs)
         setattr(cls, "__init__", _with_signature(cls))  # noqa: B010 - to a type checker it is a method
-        others = [
-            base.template_fields
-            for base in cls.__mro__
-            if not issubclass(base, StageArguments) and hasattr(base, "template_fields")
-        ]
+        others = (base for base in cls.__mro__ if not issubclass(base, StageArguments))
+        inherited = next((base.template_fields for base in others if hasattr(base, "template_fields")), ())
         own = cls.__dict__.get("template_fields", ())
-        cls.template_fields = tuple(
-            dict.fromkeys([*(others[0] if others else ()), *own, *cls.more_templates, *_template_fields(cls)])
-        )
+        more = [name for base in cls.__mro__ for name in base.__dict__.get("more_templates", ())]
+        cls.template_fields = tuple(dict.fromkeys([*inherited, *own, *more, *_template_fields(cls)]))
 
     def __init__(
         self, *, run: Any = None, places: Places | None = None, refuse_unknown_conf: bool = False, **kwargs: Any

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Asset
 from airflow.sdk.bases.xcom import BaseXCom
+from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.utils.file import might_contain_dag_via_default_heuristic
 
 from caffe_import.solver.loaded_solver import load_solver
@@ -230,6 +231,17 @@ def test_a_task_that_airflow_loses_is_tried_again_for_longer_than_an_outage(dag_
     for task in tasks.values():
         delays = [task.retry_delay * task.retry_exponential_backoff**number for number in range(task.retries)]
         assert sum((min(delay, task.max_retry_delay) for delay in delays), timedelta()) >= timedelta(minutes=7)
+
+
+@pytest.mark.parametrize("dag_id", GRAPHS)
+def test_every_template_of_a_task_is_in_a_field_that_airflow_renders(dag_id: str) -> None:
+    for task in load(dag_id).tasks:
+        arguments = task.partial_kwargs if isinstance(task, MappedOperator) else vars(task)
+        names = {"output": "output_path"}
+        templates = {names.get(name, name) for name, value in arguments.items() if "{{ params." in str(value)}
+        left = {name for name in templates if not name.startswith("_") and name not in task.template_fields}
+        assert left <= {"params"}, task.task_id
+        assert "{{" not in str(task.template_fields)
 
 
 def test_a_variable_of_airflow_says_how_the_tasks_of_every_dag_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,10 @@ from deepspark_ops.operators.pages.models.chart import accuracy_chart, alike, co
 from deepspark_ops.operators.pages.templates import figure, template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.model_folder import ModelFolder
-from deepspark_ops.registry.overview import ModelOverview, model_names, read_model
+from deepspark_ops.registry.overview import ModelOverview, dag_of_run, model_names, read_model
 from deepspark_ops.registry.versions import VersionRecord, find_version
 
 ANSWER_VERSION: Final = 1
-OWNER_OF_THE_REST: Final = "deepspark_retrain"
-"""Who may trigger this DAG may change a model that no DAG made."""
 
 
 class ModelsPage:
@@ -87,9 +85,9 @@ class ModelsPage:
             }
             # Whose it is, it does not say: only a person who may read all of our DAGs is told.
             return damaged if self._our_dags() and self._our_dags() <= set(readable) else None
-        dags = {dag for record in found.versions if (dag := _dag_of(record.run_dir))}
+        dags = {dag for record in found.versions if (dag := dag_of_run(record.run_dir))}
         may_read = dags <= set(readable) if dags else bool(self._our_dags() & set(readable))
-        return _fields(found, dags) if may_read else None
+        return _fields(found) if may_read else None
 
 
 class ModelPage:
@@ -171,21 +169,14 @@ def _before(model: Mapping[str, Any]) -> str | None:
     return previous if previous in there else None
 
 
-def _dag_of(run_dir: str | None) -> str | None:
-    """Return the DAG of a version's run; None where it is no run of a DAG."""
-    path = Path(run_dir) if run_dir else None
-    return path.parent.name if path is not None and path.parent.parent.name == "runs" else None
-
-
-def _fields(model: ModelOverview, dags: Collection[str]) -> dict[str, Any]:
+def _fields(model: ModelOverview) -> dict[str, Any]:
     fields = model.model_dump(mode="json", exclude={"format_version"})
     for record, version in zip(model.versions, fields["versions"], strict=True):
         judged = record.figures.judged_by() if record.figures else None
         version |= {
             "judged": judged.model_dump(mode="json") if judged else None,
-            "dag": _dag_of(record.run_dir),
+            "dag": dag_of_run(record.run_dir),
             "is_present": record.version in model.present,
             "is_production": model.production is not None and model.production.version == record.version,
         }
-    made_by = sorted(dags) or [OWNER_OF_THE_REST]
-    return {"format_version": ANSWER_VERSION, "error": None, "made_by": made_by, **fields}
+    return {"format_version": ANSWER_VERSION, "error": None, "made_by": model.made_by(), **fields}

@@ -38,7 +38,7 @@ from deepspark_ops.operators.check import DeepSparkCheckOperator, chosen_dataset
 from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator, DeepSparkEvaluateProductionOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import DeepSparkIngestOperator
-from deepspark_ops.operators.promote import DeepSparkDecideOperator
+from deepspark_ops.operators.promote import DeepSparkDecideOperator, DeepSparkPromoteOperator, write_decision
 from deepspark_ops.operators.tasks import spark_stage, stage_run
 from deepspark_ops.operators.tasks.retries import OWN_DELAY
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
@@ -51,6 +51,7 @@ from deepspark_ops.processes.job_log import LineHandler, StageFailed
 from deepspark_ops.registry.changes import Author, note_kept, promote, roll_back
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
+from deepspark_ops.registry.overview import model_names, read_model
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.shards.manifest import split_digests
@@ -904,3 +905,51 @@ def test_an_old_name_warns_and_takes_form_and_check_as_it_did(
         execute(old_check(task_id="again", places=places, dag=dag), context(dag, conf={"n_worker": 1}))
     with pytest.raises(AttributeError, match="has no attribute 'EvaluateOperator'"):
         train_module.EvaluateOperator  # noqa: B018 - that it is none is what is tested
+
+
+def of_dag(retraining: Retraining, dag_id: str, name: str) -> None:
+    """Write a model with a version of a run of a DAG."""
+    config = PromoteConfig(models=retraining.models, model=name)
+    run = retraining.models.parent / "runs" / dag_id / "run-1"
+    bundle = make_bundle(run / "bundle", name.encode(), evaluated=evaluation([0], [0]), run=run.name)
+    promote(bundle, decide(evaluation([0], [0]), None, config), config, Author("anna"), run_dir=run)
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ({}, None),
+        ({"model": "new"}, None),
+        ({"model": "of_d"}, None),
+        ({"model": "of_other"}, r"^model=of_other: other made versions of it, so a run of d may not change it"),
+        ({"models": "/elsewhere"}, r"^models=/elsewhere: a run of d changes models in .*/models alone"),
+        ({"models": "../outside", "model": "of_d"}, r"^models=.*outside: a run of d changes models in"),
+    ],
+)
+def test_a_run_changes_no_model_that_its_person_may_not_change_by_the_pages(
+    retraining: Retraining,
+    places: Places,
+    dag: DAG,
+    checked: list[StageConfig],
+    conf: dict[str, str],
+    message: str | None,
+) -> None:
+    for owner in ("d", "other"):
+        of_dag(retraining, owner, f"of_{owner}")
+    before = {name: read_model(retraining.models, name).history for name in model_names(retraining.models)}
+    retraining.scored(0)
+    write_decision(retraining.run, decide(evaluation([0], [0]), None, PromoteConfig()))
+    make_bundle(retraining.run.run_dir / "bundle", b"second", run="second")
+    own = {"model": "model", "models": "models"}
+    values = context(dag, xcom=retraining.run.to_xcom(), conf=conf)
+    check = operator_of(DeepSparkCheckOperator, dag, places, warm_start=True, dag_model=own)
+    if message is None:
+        assert execute(check, values)["run_dir"]
+        return
+    writers = [
+        operator_of(kind, dag, places, dag_model=own) for kind in (DeepSparkDecideOperator, DeepSparkPromoteOperator)
+    ]
+    for operator in (check, *writers):
+        with pytest.raises(AirflowFailException, match=message):
+            execute(operator, values)
+    assert {name: read_model(retraining.models, name).history for name in model_names(retraining.models)} == before
