@@ -30,6 +30,7 @@ _MODULES: Final = {
 }
 """Public names and their modules; a name is imported when it is asked for, so that a DAG loads what it uses."""
 __all__ = sorted(_MODULES)
+OPERATOR_MODULES: Final = sorted({module for name, module in _MODULES.items() if name.endswith("Operator")})
 
 
 def __getattr__(name: str) -> Any:

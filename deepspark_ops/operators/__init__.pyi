@@ -12,6 +12,7 @@ from deepspark_ops.operators.form import form_params as form_params
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_arguments import form_templates as form_templates
 
+OPERATOR_MODULES: list[str]
 StrPath = str | PathLike[str]
 Template = str | XComArg
 """A text with a template of Airflow's, or the output of another task."""
