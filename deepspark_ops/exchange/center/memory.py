@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import secrets
+import stat
 import struct
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -185,22 +186,29 @@ def remove_stale_centers(work: Path) -> list[Path]:
     """Remove center files, in shared memory and in a run's ``work``, that no living process holds; returns their paths.
 
     Every process that maps a center holds a shared lock on its file, which ends with the process, however it dies.
+    Any user may make any name in shared memory: a folder, a pipe or a file of another user stays where it is.
     """
-    removed = []
-    for path in (path for folder in (SHARED_MEMORY, work) for path in folder.glob(f"{FILE_PREFIX}*{FILE_SUFFIX}")):
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except (FileNotFoundError, PermissionError):
-            continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-            removed.append(path)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(handle)
-    return removed
+    paths = (path for folder in (SHARED_MEMORY, work) for path in folder.glob(f"{FILE_PREFIX}*{FILE_SUFFIX}"))
+    return [path for path in paths if _is_removed(path)]
+
+
+def _is_removed(path: Path) -> bool:
+    """Remove a regular file that no process has locked; return False for any other, and if the system refuses."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return False
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(handle)
 
 
 def _pages(n_bytes: int) -> int:

@@ -113,6 +113,38 @@ def test_only_centers_that_nobody_holds_are_swept(tmp_path: Path, monkeypatch: p
     held.close()
 
 
+@pytest.mark.parametrize("kind", ["folder", "link loop", "pipe"])
+def test_what_is_no_center_file_keeps_no_run_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Anybody may make any name in shared memory."""
+    monkeypatch.setattr(center_memory, "SHARED_MEMORY", tmp_path)
+    foreign = tmp_path / "deepspark-0-1-2.center"
+    if kind == "folder":
+        foreign.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(foreign)
+    else:
+        foreign.symlink_to(foreign)
+    assert remove_stale_centers(tmp_path / "work") == []
+    assert os.path.lexists(foreign)
+
+
+def test_a_center_that_may_not_be_removed_keeps_no_run_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sticky bit of shared memory: a file of another user that everybody may write cannot be removed."""
+    monkeypatch.setattr(center_memory, "SHARED_MEMORY", tmp_path)
+    foreign = tmp_path / "deepspark-0-1-2.center"
+    foreign.write_bytes(b"")
+
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert remove_stale_centers(tmp_path / "work") == []
+
+
 def test_a_file_swept_before_it_was_locked_is_made_again(in_work_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock, n_calls = fcntl.flock, []
 
