@@ -280,6 +280,7 @@ class _ServerProcess:
         self._read_clock = read_clock
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
+        self._process_lock = threading.Lock()  # a server that has started again is either stopped or not kept
         self._watcher: threading.Thread | None = None
 
     @property
@@ -300,8 +301,9 @@ class _ServerProcess:
 
     def stop(self) -> None:
         """End it and close its socket. May be called again."""
-        self._stopping.set()
-        process, self._process = self._process, None
+        with self._process_lock:
+            self._stopping.set()
+            process, self._process = self._process, None
         if process is not None:
             _end(process)
         if self._watcher is not None and self._watcher is not threading.current_thread():
@@ -367,11 +369,18 @@ class _ServerProcess:
                     logger.error("%s", error)  # noqa: TRY400  # one line for the user; poll raises it
                     return
             self.restarts += 1
-            if self._stopping.is_set():
+            if not self._is_kept(fresh):
                 _end(fresh)
                 return
-            self._process = fresh
             self._tell_restart(code)
+
+    def _is_kept(self, fresh: subprocess.Popen[bytes]) -> bool:
+        """Keep a process that has started again, unless ``stop`` was called meanwhile."""
+        with self._process_lock:
+            if self._stopping.is_set():
+                return False
+            self._process = fresh
+            return True
 
     def _tell_restart(self, code: int) -> None:
         """Note it in the run's events, where its page marks the moment."""
