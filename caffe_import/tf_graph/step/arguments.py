@@ -42,15 +42,15 @@ class StepArguments:
 
     def like(self, leaves: Sequence[Any]) -> StepArguments:
         """Return the leaves of ``flat`` in this one's structure."""
-        rest = iter(leaves)
-        single = {name: next(rest) for name in self._single() if getattr(self, name) is not None}
+        remaining_leaves = iter(leaves)
+        single = {name: next(remaining_leaves) for name in self._single() if getattr(self, name) is not None}
         return StepArguments(
             **single,
-            pieces=[next(rest) for _ in self.pieces],
-            gradients=[next(rest) for _ in self.gradients],
-            history=[[next(rest) for _ in slot] for slot in self.history],
-            layer_state={name: next(rest) for name in sorted(self.layer_state)},
-            feeds={name: next(rest) for name in sorted(self.feeds)},
+            pieces=[next(remaining_leaves) for _ in self.pieces],
+            gradients=[next(remaining_leaves) for _ in self.gradients],
+            history=[[next(remaining_leaves) for _ in slot] for slot in self.history],
+            layer_state={name: next(remaining_leaves) for name in sorted(self.layer_state)},
+            feeds={name: next(remaining_leaves) for name in sorted(self.feeds)},
         )
 
     @staticmethod

@@ -51,9 +51,9 @@ class PlacedPasses:
         """Shape of the array that this stands for."""
         return (len(self.rows), *self.blob_shape)
 
-    def __getitem__(self, place: int | slice) -> Any:
+    def __getitem__(self, index: int | slice) -> Any:
         """Return one batch, or some as an object of this kind."""
-        return PlacedPasses(self.rows[place], self.blob_shape) if isinstance(place, slice) else self.rows[place]
+        return PlacedPasses(self.rows[index], self.blob_shape) if isinstance(index, slice) else self.rows[index]
 
 
 @dataclass
@@ -73,21 +73,21 @@ class DeviceCalls:
     _functions: dict[Part, Callable[..., Any]] = field(default_factory=dict)
     _where: dict[Part, list[str]] = field(default_factory=dict)
 
-    def run(self, given: StepArguments) -> Any:
+    def run(self, run_arguments: StepArguments) -> Any:
         """Make as many steps as there are rates; returns what ``StepGraph.run`` does, arrays where that has tensors.
 
         Parameters and the slots of the history come back as ``Pieces``.
         """
-        scale = LossScale(float(given.loss_scale), int(given.good_steps)) if self.is_scaled else None
-        now = replace(given, feeds={}, rates=None)
+        scale = LossScale(float(run_arguments.loss_scale), int(run_arguments.good_steps)) if self.is_scaled else None
+        now = replace(run_arguments, feeds={}, rates=None)
         reports: list[Sequence[Any]] = []
         scales: list[float] = []
-        for i, rate in enumerate(given.rates):
+        for i, rate in enumerate(run_arguments.rates):
             arguments = replace(
                 now,
                 rates=np.array([rate]),
-                step=np.int64(given.step + i),
-                feeds=self._dealt(given.feeds, i),
+                step=np.int64(run_arguments.step + i),
+                feeds=self._dealt(run_arguments.feeds, i),
                 **scale_arguments(scale),
             )
             pieces, history, layer_state, *report, is_made = self._call("run", arguments)
@@ -102,14 +102,14 @@ class DeviceCalls:
             reports.append([*report, is_made])
         return (*self._state(now), *self._joined(reports), self._scaling(scale, scales, reports))
 
-    def gradient(self, given: StepArguments) -> Any:
+    def gradient(self, arguments: StepArguments) -> Any:
         """Return what ``StepGraph.gradient`` does; gradient and parameters as ``Pieces``."""
-        gradient, pieces, *rest = self._call("gradient", replace(given, feeds=self._dealt(given.feeds, 0)))
-        return self._pieces(gradient), self._pieces(pieces), *rest
+        gradient, pieces, *reports = self._call("gradient", replace(arguments, feeds=self._dealt(arguments.feeds, 0)))
+        return self._pieces(gradient), self._pieces(pieces), *reports
 
-    def apply(self, given: StepArguments) -> Any:
+    def apply(self, arguments: StepArguments) -> Any:
         """Return parameters and slots after an update, as ``Pieces``."""
-        pieces, history = self._call("apply", given)
+        pieces, history = self._call("apply", arguments)
         return self._pieces(pieces), [self._pieces(slot) for slot in history]
 
     def _pieces(self, content: Sequence[Any]) -> Pieces:
@@ -135,10 +135,13 @@ class DeviceCalls:
         net, passes = self.graph.passes.net, self.graph.passes
         return (
             _stacked(losses, ()),
-            {name: _stacked([found[name] for found in outputs], net.blob_shapes[name]) for name in passes.reported()},
+            {
+                name: _stacked([step_outputs[name] for step_outputs in outputs], net.blob_shapes[name])
+                for name in passes.reported()
+            },
             _stacked(norms, ()),
-            {name: _stacked([found[name] for found in n_rows], (), np.int32) for name in passes.row_counts()},
-            [_stacked(found, shape) for found, shape in zip(_columns(debug, 2), self._debug_shapes(), strict=True)]
+            {name: _stacked([step_rows[name] for step_rows in n_rows], (), np.int32) for name in passes.row_counts()},
+            [_stacked(column, shape) for column, shape in zip(_columns(debug, 2), self._debug_shapes(), strict=True)]
             if passes.with_debug
             else [],
         )
@@ -150,8 +153,8 @@ class DeviceCalls:
     def _scaling(self, scale: LossScale | None, scales: Sequence[float], reports: Sequence[Sequence[Any]]) -> list[Any]:
         if scale is None:
             return []
-        made = _stacked([report[-1][0] for report in reports], (), np.bool_)
-        return [np.float32(scale.scale), np.int64(scale.good_steps), np.array(scales, np.float32), made]
+        is_made = _stacked([report[-1][0] for report in reports], (), np.bool_)
+        return [np.float32(scale.scale), np.int64(scale.good_steps), np.array(scales, np.float32), is_made]
 
     def _call(self, part: Part, arguments: StepArguments) -> Any:
         with self._lock:
@@ -219,9 +222,15 @@ class DeviceCalls:
         )
 
 
-def _stacked(found: Sequence[Any], shape: Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+def _stacked(
+    values_of_steps: Sequence[Any], shape: Sequence[int], dtype: npt.DTypeLike = np.float32
+) -> npt.NDArray[Any]:
     """Return the values (n_steps, *shape) of all steps."""
-    return np.stack([as_numpy(value) for value in found]) if len(found) else np.zeros((0, *shape), dtype)
+    return (
+        np.stack([as_numpy(value) for value in values_of_steps])
+        if len(values_of_steps)
+        else np.zeros((0, *shape), dtype)
+    )
 
 
 def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:

@@ -53,42 +53,53 @@ class DeviceStepGraph:
     passes: PassGraph
     update: UpdateGraph
 
-    def run(self, given: StepArguments) -> Any:
+    def run(self, arguments: StepArguments) -> Any:
         """Return what one step leaves and reports.
 
         These are pieces, slots, layer state, loss, outputs, norm, rows, debug's two arrays if asked, and where the loss
         is scaled whether the step was made: one whose gradient is not finite leaves pieces, slots and the replicas' own
         statistics as they were.
         """
-        done = self._passes(given)
-        before = self._with_statistics(given.pieces, done.statistics)
-        gradients, norm = self.update.clipped(done.gradients)
-        pieces, slots, steps = self.update.update(before, gradients, given.history, given.rates[0], given.updates + 1)
-        is_made = self._is_made(given, done.gradients)
-        carried = dict(done.layer_state)
+        step_pass = self._passes(arguments)
+        pieces_before = self._with_statistics(arguments.pieces, step_pass.statistics)
+        gradients, norm = self.update.clipped(step_pass.gradients)
+        pieces, slots, steps = self.update.update(
+            pieces_before, gradients, arguments.history, arguments.rates[0], arguments.updates + 1
+        )
+        is_made = self._is_made(arguments, step_pass.gradients)
+        carried = dict(step_pass.layer_state)
         for finite in is_made:
-            pieces = self._chosen(finite, pieces, given.pieces)
-            slots = [self._chosen(finite, *pair) for pair in zip(slots, given.history, strict=True)]
+            pieces = self._chosen(finite, pieces, arguments.pieces)
+            slots = [self._chosen(finite, *pair) for pair in zip(slots, arguments.history, strict=True)]
             steps = {k: tf.where(finite, step, 0.0) for k, step in steps.items()}
-            carried |= self._chosen_statistics(finite, carried, given.layer_state)
-        debug = [done.debug, self._debug_of_update(before, steps)] if self.passes.with_debug else []
-        return pieces, slots, carried, done.loss, done.outputs, norm, done.n_rows, debug, is_made
+            carried |= self._chosen_statistics(finite, carried, arguments.layer_state)
+        debug = [step_pass.debug, self._debug_of_update(pieces_before, steps)] if self.passes.with_debug else []
+        return pieces, slots, carried, step_pass.loss, step_pass.outputs, norm, step_pass.n_rows, debug, is_made
 
-    def gradient(self, given: StepArguments) -> Any:
+    def gradient(self, arguments: StepArguments) -> Any:
         """Return gradients by piece, pieces, layer state, loss, outputs, rows, debug and finiteness of the passes."""
-        done = self._passes(given)
-        by_place = dict(zip((k for k, _ in self.passes.pieces.of_kind("weight")), done.gradients, strict=True))
-        gradients = [by_place.get(k, tf.zeros_like(piece)) for k, piece in enumerate(given.pieces)]
-        debug = [done.debug] if self.passes.with_debug else []
-        pieces = self._with_statistics(given.pieces, done.statistics)
-        is_made = self._is_made(given, done.gradients)
-        return gradients, pieces, done.layer_state, done.loss, done.outputs, done.n_rows, debug, is_made
+        step_pass = self._passes(arguments)
+        by_place = dict(zip((k for k, _ in self.passes.pieces.of_kind("weight")), step_pass.gradients, strict=True))
+        gradients = [by_place.get(k, tf.zeros_like(piece)) for k, piece in enumerate(arguments.pieces)]
+        debug = [step_pass.debug] if self.passes.with_debug else []
+        pieces = self._with_statistics(arguments.pieces, step_pass.statistics)
+        is_made = self._is_made(arguments, step_pass.gradients)
+        return (
+            gradients,
+            pieces,
+            step_pass.layer_state,
+            step_pass.loss,
+            step_pass.outputs,
+            step_pass.n_rows,
+            debug,
+            is_made,
+        )
 
-    def apply(self, given: StepArguments) -> Any:
+    def apply(self, arguments: StepArguments) -> Any:
         """Return pieces and slots after the update by given gradients, one per piece."""
-        gradients, _ = self.update.clipped([given.gradients[k] for k, _ in self.passes.pieces.of_kind("weight")])
+        gradients, _ = self.update.clipped([arguments.gradients[k] for k, _ in self.passes.pieces.of_kind("weight")])
         pieces, slots, _ = self.update.update(
-            list(given.pieces), gradients, given.history, given.rates[0], given.updates + 1
+            list(arguments.pieces), gradients, arguments.history, arguments.rates[0], arguments.updates + 1
         )
         return pieces, slots
 
@@ -97,87 +108,91 @@ class DeviceStepGraph:
         scope: AbstractContextManager[Any] = tf.device(self.devices[device])
         return scope
 
-    def _is_made(self, given: StepArguments, gradients: Tensors) -> list[tf.Tensor]:
+    def _is_made(self, arguments: StepArguments, gradients: Tensors) -> list[tf.Tensor]:
         """Return whether all gradients are finite, where the loss is scaled; else nothing."""
-        if given.loss_scale is None:
+        if arguments.loss_scale is None:
             return []
-        found = []
+        finite_gradients = []
         for gradient, (_, piece) in zip(gradients, self.passes.pieces.of_kind("weight"), strict=True):
             with self.on(piece.device):
-                found.append(all_finite([gradient]))
-        return [tf.reduce_all(found)]
+                finite_gradients.append(all_finite([gradient]))
+        return [tf.reduce_all(finite_gradients)]
 
-    def _chosen(self, is_made: tf.Tensor, after: Sequence[tf.Tensor], before: Sequence[tf.Tensor]) -> Tensors:
-        found = []
-        for piece, new, old in zip(self.passes.pieces.pieces, after, before, strict=True):
+    def _chosen(self, is_made: tf.Tensor, new_pieces: Sequence[tf.Tensor], old_pieces: Sequence[tf.Tensor]) -> Tensors:
+        chosen_pieces = []
+        for piece, new, old in zip(self.passes.pieces.pieces, new_pieces, old_pieces, strict=True):
             with self.on(piece.device):
-                found.append(tf.where(is_made, new, old))
-        return found
+                chosen_pieces.append(tf.where(is_made, new, old))
+        return chosen_pieces
 
     def _chosen_statistics(
-        self, is_made: tf.Tensor, after: Mapping[str, tf.Tensor], before: Mapping[str, tf.Tensor]
+        self, is_made: tf.Tensor, new_statistics: Mapping[str, tf.Tensor], old_statistics: Mapping[str, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
         """Return the statistics of further replicas, by the keys of ``carried_state``."""
-        found = {}
+        chosen_statistics = {}
         for replica in range(1, self.plan.n_replicas):
             for _, piece in self.passes.pieces.of_kind("statistic"):
                 key = statistic_key(piece.entry, replica)
                 with self.on(replica):
-                    found[key] = tf.where(is_made, after[key], before[key])
-        return found
+                    chosen_statistics[key] = tf.where(is_made, new_statistics[key], old_statistics[key])
+        return chosen_statistics
 
-    def _passes(self, given: StepArguments) -> Pass:
+    def _passes(self, arguments: StepArguments) -> Pass:
         """Return the sum of the step's passes; layer state of all replicas, statistics of the first."""
         n_replicas, n_passes = self.plan.n_replicas, self.solver.iter_size
         passes = [tf.function(partial(self._one_pass, replica), autograph=False) for replica in range(n_replicas)]
-        scale = () if given.loss_scale is None else (given.loss_scale,)
-        pieces = [self._pieces_of(replica, given) for replica in range(n_replicas)]
-        states = [self._state_of(replica, given.layer_state) for replica in range(n_replicas)]
+        scale = () if arguments.loss_scale is None else (arguments.loss_scale,)
+        pieces = [self._pieces_of(replica, arguments) for replica in range(n_replicas)]
+        states = [self._state_of(replica, arguments.layer_state) for replica in range(n_replicas)]
         statistics: list[dict[int, tf.Tensor]] = [{} for _ in range(n_replicas)]
         sums: list[Tensors] = [self._nothing(replica) for replica in range(n_replicas)]
-        done: list[Pass] = []
+        finished_passes: list[Pass] = []
         ends: list[Any] = []
         for k in range(n_passes):
             replica = k % n_replicas
             gate = ends[k - self.plan.n_devices : k - self.plan.n_devices + 1] if k >= self.plan.n_devices else []
-            seed, batch = self._given_to(k, given, gate)
+            seed, batch = self._given_to(k, arguments, gate)
             with self._on_replica(replica):
-                before = sums[replica] if self.passes.with_debug else []
-                one = Pass(*passes[replica](pieces[replica], states[replica], seed, batch, before, *scale))
-            pieces[replica], states[replica] = moved(pieces[replica], one.statistics), one.layer_state
-            statistics[replica] = one.statistics
-            sums[replica] = self._added(replica, sums[replica], one.gradients) if k >= n_replicas else one.gradients
+                earlier_sums = sums[replica] if self.passes.with_debug else []
+                finished = Pass(*passes[replica](pieces[replica], states[replica], seed, batch, earlier_sums, *scale))
+            pieces[replica], states[replica] = moved(pieces[replica], finished.statistics), finished.layer_state
+            statistics[replica] = finished.statistics
+            sums[replica] = (
+                self._added(replica, sums[replica], finished.gradients) if k >= n_replicas else finished.gradients
+            )
             ends.append(self._end(replica, sums[replica]))
-            done.append(one)
+            finished_passes.append(finished)
         gradients = sums[0]
         for more in sums[1:]:
             gradients = self._added(0, gradients, more)
         with self.on(0):
-            loss = tf.add_n([one.loss for one in done]) / n_passes
-            debug = tf.stack([one.debug for one in done])
-        carried = self._carried(states, statistics, given.layer_state)
-        return done[-1]._replace(
+            loss = tf.add_n([finished.loss for finished in finished_passes]) / n_passes
+            debug = tf.stack([finished.debug for finished in finished_passes])
+        carried = self._carried(states, statistics, arguments.layer_state)
+        return finished_passes[-1]._replace(
             gradients=gradients, loss=loss, statistics=statistics[0], layer_state=carried, debug=debug
         )
 
-    def _one_pass(self, replica: int, *given: Any) -> Pass:
+    def _one_pass(self, replica: int, *pass_arguments: Any) -> Pass:
         """Return a pass, of several replicas with names of its own.
 
         A loop's gradient is colocated with operations by name: of equal names TensorFlow would put the loops of two
         replicas on one device.
         """
         with tf.name_scope(f"replica{replica}") if self.plan.n_replicas > 1 else nullcontext():
-            return self.passes.one_pass(*given)
+            return self.passes.one_pass(*pass_arguments)
 
-    def _given_to(self, k: int, given: StepArguments, gate: Sequence[Any]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    def _given_to(
+        self, k: int, arguments: StepArguments, gate: Sequence[Any]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Return seed and batch of pass ``k``, which are there once ``gate`` is."""
         batch = {}
         with tf.control_dependencies(gate):
-            step = tf.cast(given.step, tf.int32)
-            seed = tf.stack([given.key, step * self.solver.iter_size + k])
+            step = tf.cast(arguments.step, tf.int32)
+            seed = tf.stack([arguments.key, step * self.solver.iter_size + k])
             for name, device in feed_devices(self.passes, k % self.plan.n_replicas).items():
                 with self.on(device):
-                    batch[name] = tf.identity(given.feeds[feed_key(name, k)])
+                    batch[name] = tf.identity(arguments.feeds[feed_key(name, k)])
         return seed, batch
 
     def _on_replica(self, replica: int) -> AbstractContextManager[Any]:
@@ -188,16 +203,16 @@ class DeviceStepGraph:
     def _device(self, replica: int, device: int) -> int:
         return replica if self.plan.n_replicas > 1 else device
 
-    def _pieces_of(self, replica: int, given: StepArguments) -> Tensors:
+    def _pieces_of(self, replica: int, arguments: StepArguments) -> Tensors:
         """Return the parameters of a replica: copies, but for statistics, which are its own."""
         if replica == 0:
-            return list(given.pieces)
+            return list(arguments.pieces)
         with self.on(replica):
             return [
-                given.layer_state[statistic_key(piece.entry, replica)]
+                arguments.layer_state[statistic_key(piece.entry, replica)]
                 if piece.entry.kind == "statistic"
                 else tf.identity(tensor)
-                for piece, tensor in zip(self.passes.pieces.pieces, given.pieces, strict=True)
+                for piece, tensor in zip(self.passes.pieces.pieces, arguments.pieces, strict=True)
             ]
 
     def _state_of(self, replica: int, layer_state: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -207,10 +222,10 @@ class DeviceStepGraph:
         self,
         states: Sequence[Mapping[str, tf.Tensor]],
         statistics: Sequence[Mapping[int, tf.Tensor]],
-        before: Mapping[str, tf.Tensor],
+        old_state: Mapping[str, tf.Tensor],
     ) -> dict[str, tf.Tensor]:
         """Return what the next step begins with, by the keys of ``carried_state``."""
-        carried = dict(before)
+        carried = dict(old_state)
         for replica, (state, moves) in enumerate(zip(states, statistics, strict=True)):
             carried.update((state_key(name, replica), tensor) for name, tensor in state.items())
             for position, tensor in moves.items() if replica else ():
@@ -219,19 +234,19 @@ class DeviceStepGraph:
 
     def _with_statistics(self, pieces: Sequence[tf.Tensor], statistics: Mapping[int, tf.Tensor]) -> Tensors:
         """Return the pieces with statistics that layers moved, on their devices."""
-        found = list(pieces)
+        updated_pieces = list(pieces)
         for position, tensor in statistics.items():
             with self.on(self.passes.pieces.pieces[position].device):
-                found[position] = tf.identity(tensor)
-        return found
+                updated_pieces[position] = tf.identity(tensor)
+        return updated_pieces
 
     def _nothing(self, replica: int) -> Tensors:
         """Return the sum of gradients before a replica's first pass, which ``debug_info`` alone asks for."""
-        found = []
+        zeros = []
         for _, piece in self.passes.pieces.of_kind("weight") if self.passes.with_debug else ():
             with self.on(self._device(replica, piece.device)):
-                found.append(tf.zeros(piece.shape))
-        return found
+                zeros.append(tf.zeros(piece.shape))
+        return zeros
 
     def _end(self, replica: int, gradients: Tensors) -> tf.Operation:
         """Return an operation that comes after a pass's gradients.
@@ -245,22 +260,25 @@ class DeviceStepGraph:
         return tf.group(*copies)
 
     def _added(self, replica: int, sums: Tensors, gradients: Tensors) -> Tensors:
-        found = []
+        new_sums = []
         weights = self.passes.pieces.of_kind("weight")
         for (_, piece), replaced, total, more in zip(weights, self.passes.is_replaced(), sums, gradients, strict=True):
             with self.on(self._device(replica, piece.device)):
-                found.append(tf.identity(more) if replaced else total + more)
-        return found
+                new_sums.append(tf.identity(more) if replaced else total + more)
+        return new_sums
 
-    def _debug_of_update(self, before: Tensors, steps: Mapping[int, tf.Tensor]) -> tf.Tensor:
+    def _debug_of_update(self, pieces_before: Tensors, steps: Mapping[int, tf.Tensor]) -> tf.Tensor:
         pieces = self.passes.pieces
         shares = [steps.get(k, tf.zeros(piece.shape)) for k, piece in enumerate(pieces.pieces)]
         axes = [of_entry[0].axis for of_entry in pieces.by_entry(pieces.pieces)]
-        whole = [
-            [joined_shares(found, axis) for found, axis in zip(pieces.by_entry(tensors), axes, strict=True)]
-            for tensors in (before, shares)
+        entries = [
+            [
+                joined_shares(entry_shares, axis)
+                for entry_shares, axis in zip(pieces.by_entry(tensors), axes, strict=True)
+            ]
+            for tensors in (pieces_before, shares)
         ]
-        return debug_of_update(whole[0], dict(enumerate(whole[1])))
+        return debug_of_update(entries[0], dict(enumerate(entries[1])))
 
 
 def _where_its_input_is(operation: tf.Operation) -> str:
@@ -307,11 +325,11 @@ def carried_devices(passes: PassGraph, n_replicas: int) -> dict[str, int]:
     if residence is not None:
         return {name: residence.layers[name.rpartition("/")[0]][0] for name in initial_layer_state(passes.net)}
     statistics = [piece.entry for _, piece in passes.pieces.of_kind("statistic")]
-    found = {}
+    device_of_key = {}
     for replica in range(n_replicas):
-        found.update({state_key(name, replica): replica for name in initial_layer_state(passes.net)})
-        found.update({statistic_key(entry, replica): replica for entry in statistics if replica})
-    return found
+        device_of_key.update({state_key(name, replica): replica for name in initial_layer_state(passes.net)})
+        device_of_key.update({statistic_key(entry, replica): replica for entry in statistics if replica})
+    return device_of_key
 
 
 def carried_state(net: NetSpec, n_replicas: int, params: Vector) -> dict[str, Any]:
@@ -320,11 +338,11 @@ def carried_state(net: NetSpec, n_replicas: int, params: Vector) -> dict[str, An
     As in Caffe each replica has layer state and BatchNorm's statistics of its own; what is kept at the end is the
     first one's, Caffe's root solver.
     """
-    fresh, found = initial_layer_state(net), {}
+    fresh, state = initial_layer_state(net), {}
     for replica in range(n_replicas):
-        found.update({state_key(name, replica): value for name, value in fresh.items()})
+        state.update({state_key(name, replica): value for name, value in fresh.items()})
         for entry in net.params.entries if replica else ():
             if entry.kind == "statistic":
                 blob = params[entry.offset : entry.stop].reshape(entry.shape)
-                found[statistic_key(entry, replica)] = blob.copy()
-    return found
+                state[statistic_key(entry, replica)] = blob.copy()
+    return state

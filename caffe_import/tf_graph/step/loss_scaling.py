@@ -35,9 +35,9 @@ def all_finite(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
 
 
-def chosen(is_made: tf.Tensor, after: Any, before: Any) -> Any:
-    """Return ``after`` if the step is made, else ``before``: one structure of tensors each."""
-    return tf.nest.map_structure(lambda new, old: tf.where(is_made, new, old), after, before)
+def chosen(is_made: tf.Tensor, new_values: Any, old_values: Any) -> Any:
+    """Return ``new_values`` if the step is made, else ``old_values``: one structure of tensors each."""
+    return tf.nest.map_structure(lambda new, old: tf.where(is_made, new, old), new_values, old_values)
 
 
 SCALE_SPECS: Mapping[str, tf.TensorSpec] = {
@@ -58,8 +58,8 @@ def as_numpy(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else value.numpy()
 
 
-def scales_of_run(found: Sequence[tf.Tensor]) -> tuple[LossScale, StepScales]:
+def scales_of_run(reports: Sequence[tf.Tensor]) -> tuple[LossScale, StepScales]:
     """Return the next scale and what became of each step, from the last part of what ``StepGraph.run`` returns."""
-    scale, good_steps, begun, made = map(as_numpy, found)
-    after = np.append(begun, scale)[1:] if len(begun) else begun
-    return LossScale(float(scale), int(good_steps)), StepScales(begun, made, after)
+    scale, good_steps, begun, is_made = map(as_numpy, reports)
+    end_scales = np.append(begun, scale)[1:] if len(begun) else begun
+    return LossScale(float(scale), int(good_steps)), StepScales(begun, is_made, end_scales)

@@ -57,7 +57,7 @@ class PassGraph:
         state: Any,
         seed: tf.Tensor,
         feeds: Any,
-        before: Tensors,
+        earlier_gradients: Tensors,
         loss_scale: tf.Tensor | None = None,
     ) -> Pass:
         """Return what one pass gives.
@@ -67,7 +67,7 @@ class PassGraph:
             state: "layer/name" -> tensor from the pass before.
             seed: int32 (2,), different for every step, pass and worker.
             feeds: Blob name -> batch.
-            before: The sums of the gradients of earlier passes of the step, for ``debug_info`` alone; else empty.
+            earlier_gradients: Sums of the gradients of the step's earlier passes, only for ``debug_info``; else empty.
             loss_scale: Float32 scalar that the loss is multiplied by and the gradients are divided by; None: 1.
         """
         taps = DebugTaps(self.net) if self.with_debug else None
@@ -80,15 +80,17 @@ class PassGraph:
             with self.forward.places.on_blob(name):
                 outputs[name] = self._whole(name, result.blobs[name].as_dtype(tf.float32).caffe)
         weights = self.pieces.of_kind("weight")
-        wanted = [pieces[position] for position, _ in weights]
-        gradients = self._gradients(result, [*wanted, *(taps.wanted() if taps else [])], loss_scale)
+        weight_pieces = [pieces[position] for position, _ in weights]
+        gradients = self._gradients(result, [*weight_pieces, *(taps.wanted() if taps else [])], loss_scale)
         debug = tf.zeros((0,))
         if taps:
-            of_taps = gradients[len(wanted) :]
-            debug = self._debug_of_pass(taps, result, entries, gradients[: len(wanted)], of_taps, before)
+            of_taps = gradients[len(weight_pieces) :]
+            debug = self._debug_of_pass(
+                taps, result, entries, gradients[: len(weight_pieces)], of_taps, earlier_gradients
+            )
         statistics, layer_state = self._by_piece(result.param_updates), dict(result.state)
         n_rows = {name: tf.shape(result.blobs[name].caffe)[0] for name in self.row_counts()}
-        return Pass(gradients[: len(wanted)], result.loss, statistics, layer_state, outputs, n_rows, debug)
+        return Pass(gradients[: len(weight_pieces)], result.loss, statistics, layer_state, outputs, n_rows, debug)
 
     def row_counts(self) -> Sequence[str]:
         """Return the blobs that HDF5Output layers take."""
@@ -115,11 +117,11 @@ class PassGraph:
         """Return the layout's blobs, of split ones the shares; ``debug_info`` looks at whole blobs alone."""
         shares = self.pieces.by_entry(pieces)
         if not self.with_debug:
-            return [found[0] if len(found) == 1 else tuple(found) for found in shares]
+            return [entry_shares[0] if len(entry_shares) == 1 else tuple(entry_shares) for entry_shares in shares]
         entries = []
-        for first, found in zip(self._first_shares(), shares, strict=True):
+        for first, entry_shares in zip(self._first_shares(), shares, strict=True):
             with self.forward.places.on(first.device):
-                entries.append(joined_shares(found, first.axis))
+                entries.append(joined_shares(entry_shares, first.axis))
         return entries
 
     def _first_shares(self) -> list[Piece]:
@@ -138,21 +140,21 @@ class PassGraph:
         filled = tf.pad(value, [[0, missing], *[[0, 0]] * (len(shape) - 1)], constant_values=float("nan"))
         return tf.ensure_shape(filled, shape)
 
-    def _gradients(self, result: ForwardResult, wanted: Tensors, loss_scale: tf.Tensor | None) -> Tensors:
+    def _gradients(self, result: ForwardResult, sources: Tensors, loss_scale: tf.Tensor | None) -> Tensors:
         """Return the loss's gradients with respect to some tensors of the pass."""
-        if not wanted:
+        if not sources:
             return []
         loss = result.loss if loss_scale is None else loss_scale * result.loss
-        gradients = tf.gradients(loss, wanted, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = tf.gradients(loss, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         devices = [piece.device for _, piece in self.pieces.of_kind("weight")]
-        found = []
+        dense_gradients = []
         for gradient, device in zip_longest(gradients, devices):
             with self.forward.places.on(device):
                 # Embed's gradient comes as rows with indices.
                 dense = tf.convert_to_tensor(gradient)
                 # Divided in float32: a blob between 16-bit layers, which debug_info looks at, has a 16-bit gradient.
-                found.append(dense if loss_scale is None else tf.cast(dense, tf.float32) / loss_scale)
-        return found
+                dense_gradients.append(dense if loss_scale is None else tf.cast(dense, tf.float32) / loss_scale)
+        return dense_gradients
 
     def _debug_of_pass(
         self,
@@ -161,19 +163,21 @@ class PassGraph:
         entries: Tensors,
         gradients: Tensors,
         of_taps: Tensors,
-        before: Tensors,
+        earlier_gradients: Tensors,
     ) -> tf.Tensor:
         earlier: dict[int, Tensors] = {}
         sums = []
         for (_, piece), replaced, sum_before, gradient in zip(
-            self.pieces.of_kind("weight"), self.is_replaced(), before, gradients, strict=True
+            self.pieces.of_kind("weight"), self.is_replaced(), earlier_gradients, gradients, strict=True
         ):
             if not replaced:
                 earlier.setdefault(piece.position, []).append(sum_before)
             sums.append(gradient if replaced else sum_before + gradient)
         firsts = self._first_shares()
-        whole = {position: joined_shares(shares, firsts[position].axis) for position, shares in earlier.items()}
-        values = [*taps.forward(result, entries), *taps.backward(of_taps, whole)]
+        earlier_entries = {
+            position: joined_shares(shares, firsts[position].axis) for position, shares in earlier.items()
+        }
+        values = [*taps.forward(result, entries), *taps.backward(of_taps, earlier_entries)]
         params = [result.param_updates.get(position, entry) for position, entry in enumerate(entries)]
         return tf.stack([*values, *norms(params, sums)])
 

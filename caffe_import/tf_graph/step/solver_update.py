@@ -95,10 +95,13 @@ class UpdateGraph:
         # One product for each factor, not for each blob: a deep net has hundreds.
         scaled = {False: rate, True: rate if layer_factor is None else rate * layer_factor}
         factors = {self._factors(piece) for _, piece in updated}
-        rates = {(mult, own): scaled[own] if mult == 1 else scaled[own] * mult for mult, own in factors}
+        rates = {
+            (mult, decay_factor): scaled[decay_factor] if mult == 1 else scaled[decay_factor] * mult
+            for mult, decay_factor in factors
+        }
         for gradient, (k, piece) in zip(gradients, updated, strict=True):
             with self.on(piece.device):
-                done = self.rule.compute_update(
+                blob_update = self.rule.compute_update(
                     UpdateRequest(
                         ops=_OPERATIONS,
                         weights=pieces[k],
@@ -110,9 +113,9 @@ class UpdateGraph:
                         solver=self.solver,
                     )
                 )
-                pieces[k] -= done.step
-            steps[k] = done.step
-            for slot, value in zip(slots, done.slots, strict=True):
+                pieces[k] -= blob_update.step
+            steps[k] = blob_update.step
+            for slot, value in zip(slots, blob_update.slots, strict=True):
                 slot[k] = value
         return pieces, slots, steps
 
@@ -122,11 +125,11 @@ class UpdateGraph:
 
     def _on_each(self, compute: Callable[[tf.Tensor], tf.Tensor], gradients: Tensors) -> Tensors:
         """Return ``compute`` of each gradient, made on the device of its piece."""
-        found = []
+        computed = []
         for gradient, (_, piece) in zip(gradients, self.pieces.of_kind("weight"), strict=True):
             with self.on(piece.device):
-                found.append(compute(gradient))
-        return found
+                computed.append(compute(gradient))
+        return computed
 
     def _decayed_statistics(self) -> Sequence[tuple[int, Piece]]:
         """Return the statistics whose history fills with weight decay; their values stay, since their rate is 0.

@@ -56,7 +56,7 @@ class StepGraph:
     passes: PassGraph
     update: UpdateGraph
 
-    def run(self, given: StepArguments) -> Any:
+    def run(self, arguments: StepArguments) -> Any:
         """Return the state and the reports after as many updates as there are rates.
 
         These are parameters, slots, layer state, losses, outputs, norms, rows, the two arrays of ``StepDebug`` if
@@ -64,97 +64,114 @@ class StepGraph:
         with and whether it was made. A step whose gradient is not finite leaves parameters, statistics and slots as
         they were; what layers carry to the next pass moves on.
         """
-        n_steps = tf.size(given.rates)
-        entries = self.passes.forward.entries(given.params)
-        reported, taken = self.passes.reported(), hdf5_output_inputs(self.net)
+        n_steps = tf.size(arguments.rates)
+        entries = self.passes.forward.entries(arguments.params)
+        reported, hdf5_blobs = self.passes.reported(), hdf5_output_inputs(self.net)
         reports = [
             tf.TensorArray(tf.float32, n_steps, element_shape=shape)
             for shape in ((), (), *(self.net.blob_shapes[name] for name in reported), *self._debug_shapes())
         ]
-        reports += [tf.TensorArray(tf.int32, n_steps, element_shape=()) for _ in taken]
-        scaling = self._scaling(given)
+        reports += [tf.TensorArray(tf.int32, n_steps, element_shape=()) for _ in hdf5_blobs]
+        scaling = self._scaling(arguments)
         reports += [tf.TensorArray(dtype, n_steps, element_shape=()) for dtype in _SCALE_REPORTS if scaling]
         one_pass = self._own_function()
 
         def body(i: tf.Tensor, entries: Tensors, slots: list[Tensors], state: Any, scaling: Any, reports: Any) -> Any:
-            done = self._passes(one_pass, entries, state, i, given, *scaling[:1])
-            found = self._updated(entries, slots, done, i, given, scaling)
-            values = [done.loss, found.norm, *(done.outputs[name] for name in reported)]
+            step_pass = self._passes(one_pass, entries, state, i, arguments, *scaling[:1])
+            updated = self._updated(entries, slots, step_pass, i, arguments, scaling)
+            values = [step_pass.loss, updated.norm, *(step_pass.outputs[name] for name in reported)]
             if self.passes.with_debug:
-                values += [done.debug, debug_of_update(found.before, found.steps)]
-            values += [*(done.n_rows[name] for name in taken), *scaling[:1], *found.is_made]
+                values += [step_pass.debug, debug_of_update(updated.before, updated.steps)]
+            values += [*(step_pass.n_rows[name] for name in hdf5_blobs), *scaling[:1], *updated.is_made]
             reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
-            return i + 1, found.entries, found.slots, done.layer_state, found.scaling, reports
+            return i + 1, updated.entries, updated.slots, step_pass.layer_state, updated.scaling, reports
 
         _, entries, slots, layer_state, scaling, reports = tf.while_loop(
             lambda i, *_: i < n_steps,
             body,
-            (tf.constant(0), entries, given.history, given.layer_state, scaling, reports),
+            (tf.constant(0), entries, arguments.history, arguments.layer_state, scaling, reports),
             parallel_iterations=1,
         )
-        losses, norms, *others = [report.stack() for report in reports]
-        of_scaling = [*scaling[:2], *others[len(others) - len(_SCALE_REPORTS) :]] if scaling else []
-        others = others[: len(others) - len(_SCALE_REPORTS)] if scaling else others
-        n_outputs, first_rows = len(reported), len(others) - len(taken)
+        losses, norms, *stacked = [report.stack() for report in reports]
+        of_scaling = [*scaling[:2], *stacked[len(stacked) - len(_SCALE_REPORTS) :]] if scaling else []
+        stacked = stacked[: len(stacked) - len(_SCALE_REPORTS)] if scaling else stacked
+        n_outputs, first_rows = len(reported), len(stacked) - len(hdf5_blobs)
         return (
             self._vector(entries),
             slots,
             layer_state,
             losses,
-            dict(zip(reported, others[:n_outputs], strict=True)),
+            dict(zip(reported, stacked[:n_outputs], strict=True)),
             norms,
-            dict(zip(taken, others[first_rows:], strict=True)),
-            others[n_outputs:first_rows],
+            dict(zip(hdf5_blobs, stacked[first_rows:], strict=True)),
+            stacked[n_outputs:first_rows],
             of_scaling,
         )
 
-    def _scaling(self, given: StepArguments) -> Scaling | tuple[()]:
-        if given.loss_scale is None:
+    def _scaling(self, arguments: StepArguments) -> Scaling | tuple[()]:
+        if arguments.loss_scale is None:
             return ()
-        return Scaling(given.loss_scale, given.good_steps, tf.constant(0, tf.int64))
+        return Scaling(arguments.loss_scale, arguments.good_steps, tf.constant(0, tf.int64))
 
     def _updated(
-        self, entries: Tensors, slots: list[Tensors], done: Pass, i: tf.Tensor, given: StepArguments, scaling: Any
+        self,
+        entries: Tensors,
+        slots: list[Tensors],
+        step_pass: Pass,
+        i: tf.Tensor,
+        arguments: StepArguments,
+        scaling: Any,
     ) -> _Updated:
         """Make step ``i`` from what its passes gave."""
-        before = moved(entries, done.statistics)
-        gradients, norm = self.update.clipped(done.gradients)
-        update = given.updates + tf.cast(i, tf.int64) + 1
+        old_entries = moved(entries, step_pass.statistics)
+        gradients, norm = self.update.clipped(step_pass.gradients)
+        update = arguments.updates + tf.cast(i, tf.int64) + 1
         if scaling:
             update -= scaling.n_skipped
-        found = self.update.update(before, gradients, slots, given.rates[i], update, given.layer_factor)
+        update_result = self.update.update(
+            old_entries, gradients, slots, arguments.rates[i], update, arguments.layer_factor
+        )
         if not scaling:
-            return _Updated(*found, before, norm)
-        is_made = all_finite(done.gradients)
-        nothing = {position: tf.zeros_like(step) for position, step in found[2].items()}
-        entries, slots, steps = chosen(is_made, found, (entries, slots, nothing))
-        return _Updated(entries, slots, steps, before, norm, scaling.after(is_made), (is_made,))
+            return _Updated(*update_result, old_entries, norm)
+        is_made = all_finite(step_pass.gradients)
+        nothing = {position: tf.zeros_like(step) for position, step in update_result[2].items()}
+        entries, slots, steps = chosen(is_made, update_result, (entries, slots, nothing))
+        return _Updated(entries, slots, steps, old_entries, norm, scaling.after(is_made), (is_made,))
 
-    def gradient(self, given: StepArguments) -> Any:
+    def gradient(self, arguments: StepArguments) -> Any:
         """Return (gradient, parameters, layer state, loss, outputs, rows, debug) of one step's passes; no update.
 
         The gradient is the sum over the passes before clipping and decay, float32 (n_params,), 0 for statistics. Where
         the loss is scaled, whether it is finite is returned too.
         """
-        entries = self.passes.forward.entries(given.params)
-        scaling = self._scaling(given)
+        entries = self.passes.forward.entries(arguments.params)
+        scaling = self._scaling(arguments)
         one_pass = self._own_function()
-        done = self._passes(one_pass, entries, given.layer_state, tf.constant(0), given, *scaling[:1])
-        by_place = dict(zip((k for k, _ in self._weights()), done.gradients, strict=True))
+        step_pass = self._passes(one_pass, entries, arguments.layer_state, tf.constant(0), arguments, *scaling[:1])
+        by_place = dict(zip((k for k, _ in self._weights()), step_pass.gradients, strict=True))
         gradient = self._vector([by_place.get(k, tf.zeros_like(entry)) for k, entry in enumerate(entries)])
-        params = self._vector(moved(entries, done.statistics)) if done.statistics else given.params
-        debug = [done.debug] if self.passes.with_debug else []
-        is_made = [all_finite(done.gradients)] if scaling else []
-        return gradient, params, done.layer_state, done.loss, done.outputs, done.n_rows, debug, is_made
+        params = self._vector(moved(entries, step_pass.statistics)) if step_pass.statistics else arguments.params
+        debug = [step_pass.debug] if self.passes.with_debug else []
+        is_made = [all_finite(step_pass.gradients)] if scaling else []
+        return (
+            gradient,
+            params,
+            step_pass.layer_state,
+            step_pass.loss,
+            step_pass.outputs,
+            step_pass.n_rows,
+            debug,
+            is_made,
+        )
 
-    def apply(self, given: StepArguments) -> Any:
+    def apply(self, arguments: StepArguments) -> Any:
         """Return (parameters, slots) after the update by a given gradient as ``gradient`` returns it."""
-        entries = self.passes.forward.entries(given.params)
-        by_place = self.passes.forward.entries(given.gradient)
+        entries = self.passes.forward.entries(arguments.params)
+        by_place = self.passes.forward.entries(arguments.gradient)
         gradients, _ = self.update.clipped([by_place[k] for k, _ in self._weights()])
-        update = given.updates + 1
+        update = arguments.updates + 1
         entries, slots, _ = self.update.update(
-            entries, gradients, given.history, given.rates[0], update, given.layer_factor
+            entries, gradients, arguments.history, arguments.rates[0], update, arguments.layer_factor
         )
         return self._vector(entries), slots
 
@@ -180,19 +197,21 @@ class StepGraph:
         return tf.concat([tf.reshape(entry, (-1,)) for entry in entries], axis=0)
 
     def _passes(
-        self, one_pass: Any, entries: Tensors, state: Any, i: tf.Tensor, given: StepArguments, *scale: tf.Tensor
+        self, one_pass: Any, entries: Tensors, state: Any, i: tf.Tensor, arguments: StepArguments, *scale: tf.Tensor
     ) -> Pass:
         """Return the sum over the iter_size passes of step ``i`` of this call; ``scale`` is the loss's, if any."""
-        step = tf.cast(given.step, tf.int32) + i
+        step = tf.cast(arguments.step, tf.int32) + i
         with_debug = self.passes.with_debug
 
-        def numbered(k: int | tf.Tensor, entries: Tensors, state: Any, before: Tensors) -> Pass:
-            seed = tf.stack([given.key, step * iter_size + k])
-            batch = {name: rows[i * iter_size + k] for name, rows in given.feeds.items()}
-            done = Pass(*one_pass(entries, state, seed, batch, before, *scale))
+        def numbered(k: int | tf.Tensor, entries: Tensors, state: Any, earlier_gradients: Tensors) -> Pass:
+            seed = tf.stack([arguments.key, step * iter_size + k])
+            batch = {name: rows[i * iter_size + k] for name, rows in arguments.feeds.items()}
+            finished = Pass(*one_pass(entries, state, seed, batch, earlier_gradients, *scale))
             if not with_debug:
-                return done
-            return done._replace(debug=tf.scatter_nd([[k]], done.debug[tf.newaxis], (iter_size, done.debug.shape[0])))
+                return finished
+            return finished._replace(
+                debug=tf.scatter_nd([[k]], finished.debug[tf.newaxis], (iter_size, finished.debug.shape[0]))
+            )
 
         iter_size = self.solver.iter_size
         nothing = [tf.zeros(piece.shape) for _, piece in self._weights()] if with_debug else []
@@ -201,22 +220,24 @@ class StepGraph:
             return first
 
         def body(k: tf.Tensor, sums: Pass) -> Any:
-            before = sums.gradients if with_debug else []
-            one = numbered(k, moved(entries, sums.statistics), sums.layer_state, before)
+            earlier_gradients = sums.gradients if with_debug else []
+            next_pass = numbered(k, moved(entries, sums.statistics), sums.layer_state, earlier_gradients)
             gradients = [
                 more if replaced else total + more
-                for replaced, total, more in zip(self.passes.is_replaced(), sums.gradients, one.gradients, strict=True)
+                for replaced, total, more in zip(
+                    self.passes.is_replaced(), sums.gradients, next_pass.gradients, strict=True
+                )
             ]
-            debug = sums.debug + one.debug  # each pass fills a row of its own
-            return k + 1, one._replace(gradients=gradients, loss=sums.loss + one.loss, debug=debug)
+            debug = sums.debug + next_pass.debug  # each pass fills a row of its own
+            return k + 1, next_pass._replace(gradients=gradients, loss=sums.loss + next_pass.loss, debug=debug)
 
         _, sums = tf.while_loop(lambda k, _: k < iter_size, body, (tf.constant(1), first), parallel_iterations=1)
         mean: Pass = sums._replace(loss=sums.loss / iter_size)
         return mean
 
 
-def debug_of_update(before: Tensors, steps: Mapping[int, tf.Tensor]) -> tf.Tensor:
+def debug_of_update(old_entries: Tensors, steps: Mapping[int, tf.Tensor]) -> tf.Tensor:
     """Return what ``debug_info`` shows of an update, (2, n_blobs): size of each blob before it and of its step."""
-    data = [mean_magnitude(entry) for entry in before]
-    moves = [mean_magnitude(steps[k]) if k in steps else tf.zeros(()) for k in range(len(before))]
-    return tf.reshape(tf.stack([*data, *moves]), (2, -1)) if before else tf.zeros((2, 0))
+    data = [mean_magnitude(entry) for entry in old_entries]
+    moves = [mean_magnitude(steps[k]) if k in steps else tf.zeros(()) for k in range(len(old_entries))]
+    return tf.reshape(tf.stack([*data, *moves]), (2, -1)) if old_entries else tf.zeros((2, 0))

@@ -38,18 +38,18 @@ class WholeCalls:
     _lock: Lock = field(default_factory=Lock)
     _functions: dict[Part, Callable[..., Any]] = field(default_factory=dict)
 
-    def run(self, given: StepArguments) -> Any:
+    def run(self, arguments: StepArguments) -> Any:
         """See ``StepGraph.run``; the history comes back as ``Pieces``."""
-        params, history, *rest = self._call("run", given)
-        return params, self._pieces(history), *rest
+        params, history, *reports = self._call("run", arguments)
+        return params, self._pieces(history), *reports
 
-    def gradient(self, given: StepArguments) -> Any:
+    def gradient(self, arguments: StepArguments) -> Any:
         """See ``StepGraph.gradient``."""
-        return self._call("gradient", given)
+        return self._call("gradient", arguments)
 
-    def apply(self, given: StepArguments) -> Any:
+    def apply(self, arguments: StepArguments) -> Any:
         """See ``StepGraph.apply``; the history comes back as ``Pieces``."""
-        params, history = self._call("apply", given)
+        params, history = self._call("apply", arguments)
         return params, self._pieces(history)
 
     def feed_to_device(self, name: str, rows: Any) -> tf.Tensor:
@@ -88,8 +88,10 @@ class WholeCalls:
             if not self.devices:
                 return compute(signature.like(flat))
             with tf.device(self.devices[0]):
-                given = signature.like(flat)
-                return compute(replace(given, key=None if given.key is None else tf.cast(given.key, tf.int32)))
+                arguments = signature.like(flat)
+                return compute(
+                    replace(arguments, key=None if arguments.key is None else tf.cast(arguments.key, tf.int32))
+                )
 
         function: Callable[..., Any] = tf.function(traced, autograph=False).get_concrete_function(*signature.flat())
         return function
