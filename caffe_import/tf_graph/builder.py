@@ -112,87 +112,89 @@ class Forward:
             tap: Called with every top when it is produced; consumers read what it returns.
             param_tap: Called with layer, index and content of every parameter blob; the layer reads what it returns.
         """
-        given = Given(seed, feeds, reads_overwritten_memory(self.net), tap, param_tap)
-        made = Made(list(entries), dict(layer_state))
+        pass_inputs = Given(seed, feeds, reads_overwritten_memory(self.net), tap, param_tap)
+        pass_outputs = Made(list(entries), dict(layer_state))
         if self.plan.recompute and tap is None:  # who taps blobs wants their gradients
-            emit_recomputing(self.net, self.plan.recompute, self._emit_layer, self.places, given, made)
+            emit_recomputing(self.net, self.plan.recompute, self._emit_layer, self.places, pass_inputs, pass_outputs)
         else:
             for position, layer in enumerate(self.net.layers):
-                self._emit_layer(position, layer, given, made)
+                self._emit_layer(position, layer, pass_inputs, pass_outputs)
         with self._at_last_loss():
-            loss = tf.add_n(made.losses) if made.losses else tf.zeros((), tf.float32)
-        return ForwardResult(made.blobs, loss, made.updates, made.state)
+            loss = tf.add_n(pass_outputs.losses) if pass_outputs.losses else tf.zeros((), tf.float32)
+        return ForwardResult(pass_outputs.blobs, loss, pass_outputs.updates, pass_outputs.state)
 
     def _at_last_loss(self) -> AbstractContextManager[Any]:
         losses = [layer for layer in self.net.layers if any(layer.loss_weights)]
         return self.places.on(self.places.of_layer(losses[-1])[0] if losses else None)
 
-    def _emit_layer(self, position: int, layer: LayerSpec, given: Given, made: Made) -> None:
-        """Add one layer's operations to the graph, and what they give to ``made``."""
+    def _emit_layer(self, position: int, layer: LayerSpec, pass_inputs: Given, pass_outputs: Made) -> None:
+        """Add one layer's operations to the graph, and what they give to ``pass_outputs``."""
         first, *_ = self.places.of_layer(layer)
         if _is_fed(layer):
-            tops = tuple(Blob.from_caffe(given.feeds[top]) for top in layer.tops)
+            tops = tuple(Blob.from_caffe(pass_inputs.feeds[top]) for top in layer.tops)
         else:
-            requests = self._requests(position, layer, given, made)
+            requests = self._requests(position, layer, pass_inputs, pass_outputs)
             with tf.name_scope(scope_of(layer)):
                 emissions = [self._emitted(request, device) for request, device in requests]
                 tops = self.places.joined(layer, [emission.tops for emission in emissions])
-                if layer.name in given.overwritten:
-                    over = given.overwritten[layer.name]
+                if layer.name in pass_inputs.overwritten:
+                    over = pass_inputs.overwritten[layer.name]
                     bottoms = requests[0][0].bottoms
                     with self.places.on(first):
-                        tops = (with_memory_gradient(layer, bottoms, tops[0], made.blobs, over),)
+                        tops = (with_memory_gradient(layer, bottoms, tops[0], pass_outputs.blobs, over),)
             emission = emissions[0]
-            made.state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
+            pass_outputs.state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
             for index, tensor in emission.param_updates.items():
                 # A later layer that shares the blob sees the moved value, as in Caffe's one memory.
-                made.entries[self.net.params.uses[layer.name, index]] = tensor
-                made.updates[self.net.params.uses[layer.name, index]] = tensor
+                pass_outputs.entries[self.net.params.uses[layer.name, index]] = tensor
+                pass_outputs.updates[self.net.params.uses[layer.name, index]] = tensor
         with self.places.on(first):
-            tap = given.tap
+            tap = pass_inputs.tap
             tapped = [tap(top, blob) if tap else blob for top, blob in zip(layer.tops, tops, strict=True)]
-            made.blobs.update(zip(layer.tops, tapped, strict=True))
-            made.losses += _weighted(layer, tapped)
+            pass_outputs.blobs.update(zip(layer.tops, tapped, strict=True))
+            pass_outputs.losses += _weighted(layer, tapped)
 
     def _emitted(self, request: EmitRequest, device: int | None) -> Emission:
         with self.places.on(device):
             return self._emit(request)
 
-    def _params_of(self, layer: LayerSpec, made: Made, tap: ParamTap | None) -> list[list[tf.Tensor]]:
+    def _params_of(self, layer: LayerSpec, pass_outputs: Made, tap: ParamTap | None) -> list[list[tf.Tensor]]:
         """Return the parameter blobs that each of the layer's devices reads."""
         of_devices: list[list[tf.Tensor]] = [[] for _ in self.places.of_layer(layer)]
         for index, learns in enumerate(layer.param_propagate_down):
-            blob = made.entries[self.net.params.uses[layer.name, index]]
+            blob = pass_outputs.entries[self.net.params.uses[layer.name, index]]
             blob = tap(layer, index, blob) if tap else blob
-            for params, found in zip(of_devices, self.places.param(layer, index, blob, made.copies), strict=True):
-                params.append(found if learns else tf.stop_gradient(found))
+            for params, param in zip(
+                of_devices, self.places.param(layer, index, blob, pass_outputs.copies), strict=True
+            ):
+                params.append(param if learns else tf.stop_gradient(param))
         return of_devices
 
     def _requests(
-        self, position: int, layer: LayerSpec, given: Given, made: Made
+        self, position: int, layer: LayerSpec, pass_inputs: Given, pass_outputs: Made
     ) -> list[tuple[EmitRequest, int | None]]:
         """Return what the layer's emitter gets on each of the layer's devices."""
         devices, requests = self.places.of_layer(layer), []
         for number, (device, params) in enumerate(
-            zip(devices, self._params_of(layer, made, given.param_tap), strict=True)
+            zip(devices, self._params_of(layer, pass_outputs, pass_inputs.param_tap), strict=True)
         ):
             with self.places.on(device):
                 request = EmitRequest(
                     layer=share_of_layer(layer, number, len(devices)),
                     is_training=layer.message.phase == caffe_pb2.TRAIN,  # a layer's own phase goes before the net's
-                    bottoms=self._bottoms(layer, device, made),
+                    bottoms=self._bottoms(layer, device, pass_outputs),
                     params=params,
-                    seed=_seed_of_layer(given.seed, position),
-                    state={name: made.state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
+                    seed=_seed_of_layer(pass_inputs.seed, position),
+                    state={name: pass_outputs.state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
                     is_portable=self.is_portable,
                 )
             requests.append((request, device))
         return requests
 
-    def _bottoms(self, layer: LayerSpec, device: int | None, made: Made) -> list[Blob]:
+    def _bottoms(self, layer: LayerSpec, device: int | None, pass_outputs: Made) -> list[Blob]:
         bottoms = []
         for index, (name, flows) in enumerate(zip(layer.bottoms, _gradient_flows(layer), strict=True)):
-            blob = self.places.bottom(layer, index, made.blobs[name], device, made.copies)
+            blob = self.places.bottom(layer, index, pass_outputs.blobs[name], device, pass_outputs.copies)
             bottoms.append(blob if flows else _without_gradient(blob))
         return bottoms
 
@@ -219,9 +221,9 @@ def build_forward(
     Raises:
         NetError: A layer type that no emitter computes; raised before anything is traced.
     """
-    known = registered_emitters()
+    emitters = registered_emitters()
     for layer in net.layers:
-        if layer.type not in known and not layer.definition.is_data:
+        if layer.type not in emitters and not layer.definition.is_data:
             msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
             raise NetError(msg, layer=layer.name)
     return Forward(

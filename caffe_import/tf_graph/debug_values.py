@@ -40,28 +40,28 @@ class DebugTaps:
             entries: The blobs that it was given.
         """
         tops, uses = self._top_tensors(), self.net.params.uses
-        found = []
+        magnitudes = []
         for value in forward_values(self.net):
             if value.blob == "top":
-                found.append(mean_magnitude(tops[value.layer, value.index]))
+                magnitudes.append(mean_magnitude(tops[value.layer, value.index]))
             else:
                 position = uses[self.net.layers[value.layer].name, value.index]
-                found.append(mean_magnitude(result.param_updates.get(position, entries[position])))
-        return found
+                magnitudes.append(mean_magnitude(result.param_updates.get(position, entries[position])))
+        return magnitudes
 
     def wanted(self) -> list[tf.Tensor]:
         """Return what the backward numbers need the gradients of."""
         return [self._tensor_of(value) for value in backward_values(self.net)]
 
-    def backward(self, gradients: Sequence[tf.Tensor], before: dict[int, tf.Tensor]) -> list[tf.Tensor]:
+    def backward(self, gradients: Sequence[tf.Tensor], earlier_sums: dict[int, tf.Tensor]) -> list[tf.Tensor]:
         """Return the numbers of the backward pass.
 
         Args:
             gradients: Of ``wanted``.
-            before: Position in the layout -> gradient that earlier passes of the step left in the blob, where they
-                left one: a layer adds to it, and all users of a shared blob add to one.
+            earlier_sums: Position in the layout -> sum of the blob's gradients in earlier passes of the step, if any.
+                A layer adds to the sum, and all users of a shared blob add to the same sum.
         """
-        sums, found = dict(before), []
+        sums, magnitudes = dict(earlier_sums), []
         for value, gradient in zip(backward_values(self.net), gradients, strict=True):
             layer = self.net.layers[value.layer]
             if value.blob == "param":
@@ -69,8 +69,8 @@ class DebugTaps:
                 gradient = tf.reshape(gradient, self.net.params.entries[position].shape)
                 sums[position] = sums[position] + gradient if position in sums else gradient
                 gradient = sums[position]
-            found.append(mean_magnitude(gradient))
-        return found
+            magnitudes.append(mean_magnitude(gradient))
+        return magnitudes
 
     def _tensor_of(self, value: DebugValue) -> tf.Tensor:
         layer = self.net.layers[value.layer]
@@ -79,19 +79,19 @@ class DebugTaps:
         return self._bottoms()[value.layer, value.index]
 
     def _top_tensors(self) -> dict[tuple[int, int], tf.Tensor]:
-        places = [
+        top_keys = [
             (position, index) for position, layer in enumerate(self.net.layers) for index in range(len(layer.tops))
         ]
-        return dict(zip(places, self._tops, strict=True))
+        return dict(zip(top_keys, self._tops, strict=True))
 
     def _bottoms(self) -> dict[tuple[int, int], tf.Tensor]:
         tops = self._top_tensors()
         content: dict[str, tf.Tensor] = {}
-        found: dict[tuple[int, int], tf.Tensor] = {}
+        bottom_tensors: dict[tuple[int, int], tf.Tensor] = {}
         for position, layer in enumerate(self.net.layers):
-            found.update({(position, index): content[name] for index, name in enumerate(layer.bottoms)})
+            bottom_tensors.update({(position, index): content[name] for index, name in enumerate(layer.bottoms)})
             content.update({name: tops[position, index] for index, name in enumerate(layer.tops)})
-        return found
+        return bottom_tensors
 
 
 def mean_magnitude(tensor: tf.Tensor) -> tf.Tensor:

@@ -76,25 +76,26 @@ def n_gpus_seen() -> int:
 def why_no_gpu() -> str:
     """Return what is known about why TensorFlow sees no GPU, or no more: one clause each, joined."""
     build = tf.sysconfig.get_build_info()
-    found = [
+    reasons = [
         f"TensorFlow {tf.__version__} is built with CUDA {build.get('cuda_version', '?')}"
         if tf.test.is_built_with_cuda()
         else f"TensorFlow {tf.__version__} is built without CUDA: install the extra gpu"
     ]
     if not _DRIVER.exists():
-        found.append(f"there is no NVIDIA driver on this host ({_DRIVER} is missing)")
+        reasons.append(f"there is no NVIDIA driver on this host ({_DRIVER} is missing)")
     elif tf.test.is_built_with_cuda():
-        found.append("a driver is loaded: is CUDA itself installed (extra gpu), and the driver new enough for it?")
+        reasons.append("a driver is loaded: is CUDA itself installed (extra gpu), and the driver new enough for it?")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    found.append("CUDA_VISIBLE_DEVICES is not set" if visible is None else f"CUDA_VISIBLE_DEVICES='{visible}'")
-    return "; ".join(found)
+    reasons.append("CUDA_VISIBLE_DEVICES is not set" if visible is None else f"CUDA_VISIBLE_DEVICES='{visible}'")
+    return "; ".join(reasons)
 
 
 def _set_up_gpus(n_devices: int, *, tf32: bool) -> ReadyDevices:
     gpus = tf.config.list_physical_devices("GPU")
     if len(gpus) < n_devices:
-        seen = f"TensorFlow sees {_counted(len(gpus), 'GPU') if gpus else 'no GPU'} in this process"
-        msg = f"devices=gpu: {seen}, {n_devices} needed ({why_no_gpu()}); give the worker its GPUs, or use devices=cpu"
+        gpu_state = f"TensorFlow sees {_counted(len(gpus), 'GPU') if gpus else 'no GPU'} in this process"
+        finding = f"devices=gpu: {gpu_state}, {n_devices} needed ({why_no_gpu()})"
+        msg = f"{finding}; give the worker its GPUs, or use devices=cpu"
         raise DeviceError(msg)
     used = gpus[:n_devices]
     try:
@@ -139,10 +140,10 @@ def _split_cpu(n_devices: int) -> None:
             raise DeviceError(msg) from error
 
 
-def _too_late(wanted: str, error: RuntimeError) -> str:
+def _too_late(devices: str, error: RuntimeError) -> str:
     present = ", ".join(device.name for device in tf.config.list_logical_devices())
     return (
-        f"this process was to compute on {wanted}, but TensorFlow is already running in it with {present} ({error});"
+        f"this process was to compute on {devices}, but TensorFlow is already running in it with {present} ({error});"
         " start a fresh process"
     )
 
@@ -152,5 +153,5 @@ def _model(gpu: Any) -> str:
     return str(details.get("device_name", "of unknown model"))
 
 
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -67,9 +67,9 @@ def emitter(type_name: str) -> Callable[[Emit], Emit]:
     """
 
     def register(emit: Emit) -> Emit:
-        known = _EMITTERS.get(type_name)
-        if known is not None and known is not emit:
-            msg = f'layer type "{type_name}" has two emitters: {known.__module__} and {emit.__module__}'
+        registered = _EMITTERS.get(type_name)
+        if registered is not None and registered is not emit:
+            msg = f'layer type "{type_name}" has two emitters: {registered.__module__} and {emit.__module__}'
             raise ValueError(msg)
         _EMITTERS[type_name] = emit
         return emit

@@ -96,18 +96,25 @@ def run_passes(
                 gradient = tf.cast(produced[name].to_caffe(gradient), tf.float32)
                 of_blobs[name] = tf.reshape(gradient, tf.shape(result.blobs[name].caffe))
         of_params = _gradients(tops, entries, weights)
-        after = [result.param_updates.get(k, entry) for k, entry in enumerate(entries)]
+        params_after = [result.param_updates.get(k, entry) for k, entry in enumerate(entries)]
         blobs = {name: result.blobs[name].as_dtype(tf.float32).caffe for name in blob_names}
         joined = _joined([g if g is not None else tf.zeros_like(e) for g, e in zip(of_params, entries, strict=True)])
-        return blobs, result.loss, _joined(after), dict(result.state), of_blobs, joined
+        return blobs, result.loss, _joined(params_after), dict(result.state), of_blobs, joined
 
     arguments = (params, dict(layer_state), dict(feeds), dict(top_gradients))
     with tf.device(device or None):
         tensors = tf.nest.map_structure(lambda array: tf.constant(array, tf.float32), arguments)
         outputs = tf.function(traced, autograph=False)(*tensors)
-    blobs, loss, after, state, of_blobs, of_params = tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs)
+    blobs, loss, params_after, state, of_blobs, of_params = tf.nest.map_structure(
+        lambda tensor: tensor.numpy(), outputs
+    )
     return Passes(
-        blobs, loss, after, state, {name: of_blobs[name] if arrives[name] else None for name in blob_names}, of_params
+        blobs,
+        loss,
+        params_after,
+        state,
+        {name: of_blobs[name] if arrives[name] else None for name in blob_names},
+        of_params,
     )
 
 
@@ -133,8 +140,8 @@ def _targets(
     return [blobs[name].as_dtype(tf.float32).caffe for name in names], weights
 
 
-def _gradients(tops: Sequence[tf.Tensor], wanted: Sequence[tf.Tensor], weights: Sequence[tf.Tensor]) -> Sequence[Any]:
-    return tf.gradients(tops, wanted, weights) if tops and wanted else [None] * len(wanted)
+def _gradients(tops: Sequence[tf.Tensor], sources: Sequence[tf.Tensor], weights: Sequence[tf.Tensor]) -> Sequence[Any]:
+    return tf.gradients(tops, sources, weights) if tops and sources else [None] * len(sources)
 
 
 def _joined(entries: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -157,13 +157,21 @@ def with_memory_gradient(
     @tf.custom_gradient
     def replaced(outputs: tf.Tensor, *inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], object]]:
         def gradient(of_top: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            found, of_top = content(), tf.cast(of_top, tf.float32)
+            memory_content, of_top = content(), tf.cast(of_top, tf.float32)
             memories = (
-                Memory(layer, given, found if is_in_place else given, found, of_top, is_in_place, channels_last)
-                for given in (tf.cast(given, tf.float32) for given in inputs)
+                Memory(
+                    layer,
+                    layer_input,
+                    memory_content if is_in_place else layer_input,
+                    memory_content,
+                    of_top,
+                    is_in_place,
+                    channels_last,
+                )
+                for layer_input in (tf.cast(layer_input, tf.float32) for layer_input in inputs)
             )
             of_inputs = (_RULES[layer.type].gradient(memory) for memory in memories)
-            cast = (tf.cast(tensor, given.dtype) for tensor, given in zip(of_inputs, inputs, strict=True))
+            cast = (tf.cast(tensor, layer_input.dtype) for tensor, layer_input in zip(of_inputs, inputs, strict=True))
             return tf.zeros_like(outputs), *cast
 
         return tf.identity(outputs), gradient

@@ -81,7 +81,7 @@ def measure_layers(
         NetError: A layer type that cannot be computed.
     """
     traced = _Traced(net)
-    values = {traced.params: params, **{place: feeds[blob] for blob, place in traced.feeds.items()}}
+    values = {traced.params: params, **{placeholder: feeds[blob] for blob, placeholder in traced.feeds.items()}}
     options = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=n_threads, inter_op_parallelism_threads=1, device_count={"GPU": 0}
     )
@@ -135,8 +135,8 @@ class _Traced:
         """Return the position of the layer that a kernel is of; None if it is of none."""
         parts = kernel.partition(f"{_BACKWARD}/")[2].split("/") if f"{_BACKWARD}/" in kernel else kernel.split("/")
         for length in range(len(parts) - 1, 0, -1):
-            if (found := self._scopes.get("/".join(parts[:length]))) is not None:
-                return found
+            if (position := self._scopes.get("/".join(parts[:length]))) is not None:
+                return position
         return None
 
 
@@ -145,13 +145,13 @@ def _scopes(net: NetSpec, names: Sequence[str]) -> Iterator[tuple[str, int]]:
 
     Layers are traced in their order, so of two layers with the same scope the earlier has the lower number.
     """
-    found = {scope: None for name in names for scope in _scopes_around(name)}
-    taken: set[str] = set()
+    scope_names = {scope: None for name in names for scope in _scopes_around(name)}
+    used_names: set[str] = set()
     for position, layer in enumerate(net.layers):
         scope = re.compile(rf"{re.escape(scope_of(layer))}(_\d+)?")
-        mine = next((name for name in found if name not in taken and scope.fullmatch(name)), None)
+        mine = next((name for name in scope_names if name not in used_names and scope.fullmatch(name)), None)
         if mine is not None:
-            taken.add(mine)
+            used_names.add(mine)
             yield mine, position
 
 
@@ -193,24 +193,24 @@ class _Spent:
         position = last
         while not self._net.layers[position].definition.blobs:
             between.append(position)
-            before = self._maker(position)
-            if before is None:
+            maker = self._maker(position)
+            if maker is None:
                 return last
-            position = before
+            position = maker
         self._fused.update(dict.fromkeys(between, position))
         return position
 
     def _maker(self, position: int) -> int | None:
         """Return the layer before ``position`` that last made its first bottom; in place, blobs have several."""
         layer = self._net.layers[position]
-        made = [k for k in range(position) if layer.bottoms and layer.bottoms[0] in self._net.layers[k].tops]
-        return made[-1] if made else None
+        makers = [k for k in range(position) if layer.bottoms and layer.bottoms[0] in self._net.layers[k].tops]
+        return makers[-1] if makers else None
 
     def per_pass(self) -> tuple[tuple[LayerTime, ...], float]:
         """Return the layers' times, and that of kernels of no layer."""
 
         def of(position: int | None, *, is_backward: bool) -> float:
-            return median(one.get((position, is_backward), 0.0) for one in self._passes)
+            return median(pass_times.get((position, is_backward), 0.0) for pass_times in self._passes)
 
         layers = tuple(
             LayerTime(

@@ -54,7 +54,7 @@ class Places:
         if self.residence is None or device is None:
             return blob
         source = self.residence.bottoms[layer.name][index]
-        return _kept(copies, blob, source, device, lambda: blob.like(self._copy(blob.values, source, device)))
+        return _copied_once(copies, blob, source, device, lambda: blob.like(self._copy(blob.values, source, device)))
 
     def param(self, layer: LayerSpec, index: int, blob: Param, copies: Copies) -> list[tf.Tensor]:
         """Return what each of the layer's devices needs of a parameter blob."""
@@ -65,14 +65,16 @@ class Places:
         shares = blob if isinstance(blob, tuple) else (blob,)
         if isinstance(blob, tuple) and tuple(piece.device for piece in held) == devices:
             return list(blob)
-        found = []
+        params_of_devices = []
         for number, device in enumerate(devices):
             sources = [piece.device for piece in held[: len(shares)]]
-            here = [self._tensor(*pair, device, copies) for pair in zip(shares, sources, strict=True)]
+            local_pieces = [self._tensor(*pair, device, copies) for pair in zip(shares, sources, strict=True)]
             with self.on(device):
-                whole = here[0] if len(here) == 1 else tf.concat(here, held[0].axis)
-                found.append(whole if len(devices) == 1 else _share(layer, index, whole, number, len(devices)))
-        return found
+                joined_param = local_pieces[0] if len(local_pieces) == 1 else tf.concat(local_pieces, held[0].axis)
+                params_of_devices.append(
+                    joined_param if len(devices) == 1 else _share(layer, index, joined_param, number, len(devices))
+                )
+        return params_of_devices
 
     def joined(self, layer: LayerSpec, tops: Sequence[tuple[Blob, ...]]) -> tuple[Blob, ...]:
         """Return a layer's tops from those of each of its devices."""
@@ -88,7 +90,7 @@ class Places:
         return [piece for piece in self.pieces.pieces if piece.position == position]
 
     def _tensor(self, tensor: tf.Tensor, source: int, target: int, copies: Copies) -> tf.Tensor:
-        return _kept(copies, tensor, source, target, lambda: self._copy(tensor, source, target))
+        return _copied_once(copies, tensor, source, target, lambda: self._copy(tensor, source, target))
 
     def _copy(self, tensor: tf.Tensor, source: int, target: int) -> tf.Tensor:
         """Return the tensor on another device; its gradient goes back in one piece and is added up at the source."""
@@ -99,8 +101,8 @@ class Places:
                 return tf.identity(of_copy)
 
         @tf.custom_gradient
-        def copied(given: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-            return tf.identity(given), gradient
+        def copied(source_tensor: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            return tf.identity(source_tensor), gradient
 
         with self.on(target):
             return copied(tensor)
@@ -135,18 +137,18 @@ def share_of_layer(layer: LayerSpec, number: int, n_shares: int) -> LayerSpec:
     return replace(layer, definition=replace(layer.definition, top_shapes=(shape,)))
 
 
-def _share(layer: LayerSpec, index: int, whole: tf.Tensor, number: int, n_shares: int) -> tf.Tensor:
+def _share(layer: LayerSpec, index: int, joined_param: tf.Tensor, number: int, n_shares: int) -> tf.Tensor:
     axis = split_axis(layer, index)
-    sizes = [stop - start for start, stop in shares_of(whole.shape[axis], n_shares)]
-    return tf.split(whole, sizes, axis)[number]
+    sizes = [stop - start for start, stop in shares_of(joined_param.shape[axis], n_shares)]
+    return tf.split(joined_param, sizes, axis)[number]
 
 
-def _kept(copies: Copies, held: Held, source: int, target: int, copy: Callable[[], Held]) -> Held:
+def _copied_once(copies: Copies, held: Held, source: int, target: int, copy: Callable[[], Held]) -> Held:
     """Return what is held on ``source`` on ``target``: each thing is copied to a device once."""
     if source == target:
         return held
     key = (id(held), target)
     if key not in copies:
         copies[key] = (held, copy())
-    kept: Held = copies[key][1]
-    return kept
+    copied: Held = copies[key][1]
+    return copied

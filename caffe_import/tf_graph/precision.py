@@ -49,13 +49,13 @@ class Arithmetic:
         params = [tf.cast(param, self.dtype) for param in request.params]
         if self.has_kernels:
             return emit(replace(request, bottoms=rounded, params=params))
-        given = replace(
+        rounded_request = replace(
             request,
             bottoms=[bottom.as_dtype(tf.float32) for bottom in rounded],
             params=[tf.cast(param, tf.float32) for param in params],
         )
         # Left as float32, since these devices are slow in 16 bits: what keeps its values loses nothing by it.
-        tops = (top.as_dtype(self.dtype).as_dtype(tf.float32) for top in emit(given).tops)
+        tops = (top.as_dtype(self.dtype).as_dtype(tf.float32) for top in emit(rounded_request).tops)
         return Emission(tuple(tops))
 
 
@@ -101,8 +101,9 @@ def _errors(values: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
     for (kernel, _), inputs in zip(_PROBES, values, strict=True):
         exact = _passes(kernel, [tf.cast(value, tf.float32) for value in inputs])
         errors += [
-            tf.reduce_max(tf.abs(tf.cast(ours, tf.float32) - theirs)) / tf.reduce_max(tf.abs(theirs))
-            for ours, theirs in zip(_passes(kernel, inputs), exact, strict=True)
+            tf.reduce_max(tf.abs(tf.cast(kernel_values, tf.float32) - exact_values))
+            / tf.reduce_max(tf.abs(exact_values))
+            for kernel_values, exact_values in zip(_passes(kernel, inputs), exact, strict=True)
         ]
     return errors
 

@@ -94,8 +94,8 @@ class ForwardFunction:
         checked = {}
         for name, shape in self._fed.items():
             if name not in feeds or tuple(feeds[name].shape) != shape:
-                found = f"has shape {tuple(feeds[name].shape)}" if name in feeds else "is missing"
-                msg = f'feed for blob "{name}" {found}; expected float32 {shape}'
+                feed_state = f"has shape {tuple(feeds[name].shape)}" if name in feeds else "is missing"
+                msg = f'feed for blob "{name}" {feed_state}; expected float32 {shape}'
                 raise ValueError(msg)
             checked[name] = feeds[name]
         key = np.array([random_key(seed), 0], np.int32)
@@ -103,9 +103,9 @@ class ForwardFunction:
         if self._device:
             arguments = tf.nest.map_structure(lambda leaf: to_device(leaf, self._device), arguments)
         with tf.device(self._device or None):
-            blobs, loss, after, state, debug = self._function(*arguments)
+            blobs, loss, params_after, state, debug = self._function(*arguments)
         values = {name: blob.numpy() for name, blob in blobs.items()}
-        return ForwardPass(values, float(loss), after, state, debug.numpy() if self._with_debug else None)
+        return ForwardPass(values, float(loss), params_after, state, debug.numpy() if self._with_debug else None)
 
     def _traced(self, params: tf.Tensor, layer_state: Any, seed: tf.Tensor, feeds: Any) -> Any:
         self.count_traces += 1
@@ -114,8 +114,8 @@ class ForwardFunction:
         result = self._forward.on_entries(entries, layer_state, seed, feeds, taps.top if taps else None)
         debug = tf.stack(taps.forward(result, entries)) if taps else tf.zeros((0,))
         if result.param_updates:
-            after = [result.param_updates.get(k, entry) for k, entry in enumerate(entries)]
-            params = tf.concat([tf.reshape(entry, (-1,)) for entry in after], axis=0)
+            entries_after = [result.param_updates.get(k, entry) for k, entry in enumerate(entries)]
+            params = tf.concat([tf.reshape(entry, (-1,)) for entry in entries_after], axis=0)
         blobs = {name: result.blobs[name].caffe for name in self.outputs}
         return blobs, result.loss, params, dict(result.state), debug
 

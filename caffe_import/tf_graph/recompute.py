@@ -25,7 +25,12 @@ Scope = Callable[[], AbstractContextManager[Any]]
 
 
 def emit_recomputing(
-    net: NetSpec, segments: Sequence[Sequence[str]], emit: EmitLayer, places: Places, given: Given, made: Made
+    net: NetSpec,
+    segments: Sequence[Sequence[str]],
+    emit: EmitLayer,
+    places: Places,
+    pass_inputs: Given,
+    pass_outputs: Made,
 ) -> None:
     """Emit all layers of ``net``, so that the gradient of each of ``segments`` computes its layers again.
 
@@ -37,18 +42,18 @@ def emit_recomputing(
         segments: As ``ComputePlan.recompute``, each on one device.
         emit: Emits one layer; it reads nothing of the pass but what it is given.
         places: Where the layers are.
-        given: Of the pass.
-        made: What is emitted is added to it.
+        pass_inputs: Of the pass.
+        pass_outputs: What is emitted is added to it.
     """
     later_gradients = LaterGradients()
     has_segment_before = False
     for run in layer_runs(net, segments):
         if run.is_recomputed or (has_segment_before and any(layer.definition.blobs for _, layer in run.layers)):
             scope = partial(places.on, places.of_layer(run.layers[0][1])[0])
-            _emit_run(_RunInputs.of(run, net, given, made), emit, later_gradients, scope, made)
+            _emit_run(_RunInputs.of(run, net, pass_inputs, pass_outputs), emit, later_gradients, scope, pass_outputs)
         else:
             for position, layer in run.layers:
-                emit(position, layer, given, made)
+                emit(position, layer, pass_inputs, pass_outputs)
         has_segment_before |= run.is_recomputed
 
 
@@ -60,7 +65,7 @@ class LaterGradients:
 
 
 def with_own_gradient(
-    compute: Callable[[Tensors], Tensors], inputs: Tensors, later: LaterGradients, scope: Scope, *, again: bool
+    compute: Callable[[Tensors], Tensors], inputs: Tensors, later: LaterGradients, scope: Scope, *, recomputes: bool
 ) -> Tensors:
     """Return ``compute(inputs)``.
 
@@ -71,7 +76,7 @@ def with_own_gradient(
         later: The segment's gradient waits for these, and then takes their place. Else TensorFlow may leave the weight
             gradients behind it, and with them the memory that they read, until after it.
         scope: The device's.
-        again: Does the gradient call ``compute`` again?
+        recomputes: Does the gradient call ``compute`` again?
     """
 
     @tf.custom_gradient
@@ -80,16 +85,16 @@ def with_own_gradient(
             # Within a gradient operations go where the one is that they are the gradient of.
             with tf.compat.v1.get_default_graph().colocate_with(None, ignore_existing=True), scope():
                 reads, made = list(first), outputs
-                if again:
+                if recomputes:
                     # Not before all gradients are there, and not merged with the first computation: the operations
                     # have other inputs.
                     with tf.control_dependencies([*of_outputs, *later.tensors]):
                         reads = [tf.identity(tensor) for tensor in first]
                     made = compute(reads)
-                found = tf.gradients(made, reads, of_outputs)
-                found = [part if part is None else tf.convert_to_tensor(part) for part in found]
-            later.tensors = [part for part in found if part is not None]
-            return found
+                input_gradients = tf.gradients(made, reads, of_outputs)
+                input_gradients = [part if part is None else tf.convert_to_tensor(part) for part in input_gradients]
+            later.tensors = [part for part in input_gradients if part is not None]
+            return input_gradients
 
         outputs = compute(first)
         return outputs, gradient
@@ -118,11 +123,16 @@ class _RunInputs:
     before: Made
 
     @classmethod
-    def of(cls, run: LayerRun, net: NetSpec, given: Given, made: Made) -> _RunInputs:
+    def of(cls, run: LayerRun, net: NetSpec, pass_inputs: Given, pass_outputs: Made) -> _RunInputs:
         entries = sorted({at for (layer, _), at in net.params.uses.items() if layer in run.names})
-        state = tuple(key for key in made.state if key.rsplit("/", 1)[0] in run.names)
-        before = replace(made, entries=list(made.entries), state=dict(made.state), blobs=dict(made.blobs))
-        return cls(run, tuple(entries), state, given, before)
+        state = tuple(key for key in pass_outputs.state if key.rsplit("/", 1)[0] in run.names)
+        outputs_before = replace(
+            pass_outputs,
+            entries=list(pass_outputs.entries),
+            state=dict(pass_outputs.state),
+            blobs=dict(pass_outputs.blobs),
+        )
+        return cls(run, tuple(entries), state, pass_inputs, outputs_before)
 
     def flat(self) -> list[tf.Tensor]:
         """Return the tensors in a fixed order."""
@@ -132,32 +142,36 @@ class _RunInputs:
 
     def like(self, tensors: Tensors) -> tuple[Given, Made]:
         """Return the tensors of ``flat`` as what the run's layers read."""
-        rest: Iterator[tf.Tensor] = iter(tensors)
-        own = Made(list(self.before.entries), dict(self.before.state))
-        own.blobs.update((name, self.before.blobs[name].like(next(rest))) for name in self.run.reads)
+        remaining_tensors: Iterator[tf.Tensor] = iter(tensors)
+        run_outputs = Made(list(self.before.entries), dict(self.before.state))
+        run_outputs.blobs.update(
+            (name, self.before.blobs[name].like(next(remaining_tensors))) for name in self.run.reads
+        )
         for at in self.entries:
             entry = self.before.entries[at]
-            own.entries[at] = tuple(next(rest) for _ in entry) if isinstance(entry, tuple) else next(rest)
-        own.state.update((key, next(rest)) for key in self.state)
-        return replace(self.given, seed=next(rest)), own
+            run_outputs.entries[at] = (
+                tuple(next(remaining_tensors) for _ in entry) if isinstance(entry, tuple) else next(remaining_tensors)
+            )
+        run_outputs.state.update((key, next(remaining_tensors)) for key in self.state)
+        return replace(self.given, seed=next(remaining_tensors)), run_outputs
 
 
-def _emit_run(inputs: _RunInputs, emit: EmitLayer, later: LaterGradients, scope: Scope, made: Made) -> None:
+def _emit_run(inputs: _RunInputs, emit: EmitLayer, later: LaterGradients, scope: Scope, pass_outputs: Made) -> None:
     run = inputs.run
     computed: list[Made] = []
 
     def compute(tensors: Tensors) -> Tensors:
-        given, own = inputs.like(tensors)
+        run_inputs, run_outputs = inputs.like(tensors)
         for position, layer in run.layers:
-            emit(position, layer, given, own)
-        computed.append(own)
-        return [*(own.blobs[blob].values for blob in run.gives), *own.losses]
+            emit(position, layer, run_inputs, run_outputs)
+        computed.append(run_outputs)
+        return [*(run_outputs.blobs[blob].values for blob in run.gives), *run_outputs.losses]
 
-    outputs = with_own_gradient(compute, inputs.flat(), later, scope, again=run.is_recomputed)
+    outputs = with_own_gradient(compute, inputs.flat(), later, scope, recomputes=run.is_recomputed)
     first = computed[0]
     blobs, losses = outputs[: len(run.gives)], outputs[len(run.gives) :]
-    made.blobs.update((name, first.blobs[name].like(blob)) for name, blob in zip(run.gives, blobs, strict=True))
-    made.losses += losses
+    pass_outputs.blobs.update((name, first.blobs[name].like(blob)) for name, blob in zip(run.gives, blobs, strict=True))
+    pass_outputs.losses += losses
     for at, moved in first.updates.items():
-        made.entries[at] = made.updates[at] = moved
-    made.state.update((key, first.state[key]) for key in inputs.state)
+        pass_outputs.entries[at] = pass_outputs.updates[at] = moved
+    pass_outputs.state.update((key, first.state[key]) for key in inputs.state)

@@ -39,8 +39,8 @@ def run_steps(request: EmitRequest, options: RecurrentOptions, states: States, s
 
 def _unrolled(driven: tf.Tensor, conts: tf.Tensor, states: States, step: Step) -> tuple[tf.Tensor, States]:
     outputs = []
-    for given, cont in zip(tf.unstack(driven), tf.unstack(conts), strict=True):
-        states = step(states, given, cont)
+    for driven_step, cont in zip(tf.unstack(driven), tf.unstack(conts), strict=True):
+        states = step(states, driven_step, cont)
         outputs.append(states[0])
     return tf.stack(outputs), states
 
@@ -83,10 +83,10 @@ def _continuations(request: EmitRequest) -> tf.Tensor:
 def initial_states(request: EmitRequest, options: RecurrentOptions, names: Sequence[str]) -> States:
     """Return the states (N, H) before the first step: given by bottoms, or carried over. They take no gradient."""
     if options.is_exposed:
-        given = [bottom.caffe for bottom in request.bottoms[options.n_inputs_before_state :]]
+        first_states = [bottom.caffe for bottom in request.bottoms[options.n_inputs_before_state :]]
     else:
-        given = [request.state[name] for name in names]
-    return tuple(tf.stop_gradient(state[0]) for state in given)
+        first_states = [request.state[name] for name in names]
+    return tuple(tf.stop_gradient(state[0]) for state in first_states)
 
 
 def exposed(options: RecurrentOptions, states: Sequence[tf.Tensor]) -> tuple[Blob, ...]:

@@ -16,8 +16,10 @@ def repeated_over(values: tf.Tensor, axis: int, blob: Blob) -> tf.Tensor:
         blob: The blob to be combined with.
     """
     rank = len(blob.values.shape)
-    known = tuple(-1 if extent is None else extent for extent in values.shape)  # a bottom's batch may be of any size
-    shape = (1,) * axis + known + (1,) * (rank - axis - len(known))
+    static_shape = tuple(
+        -1 if extent is None else extent for extent in values.shape
+    )  # a bottom's batch may be of any size
+    shape = (1,) * axis + static_shape + (1,) * (rank - axis - len(static_shape))
     spread = tf.reshape(values, shape)
     return tf.transpose(spread, NCHW_TO_NHWC) if blob.is_channels_last else spread
 

@@ -30,8 +30,8 @@ def set_threads(n_threads: int, n_devices: int = 1) -> None:
         raise ValueError(msg)
     try:
         tf.config.threading.set_intra_op_parallelism_threads(n_threads)
-        before = tf.config.threading.get_inter_op_parallelism_threads()
-        tf.config.threading.set_inter_op_parallelism_threads(max(min(n_threads, 2), n_devices, before))
+        n_current = tf.config.threading.get_inter_op_parallelism_threads()
+        tf.config.threading.set_inter_op_parallelism_threads(max(min(n_threads, 2), n_devices, n_current))
     except RuntimeError:
         present = tf.config.threading.get_intra_op_parallelism_threads()
         if present != n_threads:

@@ -199,8 +199,8 @@ class TrainFunction:
         if nowhere.loss_scale is not None:
             nowhere = replace(nowhere, loss_scale=LossScale(LOWEST))  # one try
         feeds = self._empty_feeds(self.solver.iter_size)
-        _, found = self.gradient(nowhere, step=0, seed=0, worker=0, feeds=feeds)
-        self.apply(nowhere, found.gradient, step=0, rate_scale=1.0)
+        _, step_gradient = self.gradient(nowhere, step=0, seed=0, worker=0, feeds=feeds)
+        self.apply(nowhere, step_gradient.gradient, step=0, rate_scale=1.0)
 
     def run(
         self,
@@ -247,9 +247,9 @@ class TrainFunction:
         params, history, layer_state, losses, outputs, norms, n_rows, debug, scaling = self._calls.run(arguments)
         loss_scale, scales = scales_of_run(scaling) if scaling else (None, None)
         n_made = int(scales.made.sum()) if scales else n_steps
-        after = TrainState(params, history, layer_state, state.updates + n_made, loss_scale)
+        new_state = TrainState(params, history, layer_state, state.updates + n_made, loss_scale)
         reported = {name: as_numpy(tensor) for name, tensor in outputs.items()}
-        return after, StepOutputs(
+        return new_state, StepOutputs(
             as_numpy(losses),
             reported,
             rates,
@@ -284,13 +284,13 @@ class TrainFunction:
             key=random_key(seed, worker),
             feeds=self._checked(feeds, self.solver.iter_size),
         )
-        found, loss_scale, scales = self._finite_gradient(arguments, state.loss_scale)
-        gradient, params, layer_state, loss, outputs, n_rows, debug = found
-        after = replace(state, params=params, layer_state=layer_state, loss_scale=loss_scale)
+        reports, loss_scale, scales = self._finite_gradient(arguments, state.loss_scale)
+        gradient, params, layer_state, loss, outputs, n_rows, debug = reports
+        new_state = replace(state, params=params, layer_state=layer_state, loss_scale=loss_scale)
         reported = {name: as_numpy(tensor) for name, tensor in outputs.items()}
         numbers = StepDebug(as_numpy(debug[0])[np.newaxis]) if debug else None
         rows = {name: as_numpy(tensor) for name, tensor in n_rows.items()}
-        return after, StepGradient(_on_host(gradient), float(loss), reported, rows, numbers, scales)
+        return new_state, StepGradient(_on_host(gradient), float(loss), reported, rows, numbers, scales)
 
     def _finite_gradient(
         self, arguments: StepArguments, begun: LossScale | None
@@ -298,14 +298,18 @@ class TrainFunction:
         """Return what the graph gives, the next scale, and how the scale moved."""
         scale = begun
         while True:
-            *found, is_made = self._calls.gradient(replace(arguments, **scale_arguments(scale)))
+            *reports, is_made = self._calls.gradient(replace(arguments, **scale_arguments(scale)))
             if begun is None or scale is None:
-                return found, None, None
+                return reports, None, None
             is_finite = bool(is_made[0])
-            after = scale.after(is_finite=is_finite)
+            next_loss_scale = scale.after(is_finite=is_finite)
             if is_finite or scale.scale <= LOWEST:
-                return found, after, StepScales(*map(np.array, ([begun.scale], [is_finite], [after.scale])))
-            scale = after
+                return (
+                    reports,
+                    next_loss_scale,
+                    StepScales(*map(np.array, ([begun.scale], [is_finite], [next_loss_scale.scale]))),
+                )
+            scale = next_loss_scale
 
     def apply(
         self, state: TrainState, gradient: Vector, *, step: int, rate_scale: float

@@ -26,7 +26,7 @@ def emit_accuracy(request: EmitRequest) -> Emission:
     tops = [Blob.from_caffe(tf.math.divide_no_nan(tf.reduce_sum(hits), tf.reduce_sum(weights)))]
     if len(request.layer.definition.top_shapes) == 2:
         n_classes = shape[options.axis]
-        found = tf.math.unsorted_segment_sum(hits, labels, n_classes)
+        n_hits = tf.math.unsorted_segment_sum(hits, labels, n_classes)
         present = tf.math.unsorted_segment_sum(weights, labels, n_classes)
-        tops.append(Blob.from_caffe(tf.math.divide_no_nan(found, present)))
+        tops.append(Blob.from_caffe(tf.math.divide_no_nan(n_hits, present)))
     return Emission(tuple(tops))

@@ -30,8 +30,8 @@ def _loss(difference: tf.Tensor, similar: tf.Tensor, options: ContrastiveLossOpt
         squared = tf.reduce_sum(tf.square(difference), 1)
         distance = tf.sqrt(squared)
         gap = options.margin - (squared if options.legacy else distance)
-        apart = tf.nn.relu(gap) if options.legacy else tf.square(tf.nn.relu(gap))
-        loss = tf.reduce_sum(tf.where(similar, squared, apart)) / (2 * n_pairs)
+        dissimilar_loss = tf.nn.relu(gap) if options.legacy else tf.square(tf.nn.relu(gap))
+        loss = tf.reduce_sum(tf.where(similar, squared, dissimilar_loss)) / (2 * n_pairs)
 
         def gradient(diff: tf.Tensor) -> tf.Tensor:
             push = tf.ones_like(gap) if options.legacy else gap / (distance + 1e-4)

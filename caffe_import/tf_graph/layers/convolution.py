@@ -54,7 +54,7 @@ def convolve(inputs: tf.Tensor, weights: tf.Tensor, window: Window, group: int) 
     rank = len(window.kernel)
     if rank == 1:
         # A line is an image of height 1.
-        flat = Window(window.channel_axis, *((one, *field) for one, field in _line_fields(window)))
+        flat = Window(window.channel_axis, *((line_extent, *field) for line_extent, field in _line_fields(window)))
         return convolve(inputs[:, :, tf.newaxis], weights[:, :, tf.newaxis], flat, group)[:, :, 0]
     if rank == 2:
         outputs = convolve_nhwc(tf.transpose(inputs, NCHW_TO_NHWC), weights, window, group)
@@ -125,8 +125,8 @@ def _dilated(inputs: tf.Tensor, kernels_hwio: tf.Tensor, window: Window) -> tf.T
     before_after = [[pad, pad + -(length + 2 * pad) % d] for length, pad, d, _, _ in axes]
     images = tf.space_to_batch(inputs, window.dilation, before_after)
     outputs = tf.nn.conv2d(images, kernels_hwio, 1, "VALID")
-    made = [sum(ends) + length - d * (k - 1) for (length, _, d, k, _), ends in zip(axes, before_after, strict=True)]
-    surplus = [[0, extent - n] for extent, (*_, n) in zip(made, axes, strict=True)]
+    covered = [sum(ends) + length - d * (k - 1) for (length, _, d, k, _), ends in zip(axes, before_after, strict=True)]
+    surplus = [[0, extent - n] for extent, (*_, n) in zip(covered, axes, strict=True)]
     return tf.batch_to_space(outputs, window.dilation, surplus)
 
 
@@ -173,8 +173,8 @@ def _convolve_by_taps(inputs: tf.Tensor, weights: tf.Tensor, window: Window, gro
         begin = [offset * step for offset, step in zip(offsets, window.dilation, strict=True)]
         ends = zip(begin, positions, window.stride, strict=True)
         cut = tuple(slice(b, b + (n - 1) * s + 1, s) for b, n, s in ends)
-        seen = tf.reshape(padded[(slice(None), *cut, slice(None))], (-1, group, n_inputs))
-        product_of_tap = tf.einsum("pgi,goi->pgo", seen, taps[..., index])
+        tap_inputs = tf.reshape(padded[(slice(None), *cut, slice(None))], (-1, group, n_inputs))
+        product_of_tap = tf.einsum("pgi,goi->pgo", tap_inputs, taps[..., index])
         total = product_of_tap if total is None else total + product_of_tap
     outputs = tf.cast(tf.reshape(total, (-1, *positions, n_outputs)), dtype)
     return tf.transpose(outputs, (0, rank + 1, *range(1, rank + 1)))

@@ -102,10 +102,10 @@ def _fit(inputs: tf.Tensor, window: Window) -> tuple[str, tuple[int, int], tuple
     height, width = window.spread_from(positions)
     if any(window.pad) and is_same_padding((height, width), window.extent, window.stride, window.pad, positions):
         return "SAME", (height, width), ()
-    top, left = window.pad
-    whole = (height + 2 * top, width + 2 * left)
-    cut = (slice(None), slice(top, top + height), slice(left, left + width), slice(None))
-    return "VALID", whole, cut if any(window.pad) else ()
+    top, pad_left = window.pad
+    full_size = (height + 2 * top, width + 2 * pad_left)
+    cut = (slice(None), slice(top, top + height), slice(pad_left, pad_left + width), slice(None))
+    return "VALID", full_size, cut if any(window.pad) else ()
 
 
 def _spread_any(inputs: tf.Tensor, weights: tf.Tensor, options: ConvolutionOptions) -> tf.Tensor:
@@ -136,8 +136,8 @@ def _with_zeros_between(values: tf.Tensor, axis: int, stride: int) -> tf.Tensor:
     if stride == 1:
         return values
     shape = list(values.shape)
-    apart = tf.pad(
+    spread = tf.pad(
         tf.expand_dims(values, axis + 1), [[0, 0]] * (axis + 1) + [[0, stride - 1]] + [[0, 0]] * (len(shape) - axis - 1)
     )
-    joined = tf.reshape(apart, (-1, *shape[1:axis], shape[axis] * stride, *shape[axis + 1 :]))
+    joined = tf.reshape(spread, (-1, *shape[1:axis], shape[axis] * stride, *shape[axis + 1 :]))
     return joined[(slice(None),) * axis + (slice(0, shape[axis] * stride - (stride - 1)),)]

@@ -20,20 +20,20 @@ def emit_dropout(request: EmitRequest) -> Emission:
     if not request.is_training or options.ratio == 0:
         return Emission((bottom,))
     inputs = bottom.values
-    kept = keep_mask(inputs, options.ratio, request.seed)
-    return Emission((bottom.like(tf.where(kept, inputs * (1.0 / (1.0 - options.ratio)), 0.0)),))
+    mask = keep_mask(inputs, options.ratio, request.seed)
+    return Emission((bottom.like(tf.where(mask, inputs * (1.0 / (1.0 - options.ratio)), 0.0)),))
 
 
-def keep_mask(like: tf.Tensor, ratio: float, seed: tf.Tensor) -> tf.Tensor:
-    """Return bools of the shape of ``like``, False with probability ``ratio`` (to 2**-32), by ``seed`` (2,).
+def keep_mask(inputs: tf.Tensor, ratio: float, seed: tf.Tensor) -> tf.Tensor:
+    """Return bools of the shape of ``inputs``, False with probability ``ratio`` (to 2**-32), by ``seed`` (2,).
 
     Drawing is most of what dropout costs: where the ratio is a multiple of 1/256 a random byte decides as well as
     a word, and four of them come out of one draw.
     """
     if (ratio * _BYTE).is_integer():
-        n_values = tf.size(like)
+        n_values = tf.size(inputs)
         words = tf.random.stateless_uniform(((n_values + 3) // 4,), seed, None, None, tf.int32, alg="philox")
-        draws = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint8), (-1,))[:n_values], tf.shape(like))
+        draws = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint8), (-1,))[:n_values], tf.shape(inputs))
         return draws >= tf.constant(int(ratio * _BYTE), tf.uint8)
-    words = tf.random.stateless_uniform(tf.shape(like), seed, None, None, tf.int32, alg="philox")
+    words = tf.random.stateless_uniform(tf.shape(inputs), seed, None, None, tf.int32, alg="philox")
     return words >= tf.constant(round(ratio * _WORD) - _WORD // 2, tf.int32)

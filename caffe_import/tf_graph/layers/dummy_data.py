@@ -45,8 +45,8 @@ def _gaussian(filler: Filler, shape: Shape, seed: tf.Tensor) -> tf.Tensor:
     values = tf.random.stateless_normal(shape, seed, filler.mean, filler.std)
     if filler.sparse == -1:
         return values
-    kept = tf.random.stateless_uniform(shape, seed + tf.constant([1, 0])) < filler.sparse / shape[0]
-    return tf.where(kept, values, 0.0)
+    mask = tf.random.stateless_uniform(shape, seed + tf.constant([1, 0])) < filler.sparse / shape[0]
+    return tf.where(mask, values, 0.0)
 
 
 def _positive_unitball(_: Filler, shape: Shape, seed: tf.Tensor) -> tf.Tensor:

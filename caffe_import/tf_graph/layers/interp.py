@@ -16,9 +16,9 @@ def emit_interp(request: EmitRequest) -> Emission:
     assert isinstance(options, InterpOptions)
     image = request.bottoms[0].channels_last
     height, width = request.layer.bottom_shapes[0][2:]
-    before, after = options.cut_before, options.cut_after
-    if before or after:
-        image = image[:, before : height - after, before : width - after]
+    cut_before, cut_after = options.cut_before, options.cut_after
+    if cut_before or cut_after:
+        image = image[:, cut_before : height - cut_after, cut_before : width - cut_after]
     return Emission(
         (Blob.from_channels_last(tf.raw_ops.ResizeBilinear(images=image, size=options.size, align_corners=True)),)
     )

@@ -66,8 +66,8 @@ def _sum_of_neighbours(values: tf.Tensor, n: int) -> tf.Tensor:
     """Sum each channel with its (n - 1) / 2 neighbours on both sides; channels beyond the ends count as zero."""
     channels, reach = values.shape[-1], (n - 1) // 2
     if channels <= _BAND_CHANNELS_PER_TERM * n:
-        places = np.arange(channels)
-        band = (np.abs(places[:, np.newaxis] - places) <= reach).astype(np.float32)
+        channel_indices = np.arange(channels)
+        band = (np.abs(channel_indices[:, np.newaxis] - channel_indices) <= reach).astype(np.float32)
         return tf.reshape(tf.matmul(tf.reshape(values, (-1, channels)), tf.constant(band)), tf.shape(values))
     padded = tf.pad(values, [[0, 0], [0, 0], [0, 0], [reach, reach]])
     return tf.add_n([padded[..., shift : shift + channels] for shift in range(n)])

@@ -65,10 +65,10 @@ def average_pool(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled:
         else np.full(pooled[i], options.kernel[i])
         for i in (0, 1)
     ]
-    wanted = [_cells(size[i], pooled[i], options, i, inside_image=False) for i in (0, 1)]
-    if all((divided_by[i] == wanted[i]).all() for i in (0, 1)):
+    caffe_cells = [_cells(size[i], pooled[i], options, i, inside_image=False) for i in (0, 1)]
+    if all((divided_by[i] == caffe_cells[i]).all() for i in (0, 1)):
         return outputs
-    correction = np.outer(divided_by[0] / wanted[0], divided_by[1] / wanted[1])
+    correction = np.outer(divided_by[0] / caffe_cells[0], divided_by[1] / caffe_cells[1])
     return outputs * tf.constant(correction[np.newaxis, :, :, np.newaxis], tf.float32)
 
 
@@ -86,26 +86,28 @@ def _fit(
     inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pair, *, filling: float, may_be_same: bool = True
 ) -> tuple[str, tf.Tensor]:
     """Return a padding mode and an image on which TensorFlow's windows are Caffe's."""
-    after = tuple(
+    pad_after = tuple(
         max((pooled[i] - 1) * options.stride[i] + options.kernel[i] - size[i] - options.pad[i], 0) for i in (0, 1)
     )
-    if options.pad == (0, 0) and after == (0, 0):
+    if options.pad == (0, 0) and pad_after == (0, 0):
         return "VALID", inputs
     if may_be_same and is_same_padding(size, options.kernel, options.stride, options.pad, pooled):
         return "SAME", inputs
-    paddings = [[0, 0], [options.pad[0], after[0]], [options.pad[1], after[1]], [0, 0]]
+    paddings = [[0, 0], [options.pad[0], pad_after[0]], [options.pad[1], pad_after[1]], [0, 0]]
     return "VALID", tf.pad(inputs, paddings, constant_values=filling)
 
 
 def _mask(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pair, shape: Shape) -> tf.Tensor:
     """Return the place of each maximum in its plane, y * W + x, as float (N, H', W', C); no gradient."""
     stopped = tf.stop_gradient(inputs)
-    after = [max((pooled[i] - 1) * options.stride[i] + options.kernel[i] - size[i] - options.pad[i], 0) for i in (0, 1)]
-    paddings = [[0, 0], [options.pad[0], after[0]], [options.pad[1], after[1]], [0, 0]]
+    pad_after = [
+        max((pooled[i] - 1) * options.stride[i] + options.kernel[i] - size[i] - options.pad[i], 0) for i in (0, 1)
+    ]
+    paddings = [[0, 0], [options.pad[0], pad_after[0]], [options.pad[1], pad_after[1]], [0, 0]]
     padded = tf.pad(stopped, paddings, constant_values=_LOWEST)
-    _, places = tf.nn.max_pool_with_argmax(padded, options.kernel, options.stride, "VALID")
-    padded_width = size[1] + options.pad[1] + after[1]
-    cells = places // shape[1]  # without the batch axis: (y * padded_width + x)
+    _, max_indices = tf.nn.max_pool_with_argmax(padded, options.kernel, options.stride, "VALID")
+    padded_width = size[1] + options.pad[1] + pad_after[1]
+    cells = max_indices // shape[1]  # without the batch axis: (y * padded_width + x)
     row = cells // padded_width - options.pad[0]
     column = cells % padded_width - options.pad[1]
     return tf.cast(row * size[1] + column, tf.float32)
@@ -113,8 +115,8 @@ def _mask(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pair, 
 
 def _windows(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pair) -> tf.Tensor:
     """Return the cells of every window, (N, H', W', kh * kw, C), zeros past the border; row-major inside."""
-    after = [max((pooled[i] - 1) * options.stride[i] + options.kernel[i] - size[i], 0) for i in (0, 1)]
-    padded = tf.pad(inputs, [[0, 0], [0, after[0]], [0, after[1]], [0, 0]])
+    pad_after = [max((pooled[i] - 1) * options.stride[i] + options.kernel[i] - size[i], 0) for i in (0, 1)]
+    padded = tf.pad(inputs, [[0, 0], [0, pad_after[0]], [0, pad_after[1]], [0, 0]])
     taps = []
     for y in range(options.kernel[0]):
         for x in range(options.kernel[1]):

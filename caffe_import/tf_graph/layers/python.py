@@ -31,9 +31,9 @@ def emit_python(request: EmitRequest) -> Emission:
     expected = request.layer.definition.top_shapes
     fits = [top.shape.is_compatible_with(_partial(shape)) for top, shape in zip(tops, expected, strict=False)]
     if len(tops) != len(expected) or not all(fits):
-        found = ", ".join(shape_text(tuple(top.shape)) for top in tops) or "nothing"
+        top_shapes = ", ".join(shape_text(tuple(top.shape)) for top in tops) or "nothing"
         msg = (
-            f'layer "{request.layer.name}" (Python): forward returned {found}; '
+            f'layer "{request.layer.name}" (Python): forward returned {top_shapes}; '
             f"reshape announced {', '.join(map(shape_text, expected)) or 'nothing'}"
         )
         raise NetError(msg, layer=request.layer.name)

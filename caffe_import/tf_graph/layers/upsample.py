@@ -35,12 +35,12 @@ def _unpooled(bottom: Blob, mask: Blob, options: UnpoolingOptions) -> Blob:
     channels, n_pixels = values.shape[1], prod(values.shape[2:])
     planes = tf.reshape(tf.cast(mask.caffe, tf.int32), (-1, n_pixels))
     n_planes, plane_size = tf.shape(planes)[0], prod(options.size)
-    places = tf.reshape(planes + plane_size * tf.range(n_planes)[:, tf.newaxis], (-1, 1))
+    flat_indices = tf.reshape(planes + plane_size * tf.range(n_planes)[:, tf.newaxis], (-1, 1))
 
     @tf.custom_gradient
     def scattered(flat: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        tops = tf.tensor_scatter_nd_update(tf.zeros((n_planes * plane_size,)), places, flat)
+        tops = tf.tensor_scatter_nd_update(tf.zeros((n_planes * plane_size,)), flat_indices, flat)
         # Caffe reads the place's gradient for each value, also for one that was overwritten.
-        return tops, lambda gradient: tf.gather_nd(gradient, places)
+        return tops, lambda gradient: tf.gather_nd(gradient, flat_indices)
 
     return Blob.from_caffe(tf.reshape(scattered(tf.reshape(values, (-1,))), (-1, channels, *options.size)))
