@@ -89,7 +89,7 @@ class DeviceError(CaffeImportError):
     """Devices that were asked for and are not there, or not any more once TensorFlow runs."""
 
 
-def did_you_mean(found: str, allowed: Iterable[str]) -> str:
+def did_you_mean(written: str, allowed: Iterable[str]) -> str:
     """Return ``'; did you mean "x"?'`` for the nearest allowed word, in whatever case, or an empty string.
 
     Example:
@@ -101,5 +101,5 @@ def did_you_mean(found: str, allowed: Iterable[str]) -> str:
         ''
     """
     words = {word.lower(): word for word in allowed}
-    near = get_close_matches(found.lower(), list(words), n=1)
-    return f'; did you mean "{words[near[0]]}"?' if near else ""
+    matches = get_close_matches(written.lower(), list(words), n=1)
+    return f'; did you mean "{words[matches[0]]}"?' if matches else ""

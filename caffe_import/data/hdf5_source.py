@@ -91,11 +91,11 @@ class Hdf5Source:
             DataSourceError: A file is damaged or has no such dataset.
         """
         check_range(start, count, len(self))
-        found: list[str] = []
-        while len(found) < count:
-            index = bisect_right(self._stops, start + len(found))
-            row = start + len(found) - (self._stops[index - 1] if index else 0)
-            n = min(count - len(found), self._stops[index] - (start + len(found)))
+        decoded: list[str] = []
+        while len(decoded) < count:
+            index = bisect_right(self._stops, start + len(decoded))
+            row = start + len(decoded) - (self._stops[index - 1] if index else 0)
+            n = min(count - len(decoded), self._stops[index] - (start + len(decoded)))
             handle = self._file(index)
             if name not in handle:
                 msg = f'{self._shown[index]}: no dataset "{name}"; the file holds {", ".join(sorted(handle))}'
@@ -105,8 +105,10 @@ class Hdf5Source:
             except HDF5_ERRORS as error:
                 msg = f"{self._shown[index]}: damaged HDF5 file: {error}"
                 raise DataSourceError(msg) from error
-            found += [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
-        return found
+            decoded += [
+                value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values
+            ]
+        return decoded
 
     def close(self) -> None:
         """Close the open file."""
@@ -139,18 +141,18 @@ class Hdf5Source:
         rows = []
         shapes: tuple[Shape, ...] = ()
         for index in range(len(self._files)):
-            found = self._dataset_shapes(index)
-            if len({shape[0] for shape in found}) != 1:
-                lengths = ", ".join(f"{top} {shape[0]:,}" for top, shape in zip(self._tops, found, strict=True))
+            file_shapes = self._dataset_shapes(index)
+            if len({shape[0] for shape in file_shapes}) != 1:
+                lengths = ", ".join(f"{top} {shape[0]:,}" for top, shape in zip(self._tops, file_shapes, strict=True))
                 msg = f"{self._shown[index]}: datasets have different numbers of rows ({lengths}); allowed: equal"
                 raise DataSourceError(msg)
-            trailing = tuple(shape[1:] for shape in found)
+            trailing = tuple(shape[1:] for shape in file_shapes)
             if index and trailing != shapes:
                 first = f"those of {self._shown[0]} {shapes}"
                 msg = f"{self._shown[index]}: rows have shapes {trailing}, {first}; allowed: equal"
                 raise DataSourceError(msg)
             shapes = trailing
-            rows.append(found[0][0])
+            rows.append(file_shapes[0][0])
         if not sum(rows):
             msg = f"{self._shown[0]}: the HDF5 files hold no rows"
             raise DataSourceError(msg)
@@ -160,8 +162,8 @@ class Hdf5Source:
     def _dataset_shapes(self, index: int) -> tuple[Shape, ...]:
         handle = self._file(index)
         try:
-            found = [handle.get(top) for top in self._tops]
-            shapes = [item.shape if isinstance(item, h5py.Dataset) else () for item in found]
+            items = [handle.get(top) for top in self._tops]
+            shapes = [item.shape if isinstance(item, h5py.Dataset) else () for item in items]
             held = "other names (not shown)" if self._hides_words else ", ".join(sorted(handle)) or "nothing"
         except HDF5_ERRORS as error:
             msg = f"{self._shown[index]}: damaged HDF5 file: {error}"

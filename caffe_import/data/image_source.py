@@ -165,8 +165,8 @@ def read_image_list(path: Path) -> list[ListedImage]:
     images = []
     for entry in parse_image_list(text):
         if isinstance(entry, BadLine):
-            found = f'"{entry.text}" is not' if may_quote(path) else "is not"
-            msg = f'{path}:{entry.number}: {found} "path label"'
+            line_text = f'"{entry.text}" is not' if may_quote(path) else "is not"
+            msg = f'{path}:{entry.number}: {line_text} "path label"'
             raise DataSourceError(msg)
         images.append(entry)
     if not images:

@@ -29,8 +29,8 @@ def open_source(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:
     """
     opener = _OPENERS.get(layer.type)
     if opener is None:
-        known = ", ".join(_OPENERS)
-        msg = f'layer "{layer.name}" ({layer.type}) has no source that can be opened; types that have: {known}'
+        source_types = ", ".join(_OPENERS)
+        msg = f'layer "{layer.name}" ({layer.type}) has no source that can be opened; types that have: {source_types}'
         raise NetError(msg, layer=layer.name)
     return opener(layer, root)
 
@@ -75,29 +75,29 @@ def _open_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:
 def _check_backend(layer: caffe_pb2.LayerParameter, folder: Path) -> None:
     """Refuse a database of the other kind: LEVELDB is the field's default and easily forgotten."""
     is_lmdb, is_leveldb = (folder / "data.mdb").is_file(), (folder / "CURRENT").is_file()
-    asked = caffe_pb2.DataParameter.DB.Name(layer.data_param.backend)
+    backend = caffe_pb2.DataParameter.DB.Name(layer.data_param.backend)
     where = f'layer "{layer.name}" ({layer.type}): source "{layer.data_param.source}"'
     if not folder.is_dir():
         msg = f"{where}: no such database folder ({folder})"
         raise DataSourceError(msg)
-    if not (is_leveldb if asked == "LEVELDB" else is_lmdb):
+    if not (is_leveldb if backend == "LEVELDB" else is_lmdb):
         other = "LMDB" if is_lmdb else "LEVELDB" if is_leveldb else ""
         article = "an" if other == "LMDB" else "a"
         remedy = f"it is {article} {other}; set backend: {other}" if other else _folder_content(folder)
-        msg = f"{where} is no {asked}: {remedy}"
+        msg = f"{where} is no {backend}: {remedy}"
         raise DataSourceError(msg)
 
 
 def _folder_content(folder: Path) -> str:
     """Return what a folder without a database holds: often it is the parent of one database per split."""
-    found = "found neither data.mdb nor CURRENT"
+    content = "found neither data.mdb nor CURRENT"
     inner = sorted(
         path.parent.relative_to(folder) for depth in ("*", "*/*") for path in folder.glob(f"{depth}/data.mdb")
     )
     if not inner:
-        return found
+        return content
     more = f" and {len(inner) - 1} more" if len(inner) > 1 else ""
-    return f"{found}, but databases in folders below it: {inner[0]}{more}"
+    return f"{content}, but databases in folders below it: {inner[0]}{more}"
 
 
 def _open_image_data(layer: caffe_pb2.LayerParameter, root: Path) -> SampleSource:

@@ -93,8 +93,8 @@ class Table:
         """
         index = self._index_place()
         self._verify(*index)
-        for _, place in self._block(*index):
-            offset, size, _ = _handle(place, 0)
+        for _, encoded_handle in self._block(*index):
+            offset, size, _ = _handle(encoded_handle, 0)
             self._verify(offset, size)
             for i, (key, _) in enumerate(self._block(offset, size)):
                 tail = int.from_bytes(key[-8:], "little")
@@ -267,15 +267,17 @@ def _log_fragments(path: Path) -> Iterator[tuple[int, int, bytes]]:
     content = regular_bytes(path, max_bytes=_LOG_BYTES)
     at = 0
     while at < len(content):
-        left = _LOG_BLOCK_BYTES - at % _LOG_BLOCK_BYTES
+        n_block_bytes = _LOG_BLOCK_BYTES - at % _LOG_BLOCK_BYTES
         header = content[at : at + _LOG_HEADER_BYTES]
-        if left < _LOG_HEADER_BYTES or not any(header):  # no room for a header, or the rest of a preallocated block
-            at += left
+        if n_block_bytes < _LOG_HEADER_BYTES or not any(
+            header
+        ):  # no room for a header, or the rest of a preallocated block
+            at += n_block_bytes
             continue
         length = int.from_bytes(header[4:6], "little")
         end = at + _LOG_HEADER_BYTES + length
         checked = content[at + 6 : end]  # the kind and the data
-        if length > left - _LOG_HEADER_BYTES or len(checked) != length + 1 or header[:4] != _checksum(checked):
+        if length > n_block_bytes - _LOG_HEADER_BYTES or len(checked) != length + 1 or header[:4] != _checksum(checked):
             msg = f"{path}: the log's record at byte {at:,} is cut short or does not fit its checksum{_REMEDY}"
             raise DataSourceError(msg)
         yield at, checked[0], checked[1:]

@@ -53,8 +53,8 @@ class LeveldbSource:
         check_range(start, count, len(self))
         images: list[Column] = []
         labels = np.empty(count, np.int64)
-        for i, (key, place) in enumerate(self._records[start : start + count]):
-            record = place if isinstance(place, bytes) else place[0].value(place[1])
+        for i, (key, location) in enumerate(self._records[start : start + count]):
+            record = location if isinstance(location, bytes) else location[0].value(location[1])
             image, labels[i] = decode_datum(record, color=self._color, where=f"{self.folder}: record {key!r}")
             if images and image.shape != images[0].shape:
                 msg = f"{self.folder}: record {key!r} has shape {image.shape}, others {images[0].shape}; allowed: equal"
@@ -69,11 +69,11 @@ class LeveldbSource:
             DataSourceError: The database is damaged.
         """
         self._open()
-        for key, place in self._records:
-            if isinstance(place, bytes):
-                yield key, None, place
+        for key, location in self._records:
+            if isinstance(location, bytes):
+                yield key, None, location
             else:
-                yield key, (place[0].path, place[1]), place[0].value(place[1])
+                yield key, (location[0].path, location[1]), location[0].value(location[1])
 
     def close(self) -> None:
         """Unmap the tables; the next read opens them again."""
@@ -95,7 +95,7 @@ class LeveldbSource:
         for path in logs:
             for write in log_entries(path):
                 _keep(newest, write.user_key, write.sequence, write.value)
-        self._records = [(key, place) for key, (_, place) in sorted(newest.items()) if place is not None]
+        self._records = [(key, location) for key, (_, location) in sorted(newest.items()) if location is not None]
         if not self._records:
             self.close()
             msg = f"{self.folder}: the LevelDB has no records"
@@ -106,8 +106,8 @@ def _keep(
     newest: dict[bytes, tuple[int, tuple[Table, TableEntry] | bytes | None]],
     key: bytes,
     sequence: int,
-    place: tuple[Table, TableEntry] | bytes | None,
+    location: tuple[Table, TableEntry] | bytes | None,
 ) -> None:
-    known = newest.get(key)
-    if known is None or known[0] <= sequence:
-        newest[key] = (sequence, place)
+    newest_record = newest.get(key)
+    if newest_record is None or newest_record[0] <= sequence:
+        newest[key] = (sequence, location)

@@ -79,9 +79,9 @@ def _open(folder: Path) -> lmdb.Environment:
         msg = f"{folder}: not a readable LMDB: {error}; the file has {data.stat().st_size:,} bytes"
         raise DataSourceError(msg) from error
     needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    found = data.stat().st_size
-    if found < needed:
+    n_bytes = data.stat().st_size
+    if n_bytes < needed:
         environment.close()
-        msg = f"{folder}: data.mdb is cut short: {found:,} bytes, its header says {needed:,}; copy it again"
+        msg = f"{folder}: data.mdb is cut short: {n_bytes:,} bytes, its header says {needed:,}; copy it again"
         raise DataSourceError(msg)
     return environment

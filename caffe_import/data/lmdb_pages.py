@@ -27,15 +27,15 @@ def check_pages(folders: Sequence[Path]) -> None:
     if not folders:
         return
     command = [sys.executable, __file__, *(str(folder) for folder in folders)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode == 0:
         return
-    reached = (done.stdout.splitlines() or [str(folders[0])])[-1]
-    if done.returncode < 0:
-        found = f"reading it kills the process ({signal.Signals(-done.returncode).name})"
+    reached = (process.stdout.splitlines() or [str(folders[0])])[-1]
+    if process.returncode < 0:
+        failure = f"reading it kills the process ({signal.Signals(-process.returncode).name})"
     else:
-        found = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ValueError: ")
-    msg = f"{reached}: damaged LMDB: {found}; make the database again, or copy it again"
+        failure = (process.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ValueError: ")
+    msg = f"{reached}: damaged LMDB: {failure}; make the database again, or copy it again"
     raise DataSourceError(msg)
 
 
@@ -50,19 +50,19 @@ def walk(folder: Path) -> None:
 
     size = regular_path(folder / "data.mdb").stat().st_size
     touches = size <= TOUCHED_UP_TO_BYTES
-    found = 0
+    n_records = 0
     with lmdb.open(str(folder), readonly=True, lock=False) as environment, environment.begin(buffers=True) as reading:
         needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
         if size < needed:
             msg = f"data.mdb is cut short: {size:,} bytes, its header says {needed:,}"
             raise ValueError(msg)
         for _, record in reading.cursor().iternext(keys=True, values=True):
-            found += 1
+            n_records += 1
             if touches and len(record):
                 bytes(record[:: max(1, len(record) - 1)])
         expected = environment.stat()["entries"]
-    if found != expected:
-        msg = f"header says {expected:,} records, found {found:,}"
+    if n_records != expected:
+        msg = f"header says {expected:,} records, found {n_records:,}"
         raise ValueError(msg)
 
 

@@ -128,13 +128,13 @@ class LmdbSource:
         cursor.set_key(self._marks[start // _INDEX_STRIDE])
         for _ in range(start % _INDEX_STRIDE):
             cursor.next()
-        found = 0
+        n_read = 0
         for key, record in cursor.iternext():
             yield bytes(key), record
-            found += 1
-            if found == count:
+            n_read += 1
+            if n_read == count:
                 return
-        msg = f"{self.folder}: header says {self._n_samples:,} records, found {start + found:,}; make it again"
+        msg = f"{self.folder}: header says {self._n_samples:,} records, found {start + n_read:,}; make it again"
         raise DataSourceError(msg)
 
     def close(self) -> None:

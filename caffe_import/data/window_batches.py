@@ -59,11 +59,11 @@ class WindowBatches:
 
     def summary(self) -> str:
         """Return one line on the windows that are drawn from."""
-        found = self.windows
+        windows = self.windows
         n_background = self.batch_size - self.n_foreground
         return (
-            f"draws {self.n_foreground} of {len(found.foreground):,} foreground and {n_background} of "
-            f"{len(found.background):,} background windows a batch, in {len(found.images):,} images"
+            f"draws {self.n_foreground} of {len(windows.foreground):,} foreground and {n_background} of "
+            f"{len(windows.background):,} background windows a batch, in {len(windows.images):,} images"
         )
 
     def draw(self, rng: np.random.Generator) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
@@ -88,28 +88,30 @@ class WindowBatches:
         image, crop = self._image(window.image), self.options.crop_size
         cut = _Cut.of(window, image.shape[-2:], self)
         region = image[:, cut.rows, cut.columns]
-        asked = (cut.rows.stop - cut.rows.start, cut.columns.stop - cut.columns.start)
-        if not region.size or region.shape[1:] != asked:
+        cut_shape = (cut.rows.stop - cut.rows.start, cut.columns.stop - cut.columns.start)
+        if not region.size or region.shape[1:] != cut_shape:
             msg = f'layer "{self.name}": window {window} is outside its image {self.windows.shown(window.image)}'
             raise DataSourceError(msg)
         # Rounding may make them a pixel too long.
-        left = cut.pad_right if mirrored else cut.pad_left
-        height, width = min(cut.height, crop - cut.pad_top), min(cut.width, crop - left)
+        pad_left = cut.pad_right if mirrored else cut.pad_left
+        height, width = min(cut.height, crop - cut.pad_top), min(cut.width, crop - pad_left)
         if height < 1 or width < 1:
             return
         pixels = resize_image(region, height, width)
         if mirrored:
             pixels = pixels[:, :, ::-1]
-        target = out[:, cut.pad_top : cut.pad_top + height, left : left + width]
+        target = out[:, cut.pad_top : cut.pad_top + height, pad_left : pad_left + width]
         target[...] = pixels
-        target -= self._mean(cut.pad_top, left, height, width)
+        target -= self._mean(cut.pad_top, pad_left, height, width)
         target *= np.float32(self.options.scale)
 
-    def _mean(self, top: int, left: int, height: int, width: int) -> npt.NDArray[np.float32] | np.float32:
+    def _mean(self, top: int, first_column: int, height: int, width: int) -> npt.NDArray[np.float32] | np.float32:
         if self.options.mean is not None:
             # Caffe takes the columns' offset for the rows too.
             offset = (self.options.mean.shape[-1] - self.options.crop_size) // 2
-            return self.options.mean[:, offset + top : offset + top + height, offset + left : offset + left + width]
+            return self.options.mean[
+                :, offset + top : offset + top + height, offset + first_column : offset + first_column + width
+            ]
         if self.options.mean_values:
             return np.broadcast_to(np.array(self.options.mean_values, np.float32), (3,)).reshape(3, 1, 1)
         return np.float32(0)
@@ -137,7 +139,7 @@ class WindowBatches:
             raise DataSourceError(msg) from error
         image = decode_image(compressed, color=True, where=shown)
         self._images[index] = image
-        while len(self._images) > 1 and sum(kept.nbytes for kept in self._images.values()) > _KEPT_BYTES:
+        while len(self._images) > 1 and sum(cached.nbytes for cached in self._images.values()) > _KEPT_BYTES:
             self._images.popitem(last=False)
         return image
 
@@ -198,10 +200,10 @@ class _Span:
     @classmethod
     def around(cls, center: np.float32, half: np.float32, image: int, crop: int) -> _Span:
         first, last = _round(center - half), _round(center + half)
-        before, after = max(0, -first), max(0, last - image + 1)
+        n_before, n_after = max(0, -first), max(0, last - image + 1)
         scale = np.float32(crop) / np.float32(last - first + 1)
-        start, stop = first + before, last - after + 1
-        extent, pad_before, pad_after = (_round(np.float32(n) * scale) for n in (stop - start, before, after))
+        start, stop = first + n_before, last - n_after + 1
+        extent, pad_before, pad_after = (_round(np.float32(n) * scale) for n in (stop - start, n_before, n_after))
         return cls(start, stop, extent, pad_before, pad_after)
 
 
@@ -236,11 +238,11 @@ def open_windows(layer: caffe_pb2.LayerParameter, root: Path) -> WindowBatches:
         is_square=param.crop_mode == "square",
         name=layer.name,
     )
-    for kind, n_needed, there in (
+    for kind, n_needed, windows_of_kind in (
         ("foreground", n_foreground, windows.foreground),
         ("background", param.batch_size - n_foreground, windows.background),
     ):
-        if n_needed and not there:
+        if n_needed and not windows_of_kind:
             msg = (
                 f"{where}: {root / param.source} has no {kind} window, a batch needs {n_needed}; "
                 "look at fg_threshold, bg_threshold and fg_fraction"

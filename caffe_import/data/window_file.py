@@ -137,23 +137,23 @@ class _Words:
         """Return a word for the middle of a sentence; nothing of a file that may not be quoted."""
         return word if may_quote(self._path) else "(not shown)"
 
-    def word(self, wanted: str) -> str:
+    def word(self, expected: str) -> str:
         if self._next is None:
-            finding = f"the file ends where {wanted} was expected"
+            finding = f"the file ends where {expected} was expected"
             raise self.refuse(finding)
         self._line, word = self._next
         self._next = next(self._words, None)
         return word
 
-    def whole(self, wanted: str) -> int:
-        return int(self.number(wanted, kind="a whole number"))
+    def whole(self, expected: str) -> int:
+        return int(self.number(expected, kind="a whole number"))
 
-    def number(self, wanted: str, *, kind: str = "a number") -> float:
-        word = self.word(wanted)
+    def number(self, expected: str, *, kind: str = "a number") -> float:
+        word = self.word(expected)
         try:
             return float(word) if kind == "a number" else int(word)
         except ValueError as error:
-            finding = f"{self.shown(word)} is not {kind}; expected {wanted}"
+            finding = f"{self.shown(word)} is not {kind}; expected {expected}"
             raise self.refuse(finding) from error
 
     def expect_image(self, index: int) -> None:
@@ -161,7 +161,7 @@ class _Words:
         if mark != "#":
             finding = f'{self.shown(mark)} found where "# {index}" was expected: the file, or a number of windows'
             raise self.refuse(finding)
-        found = self.whole("an image's index")
-        if found != index:
-            finding = f"image index {found}; the indices count from 0, expected {index}"
+        listed_index = self.whole("an image's index")
+        if listed_index != index:
+            finding = f"image index {listed_index}; the indices count from 0, expected {index}"
             raise self.refuse(finding)

@@ -138,12 +138,12 @@ def use_allowed_roots(roots: AllowedRoots | None) -> None:
 @contextmanager
 def allowed_roots_used(roots: AllowedRoots | None) -> Iterator[None]:
     """Use ``roots`` inside the block, for a process that lives longer than what it reads."""
-    before = _roots
+    outer_roots = _roots
     use_allowed_roots(roots)
     try:
         yield
     finally:
-        use_allowed_roots(before)
+        use_allowed_roots(outer_roots)
 
 
 def check_named_path(path: str | Path, *, named_by: str, is_quoted: bool = True) -> None:

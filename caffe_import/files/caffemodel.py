@@ -23,7 +23,7 @@ from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 
-_WHAT = "a .caffemodel or .caffemodel.h5"
+_FILE_KIND = "a .caffemodel or .caffemodel.h5"
 _NAME_TAG = varint(1 << 3 | 2)
 _LAYER_TAG = varint(100 << 3 | 2)
 
@@ -43,15 +43,15 @@ def read_caffemodel(path: Path, *, net: NetSpec | None = None) -> dict[str, list
         WeightsError: The file is missing, damaged, or no weights file.
     """
     path = Path(path)
-    blobs = _read_hdf5(path, net) if is_hdf5(path, what=_WHAT) else _read_binary(path)
+    blobs = _read_hdf5(path, net) if is_hdf5(path, what=_FILE_KIND) else _read_binary(path)
     if not blobs:
-        msg = f"{path}: holds no layers; {_WHAT} was expected"
+        msg = f"{path}: holds no layers; {_FILE_KIND} was expected"
         raise WeightsError(msg)
     return blobs
 
 
 def _read_binary(path: Path) -> dict[str, list[FloatArray]]:
-    net = read_message(path, caffe_pb2.NetParameter(), what=_WHAT)
+    net = read_message(path, caffe_pb2.NetParameter(), what=_FILE_KIND)
     blobs: dict[str, list[FloatArray]] = {}
     for name, protos in _stored_layers(net):
         blobs[name] = [
@@ -69,31 +69,31 @@ def _stored_layers(net: caffe_pb2.NetParameter) -> Iterator[tuple[str, Sequence[
 
 
 def _read_hdf5(path: Path, net: NetSpec | None) -> dict[str, list[FloatArray]]:
-    with opened_hdf5(path, what=_WHAT) as file:
+    with opened_hdf5(path, what=_FILE_KIND) as file:
         data = file.get("data")
         if not isinstance(data, h5py.Group):
-            msg = f'{path}: has no group "data"; {_WHAT} was expected'
+            msg = f'{path}: has no group "data"; {_FILE_KIND} was expected'
             raise WeightsError(msg)
         layers = None if net is None else {layer.name: layer.definition.blobs for layer in net.layers}
         return dict(_hdf5_layers(data, "", path, set(), layers))
 
 
 def _hdf5_layers(
-    group: h5py.Group, prefix: str, path: Path, seen: set[int], layers: Mapping[str, Sequence[BlobSpec]] | None
+    group: h5py.Group, prefix: str, path: Path, addresses: set[int], layers: Mapping[str, Sequence[BlobSpec]] | None
 ) -> Iterator[tuple[str, list[FloatArray]]]:
     """Yield every group below ``group`` as a layer; a slash in a layer's name makes groups in groups.
 
-    ``seen`` has the groups met so far: links that meet again make circles, or more layers than there is time for.
+    ``addresses`` has the groups met so far: links that meet again make circles, or more layers than there is time for.
     """
     for key, item in group.items():
         if not isinstance(item, h5py.Group):
             continue
         name = f"{prefix}{key}"
-        place = h5py.h5o.get_info(item.id).addr
-        if place in seen:
+        address = h5py.h5o.get_info(item.id).addr
+        if address in addresses:
             msg = f'{path}: group "{name}" is another one\'s, too, by a link; Caffe writes a group for each layer'
             raise WeightsError(msg)
-        seen.add(place)
+        addresses.add(address)
         stored = {
             int(index): float_dataset(
                 member,
@@ -105,7 +105,7 @@ def _hdf5_layers(
         }
         n_blobs = max(stored) + 1 if stored else 0
         yield name, [stored.get(index, np.empty(0, np.float32)) for index in range(n_blobs)]
-        yield from _hdf5_layers(item, f"{name}/", path, seen, layers)
+        yield from _hdf5_layers(item, f"{name}/", path, addresses, layers)
 
 
 def _fits(layers: Mapping[str, Sequence[BlobSpec]] | None, name: str, index: int, shape: Shape) -> bool:
@@ -141,8 +141,8 @@ def copy_weights(
             copies += _matched(net_spec, layer, blobs[layer.name], where)
         elif layer.definition.blobs:
             fresh.append(layer.name)
-    own = {layer.name for layer in net_spec.layers}
-    ignored = [name for name, stored in blobs.items() if stored and name not in own]
+    net_layers = {layer.name for layer in net_spec.layers}
+    ignored = [name for name, stored in blobs.items() if stored and name not in net_layers]
     if not copies and net_spec.params.entries:
         msg = (
             f"{where}: no layer with weights has the name of a layer of this net; the file has {_listed(ignored)}, "
@@ -189,10 +189,10 @@ def _matched(
 
 
 def _wrong_count(layer: LayerSpec, stored: Sequence[FloatArray], where: str) -> WeightsError:
-    found = [array.shape for array in stored]
+    stored_shapes = [array.shape for array in stored]
     expected = [blob.shape for blob in layer.definition.blobs]
     return WeightsError(
-        f'{where}: layer "{layer.name}" has {len(found)} blobs of shapes {found}, '
+        f'{where}: layer "{layer.name}" has {len(stored_shapes)} blobs of shapes {stored_shapes}, '
         f"the net expects {len(expected)} of shapes {expected}"
     )
 
@@ -275,11 +275,11 @@ def saved_message(layer: LayerSpec) -> caffe_pb2.LayerParameter:
 
 def _check_hdf5_names(net_spec: NetSpec, path: Path) -> None:
     """A blob is stored as layer/index; no layer of that name, nor one below it, may need the place for a group."""
-    taken = {f"{entry.layer}/{entry.index}" for entry in net_spec.params.entries}
+    dataset_names = {f"{entry.layer}/{entry.index}" for entry in net_spec.params.entries}
     for layer in net_spec.layers:
         parts = layer.name.split("/")
         for length in range(2, len(parts) + 1):
-            if "/".join(parts[:length]) in taken:
+            if "/".join(parts[:length]) in dataset_names:
                 msg = f'{path}: layer "{layer.name}" and a blob of layer "{"/".join(parts[: length - 1])}" would have '
                 msg += "one name in HDF5; use the binary form"
                 raise WeightsError(msg)

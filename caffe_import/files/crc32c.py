@@ -32,9 +32,9 @@ def crc32c(data: bytes) -> int:
     tables, (first, second, third, fourth) = _tables()
     n_rows = -(-(len(_PREFIX) + len(data)) // _ROW_BYTES)
     padded = np.frombuffer((_PREFIX + data).rjust(n_rows * _ROW_BYTES, b"\0"), np.uint8)
-    places = padded.reshape(n_rows, _ROW_BYTES) + np.arange(0, tables.size, 256)
+    table_indices = padded.reshape(n_rows, _ROW_BYTES) + np.arange(0, tables.size, 256)
     register = 0
-    for row in np.bitwise_xor.reduce(tables.ravel().take(places), axis=1).tolist():
+    for row in np.bitwise_xor.reduce(tables.ravel().take(table_indices), axis=1).tolist():
         moved = first[register & 255] ^ second[register >> 8 & 255] ^ third[register >> 16 & 255]
         register = row ^ moved ^ fourth[register >> 24]
     return register ^ 0xFFFFFFFF
@@ -52,13 +52,13 @@ def _tables() -> tuple[NDArray[np.uint32], list[list[int]]]:
 
     The register is added to the next four bytes, so their tables also move it on by a row.
     """
-    one, polynomial = np.uint32(1), np.uint32(_POLYNOMIAL)
+    unit, polynomial = np.uint32(1), np.uint32(_POLYNOMIAL)
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = (table >> one) ^ (table & one) * polynomial
+        table = (table >> unit) ^ (table & unit) * polynomial
     tables = np.empty((_ROW_BYTES, 256), np.uint32)
     tables[-1] = table
-    for place in range(_ROW_BYTES - 2, -1, -1):
-        after = tables[place + 1]
-        tables[place] = (after >> 8) ^ table[after & 0xFF]
+    for row in range(_ROW_BYTES - 2, -1, -1):
+        next_row = tables[row + 1]
+        tables[row] = (next_row >> 8) ^ table[next_row & 0xFF]
     return tables, tables[:4].tolist()

@@ -108,10 +108,10 @@ class PixelDatums:
         return [self._with_label(i, label) for i, label in enumerate(labels)]
 
     def _with_label(self, index: int, label: int) -> memoryview:
-        after = _after_data(label, 0)
-        stop = self._end + len(after)
+        label_bytes = _after_data(label, 0)
+        stop = self._end + len(label_bytes)
         row = self._rows[index]
-        row[self._end : stop] = after
+        row[self._end : stop] = label_bytes
         return row[:stop]
 
 
@@ -141,30 +141,30 @@ class PixelRecords:
         start, end = len(self._head), self._end
         if record[:start] != self._head:
             return None
-        after = bytes(record[end : end + _MAX_AFTER_DATA + 1])
-        label = self._labels.get(after)
+        label_bytes = bytes(record[end : end + _MAX_AFTER_DATA + 1])
+        label = self._labels.get(label_bytes)
         if label is None:
-            label = _label_after_pixels(after) if len(record) >= end else None
+            label = _label_after_pixels(label_bytes) if len(record) >= end else None
             if label is None:
                 return None
             if len(self._labels) < _KEPT_LABELS:
-                self._labels[after] = label
-        if len(record) != end + len(after):
+                self._labels[label_bytes] = label
+        if len(record) != end + len(label_bytes):
             return None
         pixels[:] = record[start:end]
         return label
 
 
-def _label_after_pixels(after: bytes) -> int | None:
+def _label_after_pixels(label_bytes: bytes) -> int | None:
     """Return the label that is behind the pixels; None where something else is there, too."""
-    if len(after) > _MAX_AFTER_DATA:
+    if len(label_bytes) > _MAX_AFTER_DATA:
         return None
     try:
-        fields = caffe_pb2.Datum.FromString(after)
+        fields = caffe_pb2.Datum.FromString(label_bytes)
     except DecodeError:
         return None
-    known = {"label", "encoded"}
-    is_plain = not fields.encoded and known.issuperset(field.name for field, _ in fields.ListFields())
+    allowed_fields = {"label", "encoded"}
+    is_plain = not fields.encoded and allowed_fields.issuperset(field.name for field, _ in fields.ListFields())
     return fields.label if is_plain else None
 
 
@@ -285,13 +285,13 @@ def decode_picture(
     if image.dtype != _UINT8:
         msg = f"{where}: pixels are {image.dtype}; Caffe reads images of 8 bits a channel"
         raise DataSourceError(msg)
-    found: Image = image
-    return found
+    rgb_image: Image = image
+    return rgb_image
 
 
 def _decode(compressed: bytes, flags: int) -> Image | None:
-    found: Any = cv2.imdecode(np.frombuffer(compressed, np.uint8), flags)
-    return cast("Image | None", found)
+    picture: Any = cv2.imdecode(np.frombuffer(compressed, np.uint8), flags)
+    return cast("Image | None", picture)
 
 
 def _decode_in_place(compressed: bytes, flags: int) -> Image | None:
@@ -300,10 +300,10 @@ def _decode_in_place(compressed: bytes, flags: int) -> Image | None:
     try:
         with open(handle, "wb", closefd=False) as file:
             file.write(compressed)
-        found: Any = cv2.imread(f"/proc/self/fd/{handle}", None, flags)
+        picture: Any = cv2.imread(f"/proc/self/fd/{handle}", None, flags)
     finally:
         os.close(handle)
-    return cast("Image | None", found)
+    return cast("Image | None", picture)
 
 
 def _ends_in_a_chunk(png: bytes) -> bool:

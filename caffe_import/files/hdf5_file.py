@@ -34,13 +34,13 @@ def open_hdf5(path: Path, **options: Any) -> h5py.File:
     file = h5py.File(checked, "r", **options)
     try:
         checked.length_bytes = file.id.get_create_plist().get_sizes()[1]
-        found = _foreign_part(file, checked)
+        foreign_part = _foreign_part(file, checked)
     except BaseException:
         file.close()
         raise
-    if found:
+    if foreign_part:
         file.close()
-        msg = f"{path}: {found}; files that lead into others are not read: store the data in the file itself"
+        msg = f"{path}: {foreign_part}; files that lead into others are not read: store the data in the file itself"
         raise DataSourceError(msg)
     checked.gives_heap = True
     return file
@@ -82,17 +82,17 @@ def data_set(holder: h5py.Group, name: str) -> h5py.Dataset:
     Raises:
         OSError: And whatever else h5py raises of what is missing or damaged.
     """
-    found = holder[name]
-    if not isinstance(found, h5py.Dataset):
+    item = holder[name]
+    if not isinstance(item, h5py.Dataset):
         msg = f"{name} is no data set"
         raise OSError(msg)
-    _check_type(found.id, f"data set {name}")
-    return found
+    _check_type(item.id, f"data set {name}")
+    return item
 
 
-def _check_type(holder: h5py.h5a.AttrID | h5py.h5d.DatasetID, what: str) -> None:
+def _check_type(holder: h5py.h5a.AttrID | h5py.h5d.DatasetID, title: str) -> None:
     if holder.get_type().get_class() not in _READABLE:
-        msg = f"{what} holds neither numbers nor texts"
+        msg = f"{title} holds neither numbers nor texts"
         raise OSError(msg)
 
 
@@ -114,20 +114,20 @@ def _foreign_part(file: h5py.File, checked: CheckedFile) -> str:
         raise OSError(msg) from error
     if external:
         return f'"{_shown(external[0])}" is an external link to {_shown(file.id.links.get_val(external[0])[0])}'
-    return next((found for found in (_foreign_storage(file, name, checked) for name in hard) if found), "")
+    return next((storage for storage in (_foreign_storage(file, name, checked) for name in hard) if storage), "")
 
 
 def _foreign_storage(file: h5py.File, name: bytes, checked: CheckedFile) -> str:
     checked.gives_heap = checked.was_asked = False
     try:
-        found = h5py.h5o.open(file.id, name)
+        item = h5py.h5o.open(file.id, name)
     except (OSError, KeyError, RuntimeError):
         # To be opened, only a virtual data set needs the heap, which has what it is made of.
         if checked.was_asked:
             return f'data set "{_shown(name)}" is virtual, made of parts of other data sets'
         raise
     checked.gives_heap = True  # for a value that is filled in
-    if isinstance(found, h5py.h5d.DatasetID) and (how := found.get_create_plist()).get_external_count():
+    if isinstance(item, h5py.h5d.DatasetID) and (how := item.get_create_plist()).get_external_count():
         return f'data set "{_shown(name)}" is stored in {_shown(how.get_external(0)[0])}'
     return ""
 

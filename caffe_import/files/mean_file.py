@@ -10,7 +10,7 @@ from caffe_import.files.blob_proto import FloatArray, array_from_blob
 from caffe_import.files.whole_file import write_whole
 from caffe_import.proto import caffe_pb2
 
-_WHAT = "a mean.binaryproto"
+_FILE_KIND = "a mean.binaryproto"
 
 
 def read_mean(path: Path) -> FloatArray:
@@ -20,7 +20,7 @@ def read_mean(path: Path) -> FloatArray:
         WeightsError: The file is missing, damaged, or holds something other than one image.
     """
     path = Path(path)
-    mean = array_from_blob(read_message(path, caffe_pb2.BlobProto(), what=_WHAT), where=str(path))
+    mean = array_from_blob(read_message(path, caffe_pb2.BlobProto(), what=_FILE_KIND), where=str(path))
     if mean.ndim == 4 and mean.shape[0] == 1:
         mean = mean[0]
     if mean.ndim != 3 or mean.size == 0:

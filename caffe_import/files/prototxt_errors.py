@@ -83,8 +83,8 @@ def without_words(error: PrototxtError, root: str, reason: str) -> PrototxtError
         root: What was expected: ``net`` or ``solver``.
         reason: Why the words are left out.
     """
-    place = f"{error.path}:{error.line}:{error.column}" if error.line else error.path
-    msg = f"{place}: is no {root}'s prototxt from here on; {reason}"
+    location = f"{error.path}:{error.line}:{error.column}" if error.line else error.path
+    msg = f"{location}: is no {root}'s prototxt from here on; {reason}"
     return PrototxtError(msg, path=error.path, line=error.line, column=error.column)
 
 
@@ -137,13 +137,13 @@ def solver_field_error(
         at_end: Without a source that has the field, show the end of the last source: a line is to be added there.
     """
     for name, text in sources:
-        places = [
-            place
-            for place in scan_prototxt(text).places
-            if place.block.parent is None and place.field_name == field_name and place.role == "value"
+        tokens = [
+            token
+            for token in scan_prototxt(text).places
+            if token.block.parent is None and token.field_name == field_name and token.role == "value"
         ]
-        if places:
-            return PrototxtText(name, text).error(places[-1].start, finding, width=len(places[-1].text), listed=allowed)
+        if tokens:
+            return PrototxtText(name, text).error(tokens[-1].start, finding, width=len(tokens[-1].text), listed=allowed)
     if at_end and sources and sources[-1][1].strip():
         name, text = sources[-1]
         last_line = text.rstrip().rpartition("\n")[2].lstrip()
@@ -159,16 +159,16 @@ def check_strings(source: PrototxtText) -> None:
     """
     if "\ufffd" not in source.text and "\\" not in source.text:
         return
-    for place in scan_prototxt(source.text).places:
-        if "\ufffd" in place.text:
-            raise source.error(place.start, "bytes that are not UTF-8 text; save the file as UTF-8")
-        if place.text[0] not in "\"'":
+    for token in scan_prototxt(source.text).places:
+        if "\ufffd" in token.text:
+            raise source.error(token.start, "bytes that are not UTF-8 text; save the file as UTF-8")
+        if token.text[0] not in "\"'":
             continue
-        for escape in _ESCAPE.finditer(place.text):
+        for escape in _ESCAPE.finditer(token.text):
             if escape["known"] is None:
                 finding = f'unknown escape "{escape[0]}" in quotes'
                 remedy = "write a backslash as \\\\, in paths better /"
-                raise source.error(place.start + escape.start(), finding, width=len(escape[0]), remedy=remedy)
+                raise source.error(token.start + escape.start(), finding, width=len(escape[0]), remedy=remedy)
 
 
 def _shorten(allowed: Sequence[str]) -> str:
@@ -204,17 +204,17 @@ def explain_parse_error(
     if unclosed is not None and reason in ('expected "}"', 'expected ">"'):
         finding = f'"{unclosed.name}"{_where(unclosed.parent, root)} is never closed: "}}" is missing'
         return source.error(unclosed.start, finding, width=len(unclosed.name))
-    place = scan.at(offset)
-    if place is not None:
-        explained = _explain_place(place, root_type, source, root, reason)
+    token = scan.at(offset)
+    if token is not None:
+        explained = _explain_place(token, root_type, source, root, reason)
         if explained is not None:
             return explained
     mark = re.match(r"\w+|\S", text[offset : offset + _WORD_WIDTH])
-    found = _word(place.text) if place else mark[0] if mark else "the end of the text"
-    finding = f"{reason}, found {found}"
-    if found in ("}", ">") and reason == "expected a field name":
-        finding = f'a "{found}" too many, or one too few before it'
-    return source.error(offset, finding, width=len(place.text) if place else 1)
+    found_text = _word(token.text) if token else mark[0] if mark else "the end of the text"
+    finding = f"{reason}, found {found_text}"
+    if found_text in ("}", ">") and reason == "expected a field name":
+        finding = f'a "{found_text}" too many, or one too few before it'
+    return source.error(offset, finding, width=len(token.text) if token else 1)
 
 
 _TWICE = "should not have multiple"
@@ -245,46 +245,46 @@ def _message_of(block: Block, root_type: Descriptor) -> Descriptor | None:
 
 
 def _explain_place(
-    place: Place, root_type: Descriptor, source: PrototxtText, root: str, reason: str
+    token: Place, root_type: Descriptor, source: PrototxtText, root: str, reason: str
 ) -> PrototxtError | None:
-    descriptor = _message_of(place.block, root_type)
-    if descriptor is None or not place.field_name:
+    descriptor = _message_of(token.block, root_type)
+    if descriptor is None or not token.field_name:
         return None
-    declared = descriptor.fields_by_name.get(place.field_name)
-    width = len(place.text)
+    declared = descriptor.fields_by_name.get(token.field_name)
+    width = len(token.text)
     if declared is None:
-        where = _where(place.block, root)
-        if fork := fork_of_field(descriptor.name, place.field_name):
-            finding = f"{place.field_name}{where} belongs to {fork}, not to Caffe 1.0; not supported here"
-            return source.error(place.start, finding, width=width)
-        finding = f'unknown field "{_word(place.field_name)}"{where}'
+        where = _where(token.block, root)
+        if fork := fork_of_field(descriptor.name, token.field_name):
+            finding = f"{token.field_name}{where} belongs to {fork}, not to Caffe 1.0; not supported here"
+            return source.error(token.start, finding, width=width)
+        finding = f'unknown field "{_word(token.field_name)}"{where}'
         allowed = sorted(descriptor.fields_by_name)
-        remedy = _other_root(place, root) or _missing_brace(place, root_type)
-        return source.error(place.start, finding, width=width, allowed=allowed, found=place.field_name, remedy=remedy)
+        remedy = _other_root(token, root) or _missing_brace(token, root_type)
+        return source.error(token.start, finding, width=width, allowed=allowed, found=token.field_name, remedy=remedy)
     if reason == _TWICE:
-        finding = f'"{place.field_name}"{_where(place.block, root)} is given twice; it can be given once'
-        return source.error(place.start, finding, width=width)
-    if place.role != "value" or _value_fits(declared, place.text):
+        finding = f'"{token.field_name}"{_where(token.block, root)} is given twice; it can be given once'
+        return source.error(token.start, finding, width=width)
+    if token.role != "value" or _value_fits(declared, token.text):
         return None
     allowed = _allowed_values(declared)
-    finding = f"{_field_path(place, root)} is {_word(place.text)}"
-    return source.error(place.start, finding, width=width, allowed=allowed, found=place.text)
+    finding = f"{_field_path(token, root)} is {_word(token.text)}"
+    return source.error(token.start, finding, width=width, allowed=allowed, found=token.text)
 
 
-def _other_root(place: Place, root: str) -> str:
+def _other_root(token: Place, root: str) -> str:
     """Return a hint if the text is a solver where a net was expected, or the other way round."""
-    others = {"net": caffe_pb2.SolverParameter.DESCRIPTOR, "solver": caffe_pb2.NetParameter.DESCRIPTOR}
-    if place.block.parent is not None or place.field_name not in others[root].fields_by_name:
+    other_roots = {"net": caffe_pb2.SolverParameter.DESCRIPTOR, "solver": caffe_pb2.NetParameter.DESCRIPTOR}
+    if token.block.parent is not None or token.field_name not in other_roots[root].fields_by_name:
         return ""
     other = "solver" if root == "net" else "net"
     return f"this looks like a {other}'s prototxt; a {root}'s was expected"
 
 
-def _missing_brace(place: Place, root_type: Descriptor) -> str:
+def _missing_brace(token: Place, root_type: Descriptor) -> str:
     """Return a hint if the field belongs to the root, so that a block before it was probably left open."""
-    if place.block.parent is None or place.field_name not in ("layer", "layers"):
+    if token.block.parent is None or token.field_name not in ("layer", "layers"):
         return ""
-    return 'a "}" is missing before it' if place.field_name in root_type.fields_by_name else ""
+    return 'a "}" is missing before it' if token.field_name in root_type.fields_by_name else ""
 
 
 def _value_fits(declared: FieldDescriptor, text: str) -> bool:
@@ -317,18 +317,22 @@ def _where(block: Block | None, root: str) -> str:
     return f" in {'.'.join(path)} of {_layer_name(layer)}" if path else f" in {_layer_name(layer)}"
 
 
-def _field_path(place: Place, root: str) -> str:
-    layer, path = layer_of(place.block)
+def _field_path(token: Place, root: str) -> str:
+    layer, path = layer_of(token.block)
     owner = _layer_name(layer) if layer is not None else f"the {root}"
-    return f"{'.'.join((*path, place.field_name))} of {owner}"
+    return f"{'.'.join((*path, token.field_name))} of {owner}"
 
 
 def missing_field_error(missing: str, source: PrototxtText, root: str) -> PrototxtError:
     """Return the error for a required field; ``missing`` is protobuf's path to it: ``layer[0].clip_param.max``."""
     *outer, name = missing.split(".")
-    wanted = [(step.partition("[")[0], int(step.partition("[")[2].rstrip("]") or 0) + 1) for step in outer]
+    block_path = [(step.partition("[")[0], int(step.partition("[")[2].rstrip("]") or 0) + 1) for step in outer]
     block = next(
-        (b for b in scan_prototxt(source.text).blocks if [(step.name, step.position) for step in b.path()] == wanted),
+        (
+            b
+            for b in scan_prototxt(source.text).blocks
+            if [(step.name, step.position) for step in b.path()] == block_path
+        ),
         None,
     )
     if block is None:

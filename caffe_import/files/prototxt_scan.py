@@ -89,9 +89,9 @@ class Scan:
 
     def at(self, offset: int) -> Place | None:
         """Return the name or value token that covers ``offset``, None if there is none."""
-        for place in self.places:
-            if place.start <= offset < place.start + len(place.text):
-                return place
+        for token in self.places:
+            if token.start <= offset < token.start + len(token.text):
+                return token
         return None
 
     def unclosed(self) -> Block | None:

@@ -33,12 +33,12 @@ def find_relative(written: str, solver: Path, *, field_name: str) -> tuple[Path,
     Raises:
         ForbiddenPathError: It leads out of the allowed folders.
     """
-    there = [root for root in roots_of(solver) if (root / written).exists()]
-    if not there:
+    existing_roots = [root for root in roots_of(solver) if (root / written).exists()]
+    if not existing_roots:
         if Path(written).is_absolute() or ".." in Path(written).parts:
             check_named_path(written, named_by=f"{solver}: {field_name}")  # who may not read it learns nothing of it
         return None
-    root = next((root for root in there if not is_refused(root / written)), there[0])
+    root = next((root for root in existing_roots if not is_refused(root / written)), existing_roots[0])
     check_named_path(root / written, named_by=f"{solver}: {field_name}")
     return root / written, root
 

@@ -22,7 +22,7 @@ from caffe_import.files.whole_file import write_whole
 from caffe_import.net.param_layout import ParamLayout
 from caffe_import.proto import caffe_pb2
 
-_WHAT = "a .solverstate or .solverstate.h5"
+_FILE_KIND = "a .solverstate or .solverstate.h5"
 
 
 _MAX_SLOTS = 2
@@ -58,23 +58,23 @@ def read_solverstate(path: Path, *, layout: ParamLayout | None = None) -> Solver
         WeightsError: The file is missing, damaged, or no solver state.
     """
     path = Path(path)
-    return _read_hdf5(path, layout) if is_hdf5(path, what=_WHAT) else _read_binary(path)
+    return _read_hdf5(path, layout) if is_hdf5(path, what=_FILE_KIND) else _read_binary(path)
 
 
 def _read_binary(path: Path) -> SolverState:
-    message = read_message(path, caffe_pb2.SolverState(), what=_WHAT)
+    message = read_message(path, caffe_pb2.SolverState(), what=_FILE_KIND)
     if not message.HasField("iter"):
-        msg = f"{path}: holds no iteration; {_WHAT} was expected"
+        msg = f"{path}: holds no iteration; {_FILE_KIND} was expected"
         raise WeightsError(msg)
     history = [array_from_blob(blob, where=f"{path}: history {i}") for i, blob in enumerate(message.history)]
     return SolverState(message.iter, message.learned_net, message.current_step, history)
 
 
 def _read_hdf5(path: Path, layout: ParamLayout | None) -> SolverState:
-    with opened_hdf5(path, what=_WHAT) as file:
+    with opened_hdf5(path, what=_FILE_KIND) as file:
         group = file.get("history")
         if "iter" not in file or not isinstance(group, h5py.Group):
-            msg = f'{path}: has no "iter" or no group "history"; {_WHAT} was expected'
+            msg = f'{path}: has no "iter" or no group "history"; {_FILE_KIND} was expected'
             raise WeightsError(msg)
         # By number: the library lists names in text order, 10 before 2.
         history = [
@@ -166,13 +166,13 @@ def history_slots(
         WeightsError: The number of blobs or a shape is not that of the net and the solver; both are named.
     """
     n_owners = len(layout.entries)
-    found = len(blobs) // n_owners if n_owners else 0
+    n_stored = len(blobs) // n_owners if n_owners else 0
     is_fraction = n_owners and len(blobs) % n_owners
-    if is_fraction or found > _MAX_SLOTS or (n_slots is not None and len(blobs) != n_slots * n_owners):
-        wanted = f"{n_slots} x {n_owners}" if n_slots is not None else f"1 x {n_owners} or {_MAX_SLOTS} x {n_owners}"
-        msg = f"{where}: {len(blobs)} history blobs, the net and its solver need {wanted}; is it another net's state?"
+    if is_fraction or n_stored > _MAX_SLOTS or (n_slots is not None and len(blobs) != n_slots * n_owners):
+        counts = f"{n_slots} x {n_owners}" if n_slots is not None else f"1 x {n_owners} or {_MAX_SLOTS} x {n_owners}"
+        msg = f"{where}: {len(blobs)} history blobs, the net and its solver need {counts}; is it another net's state?"
         raise WeightsError(msg)
-    slots = np.empty((n_slots if n_slots is not None else found, layout.n_params), np.float32)
+    slots = np.empty((n_slots if n_slots is not None else n_stored, layout.n_params), np.float32)
     for index, blob in enumerate(blobs):
         entry = layout.entries[index % n_owners]
         if not has_shape(blob.shape, entry.shape):

@@ -127,12 +127,12 @@ def _upgraded(net: caffe_pb2.NetParameter) -> tuple[caffe_pb2.NetParameter, tupl
         ("input fields of the net become an Input layer", _has_net_inputs, _input_layer_from_fields),
         ("BatchNorm statistics get lr_mult: 0", _has_batch_norm_specs, _freeze_batch_norm_specs),
     )
-    done = []
+    descriptions = []
     for description, is_needed, step in steps:
         if is_needed(net):
             net = step(net)
-            done.append(description)
-    return net, tuple(done)
+            descriptions.append(description)
+    return net, tuple(descriptions)
 
 
 def solver_upgrades(solver: caffe_pb2.SolverParameter) -> tuple[str, ...]:
@@ -260,10 +260,11 @@ def _input_layer_from_fields(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParame
         else:
             dims = list(net.input_dim[4 * index : 4 * index + 4]) if 4 * index + 4 <= len(net.input_dim) else None
         if dims is None:
-            given = f"{len(net.input_shape)} input_shape" if len(net.input_shape) else f"{len(net.input_dim)} input_dim"
-            msg = (
-                f'input "{blob}" has no dimensions: {len(net.input)} inputs but {given}; give one input_shape per input'
+            shapes = (
+                f"{len(net.input_shape)} input_shape" if len(net.input_shape) else f"{len(net.input_dim)} input_dim"
             )
+            finding = f'input "{blob}" has no dimensions: {len(net.input)} inputs but {shapes}'
+            msg = f"{finding}; give one input_shape per input"
             raise NetError(msg)
         first.input_param.shape.add(dim=dims)
     upgraded.ClearField("layer")

@@ -106,7 +106,7 @@ def net_v1_from_v0(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
 def _fold_padding(net: caffe_pb2.NetParameter) -> list[caffe_pb2.V1LayerParameter]:
     """UpgradeV0PaddingLayers: a padding layer's pad moves into the convolution or pooling that reads it."""
     producers: dict[str, caffe_pb2.V1LayerParameter | None] = dict.fromkeys(net.input)
-    kept: list[caffe_pb2.V1LayerParameter] = []
+    connections: list[caffe_pb2.V1LayerParameter] = []
     for original in net.layers:
         connection = caffe_pb2.V1LayerParameter()
         connection.CopyFrom(original)
@@ -117,9 +117,9 @@ def _fold_padding(net: caffe_pb2.NetParameter) -> list[caffe_pb2.V1LayerParamete
             if source is not None and source.layer.type == "padding":
                 _take_padding(connection, index, source)
         if original.layer.type != "padding":
-            kept.append(connection)
+            connections.append(connection)
         producers.update(dict.fromkeys(original.top, original))
-    return kept
+    return connections
 
 
 def _unknown_v0_bottom(
@@ -169,10 +169,9 @@ def _layer_v1_from_v0(connection: caffe_pb2.V1LayerParameter) -> caffe_pb2.V1Lay
 
 def _v1_type_of(old: caffe_pb2.V0LayerParameter) -> _V1.LayerType:
     if old.type not in _V0_TYPES:
-        known = ", ".join(_V0_TYPES)
-        msg = (
-            f'layer "{old.name}": unknown V0 layer type "{old.type}"; known: {known}{did_you_mean(old.type, _V0_TYPES)}'
-        )
+        types = ", ".join(_V0_TYPES)
+        finding = f'layer "{old.name}": unknown V0 layer type "{old.type}"'
+        msg = f"{finding}; known: {types}{did_you_mean(old.type, _V0_TYPES)}"
         raise NetError(msg, layer=old.name)
     return _V0_TYPES[old.type]
 
