@@ -69,11 +69,11 @@ class Case:
 
     def file(self, suffix: str) -> Path:
         """Return the first file that ends in ``suffix``; KeyError if there is none."""
-        found = self.files(suffix)
-        if not found:
+        paths = self.files(suffix)
+        if not paths:
             msg = f'case "{self.name}" lists no file that ends in "{suffix}"'
             raise KeyError(msg)
-        return found[0]
+        return paths[0]
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,10 @@ class LayerBatches:
 
     def transformed(self, columns: list[Array]) -> list[Array]:
         """Return a batch of ``read`` as the net sees it, float32."""
-        first, *others = columns
+        first, *other_columns = columns
         if self.source.is_transformed:
             first = transform_batch(first, self.options, phase=self._phase, rng=self._rng)
-        return [np.asarray(column, np.float32) for column in (first, *others)]
+        return [np.asarray(column, np.float32) for column in (first, *other_columns)]
 
 
 class NetBatches:

@@ -48,21 +48,21 @@ def _compare_outputs(
     tops = members_under(archive, "top")
     forward = compile_forward(net, n_threads=1, outputs=list(tops), device=findings.setting.device)
     blobs = forward(vector, members_under(archive, "input"))
-    for name, theirs in tops.items():
-        findings.compare(f"{where}:top/{name}", blobs[name], theirs, findings.bounds.forward)
+    for name, caffe_blob in tops.items():
+        findings.compare(f"{where}:top/{name}", blobs[name], caffe_blob, findings.bounds.forward)
 
 
-def _compare_written(net: NetSpec, vector: Vector, theirs: Path, tree: list[str], findings: Findings) -> None:
+def _compare_written(net: NetSpec, vector: Vector, caffe_file: Path, tree: list[str], findings: Findings) -> None:
     with TemporaryDirectory() as folder:
-        ours = Path(folder) / theirs.name
-        write_caffemodel(ours, net, vector)
-        if theirs.suffix == ".h5":
-            findings.agree(f"{theirs.name}: names", sorted(hdf5_content(ours)), sorted(tree))
-            findings.agree(f"{theirs.name}: content", hdf5_content(ours), hdf5_content(theirs))
+        our_file = Path(folder) / caffe_file.name
+        write_caffemodel(our_file, net, vector)
+        if caffe_file.suffix == ".h5":
+            findings.agree(f"{caffe_file.name}: names", sorted(hdf5_content(our_file)), sorted(tree))
+            findings.agree(f"{caffe_file.name}: content", hdf5_content(our_file), hdf5_content(caffe_file))
         else:
             findings.hold(
-                claim=read_message(ours) == read_message(theirs),
-                otherwise=f"{theirs.name}: our file is another message than Caffe's",
+                claim=read_message(our_file) == read_message(caffe_file),
+                otherwise=f"{caffe_file.name}: our file is another message than Caffe's",
             )
 
 
@@ -70,8 +70,8 @@ def _compare_hdf5_output(case: Case, net: NetSpec, archive: Mapping[str, Array],
     inputs = members_under(archive, "input")
     forward = compile_forward(net, n_threads=1, outputs=list(inputs), device=findings.setting.device)
     blobs = forward(np.zeros(net.params.n_params, np.float32), inputs)
-    theirs = case.file(".h5")
+    caffe_file = case.file(".h5")
     with TemporaryDirectory() as folder:
         written = write_hdf5_outputs(net, blobs, root=Path(folder))
-        findings.agree("files written", [str(path.relative_to(folder)) for path in written], [str(theirs)])
-        findings.agree("content", hdf5_content(written[0]), hdf5_content(theirs))
+        findings.agree("files written", [str(path.relative_to(folder)) for path in written], [str(caffe_file)])
+        findings.agree("content", hdf5_content(written[0]), hdf5_content(caffe_file))

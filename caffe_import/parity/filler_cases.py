@@ -35,12 +35,12 @@ def run(case: Case, findings: Findings) -> None:
         _compare_statistics(weights, statistics, findings)
 
 
-def _compare_statistics(weights: Array, theirs: dict[str, Any], findings: Findings) -> None:
-    findings.agree("shape", list(weights.shape), theirs["shape"])
-    n, std, kurtosis = theirs["count"], theirs["std"], theirs["kurtosis"]
+def _compare_statistics(weights: Array, caffe_statistics: dict[str, Any], findings: Findings) -> None:
+    findings.agree("shape", list(weights.shape), caffe_statistics["shape"])
+    n, std, kurtosis = caffe_statistics["count"], caffe_statistics["std"], caffe_statistics["kurtosis"]
     values = weights.astype(np.float64).reshape(-1)
     rows = weights.reshape(weights.shape[0], -1).astype(np.float64)
-    share = theirs["zero_fraction"]
+    share = caffe_statistics["zero_fraction"]
     zero_spread = sqrt(share * (1 - share) / n)
     # Standard errors of two independent samples, hence the factor 2 under the root.
     spreads = {
@@ -51,7 +51,7 @@ def _compare_statistics(weights: Array, theirs: dict[str, Any], findings: Findin
         "nonzero_per_row_mean": rows.shape[1] * zero_spread * sqrt(2),
         "nonzero_per_column_mean": rows.shape[0] * zero_spread * sqrt(2),
     }
-    ours = {
+    our_statistics = {
         "mean": values.mean(),
         "std": values.std(),
         "mean_abs": np.abs(values).mean(),
@@ -59,23 +59,23 @@ def _compare_statistics(weights: Array, theirs: dict[str, Any], findings: Findin
         "nonzero_per_row_mean": (rows != 0).sum(axis=1).mean(),
         "nonzero_per_column_mean": (rows != 0).sum(axis=0).mean(),
     }
-    for name, value in ours.items():
-        _near(name, value, theirs[name], _SPREADS * spreads[name], findings)
-    has_fixed_sums = theirs["row_sum_max"] - theirs["row_sum_min"] < 1e-4
+    for name, value in our_statistics.items():
+        _check_near(name, value, caffe_statistics[name], _SPREADS * spreads[name], findings)
+    has_fixed_sums = caffe_statistics["row_sum_max"] - caffe_statistics["row_sum_min"] < 1e-4
     # Extremes of a uniform distribution are sharp; those of a normal one, or of rows scaled to one sum, are not.
     is_bounded = kurtosis < 2 and (std == 0 or not has_fixed_sums)
-    reach = (theirs["max"] - theirs["min"]) * (0.002 if is_bounded else 0.25)
+    reach = (caffe_statistics["max"] - caffe_statistics["min"]) * (0.002 if is_bounded else 0.25)
     for name, value in (("min", values.min()), ("max", values.max())):
-        _near(name, value, theirs[name], reach, findings)
+        _check_near(name, value, caffe_statistics[name], reach, findings)
     # A sum over a row is fixed (positive_unitball) or scatters by std times the root of the row's length.
     row_reach = 0.0 if has_fixed_sums else 3 * std * sqrt(rows.shape[1])
     for name, value in (("row_sum_min", rows.sum(axis=1).min()), ("row_sum_max", rows.sum(axis=1).max())):
-        _near(name, value, theirs[name], row_reach, findings)
+        _check_near(name, value, caffe_statistics[name], row_reach, findings)
 
 
-def _near(name: str, ours: float, theirs: float, reach: float, findings: Findings) -> None:
-    reach += 1e-5 * max(1.0, abs(theirs))
+def _check_near(name: str, our_value: float, caffe_value: float, reach: float, findings: Findings) -> None:
+    reach += 1e-5 * max(1.0, abs(caffe_value))
     findings.hold(
-        claim=abs(ours - theirs) <= reach,
-        otherwise=f"{name}: {ours:.6g}, Caffe has {theirs:.6g}; they may differ by {reach:.3g}",
+        claim=abs(our_value - caffe_value) <= reach,
+        otherwise=f"{name}: {our_value:.6g}, Caffe has {caffe_value:.6g}; they may differ by {reach:.3g}",
     )

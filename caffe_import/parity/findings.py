@@ -14,7 +14,7 @@ from caffe_import.parity.setting import PLAIN_SETTING, Bounds, Setting
 Array = npt.NDArray[Any]
 
 
-def relative_error(ours: Array, theirs: Array) -> float:
+def relative_error(our_values: Array, caffe_values: Array) -> float:
     """Return the largest ``|ours - theirs|`` relative to the element, or to a tenth of the largest one if that is more.
 
     An element near zero is the difference of larger terms; measured against itself alone, its error says nothing.
@@ -26,18 +26,18 @@ def relative_error(ours: Array, theirs: Array) -> float:
         >>> relative_error(np.float32([0.5]), np.float32([0.0]))
         0.5
     """
-    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    if ours.shape != theirs.shape:
+    our_values, caffe_values = np.asarray(our_values, np.float64), np.asarray(caffe_values, np.float64)
+    if our_values.shape != caffe_values.shape:
         return float("inf")
-    differs = ~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))
+    differs = ~((our_values == caffe_values) | (np.isnan(our_values) & np.isnan(caffe_values)))
     if not differs.any():
         return 0.0
-    if not (np.isfinite(ours[differs]).all() and np.isfinite(theirs[differs]).all()):
+    if not (np.isfinite(our_values[differs]).all() and np.isfinite(caffe_values[differs]).all()):
         return float("inf")
-    magnitude = np.abs(theirs[np.isfinite(theirs)])
+    magnitude = np.abs(caffe_values[np.isfinite(caffe_values)])
     # Where Caffe has only zeros, the error counts absolutely.
     floor = magnitude.max() / 10 or 1.0
-    return float((np.abs(ours - theirs)[differs] / np.maximum(np.abs(theirs[differs]), floor)).max())
+    return float((np.abs(our_values - caffe_values)[differs] / np.maximum(np.abs(caffe_values[differs]), floor)).max())
 
 
 @dataclass
@@ -70,22 +70,22 @@ class Findings:
         """Members and facts compared so far."""
         return len(self.errors) + self.n_facts
 
-    def compare(self, member: str, ours: Array, theirs: Array, bound: float) -> None:
+    def compare(self, member: str, our_values: Array, caffe_values: Array, bound: float) -> None:
         """Record the error of one array and a fault if it is above ``bound`` or the shapes differ."""
-        ours, theirs = np.asarray(ours), np.asarray(theirs)
-        if ours.shape != theirs.shape:
-            self.fault(f"{member}: shape {ours.shape}, Caffe has {theirs.shape}")
+        our_values, caffe_values = np.asarray(our_values), np.asarray(caffe_values)
+        if our_values.shape != caffe_values.shape:
+            self.fault(f"{member}: shape {our_values.shape}, Caffe has {caffe_values.shape}")
             return
-        error = relative_error(ours, theirs)
+        error = relative_error(our_values, caffe_values)
         self.errors[member] = max(error, self.errors.get(member, 0.0))
         if not error <= bound:
             self.fault(f"{member}: relative error {error:.3g}, bound {bound:g}")
 
-    def agree(self, fact: str, ours: object, theirs: object) -> None:
+    def agree(self, fact: str, our_fact: object, caffe_fact: object) -> None:
         """Record a fact that must be equal."""
         self.n_facts += 1
-        if ours != theirs:
-            self.fault(f"{fact}: {ours!r}, Caffe has {theirs!r}")
+        if our_fact != caffe_fact:
+            self.fault(f"{fact}: {our_fact!r}, Caffe has {caffe_fact!r}")
 
     def hold(self, *, claim: bool, otherwise: str) -> None:
         """Record a property that must hold; ``otherwise`` says what was found instead."""

@@ -57,10 +57,10 @@ def compare_params(
     net: NetSpec, vector: Vector, blobs: Mapping[str, Array], where: str, bound: float, findings: Findings
 ) -> None:
     """Compare ``layer/index`` -> blob with the vector's blobs."""
-    for name, theirs in blobs.items():
+    for name, caffe_blob in blobs.items():
         layer, _, index = name.rpartition("/")
         entry = net.params.entry(layer, int(index))
-        findings.compare(f"{where}{name}", vector[entry.offset : entry.stop].reshape(entry.shape), theirs, bound)
+        findings.compare(f"{where}{name}", vector[entry.offset : entry.stop].reshape(entry.shape), caffe_blob, bound)
 
 
 def _compare_net(net: NetSpec, archive: Mapping[str, Array], where: str, findings: Findings) -> None:
@@ -81,19 +81,19 @@ def _compare_net(net: NetSpec, archive: Mapping[str, Array], where: str, finding
     if any(members_under(archive, kind) for kind in ("top_diff", "bottom_diff", "param_diff", "blob_diff")):
         _compare_backward(net, passes, archive, where, findings)
     for further in ("fwd2", "fwd3"):
-        again = members_under(archive, further)
-        if again:
-            before = passes.params
+        second_pass = members_under(archive, further)
+        if second_pass:
+            params_before = passes.params
             passes = run_passes(
                 net,
-                before,
-                _inputs(net, again),
+                params_before,
+                _inputs(net, second_pass),
                 layer_state=passes.layer_state,
                 top_gradients={},
                 device=findings.setting.device,
                 plan=findings.setting.plan,
             )
-            _compare_forward(net, passes, before, again, f"{where}{further}/", findings)
+            _compare_forward(net, passes, params_before, second_pass, f"{where}{further}/", findings)
 
 
 def _inputs(net: NetSpec, archive: Mapping[str, Array]) -> dict[str, Array]:
@@ -123,25 +123,25 @@ def _compare_meta(net: NetSpec, meta: Mapping[str, Any], where: str, findings: F
         for top, weight in zip(layer.tops, layer.loss_weights, strict=True)
         if weight != 0
     }
-    theirs = {name: weight for name, weight in meta["loss_weights"].items() if weight != 0}
-    findings.agree(f"{where}blobs with a loss weight", sorted(weights), sorted(theirs))
-    for name in weights.keys() & theirs.keys():
-        findings.compare(f"{where}loss_weight/{name}", np.array(weights[name]), np.array(theirs[name]), 1e-6)
+    caffe_weights = {name: weight for name, weight in meta["loss_weights"].items() if weight != 0}
+    findings.agree(f"{where}blobs with a loss weight", sorted(weights), sorted(caffe_weights))
+    for name in weights.keys() & caffe_weights.keys():
+        findings.compare(f"{where}loss_weight/{name}", np.array(weights[name]), np.array(caffe_weights[name]), 1e-6)
 
 
 def _compare_forward(
-    net: NetSpec, passes: Passes, before: Vector, archive: Mapping[str, Array], where: str, findings: Findings
+    net: NetSpec, passes: Passes, params_before: Vector, archive: Mapping[str, Array], where: str, findings: Findings
 ) -> None:
     for kind in ("top", "blob"):
-        for name, theirs in members_under(archive, kind).items():
-            findings.compare(f"{where}{kind}/{name}", passes.blobs[name], theirs, findings.bounds.forward)
+        for name, caffe_blob in members_under(archive, kind).items():
+            findings.compare(f"{where}{kind}/{name}", passes.blobs[name], caffe_blob, findings.bounds.forward)
     if "loss" in archive:
         findings.compare(f"{where}loss", passes.loss, archive["loss"], findings.bounds.forward)
     moved = members_under(archive, "param_after")
     compare_params(net, passes.params, moved, f"{where}param_after/", findings.bounds.forward, findings)
     if not moved:
         findings.hold(
-            claim=np.array_equal(passes.params, before),
+            claim=np.array_equal(passes.params, params_before),
             otherwise=f"{where}the forward pass moved parameters; Caffe's does not",
         )
 
@@ -154,17 +154,17 @@ def _compare_backward(
         **{name: f"blob_diff/{name}" for name in members_under(archive, "blob_diff")},
     }
     for name, member in written.items():
-        ours = passes.blob_gradients[name]
-        theirs = archive[member]
+        our_gradient = passes.blob_gradients[name]
+        caffe_gradient = archive[member]
         # No path for a gradient is as good as zeros: Caffe fills the memory, TensorFlow leaves it out.
-        ours = np.zeros_like(theirs) if ours is None else ours
-        findings.compare(f"{where}{member}", ours, theirs, findings.bounds.backward)
+        our_gradient = np.zeros_like(caffe_gradient) if our_gradient is None else our_gradient
+        findings.compare(f"{where}{member}", our_gradient, caffe_gradient, findings.bounds.backward)
     inner = members_under(archive, "blob")
     for name in (*members_under(archive, "input"), *inner):
         if name not in written:
-            ours = passes.blob_gradients[name]
+            our_gradient = passes.blob_gradients[name]
             findings.hold(
-                claim=ours is None or not ours.any(),
+                claim=our_gradient is None or not our_gradient.any(),
                 otherwise=f"{where}blob {name} gets a gradient; Caffe gives it none",
             )
     diffs = members_under(archive, "param_diff")

@@ -44,17 +44,20 @@ def _check_drawn_values(
     forward = compile_forward(net, n_threads=1, outputs=layer.tops, device=findings.setting.device)
     drawn = [forward(np.zeros(0, np.float32), {}, seed=k) for k in range(n_batches)]
     for top in layer.tops:
-        ours = np.stack([blobs[top] for blobs in drawn]).astype(np.float64)
-        theirs = np.stack([archive[f"batch{k}/{top}"] for k in range(1, n_batches + 1)]).astype(np.float64)
-        findings.agree(f"shape of {top}", ours.shape, theirs.shape)
-        reach = _SPREADS * theirs.std() * np.sqrt(2 / theirs.size) + findings.bounds.forward * np.abs(theirs).max()
-        for what, our_value, their_value, allowed in (
-            ("mean", ours.mean(), theirs.mean(), reach),
-            ("standard deviation", ours.std(), theirs.std(), reach / np.sqrt(2)),
+        our_values = np.stack([blobs[top] for blobs in drawn]).astype(np.float64)
+        caffe_values = np.stack([archive[f"batch{k}/{top}"] for k in range(1, n_batches + 1)]).astype(np.float64)
+        findings.agree(f"shape of {top}", our_values.shape, caffe_values.shape)
+        reach = (
+            _SPREADS * caffe_values.std() * np.sqrt(2 / caffe_values.size)
+            + findings.bounds.forward * np.abs(caffe_values).max()
+        )
+        for statistic, our_value, their_value, allowed in (
+            ("mean", our_values.mean(), caffe_values.mean(), reach),
+            ("standard deviation", our_values.std(), caffe_values.std(), reach / np.sqrt(2)),
         ):
             findings.hold(
                 claim=bool(abs(our_value - their_value) <= allowed),
-                otherwise=f"{top}: {what} {our_value:.4g}, Caffe has {their_value:.4g}",
+                otherwise=f"{top}: {statistic} {our_value:.4g}, Caffe has {their_value:.4g}",
             )
 
 
@@ -66,13 +69,16 @@ def _check_any_order(
     records = list(zip(*batches.source.read(0, len(batches.source)), strict=True))
     for k in range(1, n_batches + 1):
         rows = [archive[f"batch{k}/{top}"] for top in layer.tops]
-        for item, (first, *others) in enumerate(zip(*rows, strict=True)):
-            found = any(
-                all(np.array_equal(np.float32(ours), theirs) for ours, theirs in zip(own, others, strict=False))
+        for item, (first, *caffe_columns) in enumerate(zip(*rows, strict=True)):
+            is_record = any(
+                all(
+                    np.array_equal(np.float32(our_value), caffe_value)
+                    for our_value, caffe_value in zip(our_columns, caffe_columns, strict=False)
+                )
                 and _is_of(record, first, batches, net)
-                for record, *own in records
+                for record, *our_columns in records
             )
-            findings.hold(claim=found, otherwise=f"batch{k}: Caffe's item {item} is none of the source's records")
+            findings.hold(claim=is_record, otherwise=f"batch{k}: Caffe's item {item} is none of the source's records")
 
 
 def _is_of(record: Array, item: Array, batches: LayerBatches, net: NetSpec) -> bool:
@@ -86,24 +92,24 @@ def _check_in_order(
 ) -> None:
     """Check that each item, Caffe's and ours, is one of the crops and flips of the record whose turn it is."""
     image_top, *other_tops = layer.tops
-    seen: set[tuple[int, int, bool]] = set()
+    origins: set[tuple[int, int, bool]] = set()
     with LayerBatches(layer, net.phase) as batches:
         stored_batches = [batches.read() for _ in range(n_batches)]
     for k, stored in enumerate(stored_batches, start=1):
-        ours = batches.transformed(stored)
-        theirs = archive[f"batch{k}/{image_top}"]
-        for whose, images in (("our", ours[0]), ("Caffe's", theirs)):
+        our_columns = batches.transformed(stored)
+        caffe_images = archive[f"batch{k}/{image_top}"]
+        for whose, images in (("our", our_columns[0]), ("Caffe's", caffe_images)):
             for item, (record, image) in enumerate(zip(stored[0], images, strict=True)):
-                found = _origin(record, image, batches.options, net.phase)
+                origin = _origin(record, image, batches.options, net.phase)
                 findings.hold(
-                    claim=found is not None,
+                    claim=origin is not None,
                     otherwise=f"batch{k}: {whose} item {item} is no crop or flip of its record",
                 )
-                if found is not None and whose == "our":
-                    seen.add(found)
-        for top, column in zip(other_tops, ours[1:], strict=True):
+                if origin is not None and whose == "our":
+                    origins.add(origin)
+        for top, column in zip(other_tops, our_columns[1:], strict=True):
             findings.compare(f"batch{k}/{top}", column, archive[f"batch{k}/{top}"], findings.bounds.forward)
-    findings.hold(claim=len(seen) > 1, otherwise="our items all have the same place and flip")
+    findings.hold(claim=len(origins) > 1, otherwise="our items all have the same place and flip")
 
 
 def _origin(record: Array, image: Array, options: TransformOptions, phase: str) -> tuple[int, int, bool] | None:
@@ -111,15 +117,15 @@ def _origin(record: Array, image: Array, options: TransformOptions, phase: str) 
     _, height, width = record.shape
     crop_height, crop_width = image.shape[1:]
     mean = options.mean if options.mean is not None else np.reshape(options.mean_values or (0.0,), (-1, 1, 1))
-    whole = (record - np.broadcast_to(mean, record.shape)) * options.scale
+    full_image = (record - np.broadcast_to(mean, record.shape)) * options.scale
     last_row, last_column = height - crop_height, width - crop_width
     rows = range(last_row + 1) if phase == "TRAIN" else [last_row // 2]
     columns = range(last_column + 1) if phase == "TRAIN" else [last_column // 2]
     for row in rows:
         for column in columns:
-            window = whole[:, row : row + crop_height, column : column + crop_width]
+            window = full_image[:, row : row + crop_height, column : column + crop_width]
             for flipped in (False, True) if options.mirror else (False,):
-                seen = window[:, :, ::-1] if flipped else window
-                if np.allclose(seen, image, rtol=BOUNDS["cpu"].forward, atol=1e-4):
+                candidate = window[:, :, ::-1] if flipped else window
+                if np.allclose(candidate, image, rtol=BOUNDS["cpu"].forward, atol=1e-4):
                     return row, column, flipped
     return None

@@ -49,24 +49,24 @@ def run(case: Case, findings: Findings) -> None:
     train = compiled(net, loaded, findings)
     start = train.initial_state(params_of(net, members_under(archive, "init")))
     weights, state_file = _snapshot_files(case)
-    theirs = read_solverstate(state_file)
+    caffe_state = read_solverstate(state_file)
     with NetBatches(net) as batches:
         at_snapshot = _follow(train, batches, start, 0, archive, "", findings)
-        ours = SolverState(
+        our_state = SolverState(
             iteration=at_snapshot.updates,
             learned_net=_written_name(loaded.spec.snapshot_prefix, weights),
             current_step=step_counter(loaded.spec, at_snapshot.updates),
             history=history_blobs(net.params, at_snapshot.history_view()),
         )
-        _compare_state(ours, theirs, trajectory_bound(net, findings.bounds), findings)
+        _compare_state(our_state, caffe_state, trajectory_bound(net, findings.bounds), findings)
         _compare_weights(net, at_snapshot, weights, findings)
-        continued = _follow(train, batches, at_snapshot, ours.iteration, archive, "continued/", findings)
+        continued = _follow(train, batches, at_snapshot, our_state.iteration, archive, "continued/", findings)
     with NetBatches(net) as batches:
         from_caffe = _restored(train, weights, state_file)
-        _follow(train, batches, from_caffe, theirs.iteration, archive, "resumed/", findings)
+        _follow(train, batches, from_caffe, caffe_state.iteration, archive, "resumed/", findings)
     if bool(archive["resumed_equals_continued"]):
         findings.hold(
-            claim=_resumes_exactly(train, at_snapshot, ours, weights.suffix, continued),
+            claim=_resumes_exactly(train, at_snapshot, our_state, weights.suffix, continued),
             otherwise="our own files do not continue bit for bit",
         )
 
@@ -112,27 +112,27 @@ def _restored(train: TrainFunction, weights: Path, state_file: Path) -> TrainSta
     return TrainState(params, history, fresh.layer_state, state.iteration)
 
 
-def _compare_state(ours: SolverState, theirs: SolverState, bound: float, findings: Findings) -> None:
-    findings.agree("state: iter", ours.iteration, theirs.iteration)
-    findings.agree("state: current_step", ours.current_step, theirs.current_step)
-    findings.agree("state: learned_net", ours.learned_net, theirs.learned_net)
-    findings.agree("state: history blobs", len(ours.history), len(theirs.history))
-    for index, (our_blob, their_blob) in enumerate(zip(ours.history, theirs.history, strict=False)):
+def _compare_state(our_state: SolverState, caffe_state: SolverState, bound: float, findings: Findings) -> None:
+    findings.agree("state: iter", our_state.iteration, caffe_state.iteration)
+    findings.agree("state: current_step", our_state.current_step, caffe_state.current_step)
+    findings.agree("state: learned_net", our_state.learned_net, caffe_state.learned_net)
+    findings.agree("state: history blobs", len(our_state.history), len(caffe_state.history))
+    for index, (our_blob, their_blob) in enumerate(zip(our_state.history, caffe_state.history, strict=False)):
         findings.compare(f"state: history/{index}", our_blob, their_blob.reshape(our_blob.shape), bound)
 
 
-def _compare_weights(net: NetSpec, state: TrainState, theirs: Path, findings: Findings) -> None:
+def _compare_weights(net: NetSpec, state: TrainState, caffe_file: Path, findings: Findings) -> None:
     loaded = np.zeros(net.params.n_params, np.float32)
-    copy_weights(net, loaded, read_caffemodel(theirs), where=str(theirs))
+    copy_weights(net, loaded, read_caffemodel(caffe_file), where=str(caffe_file))
     findings.compare("caffemodel", np.array(state.params_view()), loaded, trajectory_bound(net, findings.bounds))
     with TemporaryDirectory() as folder:
-        ours = Path(folder) / theirs.name
-        write_caffemodel(ours, net, loaded)
-        if theirs.suffix == ".h5":
-            findings.agree("caffemodel.h5", hdf5_content(ours), hdf5_content(theirs))
+        our_file = Path(folder) / caffe_file.name
+        write_caffemodel(our_file, net, loaded)
+        if caffe_file.suffix == ".h5":
+            findings.agree("caffemodel.h5", hdf5_content(our_file), hdf5_content(caffe_file))
         else:
             findings.hold(
-                claim=read_message(ours) == read_message(theirs),
+                claim=read_message(our_file) == read_message(caffe_file),
                 otherwise="caffemodel: our file of Caffe's weights is another message than Caffe's",
             )
 

@@ -120,26 +120,26 @@ def compare_reports(
 
 
 def _compare_losses(reports: list[StepOutputs], archive: Mapping[str, Array], findings: Findings) -> None:
-    for top, theirs in members_under(archive, "loss_blob").items():
-        ours = np.concatenate([report.outputs[top] for report in reports])
-        findings.compare(f"loss_blob/{top}", ours, theirs.reshape(ours.shape), findings.bounds.kinked)
+    for top, caffe_losses in members_under(archive, "loss_blob").items():
+        our_losses = np.concatenate([report.outputs[top] for report in reports])
+        findings.compare(f"loss_blob/{top}", our_losses, caffe_losses.reshape(our_losses.shape), findings.bounds.kinked)
 
 
 def _compare_passes(train: TrainFunction, archive: Mapping[str, Array], findings: Findings) -> None:
     """Train once more, one update at a time, and compare the loss of every single pass before it."""
-    theirs = archive["loss_forward"]
+    caffe_losses = archive["loss_forward"]
     forward = compile_forward(train.net, n_threads=1, outputs=(), device=findings.setting.device)
     state = train.initial_state(params_of(train.net, members_under(archive, "init")))
-    ours = np.zeros(theirs.shape)
+    our_losses = np.zeros(caffe_losses.shape)
     with NetBatches(train.net) as batches:
-        for iteration, k in np.ndindex(theirs.shape):
+        for iteration, k in np.ndindex(caffe_losses.shape):
             if k == 0:
                 feeds = batches.stacked(train.solver.iter_size)
             rows = {name: array[k] for name, array in feeds.items()}
-            ours[iteration, k] = forward.run(state.params, rows, layer_state=state.layer_state).loss
+            our_losses[iteration, k] = forward.run(state.params, rows, layer_state=state.layer_state).loss
             if k == train.solver.iter_size - 1:
                 state, _ = train.run(state, step=iteration, n_steps=1, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
-    findings.compare("loss_forward", ours, theirs, trajectory_bound(train.net, findings.bounds))
+    findings.compare("loss_forward", our_losses, caffe_losses, trajectory_bound(train.net, findings.bounds))
 
 
 class _TestRuns:
@@ -180,5 +180,5 @@ class _TestRuns:
             layer_state = passed.layer_state
             values = [float(blob) for blob in passed.blobs.values()]
             sums = values if not sums else [a + b for a, b in zip(sums, values, strict=True)]
-        ours = np.array(sums) / self._n_batches
-        findings.compare(f"test/{iteration}", ours, self._rows[iteration], findings.bounds.kinked)
+        our_means = np.array(sums) / self._n_batches
+        findings.compare(f"test/{iteration}", our_means, self._rows[iteration], findings.bounds.kinked)

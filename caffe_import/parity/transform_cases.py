@@ -43,9 +43,9 @@ def run(case: Case, findings: Findings) -> None:
         return
     bound = _JPEG_BOUND if "JPEG" in str(case.record.get("note", "")) else findings.bounds.forward
     with closing(_batches(net, layer, archive, findings.setting.device)) as batches:
-        for k, ours in zip(range(1, n_batches + 1), batches, strict=False):
-            for top, theirs in members_under(archive, f"batch{k}").items():
-                findings.compare(f"batch{k}/{top}", ours[top], theirs, bound)
+        for k, our_batch in zip(range(1, n_batches + 1), batches, strict=False):
+            for top, caffe_blob in members_under(archive, f"batch{k}").items():
+                findings.compare(f"batch{k}/{top}", our_batch[top], caffe_blob, bound)
 
 
 def _batches(net: NetSpec, layer: LayerSpec, archive: Mapping[str, Array], device: str) -> Generator[dict[str, Array]]:

@@ -18,11 +18,11 @@ def run(case: Case, findings: Findings) -> None:
     """Upgrade the legacy text and compare with Caffe's."""
     upgraded = case.file(".upgraded.prototxt")
     legacy = next(path for path in case.files(".prototxt") if path != upgraded)
-    ours: Message = read_solver(legacy) if _is_solver(upgraded) else read_net(legacy)
-    theirs = type(ours)()
-    text_format.Parse(regular_text(upgraded), theirs)
-    difference = "" if ours == theirs else _first_difference(ours, theirs)
-    findings.hold(claim=ours == theirs, otherwise=f"messages differ: {difference}")
+    our_message: Message = read_solver(legacy) if _is_solver(upgraded) else read_net(legacy)
+    caffe_message = type(our_message)()
+    text_format.Parse(regular_text(upgraded), caffe_message)
+    difference = "" if our_message == caffe_message else _first_difference(our_message, caffe_message)
+    findings.hold(claim=our_message == caffe_message, otherwise=f"messages differ: {difference}")
 
 
 def _is_solver(path: Path) -> bool:
@@ -33,8 +33,8 @@ def _is_solver(path: Path) -> bool:
     return False
 
 
-def _first_difference(ours: Message, theirs: Message) -> str:
-    our_lines, their_lines = format_message(ours).splitlines(), format_message(theirs).splitlines()
+def _first_difference(our_message: Message, caffe_message: Message) -> str:
+    our_lines, their_lines = format_message(our_message).splitlines(), format_message(caffe_message).splitlines()
     pairs = zip([*our_lines, "(end)"], [*their_lines, "(end)"], strict=False)
     number, (our_line, their_line) = next(
         (number, pair) for number, pair in enumerate(pairs, start=1) if pair[0] != pair[1]
