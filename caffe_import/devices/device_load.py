@@ -52,7 +52,7 @@ class LoadCount:
         """Begin with no layer."""
         self._costs = costs
         self._layers: list[str] = []
-        self._here: set[str] = set(costs.sources)
+        self._present: set[str] = set(costs.sources)
         self._memory = MemoryCount(costs)
         self._blobs: set[int] = set()
         self._flops = 0.0
@@ -68,35 +68,35 @@ class LoadCount:
             joins: Does this device put the shares together?
         """
         costs, layer = self._costs, self._costs.net.layers[position]
-        found = costs.tensors[position]
+        layer_tensors = costs.tensors[position]
         if layer.type != "Split":
             self._layers.append(layer.name)
-        made = {tensor.name: tensor.n_bytes for tensor in found.makes}
-        for name in found.reads:
-            if tensor_content(name) not in self._here:
-                self._here.add(tensor_content(name))
+        made_bytes = {tensor.name: tensor.n_bytes for tensor in layer_tensors.makes}
+        for name in layer_tensors.reads:
+            if tensor_content(name) not in self._present:
+                self._present.add(tensor_content(name))
                 self._border_bytes += costs.bytes_of[name]
         if joins:
-            self._border_bytes += sum(made.values()) * (1 - 1 / n_shares)
-            self._here.update(tensor_content(name) for name in made)
+            self._border_bytes += sum(made_bytes.values()) * (1 - 1 / n_shares)
+            self._present.update(tensor_content(name) for name in made_bytes)
         directions = _directions(layer) + (costs.needs[position].segment is not None)
         self._flops += layer.definition.flops * directions / n_shares
-        moved = sum(costs.bytes_of[name] for name in found.reads) + sum(made.values()) / n_shares
+        moved = sum(costs.bytes_of[name] for name in layer_tensors.reads) + sum(made_bytes.values()) / n_shares
         self._touched += moved * (2 if layer.needs_backward else 1)
         self._memory.add(position, self._add_blobs(position, layer, n_shares))
 
     def _add_blobs(self, position: int, layer: LayerSpec, n_shares: int) -> float:
         """Return the bytes of a layer's own parameters; count what comes from other devices."""
         entries = self._costs.net.params.entries
-        own = 0.0
+        owned_bytes = 0.0
         for blob in self._costs.blobs[position] - self._blobs:
             self._blobs.add(blob)
             n_bytes = 4 * entries[blob].size / n_shares
             if entries[blob].layer == layer.name:
-                own += n_bytes
+                owned_bytes += n_bytes
             else:
                 self._border_bytes += n_bytes
-        return own
+        return owned_bytes
 
     def load(self) -> DeviceLoad:
         """Return what was added so far."""

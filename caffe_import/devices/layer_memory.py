@@ -42,13 +42,19 @@ class Needs(NamedTuple):
 def needs_of_layers(layers: Sequence[LayerTensors], segments: Sequence[Sequence[str]]) -> tuple[Needs, ...]:
     """Return what each layer needs; ``segments`` as ``ComputePlan.recompute``."""
     segment_of = {name: number for number, segment in enumerate(segments) for name in segment}
-    made_in = {tensor.name: segment_of.get(found.layer.name) for found in layers for tensor in found.makes}
+    made_in = {
+        tensor.name: segment_of.get(tensors_of_layer.layer.name)
+        for tensors_of_layer in layers
+        for tensor in tensors_of_layer.makes
+    }
     every = []
-    for found in layers:
-        segment = segment_of.get(found.layer.name)
-        needed = frozenset(found.kept if segment is None else (*found.kept, *found.reads))
-        again = frozenset(name for name in needed if segment is not None and made_in[name] == segment)
-        every.append(Needs(segment, needed - again, again & frozenset(found.kept)))
+    for tensors_of_layer in layers:
+        segment = segment_of.get(tensors_of_layer.layer.name)
+        needed = frozenset(
+            tensors_of_layer.kept if segment is None else (*tensors_of_layer.kept, *tensors_of_layer.reads)
+        )
+        computed_again = frozenset(name for name in needed if segment is not None and made_in[name] == segment)
+        every.append(Needs(segment, needed - computed_again, computed_again & frozenset(tensors_of_layer.kept)))
     return tuple(every)
 
 
@@ -60,15 +66,15 @@ def layer_rows(net: NetSpec, segments: Sequence[Sequence[str]] = ()) -> tuple[La
         segments: As ``ComputePlan.recompute``: what only a segment's own layers read is computed again, not kept.
     """
     layers = layer_tensors(net)
-    kept = {name for needs in needs_of_layers(layers, segments) for name in needs.kept}
+    kept_names = {name for needs in needs_of_layers(layers, segments) for name in needs.kept}
     owned: dict[str, int] = {}
     for entry in net.params.entries:
         owned[entry.layer] = owned.get(entry.layer, 0) + 4 * entry.size
     return tuple(
         LayerMemory(
-            layer=found.layer.name,
-            activation_bytes=sum(tensor.n_bytes for tensor in found.makes if tensor.name in kept),
-            param_bytes=owned.get(found.layer.name, 0),
+            layer=tensors_of_layer.layer.name,
+            activation_bytes=sum(tensor.n_bytes for tensor in tensors_of_layer.makes if tensor.name in kept_names),
+            param_bytes=owned.get(tensors_of_layer.layer.name, 0),
         )
-        for found in layers
+        for tensors_of_layer in layers
     )

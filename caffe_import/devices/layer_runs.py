@@ -61,12 +61,12 @@ def layer_runs(net: NetSpec, segments: Sequence[Sequence[str]]) -> tuple[LayerRu
 def _run(net: NetSpec, start: int, stop: int, *, is_recomputed: bool) -> LayerRun:
     inside = net.layers[start:stop]
     made_before = {top for layer in net.layers[:start] for top in layer.tops}
-    made: dict[str, None] = {}
+    made_blobs: dict[str, None] = {}
     reads: dict[str, None] = {}
     for layer in inside:
-        reads.update((blob, None) for blob in layer.bottoms if blob not in made and blob in made_before)
-        made.update((blob, None) for blob in layer.tops)
-    wanted = {blob for layer in net.layers[stop:] for blob in layer.bottoms}
-    wanted |= {*net.outputs, *hdf5_output_inputs(net)}
+        reads.update((blob, None) for blob in layer.bottoms if blob not in made_blobs and blob in made_before)
+        made_blobs.update((blob, None) for blob in layer.tops)
+    later_reads = {blob for layer in net.layers[stop:] for blob in layer.bottoms}
+    later_reads |= {*net.outputs, *hdf5_output_inputs(net)}
     layers = tuple(enumerate(inside, start))
-    return LayerRun(layers, is_recomputed, tuple(reads), tuple(blob for blob in made if blob in wanted))
+    return LayerRun(layers, is_recomputed, tuple(reads), tuple(blob for blob in made_blobs if blob in later_reads))

@@ -84,23 +84,26 @@ class _Trace:
         if traits.is_identity:
             held = self._contents[layer.bottoms[0]]
             shapes = layer.definition.top_shapes
-            made = [_Content(reads[0], form, held.n_bytes, len(shape) == 4) for shape in shapes]
+            contents = [_Content(reads[0], form, held.n_bytes, len(shape) == 4) for shape in shapes]
         else:
-            made = [
+            contents = [
                 _Content(f"{layer.name}/{top}", form, VALUE_BYTES * prod(shape), len(shape) == 4)
                 for top, shape in zip(layer.tops, layer.definition.top_shapes, strict=True)
             ]
-            makes += [Tensor(top.tensor, layer.name, top.n_bytes) for top in made]
-        kept: list[str] = []
+            makes += [Tensor(top.tensor, layer.name, top.n_bytes) for top in contents]
+        kept_names: list[str] = []
         if layer.needs_backward:
-            kept += [*(reads if traits.keeps_bottoms else ()), *(top.tensor for top in made if traits.keeps_tops)]
+            kept_names += [
+                *(reads if traits.keeps_bottoms else ()),
+                *(top.tensor for top in contents if traits.keeps_tops),
+            ]
             n_bytes = traits.kept_bytes(layer.bottom_shapes, layer.definition.top_shapes)
             if n_bytes:
                 makes.append(Tensor(f"{layer.name}: own", layer.name, n_bytes))
-                kept.append(makes[-1].name)
-        self._contents.update(zip(layer.tops, made, strict=True))
-        tops = tuple(top.tensor for top in made)
-        return LayerTensors(layer, tuple(makes), reads, tuple(kept), tops, traits.reuses_bottom)
+                kept_names.append(makes[-1].name)
+        self._contents.update(zip(layer.tops, contents, strict=True))
+        tops = tuple(top.tensor for top in contents)
+        return LayerTensors(layer, tuple(makes), reads, tuple(kept_names), tops, traits.reuses_bottom)
 
     def _form(self, layer: LayerSpec) -> Form:
         if layer.traits.axis_order == "channels last" and len(layer.bottom_shapes[0]) == 4:

@@ -75,13 +75,13 @@ class StepScales:
 
     def note(self, offset: int) -> str | None:
         """Return what is worth saying of one step; None where the scale stayed."""
-        begun, after = float(self.begun[offset]), float(self.after[offset])
+        begun, ended = float(self.begun[offset]), float(self.after[offset])
         if not self.made[offset]:
-            return f"loss_scale {begun:g} -> {after:g}: the gradient is not finite in float16, so no update is made"
-        if after < begun:
-            return f"loss_scale {begun:g} -> {after:g}: the gradient was not finite in float16 and was computed again"
-        if after > begun:
-            return f"loss_scale {begun:g} -> {after:g}: {DOUBLED_AFTER} steps in a row had a finite gradient"
+            return f"loss_scale {begun:g} -> {ended:g}: the gradient is not finite in float16, so no update is made"
+        if ended < begun:
+            return f"loss_scale {begun:g} -> {ended:g}: the gradient was not finite in float16 and was computed again"
+        if ended > begun:
+            return f"loss_scale {begun:g} -> {ended:g}: {DOUBLED_AFTER} steps in a row had a finite gradient"
         return None
 
     def is_exhausted(self, offset: int) -> bool:

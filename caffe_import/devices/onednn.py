@@ -19,8 +19,8 @@ def starts_with_onednn(environment: Mapping[str, str], cpuinfo: Path = Path("/pr
         environment: Its variable TF_ENABLE_ONEDNN_OPTS decides, if set to a truth value; otherwise the CPU does.
         cpuinfo: The kernel's description of the CPUs; a system without the file counts as one without oneDNN.
     """
-    asked = environment.get(_SWITCH, "").lower()
-    if asked in ("0", "1", "false", "true"):
-        return asked in ("1", "true")
+    switch = environment.get(_SWITCH, "").lower()
+    if switch in ("0", "1", "false", "true"):
+        return switch in ("1", "true")
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.is_file() else None
     return flags is not None and not _FLAGS.isdisjoint(flags[1].split())

@@ -80,14 +80,16 @@ class PieceLayout:
         blobs = []
         for shares in self.by_entry(list(zip(self.pieces, arrays, strict=True))):
             axis = shares[0][0].axis
-            whole = shares[0][1] if len(shares) == 1 else np.concatenate([array for _, array in shares], axis)
-            blobs.append(whole.reshape(-1))
+            blob = shares[0][1] if len(shares) == 1 else np.concatenate([array for _, array in shares], axis)
+            blobs.append(blob.reshape(-1))
         return np.concatenate(blobs) if blobs else np.zeros(0, np.float32)
 
     def by_entry(self, values: Sequence[T]) -> list[list[T]]:
         """Return one list per blob of the layout: what ``values`` has for its pieces."""
         together = zip(self.pieces, values, strict=True)
-        return [[value for _, value in found] for _, found in groupby(together, lambda pair: pair[0].position)]
+        return [
+            [value for _, value in entry_group] for _, entry_group in groupby(together, lambda pair: pair[0].position)
+        ]
 
 
 @dataclass(frozen=True)

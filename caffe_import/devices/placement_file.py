@@ -69,8 +69,8 @@ def read_placement(path: Path, net: NetSpec, n_devices: int) -> Placement:
     try:
         text = regular_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        what = error.strerror if isinstance(error, OSError) else "is no UTF-8 text"
-        msg = f"placement {path}: {what}; {_FORM}, a line each"
+        reason = error.strerror if isinstance(error, OSError) else "is no UTF-8 text"
+        msg = f"placement {path}: {reason}; {_FORM}, a line each"
         raise PlacementError(msg, path=str(path)) from error
     return place_layers(parse_placement(text, path=str(path)), net, n_devices, path=str(path))
 
@@ -97,13 +97,13 @@ def _parsed_lines(text: str, path: str) -> Iterator[PlacementLine]:
         line = re.sub(r"(^|\s)#.*", "", written).strip()
         if not line:
             continue
-        found = re.fullmatch(r"(?P<pattern>.*\S)\s*:\s*(?P<one>\d{1,9}|split(?P<many>(\s+\d{1,9})+))", line)
-        if found is None:
+        line_match = re.fullmatch(r"(?P<pattern>.*\S)\s*:\s*(?P<one>\d{1,9}|split(?P<many>(\s+\d{1,9})+))", line)
+        if line_match is None:
             raise _refusal(path, number, f"found '{line}'; {_FORM}")
-        devices = tuple(int(word) for word in (found["many"] or found["one"]).split())
-        if found["many"] and (len(devices) < 2 or len(set(devices)) < len(devices)):
+        devices = tuple(int(word) for word in (line_match["many"] or line_match["one"]).split())
+        if line_match["many"] and (len(devices) < 2 or len(set(devices)) < len(devices)):
             raise _refusal(path, number, f"'{line}' splits over too few devices; name two or more, each once")
-        yield PlacementLine(number, found["pattern"], devices)
+        yield PlacementLine(number, line_match["pattern"], devices)
 
 
 def place_layers(lines: Sequence[PlacementLine], net: NetSpec, n_devices: int, *, path: str) -> Placement:
@@ -121,8 +121,10 @@ def place_layers(lines: Sequence[PlacementLine], net: NetSpec, n_devices: int, *
         named.update((layer.name, line) for layer in layers)
     for line in lines:
         if line not in named.values():
-            found = f"later lines name every layer that '{line.pattern}' names; the last line counts: put it after them"
-            raise _refusal(path, line.number, found)
+            finding = (
+                f"later lines name every layer that '{line.pattern}' names; the last line counts: put it after them"
+            )
+            raise _refusal(path, line.number, finding)
     for layer in net.layers:
         if layer.name in named and len(named[layer.name].devices) > 1:
             _check_split(layer, named[layer.name], net, path)
@@ -133,32 +135,36 @@ def place_layers(lines: Sequence[PlacementLine], net: NetSpec, n_devices: int, *
 def _check_devices(line: PlacementLine, n_devices: int, path: str) -> None:
     for device in line.devices:
         if device >= n_devices:
-            there = "the only one is 0" if n_devices == 1 else f"allowed: 0 to {n_devices - 1}"
-            found = f"there is no device {device}: {there}; or give gpus_per_worker={device + 1}"
-            raise _refusal(path, line.number, found)
+            allowed_devices = "the only one is 0" if n_devices == 1 else f"allowed: 0 to {n_devices - 1}"
+            finding = f"there is no device {device}: {allowed_devices}; or give gpus_per_worker={device + 1}"
+            raise _refusal(path, line.number, finding)
 
 
 def _names_nothing(line: PlacementLine, net: NetSpec, path: str) -> PlacementError:
-    known = [layer.name for layer in net.layers if layer.type != "Split"]
-    shown = ", ".join(known[:_SHOWN_LAYERS])
-    more = f" and {len(known) - _SHOWN_LAYERS} more" if len(known) > _SHOWN_LAYERS else ""
-    found = f"'{line.pattern}' names no layer of the training net{did_you_mean(line.pattern, known)}; its layers"
-    return _refusal(path, line.number, f"{found}: {shown}{more}", allowed=known)
+    layer_names = [layer.name for layer in net.layers if layer.type != "Split"]
+    shown = ", ".join(layer_names[:_SHOWN_LAYERS])
+    more = f" and {len(layer_names) - _SHOWN_LAYERS} more" if len(layer_names) > _SHOWN_LAYERS else ""
+    finding = (
+        f"'{line.pattern}' names no layer of the training net{did_you_mean(line.pattern, layer_names)}; its layers"
+    )
+    return _refusal(path, line.number, f"{finding}: {shown}{more}", allowed=layer_names)
 
 
 def _check_split(layer: LayerSpec, line: PlacementLine, net: NetSpec, path: str) -> None:
     options = layer.definition.options
-    what = f'layer "{layer.name}" ({layer.type})'
+    layer_title = f'layer "{layer.name}" ({layer.type})'
     if not isinstance(options, InnerProductOptions):
-        found = f"{what} cannot be split; allowed: InnerProduct, whose outputs are computed independently"
-        raise _refusal(path, line.number, found)
+        finding = f"{layer_title} cannot be split; allowed: InnerProduct, whose outputs are computed independently"
+        raise _refusal(path, line.number, finding)
     if options.n_outputs < len(line.devices):
-        found = f"{what} has {options.n_outputs} outputs, fewer than the {len(line.devices)} devices to share them"
-        raise _refusal(path, line.number, found)
-    own = {entry for (name, _), entry in net.params.uses.items() if name == layer.name}
-    sharers = [name for (name, _), entry in net.params.uses.items() if entry in own and name != layer.name]
+        finding = (
+            f"{layer_title} has {options.n_outputs} outputs, fewer than the {len(line.devices)} devices to share them"
+        )
+        raise _refusal(path, line.number, finding)
+    own_entries = {entry for (name, _), entry in net.params.uses.items() if name == layer.name}
+    sharers = [name for (name, _), entry in net.params.uses.items() if entry in own_entries and name != layer.name]
     if sharers:
-        raise _refusal(path, line.number, f'{what} shares its weights with "{sharers[0]}" and cannot be split')
+        raise _refusal(path, line.number, f'{layer_title} shares its weights with "{sharers[0]}" and cannot be split')
 
 
 def unused_devices(placement: Placement) -> tuple[int, ...]:

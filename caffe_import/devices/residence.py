@@ -49,8 +49,8 @@ def residence(net: NetSpec, placement: Placement, fed: Collection[str]) -> Resid
 
 
 def _devices_of(placement: Placement, layer: LayerSpec) -> tuple[int, ...]:
-    found = placement.split.get(layer.name)
-    return (placement.device_of[layer.name],) if found is None else tuple(found)
+    split_devices = placement.split.get(layer.name)
+    return (placement.device_of[layer.name],) if split_devices is None else tuple(split_devices)
 
 
 def _first_reader(net: NetSpec, placement: Placement, blob: str) -> int:

@@ -75,13 +75,13 @@ def finest_segments(net: NetSpec) -> tuple[tuple[str, ...], ...]:
 
 def best_cuts(net: NetSpec, placement: Placement | None = None) -> tuple[Segment, ...]:
     """Return the whole net as segments, those that are not computed again included."""
-    found = _Cuts(net, placement)
-    largest = max((found.segment(a, b).own_bytes for a, b in found.neighbours()), default=0)
-    whole = sum(found.segment(a, b).own_bytes for a, b in found.neighbours())
+    cuts = _Cuts(net, placement)
+    largest = max((cuts.segment(a, b).own_bytes for a, b in cuts.neighbours()), default=0)
+    total_bytes = sum(cuts.segment(a, b).own_bytes for a, b in cuts.neighbours())
     best: tuple[float, tuple[Segment, ...]] = (inf, ())
     for step in range(_BUDGETS):
-        budget = int(largest + (whole - largest) * (step / (_BUDGETS - 1)) ** 2)
-        segments = found.best_within(budget)
+        budget = int(largest + (total_bytes - largest) * (step / (_BUDGETS - 1)) ** 2)
+        segments = cuts.best_within(budget)
         total = peak_bytes(segments)
         if total < best[0]:
             best = (total, segments)
@@ -93,10 +93,10 @@ def peak_bytes(segments: Sequence[Segment]) -> int:
 
     While a segment's gradient is computed, all its own tensors are there, and what is kept of those before it.
     """
-    kept = peak = 0
+    kept_bytes = peak = 0
     for segment in segments:
-        peak = max(peak, kept + segment.own_bytes)
-        kept += segment.kept_bytes
+        peak = max(peak, kept_bytes + segment.own_bytes)
+        kept_bytes += segment.kept_bytes
     return peak
 
 
@@ -122,26 +122,26 @@ class _Cuts:
             self._last_read.update(dict.fromkeys(layer.reads, at))
         self._positions = _allowed_cuts(net)
         self._devices = [_device(layer, placement) for layer in net.layers]
-        self._known: dict[tuple[int, int], Segment] = {}
+        self._segments: dict[tuple[int, int], Segment] = {}
 
     def neighbours(self) -> Iterator[tuple[int, int]]:
         """Return the smallest segments."""
         return pairwise(self._positions)
 
     def segment(self, start: int, stop: int) -> Segment:
-        if (start, stop) not in self._known:
-            self._known[start, stop] = self._segment(self._layers[start:stop], start, stop)
-        return self._known[start, stop]
+        if (start, stop) not in self._segments:
+            self._segments[start, stop] = self._segment(self._layers[start:stop], start, stop)
+        return self._segments[start, stop]
 
     def _segment(self, layers: Sequence[LayerTensors], start: int, stop: int) -> Segment:
-        kept = {name for layer in layers for name in layer.kept if start <= self._made_at[name] < stop}
-        own = sum(self._sizes[name] for name in kept)
+        kept_names = {name for layer in layers for name in layer.kept if start <= self._made_at[name] < stop}
+        own_bytes = sum(self._sizes[name] for name in kept_names)
         tops = {name for layer in layers for name in layer.tops if start <= self._made_at[name] < stop}
-        given = sum(self._sizes[name] for name in tops if self._last_read.get(name, -1) >= stop)
+        top_bytes = sum(self._sizes[name] for name in tops if self._last_read.get(name, -1) >= stop)
         is_last = stop == self._positions[-1]
         devices = set(self._devices[start:stop])
-        worth = not is_last and given < own and len(devices) == 1 and None not in devices
-        return Segment(start, stop, own, given, is_recomputed=worth)
+        worth = not is_last and top_bytes < own_bytes and len(devices) == 1 and None not in devices
+        return Segment(start, stop, own_bytes, top_bytes, is_recomputed=worth)
 
     def best_within(self, budget: int) -> tuple[Segment, ...]:
         """Return the cuts that keep least, where no recomputed segment has more than ``budget`` bytes of its own."""

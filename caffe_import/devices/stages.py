@@ -129,14 +129,14 @@ def _cheapest(
     best = [inf, *costs[0]]
     choices: list[list[int]] = []
     for n_done in range(1, n_stages):
-        found = [inf] * (n_parts + 1)
+        costs_to = [inf] * (n_parts + 1)
         choice = [n_done] * (n_parts + 1)
         for stop in range(n_done + 1, n_parts + 1):
             for cut in range(n_done, stop):
                 cost = joined(best[cut], costs[cut][stop - cut - 1])
-                if cost < found[stop]:
-                    found[stop], choice[stop] = cost, cut
-        best = found
+                if cost < costs_to[stop]:
+                    costs_to[stop], choice[stop] = cost, cut
+        best = costs_to
         choices.append(choice)
     cuts: list[int] = []
     stop = n_parts

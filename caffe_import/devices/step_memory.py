@@ -138,16 +138,23 @@ class NetCosts:
         self.net = net
         self.step = step
         self.tensors: tuple[LayerTensors, ...] = layer_tensors(net)
-        self.bytes_of: Mapping[str, int] = {t.name: t.n_bytes for found in self.tensors for t in found.makes}
+        self.bytes_of: Mapping[str, int] = {
+            t.name: t.n_bytes for tensors_of_layer in self.tensors for t in tensors_of_layer.makes
+        }
         self.needs = needs_of_layers(self.tensors, segments)
-        self.sources = frozenset(t.name for found in self.tensors if not found.layer.bottoms for t in found.makes)
+        self.sources = frozenset(
+            t.name
+            for tensors_of_layer in self.tensors
+            if not tensors_of_layer.layer.bottoms
+            for t in tensors_of_layer.makes
+        )
         self.blobs = [
             {position for (name, _), position in net.params.uses.items() if name == layer.name} for layer in net.layers
         ]
         self.gradient_readers: dict[str, int] = {}
         """Content -> number of layers that send it a gradient."""
-        for found in self.tensors:
-            for name in _sends_gradient_to(found):
+        for tensors_of_layer in self.tensors:
+            for name in _sends_gradient_to(tensors_of_layer):
                 self.gradient_readers[name] = self.gradient_readers.get(name, 0) + 1
 
 
@@ -184,17 +191,19 @@ class MemoryCount:
             if name == tensor.name and name in layer.tops:
                 self._pending[name] = self._costs.gradient_readers.get(name, 0)
                 self._pending_bytes += tensor.n_bytes * self._pending[name]
-        given = _sends_gradient_to(layer)
+        gradient_targets = _sends_gradient_to(layer)
         under_way = self._pending_bytes + gradient_scratch_bytes(layer.layer)
-        if layer.reuses and given and any(self._pending.get(name) for name in layer.tops):  # written over the top's
-            under_way -= self._costs.bytes_of[given[0]]
+        if (
+            layer.reuses and gradient_targets and any(self._pending.get(name) for name in layer.tops)
+        ):  # written over the top's
+            under_way -= self._costs.bytes_of[gradient_targets[0]]
         if layer.layer.needs_backward:
             of_pass = self._kept_bytes + self._again_bytes + under_way
             columns = layer.layer.traits.column_bytes if self._costs.step.makes_columns else 0
             if of_pass + columns - self._param_bytes > self._peak:
                 self._peak = of_pass + columns - self._param_bytes
                 self._at_peak = (of_pass, columns, self._param_bytes)
-        for name in given:
+        for name in gradient_targets:
             if self._pending.get(name):
                 self._pending[name] -= 1
                 self._pending_bytes -= self._costs.bytes_of[name]
@@ -228,9 +237,9 @@ class MemoryCount:
             scratch, sums = _SCRATCH, _VECTORS_OF_SUMS * sums
             in_update = _VECTORS_IN_UPDATE + _SLOTS_IN_UPDATE * step.n_slots
         of_pass, columns, no_gradient_yet = self._at_peak
-        others = (step.n_in_flight - 1) * self._kept_bytes
+        other_batches_bytes = (step.n_in_flight - 1) * self._kept_bytes
         return StepMemory(
-            activation_bytes=round(scratch * of_pass + others),
+            activation_bytes=round(scratch * of_pass + other_batches_bytes),
             column_bytes=columns,
             fed_bytes=self._fed_bytes * (step.n_passes + step.has_vector),  # and the batch that is cut out of them
             param_bytes=round((copies + sums) * self._param_bytes - no_gradient_yet),

@@ -24,31 +24,33 @@ def place_all(devices: Mapping[str, tuple[int, ...]], net: NetSpec, n_devices: i
     n_known = -1
     while n_known < len(decided):
         n_known = len(decided)
-        places = _places(devices, net, decided)
+        layer_devices = _devices_of_layers(devices, net, decided)
     split = {name: where for name, where in devices.items() if len(where) > 1}
-    named = {layer.name: at for layer, at in zip(net.layers, places, strict=True) if layer.name not in split}
+    named = {layer.name: at for layer, at in zip(net.layers, layer_devices, strict=True) if layer.name not in split}
     return Placement(n_devices, {name: 0 if at is None else at for name, at in named.items()}, split)
 
 
-def _places(devices: Mapping[str, tuple[int, ...]], net: NetSpec, decided: dict[int, int]) -> list[int | None]:
+def _devices_of_layers(
+    devices: Mapping[str, tuple[int, ...]], net: NetSpec, decided: dict[int, int]
+) -> list[int | None]:
     """Return each layer's device as far as it is known; add to ``decided``, layer without bottoms -> device."""
-    places: list[int | None] = []
+    layer_devices: list[int | None] = []
     # Of each layer that follows from one without bottoms: that one.
     roots: list[int | None] = []
     makers: dict[str, int] = {}
     for position, layer in enumerate(net.layers):
         above = [makers[blob] for blob in layer.bottoms]
-        place: int | None
+        device: int | None
         if layer.name in devices:
-            root, place = None, devices[layer.name][0]
+            root, device = None, devices[layer.name][0]
         else:
             root = roots[above[0]] if above else position
-            place = places[above[0]] if root is None else decided.get(root)
-        if place is not None:
+            device = layer_devices[above[0]] if root is None else decided.get(root)
+        if device is not None:
             for maker in above:
                 if (of_maker := roots[maker]) is not None:
-                    decided.setdefault(of_maker, place)
-        places.append(place)
+                    decided.setdefault(of_maker, device)
+        layer_devices.append(device)
         roots.append(root)
         makers.update((blob, position) for blob in layer.tops)
-    return places
+    return layer_devices
