@@ -57,14 +57,18 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
     if isinstance(error, MissingExtra):
         return str(error)
     name = error.name or ""
-    known = [package for package in EXTRAS if f"{name}.".startswith(f"{package}.") or package.startswith(f"{name}.")]
-    return _message(known[-1:], _importing_part(error)) if name and known else None
+    packages = [package for package in EXTRAS if f"{name}.".startswith(f"{package}.") or package.startswith(f"{name}.")]
+    return _message(packages[-1:], _importing_part(error)) if name and packages else None
 
 
 def _is_there(package: str) -> bool:
-    first, *rest = package.split(".")
+    first, *inner_names = package.split(".")
     # Asking for a dotted name would import what is before the dot, and Airflow takes a second.
-    return any(Path(entry, first, *rest).is_dir() for entry in sys.path) if rest else find_spec(first) is not None
+    return (
+        any(Path(entry, first, *inner_names).is_dir() for entry in sys.path)
+        if inner_names
+        else find_spec(first) is not None
+    )
 
 
 def _importing_part(error: ModuleNotFoundError) -> str:

@@ -39,16 +39,16 @@ def start_lines_dropped() -> Iterator[None]:
         return
     os.environ[_LEVEL] = "3"
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as kept:
+    with tempfile.TemporaryFile() as stderr_file:
         stderr = os.dup(2)
-        os.dup2(kept.fileno(), 2)
+        os.dup2(stderr_file.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
-            kept.seek(0)
-            lines = kept.read().decode("utf-8", "replace").splitlines(keepends=True)
+            stderr_file.seek(0)
+            lines = stderr_file.read().decode("utf-8", "replace").splitlines(keepends=True)
             sys.stderr.write("".join(line for line in lines if not re.match(START_LINES, line)))
             sys.stderr.flush()

@@ -49,7 +49,7 @@ def define_crop(request: LayerRequest) -> LayerDefinition:
     top = source[:axis] + reference[axis : len(source)]
     for position in range(axis, len(source)):
         if begin[position] + top[position] > source[position]:
-            wanted = f"offset {begin[position]} + reference extent {top[position]}"
-            finding = f"axis {position}: {wanted} exceeds the bottom's {source[position]}"
+            crop_end = f"offset {begin[position]} + reference extent {top[position]}"
+            finding = f"axis {position}: {crop_end} exceeds the bottom's {source[position]}"
             raise request.refuse(finding)
     return LayerDefinition(top_shapes=(top,), options=CropOptions(begin, crops_batch=axis == 0))

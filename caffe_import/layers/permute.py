@@ -24,12 +24,12 @@ class PermuteOptions:
 def define_permute(request: LayerRequest) -> LayerDefinition:
     """Top: the bottom's extents in the new order. Axes that ``order`` leaves out follow in their old order."""
     shape = request.bottom_shapes[0]
-    given = tuple(request.message.permute_param.order)
-    if any(axis >= len(shape) for axis in given) or len(set(given)) != len(given):
+    listed_axes = tuple(request.message.permute_param.order)
+    if any(axis >= len(shape) for axis in listed_axes) or len(set(listed_axes)) != len(listed_axes):
         finding = (
-            f"permute_param.order={list(given)}: the bottom has {len(shape)} axes; "
+            f"permute_param.order={list(listed_axes)}: the bottom has {len(shape)} axes; "
             f"allowed: each of 0 to {len(shape) - 1} at most once"
         )
         raise request.refuse(finding)
-    order = given + tuple(axis for axis in range(len(shape)) if axis not in given)
+    order = listed_axes + tuple(axis for axis in range(len(shape)) if axis not in listed_axes)
     return LayerDefinition(top_shapes=(tuple(shape[axis] for axis in order),), options=PermuteOptions(order))

@@ -66,11 +66,13 @@ def _top_shape(request: LayerRequest, shape: Shape, start: int, stop: int) -> Sh
             dims[position] = shape[start + position]
     top = [*shape[:start], *dims, *shape[stop:]]
     if -1 in dims:
-        known = prod(dim for dim in top if dim != -1)
-        if known == 0 or prod(shape) % known:
-            finding = f"bottom shape {shape} has {prod(shape)} values, not a multiple of {known}: -1 cannot be inferred"
+        n_known = prod(dim for dim in top if dim != -1)
+        if n_known == 0 or prod(shape) % n_known:
+            finding = (
+                f"bottom shape {shape} has {prod(shape)} values, not a multiple of {n_known}: -1 cannot be inferred"
+            )
             raise request.refuse(finding)
-        top[start + dims.index(-1)] = prod(shape) // known
+        top[start + dims.index(-1)] = prod(shape) // n_known
     if prod(top) != prod(shape):
         finding = f"bottom shape {shape} has {prod(shape)} values, top shape {tuple(top)} has {prod(top)}"
         raise request.refuse(finding)

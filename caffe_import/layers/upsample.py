@@ -50,10 +50,10 @@ def define_upsample(request: LayerRequest) -> LayerDefinition:
         require_same_shape(request, 0, 1)
         size = _unpooled_size(request, (shape[2], shape[3]))
         return LayerDefinition(top_shapes=((*shape[:2], *size),), options=UnpoolingOptions(size))
-    given = [name for name in _OF_SEGNET if request.message.upsample_param.HasField(name)]
-    if given:
+    fields = [name for name in _OF_SEGNET if request.message.upsample_param.HasField(name)]
+    if fields:
         finding = (
-            f"upsample_param.{given[0]} belongs to SegNet's unpooling, which takes a second bottom, the mask of a "
+            f"upsample_param.{fields[0]} belongs to SegNet's unpooling, which takes a second bottom, the mask of a "
             "Pooling layer; with one bottom allowed: scale, or scale_h and scale_w"
         )
         raise request.refuse(finding)

@@ -29,8 +29,8 @@ def define_window_data(request: LayerRequest) -> LayerDefinition:
     if param.crop_mode not in _CROP_MODES:
         finding = f'window_data_param.crop_mode is "{param.crop_mode}"; allowed: {", ".join(_CROP_MODES)}'
         raise request.refuse(finding)
-    image, *rest = shapes_of_samples(request)
-    samples = ((image[0], crop_size, crop_size), *rest)
+    image, *label_shapes = shapes_of_samples(request)
+    samples = ((image[0], crop_size, crop_size), *label_shapes)
     notes: tuple[str, ...] = ()
     if request.message.transform_param.scale != 1:
         notes = ("transform_param.scale is ignored, as in Caffe; window_data_param.scale is used",)

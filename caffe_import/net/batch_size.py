@@ -30,7 +30,7 @@ def net_in_batches(
     Raises:
         NetError: The net cannot be built, or not for the batch size that is asked for.
     """
-    own = [batch_size_of(layer) for layer in data_layers]
+    own_sizes = [batch_size_of(layer) for layer in data_layers]
 
     def built(*batch_sizes: int) -> NetSpec:
         for layer, batch_size in zip(data_layers, batch_sizes, strict=True):
@@ -41,17 +41,17 @@ def net_in_batches(
         return built(*[batch_size] * len(data_layers))
 
     if asked is None:
-        return built_for(default) if net_of_any_batch(built_for) is not None else built(*own)
+        return built_for(default) if net_of_any_batch(built_for) is not None else built(*own_sizes)
     try:
         return built_for(asked)
     except NetError as error:
-        built(*own)  # a net that cannot be built at all says so
-        msg = f"batch_size={asked}: {error}; the net's own batch is {own[0]}; leave batch_size out"
+        built(*own_sizes)  # a net that cannot be built at all says so
+        msg = f"batch_size={asked}: {error}; the net's own batch is {own_sizes[0]}; leave batch_size out"
         raise NetError(msg, layer=error.layer) from error
 
 
-def unit_batch(build: BuildNet, own: int) -> int:
-    """Return how many samples a net computes together at the least: 1, or ``own`` where it needs that number.
+def unit_batch(build: BuildNet, own_size: int) -> int:
+    """Return how many samples a net computes together at the least: 1, or ``own_size`` where it needs that number.
 
     A recurrent layer whose steps are the samples of a batch needs it, too: fewer samples would be shorter sequences.
     """
@@ -60,12 +60,12 @@ def unit_batch(build: BuildNet, own: int) -> int:
     try:
         small = build(1)
     except NetError:
-        return own
+        return own_size
     try:
         large = build(2)
     except NetError:
         return 1
-    return own if _mixes_samples(small, large) else 1
+    return own_size if _mixes_samples(small, large) else 1
 
 
 def net_of_any_batch(build: BuildNet) -> NetSpec | None:
@@ -84,12 +84,12 @@ def net_of_any_batch(build: BuildNet) -> NetSpec | None:
     if _mixes_samples(small, large):
         return None
     layers = []
-    for one, other in zip(small.layers, large.layers, strict=True):
-        tops = _merge_all(one.definition.top_shapes, other.definition.top_shapes)
-        bottoms = _merge_all(one.bottom_shapes, other.bottom_shapes)
+    for small_layer, large_layer in zip(small.layers, large.layers, strict=True):
+        tops = _merge_all(small_layer.definition.top_shapes, large_layer.definition.top_shapes)
+        bottoms = _merge_all(small_layer.bottom_shapes, large_layer.bottom_shapes)
         if tops is None or bottoms is None:
             return None
-        layers.append(_with_shapes(one, bottoms, tops))
+        layers.append(_with_shapes(small_layer, bottoms, tops))
     return replace(small, layers=tuple(layers))
 
 
@@ -105,16 +105,16 @@ def _with_shapes(layer: LayerSpec, bottoms: tuple[Shape, ...], tops: tuple[Shape
     return replace(layer, bottom_shapes=bottoms, definition=replace(layer.definition, top_shapes=tops))
 
 
-def _merge_all(ones: tuple[Shape, ...], others: tuple[Shape, ...]) -> tuple[Shape, ...] | None:
-    merged = [_merge(one, other) for one, other in zip(ones, others, strict=True)]
+def _merge_all(ones: tuple[Shape, ...], other_shapes: tuple[Shape, ...]) -> tuple[Shape, ...] | None:
+    merged = [_merge(first, other) for first, other in zip(ones, other_shapes, strict=True)]
     return tuple(shape for shape in merged if shape is not None) if None not in merged else None
 
 
-def _merge(one: Shape, other: Shape) -> Shape | None:
+def _merge(first: Shape, other: Shape) -> Shape | None:
     """Return the common shape, -1 in front if the first axes differ; None if another axis does."""
-    if one == other:
-        return one
-    return (_ANY, *one[1:]) if one[1:] == other[1:] else None
+    if first == other:
+        return first
+    return (_ANY, *first[1:]) if first[1:] == other[1:] else None
 
 
 _MESSAGES = {"Data": "data", "ImageData": "image_data", "HDF5Data": "hdf5_data", "MemoryData": "memory_data"}

@@ -41,13 +41,13 @@ class Overwritten:
 
     def __str__(self) -> str:
         """Return the note for the user."""
-        what = {
+        effect = {
             "forward": f'layer "{self.layer}" reads blob "{self.blob}", but in Caffe it finds',
             "backward": f'layer "{self.layer}": for its gradient Caffe reads its bottom "{self.blob}" again and finds',
             "output": f'layer "{self.layer}" makes the output "{self.blob}", but in Caffe it ends up with',
         }[self.when]
         return (
-            f'{what} what layer "{self.by}" wrote in place over blob "{self.by_blob}": Split, Reshape and Flatten '
+            f'{effect} what layer "{self.by}" wrote in place over blob "{self.by_blob}": Split, Reshape and Flatten '
             f'share one memory. Here "{self.blob}" keeps its values, so the numbers differ from Caffe\'s; give layer '
             f'"{self.by}" a top of its own'
         )
@@ -66,7 +66,7 @@ def overwritten_blobs(net: NetSpec) -> tuple[Overwritten, ...]:
     """Return where Caffe's sharing of memory gives other numbers than blobs with values of their own, in net order."""
     trace = _Trace(net)
     order = {layer.name: position for position, layer in enumerate(net.layers)}
-    return tuple(sorted(dict.fromkeys(trace.findings()), key=lambda found: order[found.layer]))
+    return tuple(sorted(dict.fromkeys(trace.findings()), key=lambda overwritten: order[overwritten.layer]))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class _Trace:
         self._net = net
         self._memory = memory_of_blobs(net)
         self._writes: dict[str, list[tuple[str, str]]] = {memory: [] for memory in self._memory.values()}
-        self._seen: dict[str, int] = {}
+        self._writes_seen: dict[str, int] = {}
         self._makers: dict[str, str] = {}
         self._in_file: dict[str, str] = {}
         self._reads: list[_Read] = []
@@ -96,16 +96,16 @@ class _Trace:
     def _run(self, layer: LayerSpec) -> None:
         if not layer.definition.shares_memory:
             self._reads += [
-                _Read(layer, index, self._seen[blob], len(self._writes[self._memory[blob]]))
+                _Read(layer, index, self._writes_seen[blob], len(self._writes[self._memory[blob]]))
                 for index, blob in enumerate(layer.bottoms)
             ]
         for index, blob in enumerate(layer.tops):
             writes = self._writes[self._memory[blob]]
             if blob not in layer.bottoms:
-                self._seen[blob] = self._seen[layer.bottoms[0]] if layer.definition.shares_memory else 0
+                self._writes_seen[blob] = self._writes_seen[layer.bottoms[0]] if layer.definition.shares_memory else 0
             elif _changes_values(layer):
                 writes.append((layer.name, blob))
-                self._seen[blob] = len(writes)
+                self._writes_seen[blob] = len(writes)
             self._makers[blob] = layer.name
             if layer.type == "Split" and blob == f"{layer.name}_{index}":  # inserted, as wiring names them
                 self._in_file[blob] = layer.bottoms[0]
@@ -118,14 +118,14 @@ class _Trace:
             elif self._is_stale(blob, read.seen) and _gradient_reads(read.layer, read.index):
                 yield self._finding(read.layer.name, blob, read.seen, "backward")
         for blob in self._net.outputs:
-            if self._is_stale(blob, self._seen[blob]):
-                yield self._finding(self._makers[blob], blob, self._seen[blob], "output")
+            if self._is_stale(blob, self._writes_seen[blob]):
+                yield self._finding(self._makers[blob], blob, self._writes_seen[blob], "output")
 
-    def _is_stale(self, blob: str, seen: int) -> bool:
-        return seen < len(self._writes[self._memory[blob]])
+    def _is_stale(self, blob: str, n_writes_seen: int) -> bool:
+        return n_writes_seen < len(self._writes[self._memory[blob]])
 
-    def _finding(self, layer: str, blob: str, seen: int, when: When) -> Overwritten:
-        by, by_blob = self._writes[self._memory[blob]][seen]
+    def _finding(self, layer: str, blob: str, n_writes_seen: int, when: When) -> Overwritten:
+        by, by_blob = self._writes[self._memory[blob]][n_writes_seen]
         return Overwritten(layer, self._in_file.get(blob, blob), by, self._in_file.get(by_blob, by_blob), when)
 
 

@@ -76,14 +76,14 @@ def _param_name(layer: LayerSpec, index: int) -> str:
 
 def forward_lines(net: NetSpec, values: Sequence[float]) -> list[str]:
     """Return the lines of a test net's pass; ``values`` in the order of ``forward_values``."""
-    return [value.words + _number(found) for value, found in zip(forward_values(net), values, strict=True)]
+    return [value.words + _number(number) for value, number in zip(forward_values(net), values, strict=True)]
 
 
 def pass_lines(net: NetSpec, values: Sequence[float]) -> list[str]:
     """Return the lines of a training pass; ``values`` as forward_values, backward_values, then the four norms."""
     named = (*forward_values(net), *backward_values(net))
-    lines = [value.words + _number(found) for value, found in zip(named, values[:-N_NORMS], strict=True)]
-    l1, l1_diff, l2, l2_diff = (_number(found) for found in values[-N_NORMS:])
+    lines = [value.words + _number(number) for value, number in zip(named, values[:-N_NORMS], strict=True)]
+    l1, l1_diff, l2, l2_diff = (_number(number) for number in values[-N_NORMS:])
     lines.append(
         f"{_INDENT}[Backward] All net params (data, diff): L1 norm = ({l1}, {l1_diff}); L2 norm = ({l2}, {l2_diff})"
     )

@@ -106,8 +106,8 @@ def _gaussian(filler: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Ge
         return values
     # Each weight is kept with this probability, so an output has `sparse` inputs only on average, and only where
     # it has as many inputs as there are outputs.
-    kept = rng.random(shape, np.float32) < filler.sparse / shape[0]
-    return values * kept
+    mask = rng.random(shape, np.float32) < filler.sparse / shape[0]
+    return values * mask
 
 
 def _positive_unitball(_: caffe_pb2.FillerParameter, shape: Shape, rng: np.random.Generator) -> _Values:

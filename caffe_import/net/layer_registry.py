@@ -156,9 +156,9 @@ def layer_type(
     """
 
     def register(define: DefineLayer) -> DefineLayer:
-        known = _TYPES.get(name)
-        if known is not None and known.define is not define:
-            msg = f'layer type "{name}" is registered twice: {known.define.__module__} and {define.__module__}'
+        registered = _TYPES.get(name)
+        if registered is not None and registered.define is not define:
+            msg = f'layer type "{name}" is registered twice: {registered.define.__module__} and {define.__module__}'
             raise ValueError(msg)
         _TYPES[name] = LayerType(
             name, define, bottoms, tops, traits, differentiable_bottoms, label_bottoms, in_place, no_keras_form
@@ -189,10 +189,10 @@ def find_layer_type(name: str, *, layer: str) -> LayerType:
     """
     _load_layers()
     if name not in _TYPES:
-        known = f"known: {', '.join(sorted(_TYPES))}"
+        known_types = f"known: {', '.join(sorted(_TYPES))}"
         if fork := fork_of_type(name):
-            msg = f'layer "{layer}": type {name} belongs to {fork}, not to Caffe 1.0; not supported here; {known}'
+            msg = f'layer "{layer}": type {name} belongs to {fork}, not to Caffe 1.0; not supported here; {known_types}'
         else:
-            msg = f'layer "{layer}": no importer for layer type "{name}"; {known}{did_you_mean(name, _TYPES)}'
+            msg = f'layer "{layer}": no importer for layer type "{name}"; {known_types}{did_you_mean(name, _TYPES)}'
         raise NetError(msg, layer=layer, field_name="type")
     return _TYPES[name]

@@ -123,8 +123,8 @@ class NetSpec:
             NetError: No such blob, with the net's blobs.
         """
         if name not in self.blob_shapes:
-            known = ", ".join(self.blob_shapes)
-            msg = f'net "{self.name}" has no blob "{name}"; known: {known}{did_you_mean(name, self.blob_shapes)}'
+            blob_names = ", ".join(self.blob_shapes)
+            msg = f'net "{self.name}" has no blob "{name}"; known: {blob_names}{did_you_mean(name, self.blob_shapes)}'
             raise NetError(msg)
         return self.blob_shapes[name]
 
@@ -150,8 +150,8 @@ def build_net_spec(
         NetError: Unknown layer types or bottoms, wrong counts, shapes that do not fit, sharing that does not fit.
     """
     filtered = filter_layers(net, phase=phase, level=level, stages=stages)
-    kept = {blob for layer in filtered.layer for blob in layer.top}
-    absent = {blob: layer.name for layer in net.layer for blob in layer.top if blob not in kept}
+    phase_blobs = {blob for layer in filtered.layer for blob in layer.top}
+    absent = {blob: layer.name for layer in net.layer for blob in layer.top if blob not in phase_blobs}
     if len(filtered.layer) == 0:
         why = "its include/exclude rules leave none" if len(net.layer) else "it holds no `layer` at all"
         msg = f'net "{net.name}" has no layers in phase {phase}: {why}'
@@ -164,7 +164,7 @@ def build_net_spec(
 
 
 @dataclass
-class _Made:
+class _BuiltLayer:
     """A layer that is set up; the flow of gradients is known only when all are."""
 
     spec: LayerSpec
@@ -176,7 +176,7 @@ class _NetBuilder:
         self._net = net
         self._phase = phase
         self._sample_shapes = sample_shapes
-        self._made: list[_Made] = []
+        self._built_layers: list[_BuiltLayer] = []
         self._layers_by_name: dict[str, list[LayerSpec]] = {}
         self._shapes: dict[str, Shape] = {}
         self._makers: dict[str, str] = {}
@@ -216,7 +216,7 @@ class _NetBuilder:
             needs_backward=False,
             param_propagate_down=_param_propagate_down(message, definition, force=self._net.force_backward),
         )
-        self._made.append(_Made(spec, _wired(spec, kind)))
+        self._built_layers.append(_BuiltLayer(spec, _wired(spec, kind)))
         self._layers_by_name.setdefault(spec.name, []).append(spec)
 
     def _check_name(self, request: LayerRequest, definition: LayerDefinition) -> None:
@@ -252,8 +252,8 @@ class _NetBuilder:
         return tops
 
     def finish(self) -> NetSpec:
-        flows = gradient_flows([made.wired for made in self._made], force_backward=self._net.force_backward)
-        layers = tuple(_with_flow(made.spec, flow) for made, flow in zip(self._made, flows, strict=True))
+        flows = gradient_flows([built.wired for built in self._built_layers], force_backward=self._net.force_backward)
+        layers = tuple(_with_flow(built.spec, flow) for built, flow in zip(self._built_layers, flows, strict=True))
         return NetSpec(
             name=self._net.name,
             phase=self._phase,
@@ -274,8 +274,11 @@ def _param_propagate_down(
     """Layer::param_propagate_down as Net::Init sets it: by the layer's own lr_mult, not by that of the blob's owner."""
     learns = [spec.lr_mult != 0 for spec in message.param]
     learns += [True] * (len(definition.blobs) - len(learns))
-    asked = force or definition.ignores_lr_mult
-    return tuple(blob.kind == "weight" and (asked or own) for blob, own in zip(definition.blobs, learns, strict=True))
+    ignores_lr = force or definition.ignores_lr_mult
+    return tuple(
+        blob.kind == "weight" and (ignores_lr or is_learned)
+        for blob, is_learned in zip(definition.blobs, learns, strict=True)
+    )
 
 
 def _with_flow(spec: LayerSpec, flow: GradientFlow) -> LayerSpec:
@@ -302,12 +305,12 @@ def _count_text(allowed: tuple[int, int | None]) -> str:
 
 def _check_counts(request: LayerRequest, kind: LayerType) -> None:
     message = request.message
-    for what, n_found, (low, high) in (
+    for kind_of_blobs, n_found, (low, high) in (
         ("bottoms", len(message.bottom), kind.bottoms),
         ("tops", len(message.top), kind.tops),
     ):
         if n_found < low or (high is not None and n_found > high):
-            finding = f"has {n_found} {what}, allowed: {_count_text((low, high))}"
+            finding = f"has {n_found} {kind_of_blobs}, allowed: {_count_text((low, high))}"
             raise request.refuse(finding)
     if len(message.propagate_down) not in (0, len(message.bottom)):
         finding = (
@@ -320,21 +323,23 @@ def _check_counts(request: LayerRequest, kind: LayerType) -> None:
 def _check_definition(request: LayerRequest, definition: LayerDefinition, kind: LayerType) -> None:
     message = request.message
     if AUTOMATIC_TOP in message.top and not definition.default_loss_weight:
-        given = sum(top != AUTOMATIC_TOP for top in message.top)
-        finding = f"has {given} tops, allowed: {_count_text(kind.tops)}"
+        n_named_tops = sum(top != AUTOMATIC_TOP for top in message.top)
+        finding = f"has {n_named_tops} tops, allowed: {_count_text(kind.tops)}"
         raise request.refuse(finding)
     if len(definition.top_shapes) != len(message.top):
         finding = f"makes {len(definition.top_shapes)} tops, the file names {len(message.top)}"
         raise request.refuse(finding)
     named = [(f'top "{top}"', shape) for top, shape in zip(message.top, definition.top_shapes, strict=True)]
     named += [(f"parameter blob {index}", blob.shape) for index, blob in enumerate(definition.blobs)]
-    for what, shape in named:
-        check_n_axes(request, len(shape), what)
+    for blob_title, shape in named:
+        check_n_axes(request, len(shape), blob_title)
         if any(extent < 0 for extent in shape):
-            finding = f"{what} would have shape {shape}; no extent may be negative"
+            finding = f"{blob_title} would have shape {shape}; no extent may be negative"
             raise request.refuse(finding)
         if prod(shape) > MAX_ELEMENTS:
-            finding = f"{what} would have shape {shape}, {prod(shape):,} elements; allowed: at most {MAX_ELEMENTS:,}"
+            finding = (
+                f"{blob_title} would have shape {shape}, {prod(shape):,} elements; allowed: at most {MAX_ELEMENTS:,}"
+            )
             raise request.refuse(finding)
     for index, blob in enumerate(definition.blobs):
         if fault := filler_fault(blob.filler, blob.shape):
@@ -344,14 +349,14 @@ def _check_definition(request: LayerRequest, definition: LayerDefinition, kind: 
 
 def _loss_weights(request: LayerRequest, definition: LayerDefinition) -> tuple[float, ...]:
     """Layer::SetLossWeights; a loss layer without loss_weight has weight 1 (LossLayer::LayerSetUp)."""
-    given = tuple(request.message.loss_weight)
+    weights = tuple(request.message.loss_weight)
     n_tops = len(request.message.top)
-    if not given and definition.default_loss_weight:
+    if not weights and definition.default_loss_weight:
         return (definition.default_loss_weight,) + (0.0,) * (n_tops - 1)
-    if given and len(given) != n_tops:
-        finding = f"has {len(given)} loss_weight for {n_tops} tops; give none or one per top"
+    if weights and len(weights) != n_tops:
+        finding = f"has {len(weights)} loss_weight for {n_tops} tops; give none or one per top"
         raise request.refuse(finding)
-    return given or (0.0,) * n_tops
+    return weights or (0.0,) * n_tops
 
 
 def _wired(spec: LayerSpec, kind: LayerType) -> WiredLayer:

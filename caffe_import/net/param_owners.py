@@ -87,11 +87,14 @@ class ParamOwners:
             owner.decay_mult = self._agreed(request, "decay_mult", spec.name, spec.decay_mult, owner.decay_mult)
         self._uses[request.message.name, index] = position
 
-    def _agreed(self, request: LayerRequest, what: str, name: str, given: float, known: float | None) -> float:
-        if known is not None and given != known:
-            finding = f'shared param "{name}" has {what}={given:g}, an earlier layer gives {known:g}; give it once'
+    def _agreed(
+        self, request: LayerRequest, field_name: str, name: str, value: float, earlier_value: float | None
+    ) -> float:
+        if earlier_value is not None and value != earlier_value:
+            values = f"{field_name}={value:g}, an earlier layer gives {earlier_value:g}"
+            finding = f'shared param "{name}" has {values}; give it once'
             raise request.refuse(finding)
-        return given
+        return value
 
     def layout(self) -> ParamLayout:
         """Return the blobs of all layers added, in order."""

@@ -111,8 +111,8 @@ def python_layer(*, module: str, name: str) -> Callable[[LayerClass], LayerClass
         if finding := _unfit(layer_class):
             msg = f'Python layer "{name}" of module "{module}": {finding}'
             raise UnfitPythonLayer(msg)
-        known = _CLASSES.setdefault((module, name), layer_class)
-        if known is not layer_class:
+        registered = _CLASSES.setdefault((module, name), layer_class)
+        if registered is not layer_class:
             msg = f'Python layer "{name}" of module "{module}" is registered twice'
             raise ValueError(msg)
         return layer_class
@@ -167,7 +167,7 @@ def _import(request: LayerRequest, module: str) -> None:
         finding = f'python_param.module="{module}" is no name of a module'
         raise request.refuse(finding)
     if _allowed_modules is not None and module not in _allowed_modules:
-        if any(known == module for known, _ in _CLASSES):
+        if any(registered_module == module for registered_module, _ in _CLASSES):
             return  # the program has imported it
         allowed = ", ".join(sorted(_allowed_modules)) or "none"
         finding = (
@@ -179,7 +179,7 @@ def _import(request: LayerRequest, module: str) -> None:
     try:
         import_module(module)
     except ImportError as error:
-        if any(known == module for known, _ in _CLASSES):
+        if any(registered_module == module for registered_module, _ in _CLASSES):
             return  # it was registered without a file of this name
         finding = f'module "{module}" cannot be imported ({error}); put its folder on PYTHONPATH, for every worker'
         raise request.refuse(finding) from error

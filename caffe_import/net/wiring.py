@@ -59,23 +59,23 @@ class _Uses:
 
 def _find_uses(net: caffe_pb2.NetParameter, absent: Mapping[str, str]) -> _Uses:
     uses = _Uses({}, {}, {})
-    made: dict[str, _Top] = {}
+    tops_by_name: dict[str, _Top] = {}
     for position, layer in enumerate(net.layer):
         for index, blob in enumerate(layer.bottom):
-            if blob not in made:
-                raise _unknown_bottom(net, position, blob, made, absent)
-            uses.sources[position, index] = made[blob]
-            uses.counts[made[blob]] = uses.counts.get(made[blob], 0) + 1
-        made.update({blob: (position, index) for index, blob in enumerate(layer.top)})
+            if blob not in tops_by_name:
+                raise _unknown_bottom(net, position, blob, tops_by_name, absent)
+            uses.sources[position, index] = tops_by_name[blob]
+            uses.counts[tops_by_name[blob]] = uses.counts.get(tops_by_name[blob], 0) + 1
+        tops_by_name.update({blob: (position, index) for index, blob in enumerate(layer.top)})
         for blob, weight in zip(layer.top, layer.loss_weight, strict=False):
-            uses.loss_weights[made[blob]] = weight
+            uses.loss_weights[tops_by_name[blob]] = weight
             if weight:
-                uses.counts[made[blob]] = uses.counts.get(made[blob], 0) + 1
+                uses.counts[tops_by_name[blob]] = uses.counts.get(tops_by_name[blob], 0) + 1
     return uses
 
 
 def _unknown_bottom(
-    net: caffe_pb2.NetParameter, position: int, blob: str, made: Mapping[str, _Top], absent: Mapping[str, str]
+    net: caffe_pb2.NetParameter, position: int, blob: str, tops_by_name: Mapping[str, _Top], absent: Mapping[str, str]
 ) -> NetError:
     layer = net.layer[position]
     phase = caffe_pb2.Phase.Name(net.state.phase)
@@ -85,8 +85,8 @@ def _unknown_bottom(
     elif blob in absent:
         remedy = f'; layer "{absent[blob]}" makes it, but its include/exclude rules leave it out of phase {phase}'
     else:
-        remedy = did_you_mean(blob, made)
-    available = ", ".join(sorted(made)) or "none"
+        remedy = did_you_mean(blob, tops_by_name)
+    available = ", ".join(sorted(tops_by_name)) or "none"
     msg = f'layer "{layer.name}": no layer before it makes bottom "{blob}"; available: {available}{remedy}'
     return NetError(msg, layer=layer.name)
 

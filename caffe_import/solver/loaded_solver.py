@@ -93,20 +93,20 @@ def _without_idle_test_nets(message: caffe_pb2.SolverParameter) -> caffe_pb2.Sol
     """Leave out the test nets whose test_iter is 0: Caffe runs no batch of theirs and reports nothing."""
     if 0 not in message.test_iter:
         return message
-    kept = caffe_pb2.SolverParameter()
-    kept.CopyFrom(message)
+    solver = caffe_pb2.SolverParameter()
+    solver.CopyFrom(message)
     n_params, n_iters = len(message.test_net_param), len(message.test_iter)
     for index in reversed(range(n_iters)):
         if message.test_iter[index]:
             continue
-        del kept.test_iter[index]
+        del solver.test_iter[index]
         if len(message.test_state) == n_iters:
-            del kept.test_state[index]
+            del solver.test_state[index]
         if index < n_params:
-            del kept.test_net_param[index]
+            del solver.test_net_param[index]
         elif index - n_params < len(message.test_net):
-            del kept.test_net[index - n_params]
-    return kept
+            del solver.test_net[index - n_params]
+    return solver
 
 
 def _state(
@@ -134,28 +134,28 @@ class _NetFinder:
         return PrototxtError(f"{self._path}: {finding}", path=str(self._path))
 
     def _read(self, field_name: str, written: str) -> tuple[caffe_pb2.NetParameter, Path]:
-        found = find_relative(written, self._path, field_name=field_name)
-        if found is None:
+        net_paths = find_relative(written, self._path, field_name=field_name)
+        if net_paths is None:
             finding = (
                 f'{field_name}: "{written}": no such file, neither from the working directory {Path.cwd()} '
                 f"nor from the solver's folder {self._path.parent.resolve()} or one above it"
             )
             raise self._refuse(finding)
-        return read_net(found[0]), found[0]
+        return read_net(net_paths[0]), net_paths[0]
 
     def train_net(self) -> tuple[caffe_pb2.NetParameter, Path | None]:
         message = self._message
-        given = [name for name in _TRAIN_NET_FIELDS if message.HasField(name)]
-        if len(given) != 1:
+        train_net_fields = [name for name in _TRAIN_NET_FIELDS if message.HasField(name)]
+        if len(train_net_fields) != 1:
             finding = (
-                f"names {', '.join(given)} as training net; keep one of them"
-                if given
+                f"names {', '.join(train_net_fields)} as training net; keep one of them"
+                if train_net_fields
                 else f"names no training net; give one of {', '.join(_TRAIN_NET_FIELDS)}"
             )
             raise self._refuse(finding)
-        if given[0] in ("net", "train_net"):
-            return self._read(given[0], getattr(message, given[0]))
-        return upgrade_net(getattr(message, given[0])), None
+        if train_net_fields[0] in ("net", "train_net"):
+            return self._read(train_net_fields[0], getattr(message, train_net_fields[0]))
+        return upgrade_net(getattr(message, train_net_fields[0])), None
 
     def test_nets(self, shared: caffe_pb2.NetParameter | None) -> tuple[caffe_pb2.NetParameter, ...]:
         """Return one message per test net; ``shared`` is the net of field ``net``, read already."""
@@ -187,5 +187,5 @@ class _NetFinder:
     def weights(self) -> list[str]:
         """Caffe's ``weights``: repeated, each a comma-separated list of files."""
         written = [part.strip() for entry in self._message.weights for part in entry.split(",") if part.strip()]
-        found = ((part, find_relative(part, self._path, field_name="weights")) for part in written)
-        return [str(place[0]) if place else part for part, place in found]
+        weight_paths = ((part, find_relative(part, self._path, field_name="weights")) for part in written)
+        return [str(weight_path[0]) if weight_path else part for part, weight_path in weight_paths]

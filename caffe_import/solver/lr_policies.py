@@ -99,8 +99,8 @@ def _inv(spec: SolverSpec, iteration: int) -> float:
 
 def _poly(spec: SolverSpec, iteration: int) -> float:
     # Past max_iter (a state restored from a longer run) Caffe takes a power of a negative number; here the end holds.
-    left = max(0.0, 1.0 - iteration / spec.max_iter)
-    return spec.base_lr * _power(left, spec.power)
+    remaining = max(0.0, 1.0 - iteration / spec.max_iter)
+    return spec.base_lr * _power(remaining, spec.power)
 
 
 def _sigmoid(spec: SolverSpec, iteration: int) -> float:

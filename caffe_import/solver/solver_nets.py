@@ -50,9 +50,9 @@ class NetFile:
         return line_and_column(self._text, self._value_start(block, field_name))
 
     def _value_start(self, block: Block, field_name: str) -> int:
-        for place in self._scan.places:
-            if place.block is block and place.field_name == field_name and place.role == "value":
-                return place.start
+        for token in self._scan.places:
+            if token.block is block and token.field_name == field_name and token.role == "value":
+                return token.start
         return block.start
 
 
@@ -92,21 +92,21 @@ class SolverNet:
         if self.file is None or not layer:
             return None
         occurrence = _occurrence_of(layer, self.message, self.state)
-        found = self.file.place(layer, occurrence=occurrence, field_name=field_name)
-        return Place(str(self.file.path), *found) if found else None
+        location = self.file.place(layer, occurrence=occurrence, field_name=field_name)
+        return Place(str(self.file.path), *location) if location else None
 
     def finding(self, error: Exception) -> tuple[str, Place | None]:
         """Return what is wrong with the net, the net's title and the place of the layer to blame before it."""
-        place = self.place(error.layer, field_name=error.field_name) if isinstance(error, NetError) else None
-        return self._placed(str(error), place), place
+        location = self.place(error.layer, field_name=error.field_name) if isinstance(error, NetError) else None
+        return self._placed(str(error), location), location
 
     def shared_memory(self, net: NetSpec) -> list[tuple[str, Place | None]]:
         """Return a note for each place where Caffe's shared memory makes its numbers differ from ours."""
-        found = [(str(one), self.place(one.layer)) for one in overwritten_blobs(net)]
-        return [(self._placed(text, place), place) for text, place in found]
+        findings = [(str(overwritten), self.place(overwritten.layer)) for overwritten in overwritten_blobs(net)]
+        return [(self._placed(text, location), location) for text, location in findings]
 
-    def _placed(self, text: str, place: Place | None) -> str:
-        return f"{self.title} net: {f'{place}: ' if place else ''}{text}"
+    def _placed(self, text: str, location: Place | None) -> str:
+        return f"{self.title} net: {f'{location}: ' if location else ''}{text}"
 
     @contextmanager
     def errors_placed(self) -> Iterator[None]:
@@ -137,8 +137,8 @@ def _occurrence_of(layer: str, net: caffe_pb2.NetParameter, state: caffe_pb2.Net
     named = [message for message in net.layer if message.name == layer]
     phase: Phase = "TRAIN" if state.phase == caffe_pb2.TRAIN else "TEST"
     for index, message in enumerate(named):
-        alone = caffe_pb2.NetParameter(layer=[message], state=net.state)
-        if len(filter_layers(alone, phase=phase, level=state.level, stages=tuple(state.stage)).layer):
+        single_layer_net = caffe_pb2.NetParameter(layer=[message], state=net.state)
+        if len(filter_layers(single_layer_net, phase=phase, level=state.level, stages=tuple(state.stage)).layer):
             return index
     return 0
 
@@ -148,7 +148,7 @@ def _net_files(solver: LoadedSolver, path: Path) -> tuple[NetFile | None, tuple[
     train = NetFile(solver.net_path) if solver.net_path is not None else None
     tests: list[NetFile | None] = [None] * len(message.test_net_param)
     for written in message.test_net:
-        found = find_relative(written, path, field_name="test_net")
-        tests.append(NetFile(found[0]) if found else None)
+        net_paths = find_relative(written, path, field_name="test_net")
+        tests.append(NetFile(net_paths[0]) if net_paths else None)
     generic = train if message.HasField("net") else None
     return train, (*tests, *[generic] * (len(solver.test_nets) - len(tests)))

@@ -177,9 +177,9 @@ class _Checker:
         return solver_field_error(finding, name, self._sources, path=self._path, allowed=allowed)
 
     def choice(self, name: str, allowed: Sequence[str]) -> None:
-        found = getattr(self._message, name)
-        if found not in allowed:
-            finding = f'{name} is "{found}"; allowed: {", ".join(allowed)}{did_you_mean(found, allowed)}'
+        value = getattr(self._message, name)
+        if value not in allowed:
+            finding = f'{name} is "{value}"; allowed: {", ".join(allowed)}{did_you_mean(value, allowed)}'
             raise self.refuse(finding, name, allowed)
 
     def required(self, *names: str, because: str = "", blamed: str = "") -> None:

@@ -74,14 +74,14 @@ def differences(first: caffe_pb2.NetParameter, second: caffe_pb2.NetParameter) -
     The four axes of old files are the same shape as their last ones with ones in front, as Caffe takes them. NaN equals
     NaN.
     """
-    ones, others = dict(_blobs(first)), dict(_blobs(second))
-    found = []
-    for key in [*ones, *(key for key in others if key not in ones)]:
-        one, other = ones.get(key), others.get(key)
-        difference = _difference(key, one, other)
+    first_blobs, second_blobs = dict(_blobs(first)), dict(_blobs(second))
+    blob_differences = []
+    for key in [*first_blobs, *(key for key in second_blobs if key not in first_blobs)]:
+        first_values, second_values = first_blobs.get(key), second_blobs.get(key)
+        difference = _difference(key, first_values, second_values)
         if difference is not None:
-            found.append(difference)
-    return found
+            blob_differences.append(difference)
+    return blob_differences
 
 
 def _blobs(net: caffe_pb2.NetParameter) -> Iterator[tuple[tuple[str, int], FloatArray]]:
@@ -92,31 +92,42 @@ def _blobs(net: caffe_pb2.NetParameter) -> Iterator[tuple[tuple[str, int], Float
 
 def _of_blob(layer: str, layer_type: str, index: int, values: FloatArray) -> BlobStatistics:
     finite = values[np.isfinite(values)].astype(np.float64)
-    some = finite if finite.size else np.zeros(1)
+    counted = finite if finite.size else np.zeros(1)
     return BlobStatistics(
         layer=layer,
         layer_type=layer_type,
         index=index,
         shape=values.shape,
-        mean=float(some.mean()),
-        std=float(some.std()),
-        smallest=float(some.min()),
-        largest=float(some.max()),
+        mean=float(counted.mean()),
+        std=float(counted.std()),
+        smallest=float(counted.min()),
+        largest=float(counted.max()),
         zeros=float((values == 0).mean()) if values.size else 0.0,
         n_not_finite=values.size - finite.size,
     )
 
 
-def _difference(key: tuple[str, int], one: FloatArray | None, other: FloatArray | None) -> BlobDifference | None:
+def _difference(
+    key: tuple[str, int], first_values: FloatArray | None, second_values: FloatArray | None
+) -> BlobDifference | None:
     layer, index = key
-    shapes = (None if one is None else one.shape, None if other is None else other.shape)
-    if one is None or other is None or not (has_shape(one.shape, other.shape) or has_shape(other.shape, one.shape)):
+    shapes = (
+        None if first_values is None else first_values.shape,
+        None if second_values is None else second_values.shape,
+    )
+    if (
+        first_values is None
+        or second_values is None
+        or not (
+            has_shape(first_values.shape, second_values.shape) or has_shape(second_values.shape, first_values.shape)
+        )
+    ):
         return BlobDifference(layer, index, shapes)
-    flat, others = one.reshape(-1).astype(np.float64), other.reshape(-1).astype(np.float64)
-    differs = (flat != others) & ~(np.isnan(flat) & np.isnan(others))
+    flat, flat_second = first_values.reshape(-1).astype(np.float64), second_values.reshape(-1).astype(np.float64)
+    differs = (flat != flat_second) & ~(np.isnan(flat) & np.isnan(flat_second))
     if not differs.any():
         return None
-    apart = np.abs(flat[differs] - others[differs])
+    distances = np.abs(flat[differs] - flat_second[differs])
     norm = float(np.linalg.norm(flat))
-    relative = float(np.linalg.norm(apart)) / norm if norm else float("inf")
-    return BlobDifference(layer, index, shapes, float(apart.max()), relative, int(differs.sum()))
+    relative = float(np.linalg.norm(distances)) / norm if norm else float("inf")
+    return BlobDifference(layer, index, shapes, float(distances.max()), relative, int(differs.sum()))

@@ -61,50 +61,50 @@ def edited(net: caffe_pb2.NetParameter, edits: Edits, *, where: str) -> tuple[ca
     """
     result = caffe_pb2.NetParameter()
     result.CopyFrom(net)
-    told = [*_drop(result, edits.drops, where), *_rename(result, edits.renames or {}, where)]
+    messages = [*_drop(result, edits.drops, where), *_rename(result, edits.renames or {}, where)]
     sources = {copy.source: read_weights(copy.source) for copy in edits.copies}
     for copy in edits.copies:
-        told.append(_take(result, copy, sources[copy.source]))
-    return result, told
+        messages.append(_take(result, copy, sources[copy.source]))
+    return result, messages
 
 
 def _drop(net: caffe_pb2.NetParameter, names: Sequence[str], where: str) -> list[str]:
-    told = []
+    messages = []
     for name in names:
         layer = _layer(net, name, where)
-        told.append(f"dropped {_described(layer)}")
+        messages.append(f"dropped {_described(layer)}")
         net.layer.remove(layer)
-    return told
+    return messages
 
 
 def _rename(net: caffe_pb2.NetParameter, names: Mapping[str, str], where: str) -> list[str]:
     chosen = [(_layer(net, old, where), new) for old, new in names.items()]
-    kept = {layer.name for layer in net.layer} - set(names)
-    told = []
+    used_names = {layer.name for layer in net.layer} - set(names)
+    messages = []
     for layer, new in chosen:
-        if not new or new in kept:
-            found = "no name" if not new else "taken by another layer, which has to be dropped or renamed too"
-            msg = f'{where}: layer "{layer.name}" cannot become "{new}": {found}'
+        if not new or new in used_names:
+            finding = "no name" if not new else "taken by another layer, which has to be dropped or renamed too"
+            msg = f'{where}: layer "{layer.name}" cannot become "{new}": {finding}'
             raise WeightsError(msg)
-        kept.add(new)
-        told.append(f'renamed {_described(layer)} to "{new}"')
+        used_names.add(new)
+        messages.append(f'renamed {_described(layer)} to "{new}"')
     for layer, new in chosen:
         layer.name = new
-    return told
+    return messages
 
 
 def _take(net: caffe_pb2.NetParameter, copy: LayerCopy, other: caffe_pb2.NetParameter) -> str:
     source = _layer(other, copy.layer, str(copy.source))
-    here = next((layer for layer in net.layer if layer.name == copy.name), None)
-    if here is None:
-        here = net.layer.add()
-        here.CopyFrom(source)
-        here.name = copy.name
+    target = next((layer for layer in net.layer if layer.name == copy.name), None)
+    if target is None:
+        target = net.layer.add()
+        target.CopyFrom(source)
+        target.name = copy.name
         return f'added "{copy.name}" from {copy.source}: {_described(source)}'
-    before = _described(here)
-    del here.blobs[:]
-    here.blobs.extend(source.blobs)
-    return f"replaced {before} by {_described(source)} of {copy.source}"
+    old_layer = _described(target)
+    del target.blobs[:]
+    target.blobs.extend(source.blobs)
+    return f"replaced {old_layer} by {_described(source)} of {copy.source}"
 
 
 def _layer(net: caffe_pb2.NetParameter, name: str, where: str) -> caffe_pb2.LayerParameter:

@@ -69,7 +69,7 @@ def _is_solver(text: str) -> bool:
     """Whether most of the fields at the top of a text that net and solver do not share are a solver's."""
     scan = scan_prototxt(text)
     root = scan.blocks[0]
-    names = [place.field_name for place in scan.places if place.block is root and place.role == "field"]
+    names = [token.field_name for token in scan.places if token.block is root and token.role == "field"]
     names += [block.name for block in scan.blocks if block.parent is root]
-    own = [name in _SOLVER_FIELDS for name in names if name in _SOLVER_FIELDS ^ _NET_FIELDS]
-    return sum(own) * 2 > len(own)
+    is_solver_field = [name in _SOLVER_FIELDS for name in names if name in _SOLVER_FIELDS ^ _NET_FIELDS]
+    return sum(is_solver_field) * 2 > len(is_solver_field)

@@ -15,7 +15,7 @@ from caffe_import.files.upgrade import NetForm, net_form, upgrade_net
 from caffe_import.files.whole_file import write_whole
 from caffe_import.proto import caffe_pb2
 
-_WHAT = "a .caffemodel or .caffemodel.h5"
+_FILE_KIND = "a .caffemodel or .caffemodel.h5"
 
 
 def read_weights(path: Path) -> caffe_pb2.NetParameter:
@@ -33,15 +33,15 @@ def read_weights_and_form(path: Path) -> tuple[caffe_pb2.NetParameter, NetForm]:
     Raises:
         WeightsError: The file is missing, damaged, or no weights file.
     """
-    if is_hdf5(path, what=_WHAT):
+    if is_hdf5(path, what=_FILE_KIND):
         net = caffe_pb2.NetParameter()
         for name, blobs in read_caffemodel(path).items():
             layer = net.layer.add(name=name)
             layer.blobs.extend(blob_from_array(values) for values in blobs)
         return net, NetForm("current", ())
-    stored = read_message(path, caffe_pb2.NetParameter(), what=_WHAT)
+    stored = read_message(path, caffe_pb2.NetParameter(), what=_FILE_KIND)
     if not len(stored.layer) and not len(stored.layers):
-        msg = f"{path}: holds no layers; {_WHAT} was expected"
+        msg = f"{path}: holds no layers; {_FILE_KIND} was expected"
         raise WeightsError(msg)
     try:
         form, net = net_form(stored), upgrade_net(stored)

@@ -31,7 +31,7 @@ def canonical_axis(request: LayerRequest, axis: int, rank: int, *, option: str) 
     return axis % rank
 
 
-def check_n_axes(request: LayerRequest, n_axes: int, what: str) -> None:
+def check_n_axes(request: LayerRequest, n_axes: int, title: str) -> None:
     """Check that a blob has no more axes than Caffe allows.
 
     Source: BVLC Caffe, include/caffe/blob.hpp, kMaxBlobAxes.
@@ -40,7 +40,7 @@ def check_n_axes(request: LayerRequest, n_axes: int, what: str) -> None:
         NetError: It has more; the message does not list the extents.
     """
     if n_axes > MAX_AXES:
-        finding = f"{what} would have {n_axes:,} axes; allowed: at most {MAX_AXES}"
+        finding = f"{title} would have {n_axes:,} axes; allowed: at most {MAX_AXES}"
         raise request.refuse(finding)
 
 

@@ -86,8 +86,10 @@ def resolve_recurrence(request: LayerRequest, n_states: int) -> RecurrentOptions
         n_hidden=param.num_output,
         is_exposed=param.expose_hidden,
     )
-    for given in request.bottom_shapes[n_bottoms - n_given :]:
-        if given != options.hidden_shape:
-            finding = f"an initial state has shape {shape_text(given)}; expected {shape_text(options.hidden_shape)}"
+    for state_shape in request.bottom_shapes[n_bottoms - n_given :]:
+        if state_shape != options.hidden_shape:
+            finding = (
+                f"an initial state has shape {shape_text(state_shape)}; expected {shape_text(options.hidden_shape)}"
+            )
             raise request.refuse(finding)
     return options

@@ -111,17 +111,17 @@ def _per_axis(
 def _repeated(
     request: LayerRequest, option: str, values: Sequence[int], rank: int, *, default: int | None, least: int
 ) -> Shape:
-    found = tuple(values)
-    if not found:
+    sizes = tuple(values)
+    if not sizes:
         if default is None and rank > 0:
             finding = f"convolution_param.{option} is missing; allowed: one value or one for each of {rank} axes"
             raise request.refuse(finding)
         return (default or 0,) * rank
-    if len(found) not in (1, rank):
-        finding = f"{option} has {len(found)} values {shape_text(found)}; allowed: one or {rank}, as the spatial axes"
+    if len(sizes) not in (1, rank):
+        finding = f"{option} has {len(sizes)} values {shape_text(sizes)}; allowed: one or {rank}, as the spatial axes"
         raise request.refuse(finding)
-    _require_least(request, option, found, least)
-    return found * rank if len(found) == 1 else found
+    _require_least(request, option, sizes, least)
+    return sizes * rank if len(sizes) == 1 else sizes
 
 
 def _require_least(request: LayerRequest, option: str, values: Shape, least: int) -> None:
