@@ -13,18 +13,6 @@ from tests.reference.table_files import write_table
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.fixture(scope="module")
-def context(tmp_path_factory):
-    from deepspark_ops.processes.spark_context import start_context
-    from deepspark_ops.processes.spark_submit import spark_conf
-
-    warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
-    properties = {**spark_conf(), **warehouse, "spark.app.name": "query", "spark.sql.shuffle.partitions": "2"}
-    started = start_context("local[2]", properties, listen_address="127.0.0.1", insecure_network=False)
-    yield started
-    started.stop()
-
-
 @pytest.fixture
 def rows(context, tmp_path):
     """Return a function that gives the rows of a query over a table of three rows, in Airflow's confinement."""

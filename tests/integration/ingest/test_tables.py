@@ -30,19 +30,6 @@ FORMATS = {
 }
 
 
-@pytest.fixture(scope="module")
-def context():
-    from deepspark_ops.processes.spark_context import start_context
-    from deepspark_ops.processes.spark_submit import spark_conf
-
-    # Code that Spark compiles for each query pays off for large tables alone.
-    plain = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    properties = {**spark_conf(), **plain, "spark.app.name": "tables", "spark.sql.shuffle.partitions": "2"}
-    started = start_context("local[2]", properties, listen_address="127.0.0.1", insecure_network=False)
-    yield started
-    started.stop()
-
-
 def ingest(context, tmp_path: Path, **options):
     from deepspark_ops.ingest.spark_job import ingest_from_table
     from deepspark_ops.processes.spark_context import SparkOnDemand
