@@ -15,12 +15,13 @@ from deepspark_ops.shards.manifest import (
 )
 
 
-def put_manifest_text(dataset: Path, split: str, text: str) -> str:
+def put_manifest_text(dataset: Path, split: str, text: str | bytes) -> str:
     """Let ``text`` be the manifest of a split; return its digest."""
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    content = text.encode() if isinstance(text, str) else text
+    digest = hashlib.sha256(content).hexdigest()
     record = FileRecord(file=f"manifest-{digest[:12]}.json", sha256=digest)
     (dataset / split).mkdir(parents=True, exist_ok=True)
-    (dataset / split / record.file).write_text(text)
+    (dataset / split / record.file).write_bytes(content)
     _put(dataset, split, record)
     return f"sha256:{digest}"
 

@@ -24,6 +24,7 @@ class ServeConfig(RawImageConfig):
         pattern=r"^[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*$",
         description="Further names by which callers without a token reach the server, also through a proxy, commas"
         " between them; IP addresses and this machine's own name need none",
+        json_schema_extra={"allowed": "names of hosts, commas between them, like models.example.org,models"},
     )
     token_file: Path | None = Field(
         None,

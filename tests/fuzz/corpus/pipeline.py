@@ -124,7 +124,7 @@ def _in_folder(read: Callable[[Path], object], name: str) -> Callable[[bytes, Pa
 
 
 def _read_split(content: bytes, folder: Path) -> object:
-    put_manifest_text(folder, "train", content.decode("utf-8", "surrogateescape"))
+    put_manifest_text(folder, "train", content)
     return read_manifest(folder / "train")
 
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from caffe_import.data.transform import TransformOptions
-from deepspark_ops.export.formats import tf_onnx
+from deepspark_ops.export.formats import onnx_spread, tf_onnx
 from deepspark_ops.export.formats.exported_model import CannotHave
 from tests.reference.exported_models import exported_model
 from tests.reference.small_nets import FIXED_BATCH_NET, SMALL_NETS
@@ -120,9 +120,7 @@ def test_a_fault_of_our_own_handler_is_raised(fault, tmp_path, monkeypatch):
     def faulty(*_):
         raise fault
 
-    monkeypatch.setattr(
-        "deepspark_ops.export.formats.onnx_spread.HANDLERS", {"DepthwiseConv2dNativeBackpropInput": (faulty, [])}
-    )
+    monkeypatch.setattr(onnx_spread, "HANDLERS", {"DepthwiseConv2dNativeBackpropInput": (faulty, [])})
     model, _ = exported_model(SMALL_NETS["mobile"], tmp_path)
     with pytest.raises(type(fault)) as caught:
         tf_onnx.FORMAT.write(model)
@@ -136,9 +134,7 @@ def test_a_form_of_ours_that_the_checker_refuses_is_raised(tmp_path, monkeypatch
         graph.remove_node(node.name)
         return graph.make_node("ConvTranspose", [values], outputs=[output], shapes=shapes, dtypes=dtypes)
 
-    monkeypatch.setattr(
-        "deepspark_ops.export.formats.onnx_spread.HANDLERS", {"DepthwiseConv2dNativeBackpropInput": (malformed, [])}
-    )
+    monkeypatch.setattr(onnx_spread, "HANDLERS", {"DepthwiseConv2dNativeBackpropInput": (malformed, [])})
     model, _ = exported_model(SMALL_NETS["mobile"], tmp_path)
     with pytest.raises(onnx.checker.ValidationError):
         tf_onnx.FORMAT.write(model)
