@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,28 +71,32 @@ def test_data_of_others_and_data_that_were_judged_start_no_training(
     assert start_of(first).startswith("started by the timetable, for ")
     production = production_of(airflow)
     own = SmallExample(airflow.base / "retrain")
-    # Another order of the same samples is another dataset of the same source, whose event Airflow hands over together
-    # with that of other data, or before it. Two runs of one dataset end their ingestion together.
-    ingesting = [
-        airflow.trigger("deepspark_train", conf) for conf in (own.conf(shuffle=False),) * 2 + (example.conf(),)
-    ]
-    for run in ingesting:
-        run.leave_out("train")
-    for run in ingesting:
-        run.wait()
-        assert run.task_states()["ingest"] == "success"
-    told = {source: await_run_by_data(airflow, source) for source in (own.conf()["source"], example.conf()["source"])}
-    for run in told.values():
-        states = run.wait() and run.task_states()
-        assert states.pop("check") == "skipped"
-        assert set(states.values()) == {"skipped"}
-        assert any(f"ingested {source} (" in start_of(run) for source in event_sources(run))
-        assert start_of(run) in run.log_text("check")
+
+    def ingest_all() -> None:
+        # Another order of the same samples is another dataset of the same source. Two runs of one dataset end their
+        # ingestion together, and Airflow hands over their events together with those of other data.
+        confs = (own.conf(shuffle=False),) * 2 + (example.conf(),)
+        ingesting = [airflow.trigger("deepspark_train", conf) for conf in confs]
+        for run in ingesting:
+            run.leave_out("train")
+        for run in ingesting:
+            run.wait()
+            assert run.task_states()["ingest"] == "success"
+
+    ingest_all()
     source = own.conf()["source"]
-    assert f"ingested {source} (" in start_of(told[source])
-    assert told[source].read()["note"] == (
+    skipped = await_run_by_data(airflow, source, send_again=ingest_all)
+    note = skipped.wait()["note"]
+    assert note == (
         f"nothing was trained: the data of {source} are those of v1, of run {first.folder.name}; they have not changed"
     )
+    assert f"ingested {source} (" in start_of(skipped)
+    for run in runs_by_data(airflow):
+        run.wait()
+        if run.run_id == skipped.run_id or source not in event_sources(run):
+            assert set(run.task_states().values()) == {"skipped"}
+            assert any(f"ingested {other} (" in start_of(run) for other in event_sources(run))
+            assert start_of(run) in run.log_text("check")
     assert production_of(airflow) == production
 
 
@@ -161,11 +166,14 @@ def start_of(run: DagRun) -> str:
     return str(run.airflow.api().page(run_url(run.dag_id, run.run_id, "training?format=json"))["started"])
 
 
-def await_run_by_data(airflow: AirflowInstance, source: str, *, state: str = "skipped") -> DagRun:
+def await_run_by_data(
+    airflow: AirflowInstance, source: str, *, state: str = "skipped", send_again: Callable[[], None] | None = None
+) -> DagRun:
     """Return the run that a dataset of ``source`` triggered, and whose first task ended so.
 
     The datasets of other tests trigger runs, too; their first task finds them to be of another source and skips them.
-    Airflow starts one run for all events that its scheduler sees at once.
+    Airflow (3.3) starts one run for all events that its scheduler sees at once, and loses an event that comes while a
+    run of the DAG is queued behind another; ``send_again`` causes further events.
     """
 
     def is_wanted(found: dict[str, Any]) -> bool:
@@ -173,7 +181,18 @@ def await_run_by_data(airflow: AirflowInstance, source: str, *, state: str = "sk
         is_by_data = found["run_type"] == "asset_triggered" and run.task_states().get("check") == state
         return is_by_data and source in event_sources(run)
 
+    for _ in range(3 if send_again else 0):
+        try:
+            return airflow.await_run(DAG, is_wanted, timeout_s=90)
+        except AssertionError:
+            send_again()
     return airflow.await_run(DAG, is_wanted)
+
+
+def runs_by_data(airflow: AirflowInstance) -> list[DagRun]:
+    """Return the runs that events of datasets have started so far."""
+    runs = airflow.api().call("GET", f"/dags/{DAG}/dagRuns")["dag_runs"]
+    return [DagRun(airflow, DAG, str(run["dag_run_id"])) for run in runs if run["run_type"] == "asset_triggered"]
 
 
 def event_sources(run: DagRun) -> set[str]:
