@@ -1,7 +1,7 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-long mutants fuzz soak explore lint types docs format lock proto setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-long mutants fuzz soak explore lint types docs-check format lock proto setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
@@ -89,20 +89,16 @@ types: ## Types, strict on both packages; installs nothing outside the clone
 	@.ci/setup.sh tools
 	mypy
 
-docs: ## Examples in docstrings, and what README.md says against the code
+docs-check: ## Examples in docstrings, the generated pages and README.md against the code
 	@.ci/setup.sh tools
 	$(PYTHON) -m pytest --doctest-modules caffe_import deepspark_ops tests/architecture/test_readme.py
-	$(PYTHON) docs/layer_table.py --check
-	$(PYTHON) docs/python_reference.py --check
-	$(PYTHON) docs/operator_reference.py --check
+	$(PYTHON) -m docs.generate --check
 
-format: ## Rewrite the code's format, README's layer table and the Python API's stub and reference
+format: ## Rewrite the code's format, the generated pages of docs/reference and the stub files
 	@.ci/setup.sh tools
 	ruff check --fix-only .
 	ruff format .
-	$(PYTHON) docs/layer_table.py
-	$(PYTHON) docs/python_reference.py
-	$(PYTHON) docs/operator_reference.py
+	$(PYTHON) -m docs.generate
 
 lock: ## Resolve the requirements anew into the lock files
 	@.ci/setup.sh tools

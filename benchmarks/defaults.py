@@ -3,8 +3,9 @@
 Each study varies one thing and keeps the rest; each cell is a run as ``deepspark simulate`` makes it (10 Gbit/s, 50 ms
 a minibatch), at the same clock for every number of workers. Runs are short enough that accuracy has not reached its
 end, where all would look alike. ``--out`` keeps what is done, run by run: an interrupted benchmark goes on, and a run
-whose defaults have changed since is made again. ``--write`` adds the results to ``docs/virtual_runs.jsonl``, where the
-next machine finds them, and turns all of them into the tables and the picture of ``docs/strategies.md`` (between its
+whose defaults have changed since is made again. ``--write`` adds the results to
+``docs/evidence/virtual_runs.jsonl``, where the next machine finds them, and turns all of them into the tables and the
+picture of ``docs/evidence/strategies.md`` (between its
 marks), and into the table that ``deepspark plan`` and ``--strategy auto`` read.
 
   table          the perceptron on the table of examples/table_mlp, made and ingested into --work
@@ -51,7 +52,7 @@ from deepspark_ops.simulation.results import (
 from deepspark_ops.train.worker.rate_scale import RateScale, plan_rate_scale
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "evidence"
 KEPT = DOCS / "virtual_runs.jsonl"
 SEEDS = (1, 2, 3)
 ASYNCHRONOUS = ("easgd", "downpour", "staleness", "softsync", "dcasgd", "async_diloco")
@@ -647,7 +648,9 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "defaults", help="datasets")
     parser.add_argument("--cifar10", type=Path, help="ingested dataset of CIFAR-10")
     parser.add_argument(
-        "--write", action="store_true", help="write docs/strategies.md, its picture, the results and the package's file"
+        "--write",
+        action="store_true",
+        help="write docs/evidence/strategies.md, its picture, the results and the package's file",
     )
     parser.add_argument("--dry", action="store_true", help="make no runs")
     options = parser.parse_args()

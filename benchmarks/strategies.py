@@ -4,7 +4,7 @@ Each cell is a run of stage train (Spark tasks, the exchange's server, real data
 test split; every option but the strategy and the number of workers has its default. With one worker there is nobody
 to meet and all strategies are one run. ``--results`` keeps what is done, cell by cell: an interrupted benchmark goes
 on; a cell with another number of minibatches is run anew, and a failed one with ``--again``. ``--write`` turns the
-results into their part of ``docs/strategies.md`` and ``docs/strategies.png`` (the picture needs Chromium on PATH);
+results into their part of ``docs/evidence/strategies.md`` and ``strategies.png`` (the picture needs Chromium);
 ``benchmarks/defaults.py`` writes the rest, from runs in virtual time.
 
   lenet          LeNet on the digits of examples/digits, ingested into --work unless --digits names a dataset
@@ -37,7 +37,7 @@ from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "evidence"
 BEGIN, END = "<!-- real begin -->", "<!-- real end -->"
 """Where the page has these runs."""
 TOLERANCE = 0.02
@@ -290,7 +290,7 @@ def verdict(cells: Mapping[tuple[str, int], Cell], alone: Cell | None) -> list[s
 
 
 def page(results: Results) -> str:
-    """Return what docs/strategies.md says of these runs."""
+    """Return what docs/evidence/strategies.md says of these runs."""
     lines = [""]
     for net in NETS:
         if cells := results.of(net):
@@ -361,7 +361,9 @@ def main() -> int:
     parser.add_argument("--cifar10", type=Path, help="ingested dataset of CIFAR-10")
     parser.add_argument("--again", action="store_true", help="run cells anew that failed")
     parser.add_argument("--limit", type=int, default=0, help="stop after so many runs; 0: run all")
-    parser.add_argument("--write", action="store_true", help="write docs/strategies.md and .png from the results")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/evidence/strategies.md and .png from the results"
+    )
     options = parser.parse_args()
     results = Results(options.results)
     done = run_all(options, results)

@@ -1,4 +1,4 @@
-"""Written by docs/python_reference.py (make format) from the config models; do not edit."""
+"""Written by docs/generate/python.py (make format) from the config models; do not edit."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -126,7 +126,7 @@ def check(
         resize_width: Width of stored images in pixels, e.g. 32; 0 keeps the size.
         gray: Read images as gray.
         scaled_decoding: Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with
-            other pixels (docs/data.md).
+            other pixels (docs/guides/data.md).
         decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
             Larger ones are rejected.
         member_mib: Most MiB that a file in a zip may have when it is unpacked. Larger ones are rejected.
@@ -275,7 +275,7 @@ def ingest(
         resize_width: Width of stored images in pixels, e.g. 32; 0 keeps the size.
         gray: Read images as gray.
         scaled_decoding: Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with
-            other pixels (docs/data.md).
+            other pixels (docs/guides/data.md).
         decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
             Larger ones are rejected.
         member_mib: Most MiB that a file in a zip may have when it is unpacked. Larger ones are rejected.

@@ -215,7 +215,7 @@ class SourceConfig(StageConfig):
     scaled_decoding: bool = Field(
         False,
         description="Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with other"
-        " pixels (docs/data.md)",
+        " pixels (docs/guides/data.md)",
     )
     decode_mib: int = Field(
         168,

@@ -76,7 +76,7 @@ def without_gpus(wanted: WantedDevices, reason: str, *, n_threads: int) -> Assig
     if wanted.kind == "cpu":
         return AssignedDevices("cpu", (), n_threads)
     if wanted.is_required:
-        msg = f"devices=gpu: {reason}; make GPUs available to the workers (docs/devices.md), or {_OTHERWISE}"
+        msg = f"devices=gpu: {reason}; make GPUs available to the workers (docs/guides/devices.md), or {_OTHERWISE}"
         raise ConfigError(msg)
     note = f"training on the CPU: {reason}"
     if wanted.is_written:

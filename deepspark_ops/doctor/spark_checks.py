@@ -62,9 +62,9 @@ def _encryption(facts: Facts, master: str) -> Check:
         cipher = next(iter(AUTHENTICATED_CIPHER))
         text = f"{text}, {cipher}={found.get(cipher) or 'AES/CTR/NoPadding'}"
         is_plain = "CTR" in text
-        remedy = f"changed bytes are not noticed: set {cipher} {AUTHENTICATED_CIPHER[cipher]} (docs/cluster.md)"
+        remedy = f"changed bytes are not noticed: set {cipher} {AUTHENTICATED_CIPHER[cipher]} (docs/guides/cluster.md)"
         return Check(name, True, text, remedy if is_plain else "")
-    remedy = "the exchange's secret crosses the network in clear: give the cluster a secret (docs/cluster.md)"
+    remedy = "the exchange's secret crosses the network in clear: give the cluster a secret (docs/guides/cluster.md)"
     return Check(name, True, f"{text}, as --insecure-network allows", remedy)
 
 

@@ -315,7 +315,7 @@ def _with_local_tables(config: IngestConfig, *, is_local: bool) -> IngestConfig:
         if not is_local:
             msg = (
                 f"{name}={path}: Spark on a cluster reads a table in S3 by its own connector; give s3a://"
-                f"{path.place} (docs/stores.md), or master=local[*]"
+                f"{path.place} (docs/guides/stores.md), or master=local[*]"
             )
             raise ConfigError(msg)
         changed[name] = kept_copy(path)

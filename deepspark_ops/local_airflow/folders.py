@@ -24,8 +24,8 @@ OUTAGE_SETTINGS: Mapping[str, str] = {
     # A waiting task's token, too, is valid for so long.
     "SCHEDULER__TASK_QUEUED_TIMEOUT": "1800",
 }
-"""Settings of Airflow with which tasks bear that its API server is away for five minutes; docs/reliability.md has them
-for other installations."""
+"""Settings of Airflow with which tasks bear that its API server is away for five minutes; docs/evidence/reliability.md
+has them for other installations."""
 _USERS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _CHECKOUT_MARKS = ("pyproject.toml", "dags", "plugins", "examples")

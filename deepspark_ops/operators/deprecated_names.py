@@ -30,8 +30,8 @@ def old_name_of(module: str, names: Mapping[str, Any]) -> Callable[[str], Any]:
             msg = f"module {module!r} has no attribute {name!r}"
             raise AttributeError(msg)
         warnings.warn(
-            f"{module}.{name} is now {PREFIX}{name}, which takes its values as arguments (docs/operators.md); the old"
-            " name goes with the next version",
+            f"{module}.{name} is now {PREFIX}{name}, which takes its values as arguments (docs/guides/operators.md);"
+            " the old name goes with the next version",
             DeprecationWarning,
             stacklevel=2,
         )

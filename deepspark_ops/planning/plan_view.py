@@ -17,7 +17,7 @@ def plan_view(report: PlanReport) -> RenderableType:
     """Return tables of the prediction and of what to choose, and what was assumed."""
     parts: list[RenderableType] = [_title(report), _predictions(report), _saturation(report), _choices(report)]
     if report.accuracy:
-        parts.append(Text("Accuracy at the same clock, of small nets (docs/strategies.md)"))
+        parts.append(Text("Accuracy at the same clock, of small nets (docs/evidence/strategies.md)"))
         parts += [Text(f"  {found.text}", style="dim") for found in report.accuracy]
     parts += [Text.from_markup(f"[yellow]note:[/yellow] {escape(note)}") for note in report.notes]
     return Group(*parts)

@@ -60,7 +60,10 @@ class SparkOnDemand:
         """
         if self._context is None:
             if not self.is_allowed:
-                msg = "engine=process: Spark is needed for this source (docs/data.md); give engine=auto or engine=spark"
+                msg = (
+                    "engine=process: Spark is needed for this source (docs/guides/data.md);"
+                    " give engine=auto or engine=spark"
+                )
                 raise ConfigError(msg)
             self._context = self._start()
         return self._context

@@ -90,8 +90,8 @@ def spark_failure(error: Exception, *, master: str, task: str) -> str:
         return (
             f"the application was ended from outside: master={master} does not answer, has another"
             " spark.authenticate.secret than this host or another cipher (spark.network.crypto.cipher,"
-            " authEngineVersion and enabled must be the same on master, workers and here: docs/cluster.md), or ended"
-            " it; Spark's own lines are above"
+            " authEngineVersion and enabled must be the same on master, workers and here:"
+            " docs/guides/cluster.md), or ended it; Spark's own lines are above"
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Of a Python error inside a Java one the cause is the last line of the Python traceback.

@@ -1,6 +1,6 @@
 """pycaffe's names, for notebooks of Caffe with changed imports: ``import deepspark_ops.api.pycaffe as caffe``.
 
-docs/python.md says what differs from pycaffe.
+docs/guides/python.md says what differs from pycaffe.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class AsyncDiloco(GatheredMovements):
     The solver's history stays with the worker. ``comm_period: auto`` takes at least 10, as in ``diloco``. The paper's
     momentum of 0.9 is for hundreds of local steps of AdamW. With 10 of SGD the perceptron lost 26 and 33 points with
     four and eight workers and LeNet learned nothing; with 0.6 they lost 3 and 4 and diverged, with 0.2 one point each
-    (docs/strategies.md).
+    (docs/evidence/strategies.md).
 
     Attributes:
         outer_rate: Factor on the outer steps.

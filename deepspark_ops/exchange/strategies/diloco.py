@@ -25,7 +25,8 @@ class Diloco(GatheredMovements):
 
     The solver's history stays with the worker. ``comm_period: auto`` takes at least 10: one outer step for many inner
     ones is what it is for. With 0.7 and 0.3 the outer steps add up to the workers' mean movement; with the paper's 0.9,
-    which is for hundreds of local steps, LeNet with eight workers lost 2.3 points, with 0.3 0.3 (docs/strategies.md).
+    which is for hundreds of local steps, LeNet with eight workers lost 2.3 points, with 0.3 0.3
+    (docs/evidence/strategies.md).
 
     Attributes:
         outer_rate: Factor on the outer step.

@@ -56,7 +56,8 @@ class Elastic(Additive):
 
         EASGD's beta = p alpha = 0.9 is for a center that hears all workers at once. Here it hears one at a time, and
         each exchange is stable below 1: with 0.9/p and eight workers cifar10_quick lost 3 points to 0.3, since workers
-        and center were too far apart. From sixteen on 0.3 lets the center follow single workers (docs/strategies.md).
+        and center were too far apart. From sixteen on 0.3 lets the center follow single workers
+        (docs/evidence/strategies.md).
         """
         return min(0.45, max(BETA / n_workers, min(0.3, 2.4 / n_workers)))
 

@@ -23,7 +23,7 @@ def stage_retries() -> dict[str, Any]:
 
     A task that cannot reach the API server at its start, or is ended since its heartbeats do not arrive, is tried
     again after half a minute, then ever later: 7 minutes at least in all. Airflow's settings can spare it the tries
-    altogether (docs/reliability.md).
+    altogether (docs/evidence/reliability.md).
 
     Example:
         .. code-block:: python

@@ -188,7 +188,7 @@ def _slots_of(run: Run, devices: RunDevices) -> SlotWatch:
     config, wanted = run.config, devices.wanted
     needs = ""
     if wanted.is_required:
-        needs = f"{wanted.per_worker} GPU{'s' if wanted.per_worker > 1 else ''} (docs/devices.md)"
+        needs = f"{wanted.per_worker} GPU{'s' if wanted.per_worker > 1 else ''} (docs/guides/devices.md)"
     return SlotWatch(
         n_workers=config.n_workers,
         min_workers=config.min_workers,

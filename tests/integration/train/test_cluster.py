@@ -214,7 +214,7 @@ GCM = "spark.network.crypto.cipher AES/GCM/NoPadding\nspark.network.crypto.authE
 @pytest.mark.parametrize(
     ("daemons", "driver", "is_same"),
     [
-        pytest.param(ENABLED + GCM, ENABLED + GCM, True, id="as docs/cluster.md has it"),
+        pytest.param(ENABLED + GCM, ENABLED + GCM, True, id="as docs/guides/cluster.md has it"),
         pytest.param(ENABLED, ENABLED, True, id="AES/CTR, Spark's default"),
         pytest.param(ENABLED + GCM, "", True, id="the job's own cipher is that of the daemons"),
         pytest.param(ENABLED, "", False, id="the job's own cipher is another"),

@@ -224,7 +224,7 @@ ERRORS: Final = {
     "embedding": "the contrastive loss of the pair",
     "segmentation": "the share of its pixels that are wrong",
 }
-"""A sample's own error, by task, as docs/evaluation.md has it."""
+"""A sample's own error, by task, as docs/guides/evaluation.md has it."""
 _NEIGHBOUR_ERROR: Final = "1 where its nearest neighbour is of another class, else 0"
 _PICTURED: Final = {
     "segmentation": "Pictures: the image, the true classes in colours over it, and those that the net found.",

@@ -68,7 +68,7 @@ def test_cores_are_divided_by_the_workers() -> None:
             WantedDevices("gpu", is_required=True),
             NONE,
             1,
-            "devices=gpu: this host has no card; make GPUs available to the workers (docs/devices.md), or use"
+            "devices=gpu: this host has no card; make GPUs available to the workers (docs/guides/devices.md), or use"
             " devices=auto or devices=cpu",
         ),
         (

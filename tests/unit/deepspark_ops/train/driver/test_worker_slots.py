@@ -61,11 +61,11 @@ def test_a_cluster_that_gives_every_worker_its_slot_is_not_talked_of() -> None:
 
 
 def test_slots_that_come_later_are_told() -> None:
-    run = Run(n_workers=2, needs="1 GPU (docs/devices.md)")
+    run = Run(n_workers=2, needs="1 GPU (docs/guides/devices.md)")
     ((_, text),) = run.go(60, Slots(0, 0, 0))
     assert text == (
         "0 of 2 workers have a slot; the cluster offers no executor (master=spark://a:7077, and each needs 1 GPU"
-        " (docs/devices.md)); still waiting; with fewer than min_workers=1 it fails after 100 s"
+        " (docs/guides/devices.md)); still waiting; with fewer than min_workers=1 it fails after 100 s"
     )
     ((second, text),) = run.go(60, Slots(1, 1, 1))
     assert text.startswith("1 of 2 workers have a slot; the cluster offers 1 slot in 1 executor")

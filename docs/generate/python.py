@@ -1,12 +1,10 @@
-"""Writes calls.pyi and the reference in docs/python.md from the config models; ``--check`` compares."""
+"""The stub file calls.pyi and the page of the Python API, from the config models and docstrings."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import sys
 import typing
-from pathlib import Path
 
 import deepspark_ops
 from deepspark_ops.api import calls
@@ -14,23 +12,24 @@ from deepspark_ops.api.pycaffe import Solver
 from deepspark_ops.api.results.dataset import Samples
 from deepspark_ops.api.signatures import stub_text
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "python.md"
-STUB = ROOT / "deepspark_ops" / "api" / "calls.pyi"
-BEGIN = "<!-- reference: begin, written by docs/python_reference.py -->\n"
-END = "<!-- reference: end -->"
 FUNCTIONS = ("check", "ingest", "train", "evaluate", "export", "predict", "compare", "simulate", "convert")
 CLASSES = (
     "Run", "Dataset", "Samples", "Bundle", "Model", "Evaluation", "Predictions", "Comparison", "Simulation",
     "CheckReport", "Net", "Solver",
 )  # fmt: skip
-_HEAD = '''"""Written by docs/python_reference.py (make format) from the config models; do not edit."""
+_HEAD = '''"""Written by docs/generate/python.py (make format) from the config models; do not edit."""
 
 from collections.abc import Sequence
 from typing import Literal
 
 {imports}
 '''
+_PAGE_HEAD = """<!-- Written by docs/generate/python.py (make format); do not edit. -->
+# Python API
+
+[The guide](../guides/python.md) shows how to use the functions and classes. `help(ds.train)` explains each argument;
+[Commands](commands.md) has the same texts, since arguments are the options of the commands.
+"""
 
 
 def stub() -> str:
@@ -49,9 +48,9 @@ def _result(name: str) -> type:
     return typing.get_type_hints(run)["return"]
 
 
-def reference() -> str:
-    """Return the reference in Markdown: each function with its arguments, each class with what it has."""
-    parts = []
+def page() -> str:
+    """Return the page: each function with its arguments, each class with its members."""
+    parts = [_PAGE_HEAD, "## Functions\n"]
     for name in FUNCTIONS:
         function = getattr(deepspark_ops, name)
         parameters = inspect.signature(function).parameters.values()
@@ -60,11 +59,12 @@ def reference() -> str:
         first_line = (function.__doc__ or "").splitlines()[0]
         result = _result(name).__name__
         call = f"ds.{name}({', '.join(required)}, ...)"
-        parts.append(f"**`{call}`** returns `{result}`. {first_line} Further: {', '.join(others)}.\n")
+        parts.append(f"### ds.{name}\n\n`{call}` returns `{result}`. {first_line}\n\nFurther: {', '.join(others)}.\n")
+    parts.append("## Classes\n")
     for kind in _classes():
         first_line = (kind.__doc__ or "").splitlines()[0]
         rows = [f"| `{name}` | {text} |\n" for name, text in _members(kind)]
-        parts.append(f"**`{kind.__name__}`**: {first_line}\n\n| | |\n| --- | --- |\n" + "".join(rows))
+        parts.append(f"### {kind.__name__}\n\n{first_line}\n\n| member | meaning |\n| --- | --- |\n" + "".join(rows))
     return "\n".join(parts)
 
 
@@ -104,27 +104,3 @@ def _field(kind: type, name: str) -> str:
                 stop = next((k for k, more in enumerate(lines[at + 1 :]) if not more.startswith(" " * 8)), len(rest))
                 return " ".join([line.strip().removeprefix(f"{name}: "), *rest[:stop]])
     return ""
-
-
-def updated(text: str) -> str:
-    """Return the page's text with the reference of now."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{reference()}{END}{after}"
-
-
-def main() -> int:
-    """Rewrite the two files, or check them."""
-    new = {PAGE: updated(PAGE.read_text(encoding="utf-8")), STUB: stub()}
-    stale = [path for path, text in new.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    if "--check" in sys.argv[1:]:
-        for path in stale:
-            print(f"{path.relative_to(ROOT)} is not what the config models say; run: make format", file=sys.stderr)
-        return int(bool(stale))
-    for path in stale:
-        path.write_text(new[path], encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,11 +1,9 @@
-"""Writes the stub file of the operators and the reference in docs/operators.md; ``--check`` compares."""
+"""The stub file of the operators and the page with their arguments, from the config models."""
 
 from __future__ import annotations
 
 import inspect
-import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
 from deepspark_ops import operators
@@ -13,13 +11,8 @@ from deepspark_ops.api.signatures import type_text
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments, argument_fields
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "operators.md"
-STUB = ROOT / "deepspark_ops" / "operators" / "__init__.pyi"
-BEGIN = "<!-- reference: begin, written by docs/operator_reference.py -->\n"
-END = "<!-- reference: end -->"
 IN_PAGE = ("Check", "Ingest", "Train", "Evaluate", "Export", "Promote", "Convert", "Predict")
-_HEAD = '''"""Written by docs/operator_reference.py (make format) from the config models; do not edit."""
+_HEAD = '''"""Written by docs/generate/operators.py (make format) from the config models; do not edit."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -39,6 +32,12 @@ Template = str | XComArg
 """A text with a template of Airflow's, or the output of another task."""
 '''
 _COLUMNS = 112
+_PAGE_HEAD = """<!-- Written by docs/generate/operators.py (make format); do not edit. -->
+# Operators
+
+[The guide](../guides/operators.md) shows DAGs with these operators.
+Each argument is a template, and takes the output of another task.
+"""
 
 
 def classes() -> list[Any]:
@@ -111,9 +110,9 @@ def _indented(text: str, columns: int) -> str:
     return textwrap.indent(text, " " * columns)
 
 
-def reference() -> str:
-    """Return the reference in Markdown: each operator with its arguments."""
-    parts = []
+def page() -> str:
+    """Return the page: each operator with its arguments."""
+    parts = [_PAGE_HEAD]
     for kind in (getattr(operators, f"DeepSpark{stage}Operator") for stage in IN_PAGE):
         about = " ".join(inspect.getdoc(kind).partition("Example:")[0].split())
         rows = [
@@ -122,29 +121,5 @@ def reference() -> str:
             )
             for name, text in _described(kind)
         ]
-        parts.append(f"### {kind.__name__}\n\n{about}\n\n| argument | |\n| --- | --- |\n" + "".join(rows))
+        parts.append(f"## {kind.__name__}\n\n{about}\n\n| argument | meaning |\n| --- | --- |\n" + "".join(rows))
     return "\n".join(parts)
-
-
-def updated(text: str) -> str:
-    """Return the page's text with the reference of now."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{reference()}\n{END}{after}"
-
-
-def main() -> int:
-    """Rewrite the two files, or check them."""
-    new = {PAGE: updated(PAGE.read_text(encoding="utf-8")), STUB: stub()}
-    stale = [path for path, text in new.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    if "--check" in sys.argv[1:]:
-        for path in stale:
-            print(f"{path.relative_to(ROOT)} is not what the config models say; run: make format", file=sys.stderr)
-        return int(bool(stale))
-    for path in stale:
-        path.write_text(new[path], encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The docs: pages in Markdown, and what generates some of them."""
