@@ -5,10 +5,10 @@ No framework and no Caffe message: the exchange server imports this module and m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,21 +44,29 @@ def chunk_ranges(n_params: int, chunk: int = CHUNK_FLOATS) -> tuple[ChunkRange, 
 
 @dataclass(frozen=True)
 class StatisticLayer:
-    """One BatchNorm layer's running sums: ``mean`` and ``var`` are (start, stop), ``factor`` one position."""
+    """One BatchNorm layer's running sums: ``mean`` and ``var`` are (start, stop), ``factor`` one position.
+
+    ``fraction`` is what a minibatch multiplies the sums by before it is added, in [0, 1].
+    """
 
     mean: ChunkRange
     var: ChunkRange
     factor: int
+    fraction: float
 
 
 @dataclass(frozen=True)
 class StatisticBlobs:
-    """The ``statistic`` entries of a vector, and how workers and center average them.
+    """The ``statistic`` entries of a vector that training moves, and how the center gathers those of its workers.
 
     Caffe stores, per BatchNorm layer, three blobs: a decayed sum of batch means, one of batch variances, and the sum
-    of the decay weights, here called the factor; mean and variance are the sums divided by the factor
-    (BVLC Caffe, batch_norm_layer.cpp, BatchNormLayer::Forward_cpu). Sums of workers with different factors cannot be
-    averaged; the view ``(mean, E[x^2])`` can, E[x^2] because the variance of a mixture is not the mean of variances.
+    of the decay weights, here called the factor; mean and variance are the sums divided by the factor. Each minibatch
+    multiplies all three by ``fraction`` and adds its own, the factor's own being 1
+    (BVLC Caffe, batch_norm_layer.cpp, BatchNormLayer::Forward_cpu).
+
+    With several workers the center's sums are those of one worker that has seen every minibatch, in the order of the
+    exchanges: a clock forgets as fast for statistics as for one worker. A worker hands over its sums since it last did
+    and begins again at 0; training never reads them.
 
     Packed form: all layers' ``mean, var, factor`` one after another, float32, shape (n_values,).
     """
@@ -66,24 +74,30 @@ class StatisticBlobs:
     layers: tuple[StatisticLayer, ...] = ()
 
     @classmethod
-    def from_layout(cls, layout: ParamLayout) -> StatisticBlobs:
+    def from_layout(cls, layout: ParamLayout, fractions: Mapping[str, float]) -> StatisticBlobs:
         """Find the triples of ``statistic`` blobs of a net; layers that share them are counted once.
+
+        Args:
+            layout: The net's.
+            fractions: Layer -> its ``fraction``, of the layers whose statistics move; other statistics are constants.
 
         Raises:
             ConfigError: A layer has ``statistic`` blobs in another number than three.
         """
         owners: dict[str, dict[int, int]] = {}
         for (layer, index), position in layout.uses.items():
-            if layout.entries[position].kind == "statistic":
+            if layout.entries[position].kind == "statistic" and layer in fractions:
                 owners.setdefault(layer, {})[index] = position
-        triples: dict[StatisticLayer, None] = {}
-        for layer, found in owners.items():
-            if sorted(found) != [0, 1, 2]:
-                msg = f'layer "{layer}": statistic blobs {sorted(found)}; expected 0, 1, 2 (mean, variance, factor)'
+        triples: dict[ChunkRange, StatisticLayer] = {}
+        for layer, blobs in owners.items():
+            if sorted(blobs) != [0, 1, 2]:
+                msg = f'layer "{layer}": statistic blobs {sorted(blobs)}; expected 0, 1, 2 (mean, variance, factor)'
                 raise ConfigError(msg)
-            mean, var, factor = (layout.entries[found[i]] for i in range(3))
-            triples[StatisticLayer((mean.offset, mean.stop), (var.offset, var.stop), factor.offset)] = None
-        return cls(tuple(sorted(triples, key=lambda t: t.mean)))
+            mean, var, factor = (layout.entries[blobs[i]] for i in range(3))
+            span = (mean.offset, mean.stop)
+            triple = StatisticLayer(span, (var.offset, var.stop), factor.offset, fractions[layer])
+            triples.setdefault(span, triple)
+        return cls(tuple(triples[span] for span in sorted(triples)))
 
     @cached_property
     def positions(self) -> npt.NDArray[np.int64]:
@@ -102,54 +116,56 @@ class StatisticBlobs:
         low, high = np.searchsorted(ordered, (start, stop))
         return ordered[low:high] - start
 
-    def average(self, center: Vector, local: Vector, n_workers: int) -> tuple[Vector, Vector]:
-        """Average a worker's statistics with the center's; both packed, neither is written.
+    def gathered(self, center: Vector, sums: Vector) -> Vector:
+        """Return the center's sums with a worker's added, ``fraction^k * center + sums``; packed, fresh.
 
-        For each layer, with ``m`` the mean and ``q = E[x^2]``::
+        k is how many minibatches the worker's sums are of: its factor, 1 + fraction + ... + fraction^(k-1), tells.
 
-            center' = center + (local - center) / n_workers      in (m, q), in float64
-            local'  = center', multiplied by the worker's own factor
-
-        A worker whose factor is 0 has seen no batch: nothing moves. A center whose factor is 0 takes a copy.
-        The center's factor becomes the worker's: it only says how the sums are scaled.
-
-        Returns:
-            ``(new_center, new_local)``, packed, fresh.
+        Args:
+            center: The center's, packed; not written.
+            sums: The worker's since it last handed them over, packed; not written.
         """
-        new_center, new_local = center.copy(), local.copy()
-        at = 0
-        for layer in self.layers:
-            width = layer.mean[1] - layer.mean[0]
-            span = slice(at, at + 2 * width + 1)
-            at = span.stop
-            if local[span.stop - 1] == 0:
-                continue
-            if center[span.stop - 1] == 0:
-                new_center[span] = local[span]
-                continue
-            factor = float(local[span.stop - 1])
-            mean, square = _moments(center[span])
-            local_mean, local_square = _moments(local[span])
-            mean += (local_mean - mean) / n_workers
-            square += (local_square - square) / n_workers
-            var = np.maximum(square - mean * mean, 0.0)
-            new_center[span] = np.concatenate((mean * factor, var * factor, (factor,)))
-            new_local[span] = new_center[span]
-        return new_center, new_local
+        total = center.astype(np.float64)
+        for span, layer in self._spans():
+            total[span] *= _decay(float(sums[span.stop - 1]), layer.fraction)
+        return (total + sums).astype(np.float32)
 
-    def to_json(self) -> list[list[int]]:
+    def since(self, sums: Vector, handed_over: Vector) -> Vector:
+        """Return the sums of the minibatches that came after those of ``handed_over``; packed, fresh.
+
+        Args:
+            sums: A worker's of both, packed; not written.
+            handed_over: Of the first ones, packed; not written.
+        """
+        rest = sums.astype(np.float64)
+        for span, layer in self._spans():
+            after, before = (_decay(float(packed[span.stop - 1]), layer.fraction) for packed in (sums, handed_over))
+            if layer.fraction == 1.0:
+                rest[span] -= handed_over[span]
+            elif before > 0.0:
+                rest[span] -= after / before * handed_over[span]
+        return rest.astype(np.float32)
+
+    def to_json(self) -> list[list[float]]:
         """Return plain numbers for the server's settings."""
-        return [[*layer.mean, *layer.var, layer.factor] for layer in self.layers]
+        return [[*layer.mean, *layer.var, layer.factor, layer.fraction] for layer in self.layers]
 
     @classmethod
-    def from_json(cls, rows: Iterable[list[int]]) -> StatisticBlobs:
+    def from_json(cls, rows: Iterable[list[Any]]) -> StatisticBlobs:
         """Inverse of ``to_json``."""
-        return cls(tuple(StatisticLayer((a, b), (c, d), factor) for a, b, c, d, factor in rows))
+        return cls(
+            tuple(StatisticLayer((a, b), (c, d), factor, float(fraction)) for a, b, c, d, factor, fraction in rows)
+        )
+
+    def _spans(self) -> Iterator[tuple[slice, StatisticLayer]]:
+        """Yield where each layer lies in the packed form."""
+        start = 0
+        for layer in self.layers:
+            stop = start + 2 * (layer.mean[1] - layer.mean[0]) + 1
+            yield slice(start, stop), layer
+            start = stop
 
 
-def _moments(packed: Vector) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return (mean, E[x^2]) of one layer's packed sums ``(mean..., var..., factor)``, float64."""
-    width = len(packed) // 2
-    values = packed.astype(np.float64) / float(packed[-1])
-    mean, var = values[:width], values[width : 2 * width]
-    return mean, var + mean * mean
+def _decay(factor: float, fraction: float) -> float:
+    """Return ``fraction^k`` where ``factor`` is ``1 + fraction + ... + fraction^(k-1)``."""
+    return max(0.0, 1.0 - (1.0 - fraction) * factor)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from caffe_import.net.layer_registry import BlobSpec, LayerDefinition, LayerRequest, layer_type
 from caffe_import.net.layer_traits import LayerTraits
+from caffe_import.net.net_spec import NetSpec
 
 
 @dataclass(frozen=True)
@@ -60,3 +61,13 @@ def define_batch_norm(request: LayerRequest) -> LayerDefinition:
         options=BatchNormOptions(use_global_stats, param.moving_average_fraction, param.eps),
         notes=notes,
     )
+
+
+def moving_fractions(net: NetSpec) -> dict[str, float]:
+    """Return layer -> ``moving_average_fraction`` of the layers whose statistics every pass of the net moves."""
+    found = ((layer.name, layer.definition.options) for layer in net.layers)
+    return {
+        name: options.moving_average_fraction
+        for name, options in found
+        if isinstance(options, BatchNormOptions) and not options.use_global_stats
+    }

@@ -82,9 +82,9 @@ class LocalCalls:
             pass
         return comm_period
 
-    def average_statistics(self, sequence: int, packed: Vector) -> Vector:
+    def add_statistics(self, sequence: int, sums: Vector) -> None:
         """See ``ServerCalls``."""
-        return self._coordinator.statistics.exchange(self._worker, self._session, sequence, packed)
+        self._coordinator.statistics.add(self._worker, self._session, sequence, sums)
 
 
 class LocalLink(StateRequests):

@@ -92,9 +92,9 @@ class _VirtualCalls:
         """See ``ServerCalls``."""
         return self._link.wait_for_round(sequence, note)
 
-    def average_statistics(self, sequence: int, packed: Vector) -> Vector:
+    def add_statistics(self, sequence: int, sums: Vector) -> None:
         """See ``ServerCalls``."""
-        return self._calls.average_statistics(sequence, packed)
+        self._calls.add_statistics(sequence, sums)
 
 
 class VirtualLink(LocalLink):

@@ -44,21 +44,3 @@ def slow_run(
         else:
             locals_[worker], center = slow_elastic_exchange(moved, center, alpha)
     return locals_, center
-
-
-def slow_statistics(
-    center: tuple[float, float, float], local: tuple[float, float, float], n_workers: int
-) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-    """Average one channel's (mean sum, variance sum, factor) of a worker with the center's; returns both, new."""
-    if local[2] == 0:
-        return center, local
-    if center[2] == 0:
-        return local, local
-    mean_c, var_c = center[0] / center[2], center[1] / center[2]
-    mean_l, var_l = local[0] / local[2], local[1] / local[2]
-    square_c, square_l = var_c + mean_c**2, var_l + mean_l**2
-    mean = mean_c + (mean_l - mean_c) / n_workers
-    square = square_c + (square_l - square_c) / n_workers
-    var = max(0.0, square - mean**2)
-    answer = (mean * local[2], var * local[2], local[2])
-    return answer, answer

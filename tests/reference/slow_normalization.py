@@ -37,3 +37,10 @@ def slow_mvn(x, *, across_channels, normalize_variance, eps):
             done.append((group - mean) / (deviation + eps) if normalize_variance else group - mean)
         top[n] = done[0] if across_channels else np.stack(done)
     return top
+
+
+def slow_moving_sums(sums, batches, fraction):
+    """Return one channel's (sum of means, of variances, of weights) after batches of (mean, variance), one by one."""
+    for mean, variance in batches:
+        sums = (fraction * sums[0] + mean, fraction * sums[1] + variance, fraction * sums[2] + 1.0)
+    return sums

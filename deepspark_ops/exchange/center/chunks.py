@@ -14,7 +14,7 @@ class Chunks:
     """One strategy's chunks over one vector: ranges in a worker's order and the statistics inside each.
 
     Attributes:
-        statistics: Positions of BatchNorm's statistics in each chunk, relative to its start. They are averaged in a way
+        statistics: Positions of BatchNorm's statistics in each chunk, relative to its start. They are gathered in a way
             of their own: in a push they are zero, which changes nothing. None where there are none, and with a single
             worker, whose statistics are copied like its weights.
         watch_floats: Length of the watched part of a chunk, from its start: adding it up must cost next to nothing.
@@ -25,8 +25,8 @@ class Chunks:
         self.ranges = chunk_ranges(n_params, chunk)
         self.spans = tuple(slice(*span) for span in self.ranges)
         self.strategy = strategy
-        averaged = statistics if strategy.name != SINGLE_WORKER else StatisticBlobs()
-        self.statistics = tuple(averaged.within(*span) for span in self.ranges) if averaged.layers else None
+        gathered = statistics if strategy.name != SINGLE_WORKER else StatisticBlobs()
+        self.statistics = tuple(gathered.within(*span) for span in self.ranges) if gathered.layers else None
         self.watch_floats = max(MIN_WATCH_FLOATS, n_params // 200)
         self._views: tuple[Vector, tuple[Vector, ...]] | None = None
 

@@ -58,7 +58,7 @@ class Coordinator:
 
     Attributes:
         settings: The run.
-        statistics: Averages BatchNorm's statistics.
+        statistics: Gathers BatchNorm's statistics.
         updates: What the server itself does with the center.
         snapshots: Gathers the parts of snapshots.
     """
@@ -81,7 +81,7 @@ class Coordinator:
         self._shared = SharedState(settings, clock)
         chunks = Chunks(settings.n_params, settings.chunk, settings.running_strategy(), settings.statistics)
         self.updates = CenterUpdates(settings, center, chunks, self._shared)
-        self.statistics = StatisticsExchange(center, settings.statistics, settings.n_workers)
+        self.statistics = StatisticsExchange(center, settings.statistics)
         self.snapshots = SnapshotGathering(self._shared, settings.work, self.updates.write_snapshot, self._emit)
         self._next_expiry = 0.0
         watch = LostUpdates(center, chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))

@@ -132,17 +132,15 @@ class WorkerSession(VectorSession):
         return piece
 
     def _statistics(self, frame: Frame) -> None:
-        """Average BatchNorm's statistics; a repeated frame gets the first one's answer."""
+        """Gather BatchNorm's statistics; a repeated frame adds nothing."""
         worker, n_values = self._member(), self._server.settings.statistics.n_values
         if frame.dtype != wire.FLOAT32 or frame.count != n_values:
             msg = f"{self.connection.peer}: {frame.count} statistics of dtype {frame.dtype}; the net has {n_values}"
             raise ProtocolError(msg)
-        local = np.empty(n_values, np.float32)
-        self.connection.receive_into(wire.number_bytes(local), "statistics")
-        answer = self._coordinator.statistics.exchange(worker, self.session, frame.sequence, local)
-        self.connection.send(
-            Frame(wire.STATISTICS, wire.FLOAT32, worker, 0, frame.sequence, 0, n_values), wire.number_bytes(answer)
-        )
+        sums = np.empty(n_values, np.float32)
+        self.connection.receive_into(wire.number_bytes(sums), "statistics")
+        self._coordinator.statistics.add(worker, self.session, frame.sequence, sums)
+        self.connection.send(Frame(wire.STATISTICS, wire.FLOAT32, worker, 0, frame.sequence))
 
 
 def _is_array_entry(entry: Any) -> bool:

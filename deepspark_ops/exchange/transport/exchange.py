@@ -48,8 +48,8 @@ class Transfer(Protocol):
     def pull_result(self, new_local: Vector) -> None:
         """Copy into ``new_local`` where the round has led."""
 
-    def average_statistics(self, packed: Vector) -> Vector:
-        """Have the server average BatchNorm's statistics, (n_values,); returns the worker's new ones."""
+    def add_statistics(self, sums: Vector) -> None:
+        """Have the server add BatchNorm's statistics since the exchange before, (n_values,)."""
 
     def end(self) -> tuple[int, int]:
         """Close the exchange; returns its staleness and its overlaps, see ``ExchangeReport``."""
@@ -72,6 +72,7 @@ def look(transfer: Transfer, *, as_start: bool) -> Vector:
     vector = transfer.plan.vectors.take()
     transfer.copy_center(vector)
     if as_start:
+        transfer.plan.begin_statistics(vector)
         transfer.plan.began_with(vector)
     return vector
 
@@ -97,8 +98,8 @@ def exchange(
         round_end = RoundEnd(time.perf_counter() - pushed, comm_period)
         transfer.pull_result(new_local)
     if plan.chunks.statistics is not None:
-        positions = plan.statistics.positions
-        new_local[positions] = transfer.average_statistics(local[positions])
+        transfer.add_statistics(local[plan.statistics.positions])
+        plan.begin_statistics(new_local)
     staleness, overlaps = transfer.end()
     plan.began_with(new_local)
     seconds = time.perf_counter() - started

@@ -22,8 +22,8 @@ class ServerCalls(Protocol):
     def await_round(self, sequence: int, note: RoundNote | None) -> int:
         """See ``Transfer.await_round``; ``sequence`` is the number of the open exchange."""
 
-    def average_statistics(self, sequence: int, packed: Vector) -> Vector:
-        """See ``Transfer.average_statistics``."""
+    def add_statistics(self, sequence: int, sums: Vector) -> None:
+        """See ``Transfer.add_statistics``."""
 
 
 class MemoryTransfer:
@@ -90,9 +90,9 @@ class MemoryTransfer:
         """See ``Transfer``."""
         np.copyto(new_local, self._center.result(self.plan.strategy))
 
-    def average_statistics(self, packed: Vector) -> Vector:
+    def add_statistics(self, sums: Vector) -> None:
         """See ``Transfer``."""
-        return self._calls.average_statistics(self._context.own + 1, packed)
+        self._calls.add_statistics(self._context.own + 1, sums)
 
     def end(self) -> tuple[int, int]:
         """See ``Transfer``."""

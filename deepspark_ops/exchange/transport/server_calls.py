@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager
 
-import numpy as np
-
-from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.connection import ServerConnection, expect_frame
@@ -34,19 +31,13 @@ class SocketCalls:
                 logger.debug("worker %d waits for the others in exchange %d", self._worker, sequence)
         return int(comm_period)
 
-    def average_statistics(self, sequence: int, packed: Vector) -> Vector:
+    def add_statistics(self, sequence: int, sums: Vector) -> None:
         """See ``ServerCalls``."""
-        answer = np.empty_like(packed)
 
         def attempt(connection: Connection, _: bool) -> None:
-            frame = Frame(wire.STATISTICS, wire.FLOAT32, self._worker, 0, sequence, 0, len(packed))
-            connection.send(frame, wire.number_bytes(packed))
-            found = expect_frame(connection, wire.STATISTICS)
-            if found.dtype != wire.FLOAT32 or found.count != len(answer):
-                msg = f"{connection.peer} answered with {found.count} statistics; expected {len(answer)}"
-                raise ProtocolError(msg)
-            connection.receive_into(wire.number_bytes(answer), "statistics")
+            frame = Frame(wire.STATISTICS, wire.FLOAT32, self._worker, 0, sequence, 0, len(sums))
+            connection.send(frame, wire.number_bytes(sums))
+            expect_frame(connection, wire.STATISTICS)
 
         with self._lock:
             self._server.repeat(attempt)
-        return answer

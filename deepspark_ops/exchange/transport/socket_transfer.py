@@ -65,9 +65,9 @@ class SocketTransfer:
         """See ``Transfer``; ``new_local`` is that of ``exchange_chunks``."""
         self._each(lambda key_range: key_range.pull_result(self._parts[key_range.index]))
 
-    def average_statistics(self, packed: Vector) -> Vector:
+    def add_statistics(self, sums: Vector) -> None:
         """See ``Transfer``."""
-        return self._calls.average_statistics(self._sequence + 1, packed)
+        self._calls.add_statistics(self._sequence + 1, sums)
 
     def end(self) -> tuple[int, int]:
         """See ``Transfer``."""

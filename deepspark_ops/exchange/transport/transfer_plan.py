@@ -62,6 +62,11 @@ class TransferPlan:
         if self.strategy.keeps_start:
             self.start = vector
 
+    def begin_statistics(self, vector: Vector) -> None:
+        """Begin BatchNorm's statistics of a worker's fresh parameters at 0, where the center gathers them."""
+        if self.chunks.statistics is not None:
+            vector[self.statistics.positions] = 0.0
+
     @property
     def lacks_start(self) -> bool:
         """Whether the strategy needs a pull before the first exchange."""

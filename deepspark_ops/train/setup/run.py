@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caffe_import.devices.compute_plan import ComputePlan
+from caffe_import.layers.batch_norm import moving_fractions
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.state.leases import DatasetOrder
+from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer, NetFeed
@@ -66,6 +68,10 @@ class Run:
         """Return the data of each test net."""
         parts = zip(self.test_nets, self.test_layers(), self.solver.test_iter, strict=True)
         return tuple(NetFeed(layers, n_batches, self.binding.drawn_layers(net)) for net, layers, n_batches in parts)
+
+    def statistics(self) -> StatisticBlobs:
+        """Return BatchNorm's blobs in the training net's parameters."""
+        return StatisticBlobs.from_layout(self.train_net.params, moving_fractions(self.train_net))
 
     def images_per_step(self) -> int:
         """Return the samples of one minibatch: batch_size of the first data layer, times its passes."""

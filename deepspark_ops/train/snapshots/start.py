@@ -19,7 +19,6 @@ from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Schedule
-from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.snapshot import check_history, last_state, load_center, load_solverstate
@@ -197,7 +196,7 @@ def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
         options=plan.options,
         datasets=prepared.orders,
         lease_state=start.run_state.leases if start.run_state is not None else {},
-        statistics=StatisticBlobs.from_layout(run.train_net.params),
+        statistics=run.statistics(),
         solver=CenterSolver.from_spec(solver, run.train_net.params) if plan.running.solves_at_center else None,
         lock=config.lock,
         transport=config.transport,

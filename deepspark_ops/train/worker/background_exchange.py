@@ -9,7 +9,7 @@ import numpy as np
 
 from deepspark_ops.exchange.center.buffers import VectorPool
 from deepspark_ops.exchange.transport.link import ExchangeReport, WorkerLink
-from deepspark_ops.param_vector import Vector
+from deepspark_ops.param_vector import StatisticBlobs, Vector
 
 
 class BackgroundExchange:
@@ -17,12 +17,15 @@ class BackgroundExchange:
 
     The elastic difference ``e`` is that of the parameters given to ``start``. What the worker has computed since then
     is kept: ``finish`` gives ``local - e`` of the parameters as they are by then, so the sum of worker and center is
-    kept as by an exchange that the worker waits for.
+    kept as by an exchange that the worker waits for. Of BatchNorm's statistics, which the center gathers, those of the
+    steps since then are left.
     """
 
-    def __init__(self, link: WorkerLink) -> None:
+    def __init__(self, link: WorkerLink, statistics: StatisticBlobs) -> None:
         """Use ``link``, whose other calls stay the caller's."""
         self._link = link
+        self._statistics = statistics
+        self._handed_over = np.empty(0, np.float32)
         self._thread = ThreadPoolExecutor(1, "exchange")
         self._running: Future[tuple[Vector, ExchangeReport]] | None = None
         self._vectors: VectorPool | None = None
@@ -46,6 +49,8 @@ class BackgroundExchange:
         running, self._running = self._running, None
         correction, report = running.result()
         np.add(local, correction, out=correction)
+        positions = self._statistics.positions
+        correction[positions] = self._statistics.since(local[positions], self._handed_over)
         # The steps made meanwhile know the center as it was one exchange earlier.
         staleness = report.staleness + self._last_staleness
         self._last_staleness = report.staleness
@@ -63,4 +68,5 @@ class BackgroundExchange:
             self._vectors = VectorPool(len(local))
         correction = self._vectors.take()
         np.subtract(new_local, local, out=correction)
+        self._handed_over = local[self._statistics.positions]
         return correction, report

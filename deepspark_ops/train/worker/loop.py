@@ -49,7 +49,7 @@ class WorkerLoop:
         self._now = plan.time.now
         self._progress = ProgressLines(plan, link)
         self._tests = CenterTests(model, link, batches, plan, self._progress)
-        self._background = BackgroundExchange(link) if plan.overlaps else None
+        self._background = BackgroundExchange(link, plan.statistics) if plan.overlaps else None
         self._held: list[Grant] = []  # computed, to be exchanged and then acknowledged
         self._exchanging: list[Grant] = []  # their exchange runs in the background
         self._next: GrantAnswer | None = None

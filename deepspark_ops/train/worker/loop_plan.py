@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.worker.comm_period import CommPeriod
 from deepspark_ops.train.worker.rate_scale import RateScale
 
@@ -63,6 +64,7 @@ class LoopPlan:
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
         momentum_from_center: Share of the model's momentum that each exchange replaces by the center's; 0 for none.
         center_weight: What the center weighs by a worker, at least 1.
+        statistics: BatchNorm's blobs in the parameters.
         time: What all times of the loop are taken from.
     """
 
@@ -87,6 +89,7 @@ class LoopPlan:
     moving_rates: Sequence[tuple[int, float]] = ()
     momentum_from_center: float = 0.0
     center_weight: float = 1.0
+    statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
     time: WorkerClock = HOST_CLOCK
 
     def is_snapshot(self, clock: int) -> bool:

@@ -67,6 +67,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         moving_rates=plan.moving_rates,
         momentum_from_center=plan.running.momentum_from_center if _has_velocity(solver) else 0.0,
         center_weight=plan.running.center_weight,
+        statistics=run.statistics(),
     )
 
 

@@ -26,7 +26,6 @@ from caffe_import.tf_graph.out_of_memory import OUT_OF_MEMORY, exhausted_layer, 
 from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
 from caffe_import.tf_graph.train_step import TrainFunction, TrainState, compile_training
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests, training_outputs
@@ -118,7 +117,7 @@ class TfModel:
         self._run = run
         compiled = compile_nets(run, devices) if nets is None else nets
         self._train = compiled.train
-        self.statistics = StatisticBlobs.from_layout(run.train_net.params)
+        self.statistics = run.statistics()
         self.n_passes = run.solver.iter_size
         self.is_on_host = devices.is_host
         if nets is None:

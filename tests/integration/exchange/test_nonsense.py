@@ -72,7 +72,7 @@ def test_the_check_can_be_switched_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("transport", ["socket", "shm"])
 def test_statistics_that_are_not_finite_are_refused(tmp_path: Path, transport: Transport) -> None:
-    statistics = StatisticBlobs.from_json([[0, 1, 1, 2, 2]])
+    statistics = StatisticBlobs.from_json([[0, 1, 1, 2, 2, 0.5]])
     initial = initial_vector()
     initial[:3] = (4.0, 1.0, 1.0)
     settings = make_settings(tmp_path, statistics=statistics)

@@ -254,7 +254,7 @@ def test_a_round_does_not_wait_for_a_worker_that_is_gone(tmp_path: Path, transpo
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_statistics_agree_with_local_bit_for_bit(tmp_path: Path, transport: str) -> None:
-    statistics = StatisticBlobs.from_json([[10, 60, 60, 110, 110], [150, 151, 151, 152, 152]])
+    statistics = StatisticBlobs.from_json([[10, 60, 60, 110, 110, 0.9], [150, 151, 151, 152, 152, 0.99]])
     order = [0, 1, 0, 0, 1]
     fields = {"n_params": 200, "chunk": 64, "statistics": statistics}
     initial = np.abs(initial_vector(200))

@@ -95,8 +95,8 @@ class _Calls:
         self._link.pushed()
         return self._calls.await_round(sequence, note) if comm_period is None else comm_period
 
-    def average_statistics(self, sequence: int, packed: Vector) -> Vector:
-        return self._calls.average_statistics(sequence, packed)
+    def add_statistics(self, sequence: int, sums: Vector) -> None:
+        self._calls.add_statistics(sequence, sums)
 
 
 class OrderedLink(LocalLink):

@@ -10,7 +10,7 @@ import pytest
 
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.base import find_strategy, strategy_names
-from deepspark_ops.param_vector import StatisticBlobs, Vector
+from deepspark_ops.param_vector import Vector
 from tests.integration.train.in_process import CAFFE, Finished, run_in_process
 from tests.integration.train.test_caffe_runs import assert_params, recorded
 from tests.integration.train.test_strategies_learn import loss_over_the_data
@@ -77,15 +77,17 @@ def test_every_solver_type_learns_under_every_strategy(solver: str, strategy: st
 def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, alone: Vector, tmp_path: Path) -> None:
     finished = train("sgd_batchnorm", strategy, tmp_path / "run")
     assert_learned(finished)
-    (layer,) = StatisticBlobs.from_layout(finished.prepared.run.train_net.params).layers
+    (layer,) = finished.prepared.run.statistics().layers
+    # One worker's sums over as many minibatches, each of weight 1 when it comes and less by its fraction each time.
+    assert finished.center[layer.factor] == pytest.approx(alone[layer.factor], rel=1e-5)
     means, deviations = [], []
     for center in (finished.center, alone):
         factor = center[layer.factor]
         assert factor > 1.0
         means.append(center[slice(*layer.mean)] / factor)
         deviations.append(np.sqrt(center[slice(*layer.var)] / factor))
-    # The layer's input moves while the net learns, differently with other strategies; sums that were added up, or
-    # averaged with another factor, would be off by that factor, which is about 20.
+    # The layer's input moves while the net learns, differently with other strategies; sums with another factor
+    # would be off by that factor, which is about 20.
     assert (np.abs(means[0] - means[1]) < 2 * np.max(deviations)).all()
     assert ((deviations[0] / deviations[1] > 0.2) & (deviations[0] / deviations[1] < 5)).all()
 

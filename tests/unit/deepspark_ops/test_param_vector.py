@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from caffe_import.net.param_layout import ParamEntry, ParamLayout
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.param_vector import StatisticBlobs, chunk_ranges
-from tests.reference.slow_easgd import slow_statistics
+from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
+from tests.reference.slow_normalization import slow_moving_sums
 
 
 @given(st.integers(0, 500), st.integers(1, 70))
@@ -41,52 +41,70 @@ def layout_with_two_norms() -> ParamLayout:
 
 
 def test_statistics_are_found_once_even_if_shared() -> None:
-    blobs = StatisticBlobs.from_layout(layout_with_two_norms())
+    fractions = {"bn1": 0.9, "bn2": 0.5, "bn2_shared": 0.5}
+    blobs = StatisticBlobs.from_layout(layout_with_two_norms(), fractions)
+    assert [layer.fraction for layer in blobs.layers] == [0.9, 0.5]
     assert blobs.positions.tolist() == [6, 7, 8, 9, 10, 15, 16, 17]
     assert blobs.within(8, 16).tolist() == [0, 1, 2, 7]
     assert StatisticBlobs.from_json(blobs.to_json()) == blobs
 
 
+def test_statistics_that_never_move_are_constants() -> None:
+    """Layers with ``use_global_stats``: nothing gathers or clears them."""
+    blobs = StatisticBlobs.from_layout(layout_with_two_norms(), {"bn2": 0.5, "bn2_shared": 0.5})
+    assert blobs.positions.tolist() == [15, 16, 17]
+
+
 def test_net_without_statistics_has_none() -> None:
-    blobs = StatisticBlobs.from_layout(ParamLayout((ParamEntry("ip", 0, 0, (3,)),), {("ip", 0): 0}))
+    blobs = StatisticBlobs.from_layout(ParamLayout((ParamEntry("ip", 0, 0, (3,)),), {("ip", 0): 0}), {})
     assert blobs.n_values == 0
     assert blobs.within(0, 3).tolist() == []
 
 
 sums = st.floats(-100, 100, width=32)
 variances = st.floats(0, 100, width=32)
-factors = st.sampled_from([0.0, 1.0, 1.999, 17.25, 999.5])
+periods = st.lists(st.lists(st.tuples(sums, variances), max_size=4), min_size=1, max_size=8)
+fractions = st.sampled_from([0.0, 0.5, 0.9, 0.999, 1.0])
+
+
+def packed(values: tuple[float, float, float]) -> Vector:
+    return np.float32(values)
+
+
+@given(st.tuples(sums, variances, st.sampled_from([0.0, 1.0, 17.25, 999.5])), periods, fractions)
+def test_the_center_has_what_caffe_has_of_all_workers_minibatches(
+    start: tuple[float, float, float], periods: list[list[tuple[float, float]]], fraction: float
+) -> None:
+    """Whoever computed them: each period is of a worker that began at 0, and the reference sees every minibatch."""
+    blobs = StatisticBlobs.from_json([[0, 1, 1, 2, 2, fraction]])
+    center = packed(start)
+    for batches in periods:
+        before = center.copy()
+        pushed = packed(slow_moving_sums((0.0, 0.0, 0.0), batches, fraction))
+        gathered = blobs.gathered(center, pushed)
+        np.testing.assert_array_equal(center, before)
+        center = gathered
+    expected = slow_moving_sums(start, [batch for batches in periods for batch in batches], fraction)
+    np.testing.assert_allclose(center, expected, rtol=1e-5, atol=1e-4)  # float32 storage of sums of up to 1e4
 
 
 @given(
-    st.lists(st.tuples(sums, variances, sums, variances), min_size=1, max_size=4), factors, factors, st.integers(2, 9)
+    st.lists(st.tuples(sums, variances), max_size=5),
+    st.lists(st.tuples(sums, variances), max_size=5),
+    fractions.filter(bool),  # at 0 the last minibatch is all, and the center may have it twice
 )
-def test_statistics_meet_as_the_slow_reference(
-    channels: list[tuple[float, float, float, float]], center_factor: float, local_factor: float, n_workers: int
+def test_sums_since_they_were_handed_over_are_those_of_the_later_minibatches(
+    first: list[tuple[float, float]], later: list[tuple[float, float]], fraction: float
 ) -> None:
-    width = len(channels)
-    blobs = StatisticBlobs.from_json([[0, width, width, 2 * width, 2 * width]])
-    center = np.float32([c[0] for c in channels] + [c[1] for c in channels] + [center_factor])
-    local = np.float32([c[2] for c in channels] + [c[3] for c in channels] + [local_factor])
-    before = center.copy(), local.copy()
-    new_center, new_local = blobs.average(center, local, n_workers)
-    for i in range(width):
-        expected = slow_statistics(
-            (center[i].item(), center[width + i].item(), center[-1].item()),
-            (local[i].item(), local[width + i].item(), local[-1].item()),
-            n_workers,
-        )
-        for new, wanted in zip((new_center, new_local), expected, strict=True):
-            found = (new[i], new[width + i], new[-1])
-            # float32 storage; E[x^2] - mean^2 cancels against sums of up to 100
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-2)
-    np.testing.assert_array_equal(center, before[0])
-    np.testing.assert_array_equal(local, before[1])
+    blobs = StatisticBlobs.from_json([[0, 1, 1, 2, 2, fraction]])
+    handed_over = packed(slow_moving_sums((0.0, 0.0, 0.0), first, fraction))
+    both = packed(slow_moving_sums((0.0, 0.0, 0.0), first + later, fraction))
+    expected = slow_moving_sums((0.0, 0.0, 0.0), later, fraction)
+    np.testing.assert_allclose(blobs.since(both, handed_over), expected, rtol=1e-5, atol=1e-3)  # differences in float32
 
 
-def test_equal_statistics_stay_although_factors_differ() -> None:
-    blobs = StatisticBlobs.from_json([[0, 1, 1, 2, 2]])
-    center, local = np.float32([6.0, 8.0, 2.0]), np.float32([30.0, 40.0, 10.0])
-    new_center, new_local = blobs.average(center, local, 4)
-    np.testing.assert_allclose(new_local, local, rtol=1e-6)
-    np.testing.assert_allclose(new_center[:2] / new_center[2], [3.0, 4.0], rtol=1e-6)
+def test_layers_forget_each_by_its_own_fraction() -> None:
+    blobs = StatisticBlobs.from_json([[0, 2, 2, 4, 4, 0.5], [5, 6, 6, 7, 7, 0.25]])
+    center, pushed = np.float32([8.0, 4.0, 2.0, 6.0, 2.0, 8.0, 4.0, 1.0]), np.float32([1, 1, 1, 1, 1.5, 1, 1, 1])
+    # k is 2 and 1: what the center had counts a quarter each.
+    assert blobs.gathered(center, pushed).tolist() == [3.0, 2.0, 1.5, 2.5, 2.0, 3.0, 2.0, 1.25]

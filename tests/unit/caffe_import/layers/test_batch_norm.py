@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from caffe_import.files.prototxt import parse_net
+from caffe_import.layers.batch_norm import moving_fractions
+from caffe_import.net.net_spec import build_net_spec
 from tests.reference.layer_check import check_layer, define, refusal, run_layer
 from tests.reference.slow_normalization import slow_batch_norm, slow_channel_statistics
 
@@ -95,3 +98,15 @@ def test_one_axis_is_one_channel() -> None:
 def test_statistics_are_marked_and_not_learned() -> None:
     assert {blob.kind for blob in define(TEXT, (2, 3)).blobs} == {"statistic"}
     assert "lr_mult=1" in refusal(f"{TEXT} param {{ lr_mult: 1 }}", (2, 3))
+
+
+def test_layers_whose_statistics_move_are_named_with_their_fraction() -> None:
+    layers = [
+        'layer { name: "data" type: "Input" top: "x" input_param { shape { dim: 4 dim: 3 } } }',
+        'layer { name: "moves" type: "BatchNorm" bottom: "x" top: "a"',
+        "  batch_norm_param { moving_average_fraction: 0.5 } }",
+        'layer { name: "fixed" type: "BatchNorm" bottom: "a" top: "b" batch_norm_param { use_global_stats: true } }',
+    ]
+    message = parse_net("\n".join(layers))
+    assert moving_fractions(build_net_spec(message, phase="TRAIN")) == {"moves": 0.5}
+    assert moving_fractions(build_net_spec(message, phase="TEST")) == {}

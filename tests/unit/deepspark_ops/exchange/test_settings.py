@@ -16,7 +16,7 @@ def test_settings_survive_json(tmp_path: Path) -> None:
         tmp_path,
         strategy="deepspark",
         options={"decay_rate": 0.5, "decay_step": 3},
-        statistics=StatisticBlobs.from_json([[1, 3, 3, 5, 5]]),
+        statistics=StatisticBlobs.from_json([[1, 3, 3, 5, 5, 0.5]]),
         moving_rate=0.3,
         wire_dtype="bfloat16",
     )

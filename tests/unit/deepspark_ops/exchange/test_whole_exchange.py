@@ -15,7 +15,8 @@ from deepspark_ops.exchange.state.grants import Finished, Grant, Schedule
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.param_vector import StatisticBlobs
-from tests.reference.slow_easgd import slow_run, slow_statistics
+from tests.reference.slow_easgd import slow_run
+from tests.reference.slow_normalization import slow_moving_sums
 from tests.unit.deepspark_ops.exchange.exchange_run import (
     N_PARAMS,
     initial_vector,
@@ -88,9 +89,9 @@ ONE_PUSH_MOVES = {
 
 
 @pytest.mark.parametrize("strategy", strategy_names())
-def test_statistics_meet_in_their_own_way_whatever_the_strategy(tmp_path: Path, strategy: str) -> None:
+def test_the_center_gathers_statistics_whatever_the_strategy(tmp_path: Path, strategy: str) -> None:
     """Positions 2 to 4 of 6 are mean, variance and factor of a BatchNorm layer; the rest are weights."""
-    statistics = StatisticBlobs.from_json([[2, 3, 3, 4, 4]])
+    statistics = StatisticBlobs.from_json([[2, 3, 3, 4, 4, 0.5]])
     blobs = (SolvedBlob(0, 2, 1.0, 1.0), SolvedBlob(5, 6, 1.0, 1.0))
     solver = CenterSolver("SGD", 0.0, 0.0, 0.0, 0.0, 0.0, "L2", -1.0, 1, blobs)
     initial = np.float32([5.0, 5.0, 6.0, 8.0, 2.0, 5.0])
@@ -100,19 +101,20 @@ def test_statistics_meet_in_their_own_way_whatever_the_strategy(tmp_path: Path, 
     exchange = LocalExchange(settings, initial)
     link = exchange.link()
     link.join(0)
-    link.pull()
+    assert link.pull().tolist() == [5.0, 5.0, 0.0, 0.0, 0.0, 5.0], "a worker's own begin at 0"
+    batches = [(40.0, 90.0), (20.0, 70.0)]
     note = RoundNote(1.0, 0.1, 1, is_first=True)
-    local, _ = link.exchange(np.float32([7.0, 5.0, 40.0, 90.0, 10.0, 1.0]), note=note)
-    center, mine = slow_statistics((6.0, 8.0, 2.0), (40.0, 90.0, 10.0), 2)
-    np.testing.assert_allclose(local[2:5], mine, rtol=1e-6)  # float32 storage
-    np.testing.assert_allclose(exchange.center.vector[2:5], center, rtol=1e-6)
+    local, _ = link.exchange(np.float32([7.0, 5.0, *slow_moving_sums((0.0, 0.0, 0.0), batches, 0.5), 1.0]), note=note)
+    assert local[2:5].tolist() == [0.0, 0.0, 0.0], "they begin again"
+    expected = slow_moving_sums((6.0, 8.0, 2.0), batches, 0.5)
+    np.testing.assert_allclose(exchange.center.vector[2:5], expected, rtol=1e-6)  # float32 storage
     assert exchange.center.vector[0] == pytest.approx(5.0 + ONE_PUSH_MOVES[strategy]), (
         "the weights move by the strategy's rule"
     )
 
 
 def test_statistics_of_one_worker_are_untouched(tmp_path: Path) -> None:
-    statistics = StatisticBlobs.from_json([[2, 3, 3, 4, 4]])
+    statistics = StatisticBlobs.from_json([[2, 3, 3, 4, 4, 0.5]])
     settings = make_settings(tmp_path, n_params=6, n_workers=1, statistics=statistics)
     exchange = LocalExchange(settings, np.zeros(6, np.float32))
     link = exchange.link()

@@ -121,7 +121,7 @@ def test_a_worker_that_died_in_a_push_holds_nothing_up_once_it_is_abandoned() ->
 
 
 def test_statistics_of_batch_norm_go_other_ways() -> None:
-    center, chunks, rng = parts(statistics=StatisticBlobs((StatisticLayer((10, 20), (20, 30), 30),)))
+    center, chunks, rng = parts(statistics=StatisticBlobs((StatisticLayer((10, 20), (20, 30), 30, 0.5),)))
     watch = LostUpdates(center, chunks)
     exchange(center, chunks, 0, rng.standard_normal(N_PARAMS).astype(np.float32))
     center.vector[10:31] += 5.0

@@ -21,7 +21,7 @@ from deepspark_ops.param_vector import StatisticBlobs
 
 
 def test_statistics_are_no_part_of_a_push() -> None:
-    statistics = StatisticBlobs.from_json([[2, 4, 4, 6, 6]])
+    statistics = StatisticBlobs.from_json([[2, 4, 4, 6, 6, 0.5]])
     rng = np.random.default_rng(3)
     local, initial = rng.standard_normal((2, 9)).astype(np.float32)
     center = Center.in_memory(initial, CenterShape(9, 2, 3))

@@ -60,7 +60,7 @@ def test_momentum_falls_with_a_rate_that_drops(before: float, rate: float, fall:
 
 def test_history_is_mixed_and_statistics_have_none() -> None:
     history = np.float32([[1.0, 2.0, 3.0, 4.0]])
-    statistics = StatisticBlobs.from_json([[1, 2, 2, 3, 3]])
+    statistics = StatisticBlobs.from_json([[1, 2, 2, 3, 3, 0.5]])
     velocity = Velocity(np.float32([2.5, 5.5, 4.5, 1.0]), np.float32([1.0, 1.0, 0.0, 1.0]), 2.0)
     mixed = mixed_history(history, velocity, 0.25, statistics)
     expected = np.float32([1.5, 3.75, 4.5, 3.0])

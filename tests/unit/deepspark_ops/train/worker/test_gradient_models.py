@@ -95,7 +95,7 @@ def test_delayed_gradients_are_compensated_as_in_the_slow_reference(tmp_path: Pa
 
 
 def test_statistics_stay_the_workers_own_until_they_meet(tmp_path: Path) -> None:
-    statistics = StatisticBlobs.from_json([[1, 2, 2, 3, 3]])
+    statistics = StatisticBlobs.from_json([[1, 2, 2, 3, 3, 0.5]])
     initial = np.float32([5.0, 6.0, 8.0, 2.0, 1.0])
     exchange = exchange_of(tmp_path, initial, "dcasgd", statistics=statistics)
     link, other = joined(exchange)

@@ -20,7 +20,7 @@ from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Schedule, Wait
 from deepspark_ops.exchange.transport.link import RoundEnd, WorkerLink
-from deepspark_ops.param_vector import Vector
+from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.center_velocity import Velocity
@@ -28,6 +28,7 @@ from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, Los
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.rate_scale import RateScale
+from tests.reference.slow_normalization import slow_moving_sums
 from tests.unit.deepspark_ops.train.small_plan import PLAN
 
 
@@ -584,3 +585,25 @@ def test_momentum_of_a_snapshot_falls_too(tmp_path: Path) -> None:
     )
     bench.run()
     assert bench.model.falls == [(0, pytest.approx(0.1))]
+
+
+def test_statistics_of_steps_beside_an_exchange_are_handed_over_once(tmp_path: Path) -> None:
+    """Mean, variance and weight of one layer; the loop runs four steps of a period in two calls."""
+    statistics = StatisticBlobs.from_json([[0, 1, 1, 2, 2, 0.5]])
+    bench = Bench(tmp_path, Schedule(12, snapshot_after_train=False), n_workers=2, overlaps=True, statistics=statistics)
+    settings = replace(bench.exchange.settings, n_params=3, statistics=statistics)
+    exchange = LocalExchange(settings, np.float32([6.0, 8.0, 2.0]))
+    link = exchange.link()
+    link.join(0)
+    bench.model.value = link.pull()
+    batches = iter([(float(step), float(step % 5)) for step in range(12)])
+
+    def run(*, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
+        own = [next(batches) for _ in range(n_steps)]
+        bench.model.value = np.float32(slow_moving_sums(tuple(bench.model.value.tolist()), own, 0.5))
+        return StepReport(np.ones(n_steps, np.float32), np.ones(n_steps, np.float32))
+
+    bench.model.run = run  # type: ignore[method-assign]
+    assert WorkerLoop(bench.model, link, bench.batches, bench.plan).run().exchanges == 3
+    expected = slow_moving_sums((6.0, 8.0, 2.0), [(float(step), float(step % 5)) for step in range(12)], 0.5)
+    np.testing.assert_allclose(exchange.center.vector, expected, rtol=1e-5)  # float32
