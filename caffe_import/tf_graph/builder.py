@@ -281,7 +281,7 @@ def _gradient_flows(layer: LayerSpec) -> tuple[bool, ...]:
 
 def _without_gradient(blob: Blob) -> Blob:
     # Cut at the consumer: the same blob may take gradients from its other users.
-    return blob.like(tf.stop_gradient(blob.values))
+    return blob.wrap(tf.stop_gradient(blob.values))
 
 
 def _seed_of_layer(seed: tf.Tensor, position: int) -> tf.Tensor:

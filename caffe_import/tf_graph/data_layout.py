@@ -72,7 +72,7 @@ class Blob:
 
     @property
     def values(self) -> tf.Tensor:
-        """The tensor in the axis order that it already has, for element-wise work; wrap the result by ``like``."""
+        """The tensor in the axis order that it already has, for element-wise work; wrap the result by ``wrap``."""
         return self._channels_last if self._channels_last is not None else self._caffe
 
     @property
@@ -85,9 +85,9 @@ class Blob:
         if dtype == self.dtype:
             return self
         if dtype not in self._casts:
-            self._casts[dtype] = self.like(tf.cast(self.values, dtype))
+            self._casts[dtype] = self.wrap(tf.cast(self.values, dtype))
         return self._casts[dtype]
 
-    def like(self, tensor: tf.Tensor) -> Blob:
+    def wrap(self, tensor: tf.Tensor) -> Blob:
         """Wrap the result of element-wise work on ``values``: same axis order as this blob."""
         return Blob.from_channels_last(tensor) if self._channels_last is not None else Blob.from_caffe(tensor)

@@ -25,7 +25,7 @@ class DebugTaps:
         """Note a top; its consumer reads what is returned, so that it has a gradient of its own (a ``builder.Tap``)."""
         tensor = tf.identity(blob.values)
         self._tops.append(tensor)
-        return blob.like(tensor)
+        return blob.wrap(tensor)
 
     def param(self, layer: LayerSpec, index: int, tensor: tf.Tensor) -> tf.Tensor:
         """Note a parameter blob in the same way (a ``builder.ParamTap``)."""

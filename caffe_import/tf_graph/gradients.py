@@ -81,7 +81,7 @@ def run_passes(
         def tap(name: str, blob: Blob) -> Blob:
             tensor = tf.identity(blob.values)
             produced.setdefault(name, _Produced(tensor, blob.is_channels_last))
-            return blob.like(tensor)
+            return blob.wrap(tensor)
 
         entries = forward.entries(vector)
         result = forward.on_entries(entries, state, tf.constant([seed, 0], tf.int32), fed, tap)

@@ -177,4 +177,4 @@ def with_memory_gradient(
         return tf.identity(outputs), gradient
 
     inputs = [b.channels_last if channels_last else tf.reshape(b.caffe, (-1, *shape[1:])) for b in bottoms]
-    return top.like(replaced(tf.stop_gradient(top.values), *inputs))
+    return top.wrap(replaced(tf.stop_gradient(top.values), *inputs))

@@ -54,7 +54,7 @@ class Places:
         if self.residence is None or device is None:
             return blob
         source = self.residence.bottoms[layer.name][index]
-        return _copied_once(copies, blob, source, device, lambda: blob.like(self._copy(blob.values, source, device)))
+        return _copied_once(copies, blob, source, device, lambda: blob.wrap(self._copy(blob.values, source, device)))
 
     def param(self, layer: LayerSpec, index: int, blob: Param, copies: Copies) -> list[tf.Tensor]:
         """Return what each of the layer's devices needs of a parameter blob."""

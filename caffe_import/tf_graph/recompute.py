@@ -140,12 +140,12 @@ class _RunInputs:
         entries = [self.before.entries[at] for at in self.entries]
         return [*blobs, *tf.nest.flatten(entries), *(self.before.state[key] for key in self.state), self.given.seed]
 
-    def like(self, tensors: Tensors) -> tuple[Given, Made]:
+    def wrap(self, tensors: Tensors) -> tuple[Given, Made]:
         """Return the tensors of ``flat`` as what the run's layers read."""
         remaining_tensors: Iterator[tf.Tensor] = iter(tensors)
         run_outputs = Made(list(self.before.entries), dict(self.before.state))
         run_outputs.blobs.update(
-            (name, self.before.blobs[name].like(next(remaining_tensors))) for name in self.run.reads
+            (name, self.before.blobs[name].wrap(next(remaining_tensors))) for name in self.run.reads
         )
         for at in self.entries:
             entry = self.before.entries[at]
@@ -161,7 +161,7 @@ def _emit_run(inputs: _RunInputs, emit: EmitLayer, later: LaterGradients, scope:
     computed: list[Made] = []
 
     def compute(tensors: Tensors) -> Tensors:
-        run_inputs, run_outputs = inputs.like(tensors)
+        run_inputs, run_outputs = inputs.wrap(tensors)
         for position, layer in run.layers:
             emit(position, layer, run_inputs, run_outputs)
         computed.append(run_outputs)
@@ -170,7 +170,7 @@ def _emit_run(inputs: _RunInputs, emit: EmitLayer, later: LaterGradients, scope:
     outputs = with_own_gradient(compute, inputs.flat(), later, scope, recomputes=run.is_recomputed)
     first = computed[0]
     blobs, losses = outputs[: len(run.gives)], outputs[len(run.gives) :]
-    pass_outputs.blobs.update((name, first.blobs[name].like(blob)) for name, blob in zip(run.gives, blobs, strict=True))
+    pass_outputs.blobs.update((name, first.blobs[name].wrap(blob)) for name, blob in zip(run.gives, blobs, strict=True))
     pass_outputs.losses += losses
     for at, moved in first.updates.items():
         pass_outputs.entries[at] = pass_outputs.updates[at] = moved

@@ -29,5 +29,5 @@ def add_repeated(blob: Blob, values: tf.Tensor, axis: int) -> Blob:
     is_per_channel = axis == 1 and len(values.shape) == 1
     if is_per_channel and (blob.is_channels_last or len(blob.values.shape) == 2):
         # The kernel whose gradient is one pass; also what TensorFlow fuses into a convolution before it.
-        return blob.like(tf.nn.bias_add(blob.values, values))
-    return blob.like(blob.values + repeated_over(values, axis, blob))
+        return blob.wrap(tf.nn.bias_add(blob.values, values))
+    return blob.wrap(blob.values + repeated_over(values, axis, blob))

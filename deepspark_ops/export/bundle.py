@@ -1,4 +1,4 @@
-"""Stage export: the deliverable of a run, written aside, checked against the trained graph, then put in place whole."""
+"""Stage export: write the bundle of a run into a hidden folder, compare it with the trained graph, then rename it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ALLOWED_DIFFERENCE = 1e-4
 """Float32 sums in another order differ by about 1e-6; a wrong layout, mean or channel order by far more."""
 OnStep = Callable[[str], None]
 _READERS_AT_ONCE = 2
-"""Each loads a framework and the model: more at once would need memory rather than save time."""
+"""Each reader loads a framework and the model. More readers would need memory and save no time."""
 _OWN_READERS = ("TensorFlow", "DeepSpark")
 
 
@@ -76,18 +76,18 @@ class Bundle:
 
 
 class ExportDiffers(DeepSparkError):
-    """The exported model does not compute what the trained graph computes; nothing was put in place."""
+    """Numbers of the exported model differ from the trained graph; nothing was exported."""
 
 
 def write_bundle(config: ExportConfig, *, on_step: OnStep) -> Bundle:
     """Export a run.
 
-    The bundle is written into a hidden folder beside its place, checked there, and renamed; a bundle that was there
-    before is replaced only then.
+    The bundle is written into a hidden folder beside its destination, checked, and renamed. The rename replaces an
+    older bundle.
 
     Args:
         config: What to export.
-        on_step: Told, in a few words, what is done next.
+        on_step: Called with a few words before each step.
 
     Raises:
         DeepSparkError, CaffeImportError: What the user can correct, or ``ExportDiffers``; nothing is put in place.
@@ -190,18 +190,18 @@ class _Export:
         if stored is None:
             return None
         parts = stored_parts(stored, self._deploy_inputs)
-        return {one.name: one.from_stored(parts[one.blob]) for one in self._inputs}
+        return {served.name: served.from_stored(parts[served.blob]) for served in self._inputs}
 
     def _write_formats(self, exported: ExportedModel, expected: Answers) -> Check:
-        """Write the model in every format that is asked for, and compare what was written with the trained graph.
+        """Write the model in every requested format, and compare the written files with the trained graph.
 
         Raises:
-            ConfigError: The net cannot have a format that was asked for by name.
+            ConfigError: The net cannot have a format that the user requested by name.
             ExportDiffers: A file gives other numbers.
         """
         readings: dict[str, Sequence[Reading]] = {}
         left_out: dict[str, str] = {}
-        # Readers in processes of their own run beside each other and beside the next format's writing.
+        # Readers with separate processes run in parallel, while the next format is written.
         with ThreadPoolExecutor(_READERS_AT_ONCE) as pool:
             awaited: dict[str, Future[tuple[Reading, ...]]] = {}
             try:
@@ -223,14 +223,14 @@ class _Export:
                         self._leave_out(name, reason, left_out)
             finally:
                 pool.shutdown(cancel_futures=True)
-        found = [one for name in self._formats() for one in readings.get(name, ())]
-        return compare_readings(found, self._outputs, expected, left_out)
+        found_readings = [entry for name in self._formats() for entry in readings.get(name, ())]
+        return compare_readings(found_readings, self._outputs, expected, left_out)
 
     def _formats(self) -> dict[str, Format]:
         return {name: form for name, form in FORMATS.items() if name in (self._model.formats or BY_DEFAULT)}
 
     def _leave_out(self, name: str, reason: CannotHave, left_out: dict[str, str]) -> None:
-        """Note why the net has no such file, and remove what there is of it; refuse if it was asked for by name."""
+        """Record the reason and remove partial files; refuse if the user requested the format by name."""
         if self._model.formats is not None:
             msg = f"formats={','.join(self._model.formats)}: {name}: {reason}; leave it out"
             raise ConfigError(msg) from reason
@@ -260,12 +260,12 @@ class _Export:
                 write_mean(self._folder / MEAN_NAME, mean)
 
     def _labels(self) -> tuple[str, ...]:
-        """Return the names of the main result's classes or labels; empty where they are not known."""
+        """Return the names of the main result's classes or labels; empty if the names are unknown."""
         names = self._model.class_names
         return names if len(names) == self._outputs[0].n_classes else ()
 
     def _copy_metrics(self) -> None:
-        """Take the model's metrics, and its answers sample by sample, along if they are of these weights."""
+        """Copy the model's metrics and per-sample answers into the bundle if they belong to these weights."""
         evaluation = self._model.evaluation
         if evaluation is None or not (evaluation / METRICS_NAME).is_file():
             return
@@ -278,12 +278,12 @@ class _Export:
             shutil.copyfile(samples, self._folder / SAMPLES_NAME)
 
     def _expected(self) -> Answers:
-        """Return what the trained graph gives for the samples: output -> (n, ...)."""
-        names = [one.chosen.output for one in self._outputs]
+        """Return the trained graph's answers for the samples: output -> (n, ...)."""
+        names = [output.chosen.output for output in self._outputs]
         forward = compile_forward(self._model.net, n_threads=self._n_threads, outputs=names)
         blobs = forward(self._model.params, self._trained_batch.feeds)
         n = self._batch.count
-        return {one.name: one.expected(blobs[one.chosen.output][:n]) for one in self._outputs}
+        return {output.name: output.expected(blobs[output.chosen.output][:n]) for output in self._outputs}
 
     def _metrics(self) -> MetricsReport | None:
         path = self._folder / METRICS_NAME
@@ -302,7 +302,7 @@ class _Export:
                 n_classes=main.n_classes,
                 labels=self._labels(),
             ),
-            outputs=tuple(one.contract() for one in self._outputs),
+            outputs=tuple(output.contract() for output in self._outputs),
             origin=self._model.origin,
             check=check,
             files=self._digests(),
@@ -320,48 +320,48 @@ class _Export:
 def compare_readings(
     readings: Sequence[Reading], outputs: Sequence[ServedOutput], expected: Answers, left_out: dict[str, str]
 ) -> Check:
-    """Return how what was read from the bundle's files compares with the trained graph.
+    """Return the comparison of the bundle's files, as each reader ran them, with the trained graph.
 
     Args:
         readings: By every reader of every file.
-        outputs: What the model gives.
-        expected: What the trained graph gives, output -> (n, ...).
+        outputs: The model's outputs.
+        expected: Answers of the trained graph, output -> (n, ...).
         left_out: Format -> why the net cannot have it.
 
     Raises:
-        ExportDiffers: One of them gives other numbers.
+        ExportDiffers: A reading has other numbers.
     """
-    found = [(one, _largest_difference(one, expected)) for one in readings]
+    differences = [(reading, _largest_difference(reading, expected)) for reading in readings]
     n_samples = len(next(iter(expected.values())))
-    for one, difference in found:
+    for reading, difference in differences:
         if difference is None:
             continue
-        if one.min_agreement is not None:
-            _refuse_other_answers(one, outputs, expected)
+        if reading.min_agreement is not None:
+            _refuse_other_answers(reading, outputs, expected)
         elif not difference <= ALLOWED_DIFFERENCE:
             msg = (
-                f"exported {one.file}, read by {one.reader}, differs from the trained graph by {difference:.2g} "
-                f"relative to the largest {_numbers(outputs)}, on {n_samples} samples; allowed: "
+                f"exported {reading.file}, read by {reading.reader}, differs from the trained graph by "
+                f"{difference:.2g} relative to the largest {_numbers(outputs)}, on {n_samples} samples; allowed: "
                 f"{ALLOWED_DIFFERENCE:g}. Nothing was exported"
             )
             raise ExportDiffers(msg)
-    own = {one.file: difference for one, difference in found if one.reader in _OWN_READERS}
+    internal = {reading.file: difference for reading, difference in differences if reading.reader in _OWN_READERS}
     return Check(
         n_samples=n_samples,
-        saved_model_max_relative_difference=own.get(SAVED_MODEL_NAME),
-        caffemodel_max_relative_difference=own.get(WEIGHTS_NAME),
+        saved_model_max_relative_difference=internal.get(SAVED_MODEL_NAME),
+        caffemodel_max_relative_difference=internal.get(WEIGHTS_NAME),
         allowed=ALLOWED_DIFFERENCE,
         outside=tuple(
             OutsideCheck(
-                file=one.file,
-                reader=one.reader,
+                file=reading.file,
+                reader=reading.reader,
                 max_relative_difference=difference,
-                unread=one.unread,
-                agreement=None if one.min_agreement is None else _agreement(one, outputs, expected),
-                min_agreement=one.min_agreement,
+                unread=reading.unread,
+                agreement=None if reading.min_agreement is None else _agreement(reading, outputs, expected),
+                min_agreement=reading.min_agreement,
             )
-            for one, difference in found
-            if one.reader not in _OWN_READERS
+            for reading, difference in differences
+            if reading.reader not in _OWN_READERS
         ),
         left_out=left_out,
     )
@@ -371,50 +371,52 @@ def _numbers(outputs: Sequence[ServedOutput]) -> str:
     return "probability" if outputs[0].task == "classification" else "number"
 
 
-def _largest_difference(one: Reading, expected: Answers) -> float | None:
-    """Return that of all outputs; None where the file was not read."""
-    if one.answers is None:
+def _largest_difference(reading: Reading, expected: Answers) -> float | None:
+    """Return the largest difference over all outputs; None if the file was not read."""
+    if reading.answers is None:
         return None
-    found = [relative_difference(one.answers[name], values) for name, values in expected.items()]
-    return float(np.max(found))  # NaN if one is
+    differences = [relative_difference(reading.answers[name], values) for name, values in expected.items()]
+    return float(np.max(differences))  # NaN if one is
 
 
-def _agreement(one: Reading, outputs: Sequence[ServedOutput], expected: Answers) -> float:
-    """Return the share of the answers that are the trained net's, of the output with the fewest."""
-    if one.answers is None:
+def _agreement(reading: Reading, outputs: Sequence[ServedOutput], expected: Answers) -> float:
+    """Return the share of answers that agree with the trained net, for the output with the smallest share."""
+    if reading.answers is None:
         return 0.0
-    return min(output.agreement(one.answers[output.name], expected[output.name]) for output in outputs)
+    return min(output.agreement(reading.answers[output.name], expected[output.name]) for output in outputs)
 
 
-def _refuse_other_answers(one: Reading, outputs: Sequence[ServedOutput], expected: Answers) -> None:
-    agreement = _agreement(one, outputs, expected)
-    if one.min_agreement is not None and agreement < one.min_agreement:
-        what = "class" if outputs[0].task == "classification" else "answer"
+def _refuse_other_answers(reading: Reading, outputs: Sequence[ServedOutput], expected: Answers) -> None:
+    agreement = _agreement(reading, outputs, expected)
+    if reading.min_agreement is not None and agreement < reading.min_agreement:
+        answer_noun = "class" if outputs[0].task == "classification" else "answer"
         n_samples = len(next(iter(expected.values())))
         msg = (
-            f"exported {one.file}, read by {one.reader}, gives the trained graph's {what} for {agreement:.1%} of "
-            f"{n_samples} samples; allowed: {one.min_agreement:.0%} or more. Leave this format out. Nothing was "
-            "exported"
+            f"exported {reading.file}, read by {reading.reader}, gives the trained graph's {answer_noun} for "
+            f"{agreement:.1%} of {n_samples} samples; allowed: {reading.min_agreement:.0%} or more. Leave this format "
+            "out. Nothing was exported"
         )
         raise ExportDiffers(msg)
 
 
-def relative_difference(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
-    """Return the largest difference of two arrays relative to the largest expected value; NaN if one has a NaN.
+def relative_difference(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
+    """Return the largest difference of two arrays relative to the largest expected value; NaN if an array has a NaN.
 
     Example:
         >>> relative_difference(np.array([0.5, 0.25]), np.array([0.5, 0.0]))
         0.5
     """
     largest = float(np.abs(expected).max())
-    return float(np.abs(found - expected).max()) / (largest or 1.0)  # all expected are 0: as they are
+    return float(np.abs(actual - expected).max()) / (
+        largest or 1.0
+    )  # all expected values are 0: the absolute difference
 
 
 def refuse_foreign(output: Path) -> None:
     """Refuse to replace a folder that is no bundle.
 
     Raises:
-        ConfigError: ``output`` is one.
+        ConfigError: ``output`` has files, but is no bundle.
     """
     if output.exists() and not (output / MANIFEST_NAME).is_file() and (not output.is_dir() or any(output.iterdir())):
         msg = f"output={output}: exists and is no bundle (no {MANIFEST_NAME} in it); give another folder or remove it"

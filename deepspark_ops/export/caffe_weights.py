@@ -10,12 +10,12 @@ from caffe_import.net.param_layout import ParamLayout, Vector
 def deploy_params(trained: ParamLayout, params: Vector, deploy: ParamLayout) -> Vector:
     """Return the deploy net's parameter vector, a fresh array of shape (deploy.n_params,).
 
-    Layers keep their names, so each blob is found by (layer, index). A shared blob may have another owner in the
-    deploy net, where the first user was cut off.
+    Layers keep their names, so (layer, index) identifies each blob. A shared blob may have another owner in the deploy
+    net, where the first user was cut off.
 
     Args:
         trained: Layout of the net that was trained, phase TEST.
-        params: Its vector, shape (trained.n_params,); read only.
+        params: Vector of the trained net, shape (trained.n_params,); read only.
         deploy: Layout of the deploy net.
     """
     vector = np.empty(deploy.n_params, np.float32)

@@ -1,4 +1,4 @@
-"""The deploy net: what Caffe users load. Input layers in front, the net's answers after their activation at the end."""
+"""The deploy net, as Caffe users load it: Input layers first, then the net, with activations at the end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ACTIVATIONS = {"softmax": "Softmax", "sigmoid": "Sigmoid"}
 
 @dataclass(frozen=True)
 class DeployInput:
-    """What an Input layer of the deploy net stands for.
+    """Source of an Input layer of the deploy net.
 
     Attributes:
-        blob: Its top.
+        blob: Top of the Input layer.
         source: Blob of the data layer.
-        part: First channel of the source that it takes, and the one behind the last; None for all.
+        part: Channels ``[first, end)`` of the source; None for all channels.
     """
 
     blob: str
@@ -34,9 +34,9 @@ class DeployNet:
     """A deploy net.
 
     Attributes:
-        message: It, with Input layers of batch size 1.
-        inputs: What its Input layers stand for.
-        outputs: Result -> its blob.
+        message: The net, with Input layers of batch size 1.
+        inputs: Source of each Input layer.
+        outputs: Result -> blob.
     """
 
     message: caffe_pb2.NetParameter
@@ -49,46 +49,48 @@ def build_deploy_net(
 ) -> DeployNet:
     """Return the deploy net.
 
-    Kept are the layers that the results are computed from, in their order; losses, accuracies, data and labels
-    go. Data blobs that are read become tops of Input layers of batch size 1; of a pair that a Slice parts only the side
-    of the result. Where a result needs a Softmax or Sigmoid, that follows. Phase rules go too: the net has one form.
+    The deploy net has the layers that the results depend on, in order, without losses, accuracies, data and labels.
+    Data blobs become tops of Input layers of batch size 1; if a Slice splits a pair, only the channels of the exported
+    branch. A Softmax or Sigmoid follows each result with an activation. Phase rules are removed: the net has one form.
 
     Args:
         message: The net's layers in phase TEST, as the user wrote them.
-        net: Built from it.
-        tasks: Its results; of a pair one side.
+        net: Net built from ``message``.
+        tasks: Results of the net; for a pair, one branch.
         fed: Blobs that data layers provide.
     """
     deploy = caffe_pb2.NetParameter(name=net.name)
     sides = _sides(net, tasks, fed)
-    kept = _needed_layers(message, {task.output for task in tasks}, {*fed, *(one.blob for one in sides)})
-    read = {blob for layer in kept for blob in layer.bottom} | {task.output for task in tasks}
-    given = [DeployInput(blob, blob) for blob in net.inputs if blob in read and blob in fed]
-    inputs = (*given, *(one for one in sides if one.blob in read))
-    for one in inputs:
-        layer = deploy.layer.add(name=one.blob, type="Input", top=[one.blob])
-        layer.input_param.shape.add(dim=[1, *net.blob_shapes[one.blob][1:]])
-    for original in kept:
+    needed_layers = _needed_layers(
+        message, {task.output for task in tasks}, {*fed, *(deploy_input.blob for deploy_input in sides)}
+    )
+    read = {blob for layer in needed_layers for blob in layer.bottom} | {task.output for task in tasks}
+    whole_inputs = [DeployInput(blob, blob) for blob in net.inputs if blob in read and blob in fed]
+    inputs = (*whole_inputs, *(deploy_input for deploy_input in sides if deploy_input.blob in read))
+    for deploy_input in inputs:
+        layer = deploy.layer.add(name=deploy_input.blob, type="Input", top=[deploy_input.blob])
+        layer.input_param.shape.add(dim=[1, *net.blob_shapes[deploy_input.blob][1:]])
+    for original in needed_layers:
         copy = deploy.layer.add()
         copy.CopyFrom(original)
         for field in ("include", "exclude", "phase", "loss_weight"):
             copy.ClearField(field)
-    taken = set(net.blob_shapes) | {layer.name for layer in net.layers}
-    return DeployNet(deploy, inputs, {task: _activated(deploy, task, taken) for task in tasks})
+    reserved_names = set(net.blob_shapes) | {layer.name for layer in net.layers}
+    return DeployNet(deploy, inputs, {task: _activated(deploy, task, reserved_names) for task in tasks})
 
 
-def _activated(deploy: caffe_pb2.NetParameter, task: ChosenTask, taken: set[str]) -> str:
-    """Add what turns a result's blob into its answer, and return the answer's blob."""
+def _activated(deploy: caffe_pb2.NetParameter, task: ChosenTask, reserved_names: set[str]) -> str:
+    """Add the activation of a result's blob, and return the activated blob."""
     if task.activation == "none":
         return task.output
-    name = _free_name(taken, _PROBABILITY_NAME)
-    taken.add(name)
+    name = _free_name(reserved_names, _PROBABILITY_NAME)
+    reserved_names.add(name)
     deploy.layer.add(name=name, type=_ACTIVATIONS[task.activation], bottom=[task.output], top=[name])
     return name
 
 
 def _sides(net: NetSpec, tasks: Sequence[ChosenTask], fed: Collection[str]) -> list[DeployInput]:
-    """Return the tops of a Slice that parts a data blob by channels, where a result is one side of a pair."""
+    """Return the tops of a Slice that splits a data blob by channels, where a result is one branch of a pair."""
     if not any(task.task == "embedding" for task in tasks):
         return []
     slices = [layer for layer in net.layers if layer.type == "Slice" and user_name(net, layer.bottoms[0]) in fed]
@@ -96,55 +98,55 @@ def _sides(net: NetSpec, tasks: Sequence[ChosenTask], fed: Collection[str]) -> l
 
 
 def inputs_of_sides(net: NetSpec, task: ChosenTask, fed: Collection[str]) -> tuple[DeployInput, ...]:
-    """Return what each side of a pair is computed from: a data blob, or the channels of one that a Slice parts."""
-    sides = {one.blob: one for one in _sides(net, [task], fed)}
-    found = []
+    """Return the input of each branch of a pair: a data blob, or the channels that a Slice cuts from a data blob."""
+    sides = {side.blob: side for side in _sides(net, [task], fed)}
+    branch_inputs = []
     for output in task.outputs:
         needed = {output}
         for layer in reversed(net.layers):
             if not needed.isdisjoint(layer.tops):
                 needed.update(() if not sides.keys().isdisjoint(layer.tops) else layer.bottoms)
-        found += [one for blob, one in sides.items() if blob in needed] or [
+        branch_inputs += [side for blob, side in sides.items() if blob in needed] or [
             DeployInput(blob, blob) for blob in net.inputs if blob in needed and blob in fed
         ]
-    return tuple(found)
+    return tuple(branch_inputs)
 
 
 def _parts(net: NetSpec, layer: LayerSpec) -> list[DeployInput]:
     if layer.definition.options.axis != 1:  # type: ignore[attr-defined]
         return []
-    found, start = [], 0
+    channel_ranges, start = [], 0
     for top, shape in zip(layer.tops, layer.definition.top_shapes, strict=True):
-        found.append(DeployInput(top, user_name(net, layer.bottoms[0]), (start, start + shape[1])))
+        channel_ranges.append(DeployInput(top, user_name(net, layer.bottoms[0]), (start, start + shape[1])))
         start += shape[1]
-    return found
+    return channel_ranges
 
 
 def _needed_layers(
-    message: caffe_pb2.NetParameter, blobs: Collection[str], given: Collection[str]
+    message: caffe_pb2.NetParameter, blobs: Collection[str], known_blobs: Collection[str]
 ) -> list[caffe_pb2.LayerParameter]:
-    """Return the layers that ``blobs`` depend on, in their order, without those that make what is given."""
+    """Return the layers that ``blobs`` depend on, in order, without the layers that compute ``known_blobs``."""
     needed = set(blobs)
-    kept: list[caffe_pb2.LayerParameter] = []
+    needed_layers: list[caffe_pb2.LayerParameter] = []
     for layer in reversed(message.layer):
-        is_given = not set(given).isdisjoint(layer.top) and not set(layer.bottom) & set(layer.top)
-        if needed.isdisjoint(layer.top) or (is_given and (not layer.bottom or layer.type == "Slice")):
+        is_known = not set(known_blobs).isdisjoint(layer.top) and not set(layer.bottom) & set(layer.top)
+        if needed.isdisjoint(layer.top) or (is_known and (not layer.bottom or layer.type == "Slice")):
             continue
-        kept.append(layer)
-        # An in-place layer makes the blob that it needs: the name stays wanted for the layers before it.
+        needed_layers.append(layer)
+        # An in-place layer has the same blob as bottom and top: earlier layers are still needed.
         needed.update(layer.bottom)
-    return kept[::-1]
+    return needed_layers[::-1]
 
 
-def _free_name(taken: set[str], name: str) -> str:
+def _free_name(reserved_names: set[str], name: str) -> str:
     number = 2
     free = name
-    while free in taken:
+    while free in reserved_names:
         free = f"{name}{number}"
         number += 1
     return free
 
 
 def opencv_names(deploy: caffe_pb2.NetParameter, blobs: Sequence[str]) -> dict[str, str]:
-    """Return what OpenCV calls blobs, blob -> name: it asks for the layer, the last one that writes the blob."""
+    """Return blob -> OpenCV's name of the blob: the name of the last layer that writes the blob."""
     return {blob: next(layer.name for layer in reversed(deploy.layer) if blob in layer.top) for blob in blobs}

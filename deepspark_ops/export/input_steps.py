@@ -1,4 +1,4 @@
-"""What a bundle does to its input, as numbers and as the words of ``manifest.json``; either way back gives the same."""
+"""Preprocessing of a bundle's input, as numbers and as the words of ``manifest.json``, with conversions both ways."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def steps_in_words(options: TransformOptions | None) -> list[str]:
 
 
 def table_steps_in_words(table: TableColumns) -> list[str]:
-    """Return what is done to a table's features, in order; nothing where they are taken as they are."""
+    """Return the preprocessing steps of a table, in order; empty if the features are used unchanged."""
     return [*([FILL] if table.fill_values() is not None else []), *([STANDARDIZE] if table.is_standardized else [])]
 
 
 def table_of_input(contract: InputContract, bundle: Path) -> TableColumns | None:
-    """Return the columns of an input's features, and how the bundle treats them; None if they are not known.
+    """Return the columns of an input's features with their preprocessing; None if the columns are unknown.
 
     Raises:
-        DataError: Their file is missing or damaged.
+        DataError: The file of the columns is missing or damaged.
     """
     if not contract.is_table and not {FILL, STANDARDIZE} & set(contract.preprocessing):
         return None
@@ -66,11 +66,11 @@ def table_of_input(contract: InputContract, bundle: Path) -> TableColumns | None
 
 
 def options_from_words(steps: Sequence[str], bundle: Path) -> TransformOptions:
-    """Return the transform that a bundle's steps describe; the turn to BGR and what is done to features are none of it.
+    """Return the transform of a bundle's steps, without the steps to BGR and of features.
 
     Args:
-        steps: Of an input in ``manifest.json``.
-        bundle: Holds the mean image, if there is one.
+        steps: Steps of an input in ``manifest.json``.
+        bundle: Folder with the mean image, if a step needs the mean image.
 
     Raises:
         DataError: A step that this release does not know.
@@ -83,12 +83,12 @@ def options_from_words(steps: Sequence[str], bundle: Path) -> TransformOptions:
             continue
         if step == _MEAN_IMAGE:
             mean = read_mean(bundle / MEAN_NAME)
-        elif found := _CROP.fullmatch(step):
-            crop_size = int(found[1])
-        elif found := _MEAN_VALUES.fullmatch(step):
-            mean_values = tuple(float(value) for value in found[1].split(","))
-        elif found := _SCALE.fullmatch(step):
-            scale = float(found[1])
+        elif match := _CROP.fullmatch(step):
+            crop_size = int(match[1])
+        elif match := _MEAN_VALUES.fullmatch(step):
+            mean_values = tuple(float(value) for value in match[1].split(","))
+        elif match := _SCALE.fullmatch(step):
+            scale = float(match[1])
         else:
             msg = f'{bundle}: its input has the step "{step}", which this release does not know; export again'
             raise DataError(msg)

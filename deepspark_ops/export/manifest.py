@@ -1,4 +1,4 @@
-"""``manifest.json`` of a bundle: what is in it, how the model is called, and digests of everything it came from."""
+"""``manifest.json`` of a bundle: its files, the model's inputs and outputs, and digests of every source."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class _Frozen(BaseModel):
 
 
 class InputContract(_Frozen):
-    """What the SavedModel's ``serving_default`` takes.
+    """Input of the SavedModel's ``serving_default``.
 
     Attributes:
         name: Name of the argument.
         shape: With the batch axis as -1, e.g. ``(-1, 28, 28, 1)``.
         axes: Meaning of the axes, e.g. ``N, H, W, C``.
         dtype: ``uint8`` or ``float32``.
-        channels: ``gray``, ``RGB``, or empty where there is no such axis.
-        preprocessing: What the model itself does to the input, in order, in words.
-        sample_shape: Of one sample that the model takes, without N; None before version 4.
-        images: What was done to the training images before they were such samples, which the model does not do itself:
-            raw images need it first. None where it is not known, as before version 6, and where the input is no image.
+        channels: ``gray``, ``RGB``, or empty without an axis of channels.
+        preprocessing: Preprocessing steps inside the model, in order, in words.
+        sample_shape: Shape of one sample, without N; None before version 4.
+        images: Preprocessing of the training images by ingestion, outside the model: raw images need the same steps.
+            None if the steps are unknown, as before version 6, and for inputs without images.
         is_table: The input is a row of a table's features, whose columns ``features.json`` names. Before version 6
             that file is there only if the model fills or standardises features.
     """
@@ -73,12 +73,12 @@ class OutputBlob(_Frozen):
     """One output of the model, float32.
 
     Attributes:
-        name: In the signature.
-        blob: Of deploy.prototxt, which holds the same values.
-        task: Which result it is: ``classification`` and ``multi_label`` are probabilities, ``segmentation`` those of
-            each pixel, ``embedding`` the vector of one side of a pair.
-        shape: With the batch axis as -1; behind it Caffe's order.
-        n_classes: Classes or labels; 0 where there are none.
+        name: Name in the signature.
+        blob: Blob of deploy.prototxt with the same values.
+        task: Kind of result: ``classification`` and ``multi_label`` are probabilities, ``segmentation`` probabilities
+            of each pixel, ``embedding`` the vector of one branch of a pair.
+        shape: Shape in Caffe's axis order, with the batch axis as -1.
+        n_classes: Classes or labels; 0 for other results.
     """
 
     name: str
@@ -92,10 +92,10 @@ class OutputContract(_Frozen):
     """The main output.
 
     Attributes:
-        scores: Its name; of a classification the float32 output (N, n_classes) of class probabilities.
+        scores: Name of the output; for a classification the float32 output (N, n_classes) of class probabilities.
         classes: Name of the int64 output (N,), the most probable class; empty for other results.
-        n_classes: Number of classes or labels; 0 where there are none.
-        labels: Their names in order; empty if they are not known.
+        n_classes: Number of classes or labels; 0 for other results.
+        labels: Names of the classes or labels in order; empty if the names are unknown.
     """
 
     scores: str
@@ -105,21 +105,21 @@ class OutputContract(_Frozen):
 
 
 class Origin(_Frozen):
-    """What the bundle came from; digests are ``sha256:<hex>``.
+    """Sources of the bundle; digests are ``sha256:<hex>``.
 
     Attributes:
-        run: Name of the run's folder; of files that were converted, that of the .caffemodel.
+        run: Name of the run's folder; for converted files the name of the .caffemodel.
         iteration: Iteration of the snapshot; None for weights that are no snapshot.
         weights: File name of the exported weights.
         weights_digest: Digest of that file.
-        net_digest: Digest of the run's net.prototxt, or of the net that was converted.
-        solver_digest: Digest of the run's solver.prototxt; None of files that were converted.
-        config_digest: Digest of the run's config.json; None likewise.
+        net_digest: Digest of the run's net.prototxt, or of the converted net.
+        solver_digest: Digest of the run's solver.prototxt; None for converted files.
+        config_digest: Digest of the run's config.json; None for converted files.
         datasets: Split -> digest of its manifest; empty if the run read the net's own sources.
-        started_from: The weights (a,b) or solverstate that the run began with; None for fresh parameters.
-        started_from_digest: Digest of that file, likewise; None if there is none or it is gone.
-        split_rule: How training samples were told from test samples; None if it is not known.
-        code_version: Release of DeepSpark that exported; None in version 1.
+        started_from: Weights (a,b) or solverstate at the start of the run; None for fresh parameters.
+        started_from_digest: Digests of the files in ``started_from``; None without files, or if a file was removed.
+        split_rule: Rule that separates training samples from test samples; None if the rule is unknown.
+        code_version: Release of DeepSpark at the export; None in version 1.
     """
 
     run: str
@@ -137,16 +137,16 @@ class Origin(_Frozen):
 
 
 class OutsideCheck(_Frozen):
-    """How what a reader of others computes from the bundle's files compares with the trained graph.
+    """Comparison of the trained graph with the numbers that a foreign reader computes from the bundle's files.
 
     Attributes:
         file: The file that was read.
-        reader: What read it, in a process of its own.
+        reader: Program that read the file, in a separate process.
         max_relative_difference: As in ``Check``; None if this reader cannot read this net.
-        unread: Why it cannot; empty if it can.
-        agreement: Share of the samples with the trained net's most probable class; None for a file that must give its
-            very probabilities.
-        min_agreement: A smaller share refuses the export; None likewise.
+        unread: Reason why the reader cannot read the net; empty if the file was read.
+        agreement: Share of the samples with the trained net's most probable class; None for a file that must have
+            equal probabilities.
+        min_agreement: A smaller share refuses the export; None for a file that must have equal probabilities.
     """
 
     file: str
@@ -161,14 +161,14 @@ class Check(_Frozen):
     """How the exported model compares with the trained graph.
 
     Attributes:
-        n_samples: Real samples it ran on.
-        saved_model_max_relative_difference: Largest difference of a number, relative to its output's largest;
-            None if the bundle has no SavedModel.
-        caffemodel_max_relative_difference: The same for weights.caffemodel read back with deploy.prototxt; None
-            likewise.
+        n_samples: Number of real samples in the check.
+        saved_model_max_relative_difference: Largest difference of a number, relative to the largest number of the same
+            output; None if the bundle has no SavedModel.
+        caffemodel_max_relative_difference: The same for weights.caffemodel read again with deploy.prototxt; None if
+            the bundle has no such file.
         allowed: A larger difference refuses the export.
-        outside: The same by readers that have nothing of ours.
-        left_out: Format that the net cannot have -> why.
+        outside: Comparisons by readers that do not use DeepSpark.
+        left_out: Format that the net cannot have -> reason.
     """
 
     n_samples: int
@@ -179,29 +179,33 @@ class Check(_Frozen):
     left_out: dict[str, str] = {}
 
     def largest(self) -> float:
-        """Return the largest difference of the files that must give what was trained; 0 if there are none."""
-        found = [self.saved_model_max_relative_difference, self.caffemodel_max_relative_difference]
-        found += [one.max_relative_difference for one in self.outside if one.min_agreement is None]
-        return max((difference for difference in found if difference is not None), default=0.0)
+        """Return the largest difference among files that must have the trained numbers; 0 without such files."""
+        differences = [self.saved_model_max_relative_difference, self.caffemodel_max_relative_difference]
+        differences += [
+            outside_check.max_relative_difference
+            for outside_check in self.outside
+            if outside_check.min_agreement is None
+        ]
+        return max((difference for difference in differences if difference is not None), default=0.0)
 
 
 class BundleManifest(_Frozen):
     """The whole file.
 
     Attributes:
-        format_version: Version of this form; 1 has no ``split_rule`` and no ``code_version``; before 3
-            every bundle is of a run; before 4 there are SavedModel and Caffe's files alone, and no ``outside``;
-            before 5 every bundle is a classifier, and there is no ``outputs``; before 6 inputs have no ``images`` and
-            no ``is_table``, and there is no ``unit_batch``.
+        format_version: Version of the manifest. 1 lacks ``split_rule`` and ``code_version``. Before 3 every bundle
+            comes from a run. Before 4 a bundle holds only SavedModel and Caffe's files, and the check lacks
+            ``outside``. Before 5 every bundle is a classifier, without ``outputs``. Before 6 inputs lack ``images``
+            and ``is_table``, and the manifest lacks ``unit_batch``.
         created: UTC, ISO 8601, whole seconds.
         net: Name of the net.
-        inputs: What the model takes, one entry per argument.
-        output: Its main result.
-        outputs: All that it returns but ``classes``, the main one first.
-        unit_batch: Samples that the net computes together, in their order, where a layer fixes the number; the model
-            fills the last such batch with its last sample. 1: each sample has an answer of its own.
-        origin: What it came from.
-        check: How it was checked.
+        inputs: Inputs of the model, one entry per argument.
+        output: Main result of the model.
+        outputs: All outputs except ``classes``, the main output first.
+        unit_batch: Number of samples that the net computes together, if a layer fixes the number. The model repeats
+            the last sample to fill the last batch. 1: samples are independent.
+        origin: Sources of the bundle.
+        check: Result of the check.
         files: Every other file of the bundle, relative path -> digest.
     """
 
@@ -217,7 +221,7 @@ class BundleManifest(_Frozen):
     unit_batch: Annotated[int, Field(ge=1)] = 1
 
     def results(self) -> tuple[OutputBlob, ...]:
-        """Return all outputs but ``classes``, the main one first, of every version."""
+        """Return all outputs except ``classes``, the main output first, for every version."""
         if self.outputs:
             return self.outputs
         n_classes = self.output.n_classes
@@ -239,11 +243,11 @@ def file_digest(path: Path) -> str:
 
 
 def read_manifest(bundle: Path) -> BundleManifest:
-    """Read the manifest of a bundle that is to be scored or served, and compare every file with it.
+    """Read the manifest of a bundle for scoring or serving, and compare every file with the manifest.
 
     Raises:
-        DataError: No bundle there, a damaged manifest, a file that is missing or changed, or a bundle that was written
-            without the formats that they read.
+        DataError: The folder is no bundle, the manifest is damaged, a file is missing or changed, or the bundle lacks
+            the formats for scoring and serving.
     """
     manifest = parse_manifest(bundle)
     check = manifest.check
@@ -262,10 +266,10 @@ def read_manifest(bundle: Path) -> BundleManifest:
 
 
 def parse_manifest(bundle: Path) -> BundleManifest:
-    """Read a bundle's manifest alone: a list of models must not read every weight.
+    """Read a bundle's manifest without its files: a list of models must not read every weight.
 
     Raises:
-        DataError: No bundle there, or a damaged manifest.
+        DataError: The folder is no bundle, or the manifest is damaged.
     """
     path = bundle / MANIFEST_NAME
     try:
@@ -275,13 +279,13 @@ def parse_manifest(bundle: Path) -> BundleManifest:
         raise DataError(msg) from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "file"
-        msg = f"{path}: {place}: {first['msg']}; export again (manifest version {MANIFEST_VERSION})"
+        field_path = ".".join(str(part) for part in first["loc"]) or "file"
+        msg = f"{path}: {field_path}: {first['msg']}; export again (manifest version {MANIFEST_VERSION})"
         raise DataError(msg) from error
 
 
 def find_damage(bundle: Path, manifest: BundleManifest) -> str | None:
-    """Return what is wrong with the first file that is not as the manifest has it; None if all are."""
+    """Return the difference of the first file that does not match the manifest; None if all files match."""
     for name, digest in manifest.files.items():
         if not (bundle / name).is_file():
             return f"{name} is missing, {MANIFEST_NAME} lists it"

@@ -1,4 +1,4 @@
-"""``README.md`` of a bundle: what the model is, on which data, how good, what it takes, how it is loaded."""
+"""``README.md`` of a bundle: task, data, scores, inputs and outputs, and code that loads the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepspark_ops.export.snippets import image_snippet, snippets
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
 
 _CLASSES_SHOWN = 20
-_WHAT: Final[dict[TaskName, str]] = {
+_TASK_TITLES: Final[dict[TaskName, str]] = {
     "classification": "A classifier",
     "multi_label": "A model that says yes or no to each of several labels",
     "regression": "A model that predicts numbers",
@@ -38,17 +38,17 @@ def card_text(bundle: Path, manifest: BundleManifest, metrics: MetricsReport | N
     """Return the card in Markdown.
 
     Args:
-        bundle: The folder, with its files but for card and manifest.
-        manifest: What the manifest is going to say.
-        metrics: How these weights did on test data; None if nobody has scored them.
+        bundle: Folder with all files except card and manifest.
+        manifest: Content of the future manifest.
+        metrics: Scores of these weights on test data; None if the weights were not scored.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
     parts = [
         f"# {_plain(manifest.net) or 'Model'}",
-        f"{_WHAT[manifest.results()[0].task]}, exported by DeepSpark. `manifest.json` has the same facts for programs, "
-        "with a digest of every file.",
+        f"{_TASK_TITLES[manifest.results()[0].task]}, exported by DeepSpark. `manifest.json` has the same facts for "
+        "programs, with a digest of every file.",
         "## Where it comes from",
         _origin(manifest),
         "## How good it is",
@@ -70,7 +70,7 @@ def card_text(bundle: Path, manifest: BundleManifest, metrics: MetricsReport | N
 
 
 def _plain(text: str) -> str:
-    """Return text of others in one line, with what Markdown or HTML would act on as it is."""
+    """Return foreign text in one line, with Markdown's and HTML's special characters escaped."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
@@ -119,14 +119,14 @@ def _input(contract: InputContract) -> str:
     extents = ", ".join(["N", *("any" if extent < 0 else str(extent) for extent in contract.shape[1:])])
     facts = [f"{contract.dtype} ({extents})", f"axes {contract.axes}", contract.channels]
     steps = "; ".join(contract.preprocessing) or "nothing is done to it"
-    told = _plain(", ".join(fact for fact in facts if fact))
-    return f"- {_plain(contract.name)}: {told}. Before the net: {_plain(steps)}."
+    description = _plain(", ".join(fact for fact in facts if fact))
+    return f"- {_plain(contract.name)}: {description}. Before the net: {_plain(steps)}."
 
 
 def _raw_images(manifest: BundleManifest) -> list[str]:
-    """Return what must be done to an image before the model takes it, for each input that is one, with code."""
+    """Return the preprocessing of raw images for each image input, with code."""
     parts = []
-    for contract in (one for one in manifest.inputs if one.takes_images):
+    for contract in (contract for contract in manifest.inputs if contract.takes_images):
         lead = f"`{_plain(contract.name)}`: " if len(manifest.inputs) > 1 else ""
         if contract.images is None:
             parts.append(
@@ -155,15 +155,15 @@ def _size_text(images: ImagePreprocessing) -> str:
 
 
 def _is_plain(manifest: BundleManifest) -> bool:
-    """Is there nothing but one class a sample?"""
+    """Is the only result one class per sample?"""
     return manifest.is_classifier and len(manifest.results()) == 1
 
 
 def _results(manifest: BundleManifest) -> str:
     lines = []
-    for one in manifest.results():
-        extents = ", ".join(["N", *(str(extent) for extent in one.shape[1:])])
-        lines.append(f"- {_plain(one.name)}: float32 ({extents}), {_GIVES[one.task]}. Axes are in Caffe's order.")
+    for output in manifest.results():
+        extents = ", ".join(["N", *(str(extent) for extent in output.shape[1:])])
+        lines.append(f"- {_plain(output.name)}: float32 ({extents}), {_GIVES[output.task]}. Axes are in Caffe's order.")
     if manifest.output.labels and not manifest.is_classifier:
         lines += ["", *(f"- {at}: {_plain(name)}" for at, name in enumerate(manifest.output.labels[:_CLASSES_SHOWN]))]
     return "\n".join(lines)
@@ -171,26 +171,26 @@ def _results(manifest: BundleManifest) -> str:
 
 def _classes(manifest: BundleManifest) -> str:
     output = manifest.output
-    said = (
+    intro = (
         f"{output.n_classes:,} classes. `{output.scores}` is float32 (N, {output.n_classes}), their probabilities; "
         f"`{output.classes}` is int64 (N,), the most probable one."
     )
     if not output.labels:
-        return f"{said} Their names are not known."
+        return f"{intro} Their names are not known."
     names = "\n".join(f"- {at}: {_plain(name)}" for at, name in enumerate(output.labels[:_CLASSES_SHOWN]))
-    rest = len(output.labels) - _CLASSES_SHOWN
-    more = f"\n- and {rest:,} more" if rest > 0 else ""
-    return f"{said} `{LABELS_NAME}` has a name a line.\n\n{names}{more}"
+    n_unlisted = len(output.labels) - _CLASSES_SHOWN
+    more = f"\n- and {n_unlisted:,} more" if n_unlisted > 0 else ""
+    return f"{intro} `{LABELS_NAME}` has a name a line.\n\n{names}{more}"
 
 
 def _check(manifest: BundleManifest) -> str:
     check = manifest.check
-    found = [
+    own_checks = [
         OutsideCheck(file="saved_model/", reader="TensorFlow", max_relative_difference=difference)
         for difference in (check.saved_model_max_relative_difference,)
         if difference is not None
     ]
-    found += [
+    own_checks += [
         OutsideCheck(file="weights.caffemodel", reader="DeepSpark", max_relative_difference=difference)
         for difference in (check.caffemodel_max_relative_difference,)
         if difference is not None
@@ -201,15 +201,15 @@ def _check(manifest: BundleManifest) -> str:
         "",
         "| file | read by | difference |",
         "| --- | --- | --- |",
-        *(f"| {one.file} | {one.reader} | {_difference(one)} |" for one in (*found, *check.outside)),
+        *(f"| {row.file} | {row.reader} | {_difference(row)} |" for row in (*own_checks, *check.outside)),
     ]
     lines += [f"\nLeft out: {name}. {_plain(reason)}." for name, reason in check.left_out.items()]
     return "\n".join(lines)
 
 
-def _difference(one: OutsideCheck) -> str:
-    if one.max_relative_difference is None:
-        return f"not read: {_plain(one.unread)}"
-    if one.agreement is not None and one.min_agreement is not None:
-        return f"{one.max_relative_difference:.2g}; same answer {one.agreement:.1%}, allowed {one.min_agreement:.0%}"
-    return f"{one.max_relative_difference:.2g}"
+def _difference(row: OutsideCheck) -> str:
+    if row.max_relative_difference is None:
+        return f"not read: {_plain(row.unread)}"
+    if row.agreement is not None and row.min_agreement is not None:
+        return f"{row.max_relative_difference:.2g}; same answer {row.agreement:.1%}, allowed {row.min_agreement:.0%}"
+    return f"{row.max_relative_difference:.2g}"

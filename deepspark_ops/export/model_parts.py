@@ -1,4 +1,4 @@
-"""What a bundle is made of, whether the model comes from a run or from files."""
+"""Parts of a bundle, for a model from a run or from files."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.shards.table_columns import TableColumns
 
 CALIBRATION_SAMPLES: Final = 100
-"""TensorFlow Lite's own guide asks for about as many."""
+"""TensorFlow Lite's guide recommends about 100."""
 
 
 class InputLayer(Protocol):
-    """A data layer, as an exported model replaces it."""
+    """Data layer that an exported model replaces."""
 
     @property
     def tops(self) -> Mapping[str, Shape]:
@@ -40,11 +40,11 @@ class InputLayer(Protocol):
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """Column of the samples that each top takes; 0 is what is transformed."""
+        """Column of the samples for each top; 0 is the transformed column."""
 
     @property
     def transform(self) -> TransformOptions | None:
-        """What is done to column 0; None for nothing."""
+        """Transform of column 0; None for no transform."""
 
     @property
     def preprocessing(self) -> ImagePreprocessing | None:
@@ -52,7 +52,7 @@ class InputLayer(Protocol):
 
 
 class CheckSamples(Protocol):
-    """The samples that an exported model is checked on; ``evaluate.samples.Samples`` is one."""
+    """Samples for the check of an exported model; ``evaluate.samples.Samples`` is an implementation."""
 
     @property
     def layers(self) -> Sequence[InputLayer]:
@@ -60,18 +60,18 @@ class CheckSamples(Protocol):
 
     @property
     def table(self) -> TableColumns | None:
-        """How features were filled and standardised, where they come from a table."""
+        """Preprocessing of features (fill values, standardisation), for samples from a table."""
 
     @property
     def n_samples(self) -> int:
-        """How many there are."""
+        """Number of samples."""
 
     @property
     def batch_size(self) -> int:
         """Samples of one pass of the net."""
 
     def read(self, start: int, count: int) -> Batch:
-        """Return samples [start, start + count), at most ``batch_size`` of them."""
+        """Return samples [start, start + count); count is at most ``batch_size``."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +80,18 @@ class ModelParts:
 
     Attributes:
         message: The net's layers in phase TEST.
-        net: Built from it for batches of ``samples.batch_size``.
+        net: Net built from ``message`` for batches of ``samples.batch_size``.
         params: Parameter vector of ``net``, shape (n_params,), read only.
-        weights: The file that they come from.
-        samples: What the bundle is checked on.
+        weights: File of the parameters.
+        samples: Samples for the check of the bundle.
         class_names: In label order; empty if unknown.
-        origin: What the manifest says about where the model comes from.
-        evaluation: Folder that may hold the model's scores; None if it was not scored.
-        formats: What the bundle is to hold, names as ``config.bundle_formats``; None for all that the net can have.
-        wish: What the user says of what the net is for.
-        is_trained_on_samples: Whether the net was trained on such samples: then what was done to their images is part
-            of the model.
-        calibration: Blob -> training samples as stored, (n, ...), where a format takes ranges of values from them.
+        origin: Sources of the model, for the manifest.
+        evaluation: Folder that may hold the model's scores; None if the model was not scored.
+        formats: Requested formats, names as in ``config.bundle_formats``; None for all formats that the net can have.
+        wish: The user's options about the net's task.
+        is_trained_on_samples: Whether the net was trained on such samples: ingestion's preprocessing of their images
+            then belongs to the model.
+        calibration: Blob -> training samples as stored, (n, ...), for formats that measure ranges of values.
     """
 
     message: caffe_pb2.NetParameter
@@ -167,12 +167,12 @@ def _origin_of_run(trained: TrainedNet) -> Origin:
 
 
 def _dataset_digests(dataset: Path | None) -> dict[str, str]:
-    """Return split -> digest of its manifest; empty without a dataset."""
+    """Return split -> digest of the split's manifest; empty without a dataset."""
     return {} if dataset is None else {str(split): digest for split, digest in split_digests(dataset).items()}
 
 
 def code_version() -> str | None:
-    """Return the installed release of DeepSpark; None for a checkout that is on the path only."""
+    """Return the installed release of DeepSpark; None for a checkout that is not installed."""
     try:
         return version("deepspark")
     except PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""What an exported model takes: the samples as they are stored, in the order that everybody else uses.
+"""Inputs of an exported model: samples as stored, in the usual axis order.
 
-Caffe's images are (N, C, H, W) with blue first; the world outside has (N, H, W, C) with red first. The exported model
-takes the latter and turns it around itself.
+Caffe's images are (N, C, H, W) with blue first; other programs use (N, H, W, C) with red first. The exported model
+takes the latter and converts the images.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class ServedInput:
     """One input of the exported model.
 
     Attributes:
-        blob: The net's blob that it becomes.
-        name: The argument's name: ``images``, or the blob's where the input is no image or one of several.
-        shape: Of the argument, without the batch axis; -1 where any size goes (pixels around the crop).
-        dtype: As stored.
+        blob: The net's blob behind the input.
+        name: Name of the argument: ``images``, or the blob's name if the input is no image or there are several inputs.
+        shape: Shape of the argument, without the batch axis; -1 for any extent (pixels around the crop).
+        dtype: Type of the stored samples.
         is_image: (N, H, W, C), red first; else Caffe's own order.
-        transform: What the net does to it; None for nothing.
-        table: How the table's features that it takes were filled and standardised before they were stored; None for
-            other samples.
-        images: What was done to images before they were stored; None where it is not known.
+        transform: Transform of the net's data layer; None without transform.
+        table: Preprocessing of the table's features (fill values, standardisation) before storing; None for other
+            samples.
+        images: Preprocessing of the images before storing; None if the preprocessing is unknown.
     """
 
     blob: str
@@ -52,7 +52,7 @@ class ServedInput:
     images: ImagePreprocessing | None = None
 
     def from_stored(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return stored samples (N, C, H, W), BGR, as this input wants them; a fresh array."""
+        """Return stored samples (N, C, H, W), BGR, in the form of this input; a fresh array."""
         values = stored.astype(self.dtype)
         if self.table is not None:
             return self.table.restore(values)
@@ -63,7 +63,7 @@ class ServedInput:
         return np.ascontiguousarray(values.transpose(0, 2, 3, 1))
 
     def contract(self) -> InputContract:
-        """Return what the manifest says about it."""
+        """Return the manifest's entry of the input."""
         channels = _CHANNELS.get(self.shape[-1], f"{self.shape[-1]} as in the training data") if self.is_image else ""
         return InputContract(
             name=self.name,
@@ -87,7 +87,10 @@ class ServedInput:
         return steps + steps_in_words(self.transform)
 
     def settled(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return what the net takes, (n, ...), as it comes out of a request: the table's numbers are float32 there."""
+        """Return the net's input values (n, ...) after a round trip through a request.
+
+        A request has a table's numbers as float32.
+        """
         if self.table is None:
             return values
         rows = values.reshape(len(values), -1)
@@ -97,59 +100,62 @@ class ServedInput:
 def find_served_inputs(
     samples: CheckSamples, inputs: Sequence[DeployInput], *, is_trained_on_samples: bool = True
 ) -> tuple[ServedInput, ...]:
-    """Return the inputs for those of the deploy net, in their order.
+    """Return the model's inputs, one per input of the deploy net, in the same order.
 
     Args:
-        samples: What the net is checked on.
-        inputs: Of the deploy net.
-        is_trained_on_samples: As of ``ModelParts``.
+        samples: Samples for the check of the net.
+        inputs: Inputs of the deploy net.
+        is_trained_on_samples: As in ``ModelParts``.
     """
     first = samples.read(0, 1)
-    found: dict[str, ServedInput] = {}
+    served_by_blob: dict[str, ServedInput] = {}
     for layer in samples.layers:
         for position, top in enumerate(layer.tops):
-            for one in (one for one in inputs if one.source == top):
-                stored = _part(first.stored[top], one)
+            for deploy_input in (deploy_input for deploy_input in inputs if deploy_input.source == top):
+                stored = _part(first.stored[top], deploy_input)
                 transform = layer.transform if layer.columns[position] == 0 else None
                 is_image = stored.ndim == 4 and (transform is not None or stored.shape[1] in _CHANNELS)
-                transform = None if transform is None else _part_of_transform(transform, one)
-                found[one.blob] = ServedInput(
-                    blob=one.blob,
-                    name="images" if is_image and len(inputs) == 1 else one.blob,
+                transform = None if transform is None else _part_of_transform(transform, deploy_input)
+                served_by_blob[deploy_input.blob] = ServedInput(
+                    blob=deploy_input.blob,
+                    name="images" if is_image and len(inputs) == 1 else deploy_input.blob,
                     shape=_shape(stored.shape[1:], transform) if is_image else stored.shape[1:],
                     dtype="uint8" if stored.dtype == np.uint8 else "float32",
                     is_image=is_image,
                     transform=transform,
                     table=_table(samples, stored.shape[1:]) if layer.columns[position] == 0 else None,
                     images=layer.preprocessing
-                    if is_trained_on_samples and is_image and layer.columns[position] == 0 and one.part is None
-                    else None,  # a part is one picture of a stored pair, which no raw image is
+                    if is_trained_on_samples and is_image and layer.columns[position] == 0 and deploy_input.part is None
+                    else None,  # channels of a pair of stored images do not correspond to a raw image
                 )
-    return tuple(found[one.blob] for one in inputs)
+    return tuple(served_by_blob[deploy_input.blob] for deploy_input in inputs)
 
 
 def settled_batch(batch: Batch, inputs: Sequence[DeployInput], served: Sequence[ServedInput]) -> Batch:
-    """Return a batch of the data layers whose features are what requests of them give; see ``ServedInput.settled``."""
+    """Return a batch of the data layers with features after a round trip through requests.
+
+    See ``ServedInput.settled``.
+    """
     stored, feeds = dict(batch.stored), dict(batch.feeds)
-    for one, taken in zip(inputs, served, strict=True):
-        if taken.table is not None:
-            stored[one.source] = taken.settled(stored[one.source])
-            feeds[one.source] = taken.settled(feeds[one.source])
+    for deploy_input, served_input in zip(inputs, served, strict=True):
+        if served_input.table is not None:
+            stored[deploy_input.source] = served_input.settled(stored[deploy_input.source])
+            feeds[deploy_input.source] = served_input.settled(feeds[deploy_input.source])
     return replace(batch, stored=stored, feeds=feeds)
 
 
 def deploy_batch(batch: Batch, inputs: Sequence[DeployInput]) -> Batch:
-    """Return a batch of the data layers as one of the deploy net's inputs."""
+    """Return a batch of the data layers as a batch of the deploy net's inputs."""
     return replace(
         batch,
         stored=stored_parts(batch.stored, inputs),
-        feeds={one.blob: _part(batch.feeds[one.source], one) for one in inputs},
+        feeds={deploy_input.blob: _part(batch.feeds[deploy_input.source], deploy_input) for deploy_input in inputs},
     )
 
 
 def stored_parts(stored: Mapping[str, npt.NDArray[Any]], inputs: Sequence[DeployInput]) -> dict[str, npt.NDArray[Any]]:
-    """Return stored samples of data layers as those of the deploy net's inputs, by blob."""
-    return {one.blob: _part(stored[one.source], one) for one in inputs}
+    """Return stored samples of data layers as samples of the deploy net's inputs, by blob."""
+    return {deploy_input.blob: _part(stored[deploy_input.source], deploy_input) for deploy_input in inputs}
 
 
 def _table(samples: CheckSamples, shape: Shape) -> TableColumns | None:
@@ -157,14 +163,14 @@ def _table(samples: CheckSamples, shape: Shape) -> TableColumns | None:
     return table if table is not None and shape == (table.n_features,) else None
 
 
-def _part(values: npt.NDArray[Any], one: DeployInput) -> npt.NDArray[Any]:
-    return values if one.part is None else values[:, slice(*one.part)]
+def _part(values: npt.NDArray[Any], deploy_input: DeployInput) -> npt.NDArray[Any]:
+    return values if deploy_input.part is None else values[:, slice(*deploy_input.part)]
 
 
-def _part_of_transform(transform: TransformOptions, one: DeployInput) -> TransformOptions:
-    if one.part is None:
+def _part_of_transform(transform: TransformOptions, deploy_input: DeployInput) -> TransformOptions:
+    if deploy_input.part is None:
         return transform
-    channels = slice(*one.part)
+    channels = slice(*deploy_input.part)
     means = transform.mean_values
     return replace(
         transform,

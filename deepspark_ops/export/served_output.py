@@ -1,7 +1,8 @@
-"""What an exported model gives: the results that evaluation finds in a net, each by the name of its blob.
+"""Outputs of an exported model: the results that evaluation finds in a net, named by their blobs.
 
 The class probabilities of a classification are called ``scores``, with ``classes`` beside them; other results have the
-name of the deploy net's blob and Caffe's axis order. Of a pair (embedding) one branch is exported: both share weights.
+name of the deploy net's blob and Caffe's axis order. For a pair (embedding) one branch is exported: the branches share
+weights.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ CLASSES: Final = "classes"
 _ANSWER_COLUMNS: Final = frozenset(
     "id predicted predicted_name predicted_names probability top_classes top_names top_probabilities error".split()
 )
-"""What else stands in a row of predictions: an output of such a name would be a second column of it."""
+"""Other columns in a row of predictions: an output with such a name would duplicate a column."""
 ROUNDING: Final = 0.1
-"""A rounded file's number may differ by this much of the largest."""
+"""Allowed difference of a rounded file's number, as a share of the largest number."""
 Answers = Mapping[str, npt.NDArray[Any]]
 """Output's name -> (n, ...)."""
 
@@ -40,12 +41,12 @@ class ServedOutput:
     """One output.
 
     Attributes:
-        name: In the signature.
-        blob: Of the deploy net, where its activation is done.
-        task: Which result it is.
-        shape: Of one sample's answer.
-        n_classes: Classes or labels; 0 where there are none.
-        chosen: As evaluation sees it.
+        name: Name in the signature.
+        blob: Blob of the deploy net, after the activation.
+        task: Kind of result.
+        shape: Shape of one sample's answer.
+        n_classes: Classes or labels; 0 for other results.
+        chosen: Task as evaluation chose it.
     """
 
     name: str
@@ -57,11 +58,11 @@ class ServedOutput:
 
     @property
     def has_classes(self) -> bool:
-        """Does the output ``classes`` stand beside it?"""
+        """Does the model also have the output ``classes``?"""
         return self.name == SCORES and self.task == "classification"
 
     def contract(self) -> OutputBlob:
-        """Return what the manifest says about it."""
+        """Return the manifest's entry of the output."""
         return OutputBlob(
             name=self.name,
             blob=self.blob,
@@ -71,7 +72,7 @@ class ServedOutput:
         )
 
     def expected(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return the trained net's blob (n, ...) after its activation, by numpy: what every file must give."""
+        """Return the trained net's blob (n, ...) after the activation, by numpy: the expected numbers of every file."""
         wide = values.astype(np.float64)
         if self.chosen.activation == "sigmoid":
             wide = sigmoid(values)
@@ -80,27 +81,27 @@ class ServedOutput:
             wide = np.moveaxis(softmax(rows.reshape(-1, rows.shape[-1])).reshape(rows.shape), -1, 1)
         return wide.reshape(len(values), *self.shape)
 
-    def agreement(self, found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
-        """Return the share of answers that a rounded file gives as the trained net does.
+    def agreement(self, actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
+        """Return the share of answers in which a rounded file agrees with the trained net.
 
-        Of classes (of each sample or pixel) the most probable one must be the same, of labels yes or no; other numbers
+        For classes (of each sample or pixel) the most probable class must be equal; for labels yes or no. Other numbers
         of a sample may differ by ``ROUNDING`` of the largest.
         """
         if self.task == "multi_label" or (self.task == "segmentation" and self.shape[0] == 1):
-            same = (found > 0.5) == (expected > 0.5)
+            same = (actual > 0.5) == (expected > 0.5)
         elif self.task in ("classification", "segmentation"):
-            same = found.argmax(axis=1) == expected.argmax(axis=1)
+            same = actual.argmax(axis=1) == expected.argmax(axis=1)
         else:
-            off = np.abs(found - expected).reshape(len(found), -1).max(axis=1)
+            off = np.abs(actual - expected).reshape(len(actual), -1).max(axis=1)
             same = off <= ROUNDING * np.abs(expected).max()
         return float(same.mean())
 
 
 def served_tasks(net: NetSpec, tasks: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
-    """Return the results that are exported: of a pair whose sides share their weights the first side alone.
+    """Return the exported results; for a pair of branches with shared weights only the first branch.
 
     Raises:
-        ConfigError: The sides of a pair have weights of their own: they are two models.
+        ConfigError: The branches of a pair do not share weights: the net holds two models.
     """
     return tuple(_one_side(net, task) if len(task.outputs) > 1 else task for task in tasks)
 
@@ -118,31 +119,31 @@ def _one_side(net: NetSpec, task: ChosenTask) -> ChosenTask:
 
 
 def _params_of(net: NetSpec, blob: str) -> set[int]:
-    """Return the positions of the parameter blobs that ``blob`` is computed with."""
-    needed, found = {blob}, set()
+    """Return the positions of the parameter blobs that ``blob`` depends on."""
+    needed, positions = {blob}, set()
     for layer in reversed(net.layers):
         if needed.isdisjoint(layer.tops):
             continue
         needed.update(layer.bottoms)
-        found |= {net.params.uses[layer.name, at] for at in range(len(layer.definition.blobs))}
-    return found
+        positions |= {net.params.uses[layer.name, at] for at in range(len(layer.definition.blobs))}
+    return positions
 
 
 def served_outputs(tasks: Sequence[ChosenTask], blobs: Mapping[ChosenTask, str]) -> tuple[ServedOutput, ...]:
-    """Return the outputs, the main one first.
+    """Return the outputs, the main output first.
 
     Args:
-        tasks: What ``served_tasks`` returned.
-        blobs: Of each the blob of the deploy net.
+        tasks: Result of ``served_tasks``.
+        blobs: Task -> blob of the deploy net.
     """
-    found: list[ServedOutput] = []
+    outputs: list[ServedOutput] = []
     for task in tasks:
         is_flat = task.task in ("classification", "multi_label")
-        first = not found and task.task == "classification"
-        taken = {SCORES, CLASSES, *_ANSWER_COLUMNS, *(one.name for one in found)}
-        found.append(
+        first = not outputs and task.task == "classification"
+        reserved_names = {SCORES, CLASSES, *_ANSWER_COLUMNS, *(output.name for output in outputs)}
+        outputs.append(
             ServedOutput(
-                name=SCORES if first else _free_name(blobs[task], taken),
+                name=SCORES if first else _free_name(blobs[task], reserved_names),
                 blob=blobs[task],
                 task=task.task,
                 shape=(prod(task.shape),) if is_flat else task.shape,
@@ -150,11 +151,11 @@ def served_outputs(tasks: Sequence[ChosenTask], blobs: Mapping[ChosenTask, str])
                 chosen=task,
             )
         )
-    return tuple(found)
+    return tuple(outputs)
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def _free_name(name: str, reserved_names: set[str]) -> str:
     free, number = name, 2
-    while free in taken:
+    while free in reserved_names:
         free, number = f"{name}_{number}", number + 1
     return free

@@ -1,4 +1,4 @@
-"""Code that loads a bundle, with the names and shapes of this one: for the pages of a model, and for its card."""
+"""Code that loads a bundle, with the bundle's names and shapes: for the pages of a model, and for its card."""
 
 from __future__ import annotations
 
@@ -25,39 +25,45 @@ from deepspark_ops.export.manifest import (
     OutputBlob,
 )
 
-_AS_IT_IS = "cv2.IMREAD_UNCHANGED"
+_UNCHANGED = "cv2.IMREAD_UNCHANGED"
 _TFLITE = {"": TFLITE_NAME, ", float16": TFLITE_FLOAT16_NAME, ", int8": TFLITE_INT8_NAME}
 
 
-def snippets(bundle: Path, manifest: BundleManifest, place: str | None = None) -> dict[str, str]:
-    """Return what loads the bundle's model -> code, for each format that the bundle has.
+def snippets(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> dict[str, str]:
+    """Return name of a library -> code that loads the bundle, for each format in the bundle.
 
     Args:
         bundle: The folder.
         manifest: Its manifest.
-        place: The folder as the code names it; default: ``bundle``.
+        shown_path: Path of the folder in the code; default: ``bundle``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
-    known: dict[str, tuple[str, Callable[[Path, BundleManifest, str | None], str]]] = {
+    code_writers: dict[str, tuple[str, Callable[[Path, BundleManifest, str | None], str]]] = {
         "TensorFlow": (f"{SAVED_MODEL_NAME}/saved_model.pb", tensorflow_snippet),
         "OpenCV or Caffe": (WEIGHTS_NAME, caffe_snippet),
         "Keras": (KERAS_NAME, keras_snippet),
         "ONNX": (ONNX_NAME, onnx_snippet),
     }
-    known |= {f"TensorFlow Lite{kind}": (file, partial(tflite_snippet, file=file)) for kind, file in _TFLITE.items()}
-    found = {name: code(bundle, manifest, place) for name, (file, code) in known.items() if file in manifest.files}
-    if "TensorFlow" in found:
-        found["Spark"] = spark_snippet(bundle, manifest, place)
-    return found
+    code_writers |= {
+        f"TensorFlow Lite{kind}": (file, partial(tflite_snippet, file=file)) for kind, file in _TFLITE.items()
+    }
+    codes = {
+        name: code(bundle, manifest, shown_path)
+        for name, (file, code) in code_writers.items()
+        if file in manifest.files
+    }
+    if "TensorFlow" in codes:
+        codes["Spark"] = spark_snippet(bundle, manifest, shown_path)
+    return codes
 
 
 def image_snippet(contract: InputContract) -> str:
-    """Return Python that makes a sample of an input out of an image file, as ingestion made the training samples.
+    """Return Python that converts an image file into a sample of an input, as ingestion made the training samples.
 
     Args:
-        contract: An input that takes images, for whose training images it is known what was done.
+        contract: Input for images; the preprocessing of its training images must be known.
     """
     images = contract.images
     assert images is not None, "nobody knows what was done"
@@ -65,9 +71,9 @@ def image_snippet(contract: InputContract) -> str:
     largest, size = images.max_pixel, (images.width, images.height)
     scaled = f"((picture.astype(np.uint32) * 510 + {largest}) // {2 * largest}).astype(np.uint8)"
     compressed = [
-        f"    if not np.array_equal(cv2.imread(file, {_AS_IT_IS}), picture):  # compressed again",
+        f"    if not np.array_equal(cv2.imread(file, {_UNCHANGED}), picture):  # compressed again",
         '        suffix = ".jpg" if file.lower().endswith((".jpg", ".jpeg")) else ".png"',
-        f"        picture = cv2.imdecode(cv2.imencode(suffix, picture)[1], {_AS_IT_IS})",
+        f"        picture = cv2.imdecode(cv2.imencode(suffix, picture)[1], {_UNCHANGED})",
     ]
     turned = "picture[..., ::-1]" if contract.channels == "RGB" else "picture.reshape(*picture.shape[:2], -1)"
     lines = [
@@ -85,8 +91,8 @@ def image_snippet(contract: InputContract) -> str:
     return "\n".join(lines)
 
 
-def spark_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
-    """Return Python that answers a column of a Spark frame by the bundle, of zeros; arguments as ``snippets``.
+def spark_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
+    """Return Python that runs the bundle on a column of a Spark frame, on zeros; arguments as for ``snippets``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
@@ -103,38 +109,38 @@ def spark_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
             cells.append(f"[0.0] * {prod(shape)}")
             kinds.append("array<float>")
     columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
-    given = ", ".join(f'"{name}"' for name in names)
+    udf_arguments = ", ".join(f'"{name}"' for name in names)
     lines = [
         *(("import cv2", "import numpy as np") if "binary" in kinds else ()),
         "from pyspark.sql import SparkSession",
         "",
         'from deepspark_ops.predict.spark_udf import predict_udf  # pip install "deepspark[spark,tables,train]"',
         "",
-        f"bundle = {(place or str(bundle))!r}  # a folder that driver and workers see under this path",
+        f"bundle = {(shown_path or str(bundle))!r}  # a folder that driver and workers see under this path",
         "spark = SparkSession.builder.getOrCreate()",
         *(["# images are the bytes of any image file, or its path"] if "binary" in kinds else []),
         f'rows = spark.createDataFrame([({", ".join(cells)},)], "{columns}")',
-        f'answer = rows.select(predict_udf(bundle)({given}).alias("answer")).first().answer',
+        f'answer = rows.select(predict_udf(bundle)({udf_arguments}).alias("answer")).first().answer',
         f"# {_answer_fields(manifest)}; answer.error says why a row could not be used",
     ]
     return "\n".join(lines)
 
 
 def _answer_fields(manifest: BundleManifest) -> str:
-    """Return in words where the results of an answer are."""
-    found: list[str] = []
-    for at, one in enumerate(manifest.results()):
-        if at == 0 and one.task == "classification":
-            found += ["predicted", *(["predicted_name"] if manifest.output.labels else []), "probability", "scores"]
+    """Return in words the fields of an answer."""
+    fields: list[str] = []
+    for at, output in enumerate(manifest.results()):
+        if at == 0 and output.task == "classification":
+            fields += ["predicted", *(["predicted_name"] if manifest.output.labels else []), "probability", "scores"]
         else:
-            found.append(one.name)
-        if at == 0 and one.task == "multi_label":
-            found.append("predicted")
-    return ", ".join(f"answer[{name!r}]" for name in found)  # of a name no more than its characters
+            fields.append(output.name)
+        if at == 0 and output.task == "multi_label":
+            fields.append("predicted")
+    return ", ".join(f"answer[{name!r}]" for name in fields)  # of a name no more than its characters
 
 
-def tensorflow_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
-    """Return Python that runs the SavedModel once, on zeros; arguments as ``snippets``.
+def tensorflow_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
+    """Return Python that runs the SavedModel once, on zeros; arguments as for ``snippets``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
@@ -142,17 +148,19 @@ def tensorflow_snippet(bundle: Path, manifest: BundleManifest, place: str | None
     return _run_once(
         bundle,
         manifest,
-        place,
+        shown_path,
         imports=("import numpy as np", "import tensorflow as tf"),
         load=[f'model = tf.saved_model.load(f"{{bundle}}/{SAVED_MODEL_NAME}")'],
-        run=lambda given: [f'answer = model.signatures["serving_default"](**{given})'],
+        run=lambda inputs_text: [f'answer = model.signatures["serving_default"](**{inputs_text})'],
         value="tf.constant({})",
-        taken="answer[{}].numpy()",
+        output_code="answer[{}].numpy()",
     )
 
 
-def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None, *, file: str = TFLITE_NAME) -> str:
-    """Return Python that runs a TensorFlow Lite file once, on zeros; arguments as ``snippets``.
+def tflite_snippet(
+    bundle: Path, manifest: BundleManifest, shown_path: str | None = None, *, file: str = TFLITE_NAME
+) -> str:
+    """Return Python that runs a TensorFlow Lite file once, on zeros; arguments as for ``snippets``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
@@ -160,18 +168,18 @@ def tflite_snippet(bundle: Path, manifest: BundleManifest, place: str | None = N
     return _run_once(
         bundle,
         manifest,
-        place,
+        shown_path,
         imports=("import numpy as np", "import tensorflow as tf"),
         load=[
             "# On a device without TensorFlow: from ai_edge_litert.interpreter import Interpreter",
             f'model = tf.lite.Interpreter(model_path=f"{{bundle}}/{file}")',
         ],
-        run=lambda given: [f'answer = model.get_signature_runner("serving_default")(**{given})'],
+        run=lambda inputs_text: [f'answer = model.get_signature_runner("serving_default")(**{inputs_text})'],
     )
 
 
-def keras_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
-    """Return Python that runs the Keras file once, on zeros; arguments as ``snippets``.
+def keras_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
+    """Return Python that runs the Keras file once, on zeros; arguments as for ``snippets``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
@@ -179,15 +187,15 @@ def keras_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
     return _run_once(
         bundle,
         manifest,
-        place,
+        shown_path,
         imports=("import keras", "import numpy as np"),
         load=[f'model = keras.saving.load_model(f"{{bundle}}/{KERAS_NAME}", compile=False)'],
-        run=lambda given: [f"answer = model.predict_on_batch({given})"],
+        run=lambda inputs_text: [f"answer = model.predict_on_batch({inputs_text})"],
     )
 
 
-def onnx_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
-    """Return Python that runs the ONNX file once in onnxruntime, on zeros; arguments as ``snippets``.
+def onnx_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
+    """Return Python that runs the ONNX file once in onnxruntime, on zeros; arguments as for ``snippets``.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
@@ -195,12 +203,12 @@ def onnx_snippet(bundle: Path, manifest: BundleManifest, place: str | None = Non
     return _run_once(
         bundle,
         manifest,
-        place,
+        shown_path,
         imports=("import numpy as np", "import onnxruntime"),
         load=[f'model = onnxruntime.InferenceSession(f"{{bundle}}/{ONNX_NAME}")'],
-        run=lambda given: [
-            "outputs = [one.name for one in model.get_outputs()]",
-            f"answer = dict(zip(outputs, model.run(outputs, {given}), strict=True))",
+        run=lambda inputs_text: [
+            "outputs = [output.name for output in model.get_outputs()]",
+            f"answer = dict(zip(outputs, model.run(outputs, {inputs_text}), strict=True))",
         ],
     )
 
@@ -208,48 +216,46 @@ def onnx_snippet(bundle: Path, manifest: BundleManifest, place: str | None = Non
 def _run_once(
     bundle: Path,
     manifest: BundleManifest,
-    place: str | None,
+    shown_path: str | None,
     *,
     imports: Sequence[str],
     load: Sequence[str],
     run: Callable[[str], Sequence[str]],
     value: str = "{}",
-    taken: str = "answer[{}]",
+    output_code: str = "answer[{}]",
 ) -> str:
-    """Return Python that loads a model that takes samples as they are, and runs it on zeros.
+    """Return Python that loads a model, and runs the model on zeros.
 
     Args:
-        bundle: As of ``snippets``.
-        manifest: Likewise.
-        place: Likewise.
+        bundle: As for ``snippets``.
+        manifest: As for ``snippets``.
+        shown_path: As for ``snippets``.
         imports: Lines that import what ``load`` and ``run`` need.
-        load: Lines that make ``model``.
-        run: From a dictionary of the inputs, as text, to the lines that make ``answer``.
-        value: What an input's value is in that dictionary, with the variable in the place of {}.
-        taken: How an output is taken, with its name in the place of {}.
+        load: Lines that set ``model``.
+        run: Returns the lines that set ``answer``, for a dictionary of the inputs as text.
+        value: Code of an input's value in the dictionary; {} stands for the variable.
+        output_code: Code that reads an output; {} stands for its name.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
     """
     names = [_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)]
-    given = ", ".join(
+    inputs_text = ", ".join(
         f"{contract.name!r}: {value.format(name)}" for name, contract in zip(names, manifest.inputs, strict=True)
     )
     lines = [
         *_imports(manifest, *imports),
-        f"bundle = {(place or str(bundle))!r}",
+        f"bundle = {(shown_path or str(bundle))!r}",
         *load,
         *_zeros(bundle, manifest, names),
-        *run(f"{{{given}}}"),
-        *_taken(manifest, taken),
+        *run(f"{{{inputs_text}}}"),
+        *_output_lines(manifest, output_code),
     ]
     return "\n".join(lines)
 
 
-def caffe_snippet(bundle: Path, manifest: BundleManifest, place: str | None = None) -> str:
-    """Return Python that runs the deploy net once by OpenCV, on zeros, with the lines for Caffe beside.
-
-    Arguments as ``snippets``.
+def caffe_snippet(bundle: Path, manifest: BundleManifest, shown_path: str | None = None) -> str:
+    """Return Python that runs the deploy net once by OpenCV, on zeros, with the corresponding lines for Caffe.
 
     Raises:
         CaffeImportError: The deploy net is damaged.
@@ -264,7 +270,7 @@ def caffe_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
     ]
     lines = [
         *_imports(manifest, "import cv2  # OpenCV 4: later ones do not read Caffe's files", "import numpy as np"),
-        f"bundle = {(place or str(bundle))!r}",
+        f"bundle = {(shown_path or str(bundle))!r}",
         f'files = f"{{bundle}}/{DEPLOY_NAME}", f"{{bundle}}/{WEIGHTS_NAME}"',
         "net = cv2.dnn.readNetFromCaffe(*files)  # with Caffe: caffe.Net(*files, caffe.TEST)",
     ]
@@ -275,42 +281,50 @@ def caffe_snippet(bundle: Path, manifest: BundleManifest, place: str | None = No
         lines.append(f"{name} = np.zeros({shape}, np.float32)  # {axes}")
         lines.append(f"net.setInput({name}, {blob!r})  # with Caffe: net.blobs[{blob!r}].data[...] = {name}")
     results = manifest.results()
-    blobs = [one.blob if manifest.outputs else deploy.layer[-1].top[0] for one in results]
+    blobs = [output.blob if manifest.outputs else deploy.layer[-1].top[0] for output in results]
     makers = [*opencv_names(deploy, blobs).values()]
     lines.append(f"answer = dict(zip({blobs!r}, net.forward({makers!r}), strict=True))  # with Caffe: net.forward()")
-    for name, one, blob in zip(_result_names(manifest), results, blobs, strict=True):
-        lines.append(f"{name} = answer[{blob!r}]  # {_result_text(one)}")
+    for name, output, blob in zip(_result_names(manifest), results, blobs, strict=True):
+        lines.append(f"{name} = answer[{blob!r}]  # {_result_text(output)}")
     if manifest.is_classifier:
         lines.append("classes = scores.reshape(len(scores), -1).argmax(axis=1)")
     return "\n".join([*lines, *_labels(manifest)])
 
 
-def _taken(manifest: BundleManifest, taken: str) -> list[str]:
-    """Return a line for each output, ``taken`` with its name in the place of {}, and what reads the labels."""
+def _output_lines(manifest: BundleManifest, output_code: str) -> list[str]:
+    """Return a line for each output and the lines that read the labels.
+
+    In ``output_code``, {} stands for the output's name.
+    """
     names = _result_names(manifest)
     lines = [
-        f"{name} = {taken.format(repr(one.name))}  # {_result_text(one)}"
-        for name, one in zip(names, manifest.results(), strict=True)
+        f"{name} = {output_code.format(repr(output.name))}  # {_result_text(output)}"
+        for name, output in zip(names, manifest.results(), strict=True)
     ]
     if manifest.output.classes:
-        lines.append(f"classes = {taken.format(repr(manifest.output.classes))}  # int64 (N,)")
+        lines.append(f"classes = {output_code.format(repr(manifest.output.classes))}  # int64 (N,)")
     return [*lines, *_labels(manifest)]
 
 
 def _result_names(manifest: BundleManifest) -> list[str]:
-    """Return a variable for each output: ``scores`` for that of a classifier, else its own name if it can be."""
-    given = {"answer", "classes", "labels", "Path", "np", "tf", "keras", "cv2", "onnxruntime", "outputs"}
-    given |= {_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)}
+    """Return a variable name for each output.
+
+    ``scores`` for a classifier, else the output's name if it is an identifier.
+    """
+    reserved_names = {"answer", "classes", "labels", "Path", "np", "tf", "keras", "cv2", "onnxruntime", "outputs"}
+    reserved_names |= {_variable(contract.name, at) for at, contract in enumerate(manifest.inputs)}
     names = []
-    for at, one in enumerate(manifest.results()):
-        own = _variable(one.name, at)
-        is_free = own == one.name and own not in given
-        names.append("scores" if at == 0 and manifest.is_classifier else own if is_free else f"output_{at}")
+    for at, output in enumerate(manifest.results()):
+        own_name = _variable(output.name, at)
+        is_free = own_name == output.name and own_name not in reserved_names
+        names.append("scores" if at == 0 and manifest.is_classifier else own_name if is_free else f"output_{at}")
     return names
 
 
-def _result_text(one: OutputBlob) -> str:
-    return f"float32 ({', '.join(['N', *(str(extent) for extent in one.shape[1:])])}), {one.task.replace('_', ' ')}"
+def _result_text(output: OutputBlob) -> str:
+    return (
+        f"float32 ({', '.join(['N', *(str(extent) for extent in output.shape[1:])])}), {output.task.replace('_', ' ')}"
+    )
 
 
 def _inputs(deploy: caffe_pb2.NetParameter) -> list[caffe_pb2.LayerParameter]:
@@ -333,7 +347,7 @@ def _zeros(bundle: Path, manifest: BundleManifest, names: Sequence[str]) -> list
 
 
 def _filled(contract: InputContract, bundle: Path) -> tuple[int, ...]:
-    """Return the shape for one sample; where any size goes, that which the net computes on."""
+    """Return the shape for one sample; the net's input extent stands for extents of any size."""
     if contract.sample_shape is not None:
         return (1, *contract.sample_shape)
     shape = (1, *contract.shape[1:])

@@ -1,4 +1,4 @@
-"""The SavedModel: raw samples in, the net's answers out, preprocessing inside. The one file here with TensorFlow."""
+"""The SavedModel: raw samples in, the net's answers out, preprocessing inside."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _TRIAL_TOLERANCE = 1e-4
 
 
 class ServedModel(tf.Module):  # type: ignore[misc]
-    """The graph that a bundle's files are made of: from samples as a request has them to answers.
+    """Graph of a bundle's files: from samples in the form of requests to answers.
 
     Attributes:
         serve: The ``tf.function`` behind the signature: refuses requests of a wrong shape.
-        params: All parameters as one variable, so that they lie beside the graph and not inside it (2 GiB bound).
+        params: All parameters in a single variable, stored outside the graph, whose size is limited to 2 GiB.
     """
 
     def __init__(
@@ -48,15 +48,15 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         unit_batch: int = 1,
         is_portable: bool = False,
     ) -> None:
-        """Make the graph's parts; tracing happens when it is written.
+        """Build the parts of the graph; writing the graph traces it.
 
         Args:
             build: Returns the deploy net for a batch size.
-            params: Its parameter vector, shape (n_params,).
-            inputs: What it takes.
-            outputs: What it gives.
-            trial: Blob -> some samples as the net takes them: whether it takes any number of them at once is tried out.
-            unit_batch: Samples that the net computes together at the least.
+            params: Parameter vector of the net, shape (n_params,).
+            inputs: Inputs of the model.
+            outputs: Outputs of the model.
+            trial: Blob -> some input samples of the net, for a trial whether the net can compute any batch size.
+            unit_batch: Smallest number of samples that the net computes together.
             is_portable: Use only operations that TensorFlow Lite has, too.
 
         Raises:
@@ -75,17 +75,17 @@ class ServedModel(tf.Module):  # type: ignore[misc]
 
     @property
     def takes_any_batch(self) -> bool:
-        """Does the net compute any number of samples in one go? Else ``serve`` takes ``unit_batch`` at a time."""
+        """Can the net compute any batch size at once? If not, ``serve`` computes ``unit_batch`` samples at a time."""
         return self._any_batch is not None
 
     def has_operation(self, name: str) -> bool:
-        """Is one of the graph's operations of this type?"""
+        """Does the graph have an operation of this type?"""
         graph = self.serve.get_concrete_function().graph.as_graph_def()
         nodes = [graph.node, *(function.node_def for function in graph.library.function)]
         return any(node.op == name for part in nodes for node in part)
 
     def signature(self) -> list[tf.TensorSpec]:
-        """Return what is served: one entry per argument, by its name, of any batch."""
+        """Return the signature: one entry per argument, by name, of any batch size."""
         return [
             tf.TensorSpec(
                 [None, *(None if extent < 0 else extent for extent in served.shape)], served.dtype, served.name
@@ -94,10 +94,10 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         ]
 
     def with_blobs(self) -> tuple[Any, list[tf.TensorSpec]]:
-        """Return ``serve`` for a converter, and its arguments: behind those of the signature each parameter blob.
+        """Return ``serve`` for a converter, and its arguments: the signature's, then each parameter blob.
 
-        A converter handles the graph without 200 MB of numbers in it, and puts them in at the end. Requests are not
-        looked at: a reader of the converter's file compares them with that file's own signature.
+        A converter handles the graph without 200 MB of parameters, and adds the parameters at the end. Requests are not
+        checked: the reader of the converted file compares requests with the signature of the file.
         """
         layout = self._single.params.entries
         blobs = [tf.TensorSpec(entry.shape, tf.float32, f"blob_{at}") for at, entry in enumerate(layout)]
@@ -110,12 +110,12 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         return tf.function(serve, input_signature=signature, autograph=False), signature
 
     def _try_any_batch(self, feeds: Mapping[str, npt.NDArray[np.float32]]) -> None:
-        """Give up the net of any batch unless it gives what the net of one sample gives.
+        """Drop the net of any batch size unless its results equal the results of the net of one sample.
 
-        A layer may compute with its batch size, which shows only when it runs.
+        A layer may compute with its batch size, which shows only when the layer runs.
 
         Args:
-            feeds: Some samples as the net takes them, at least one.
+            feeds: Input samples of the net, at least one.
         """
         names = [served.blob for served in self._inputs]
         rows = {name: np.resize(feeds[name], (_TRIAL_SAMPLES, *feeds[name].shape[1:])) for name in names}
@@ -126,11 +126,11 @@ class ServedModel(tf.Module):  # type: ignore[misc]
             for row in range(_TRIAL_SAMPLES)
         ]
         try:
-            found = self._compute(self._any_batch, rows)
+            batch_results = self._compute(self._any_batch, rows)
         except (ValueError, TypeError, tf.errors.InvalidArgumentError):
             self._any_batch = None
             return
-        for name, values in found.items():
+        for name, values in batch_results.items():
             expected = np.concatenate([single[name] for single in singles])
             bound = _TRIAL_TOLERANCE * float(np.abs(expected).max(initial=0))
             if values.shape != expected.shape or not np.allclose(values, expected, rtol=0, atol=bound):
@@ -139,7 +139,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
     def _compute(
         self, net: NetSpec, feeds: Mapping[str, npt.NDArray[np.float32]]
     ) -> dict[str, npt.NDArray[np.float32]]:
-        """Return what a net gives for samples whose number is not known while the graph is made, as it is served."""
+        """Return the results of a net for samples whose number is unknown during tracing, as in a served model."""
         names = sorted(feeds)
         signature = [tf.TensorSpec([None, *feeds[name].shape[1:]], tf.float32) for name in names]
 
@@ -166,11 +166,11 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         return {**answers, CLASSES: tf.argmax(answers[main.name], axis=1)} if main.has_classes else answers
 
     def _answers(self, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
-        """Return each output (N, ...): in one go where the net takes any batch, else by ``unit_batch`` samples."""
+        """Return each output (N, ...): in one batch if possible, else ``unit_batch`` samples at a time."""
         if self._any_batch is not None:
             return self._run(self._any_batch, feeds, params)
         unit = self._unit_batch
-        spec = {one.name: tf.TensorSpec((unit, *one.shape), tf.float32) for one in self._outputs}
+        spec = {output.name: tf.TensorSpec((unit, *output.shape), tf.float32) for output in self._outputs}
 
         def answered(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return self._run(self._single, batch, params)
@@ -178,24 +178,28 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         batches = {blob: _in_units(values, unit) for blob, values in feeds.items()}
         by_unit = tf.map_fn(answered, batches, fn_output_signature=spec, parallel_iterations=1)
         n_samples = tf.shape(next(iter(feeds.values())))[0]
-        return {one.name: tf.reshape(by_unit[one.name], (-1, *one.shape))[:n_samples] for one in self._outputs}
+        return {
+            output.name: tf.reshape(by_unit[output.name], (-1, *output.shape))[:n_samples] for output in self._outputs
+        }
 
     def _run(self, net: NetSpec, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
         state = {name: tf.constant(value) for name, value in initial_layer_state(net).items()}
         forward = build_forward(net, is_portable=self._is_portable)
         blobs = params if isinstance(params, list) else forward.entries(tf.convert_to_tensor(params))
         result = forward.on_entries(blobs, state, tf.constant(_NO_SEED, tf.int32), feeds)
-        return {one.name: tf.reshape(result.blobs[one.blob].caffe, (-1, *one.shape)) for one in self._outputs}
+        return {
+            output.name: tf.reshape(result.blobs[output.blob].caffe, (-1, *output.shape)) for output in self._outputs
+        }
 
 
 def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
-    """Return samples as the net takes them: float32, Caffe's axis order, (centre of x - mean) * scale.
+    """Return input values of the net: float32, Caffe's axis order, (centre of x - mean) * scale.
 
     The tensor form of ``caffe_import.data.transform.transform_batch`` in phase TEST.
 
     Args:
-        values: (N, H, W, C) red first for an image, else Caffe's order; dtype as ``served`` says.
-        served: What to do.
+        values: (N, H, W, C) red first for an image, else Caffe's order; dtype as in ``served``.
+        served: Input with its preprocessing.
     """
     values = tf.cast(values, tf.float32)
     if served.table is not None:
@@ -216,7 +220,7 @@ def preprocess(values: tf.Tensor, served: ServedInput) -> tf.Tensor:
             values -= tf.constant(np.asarray(options.mean_values, np.float32)[order])
         values *= tf.constant(options.scale, tf.float32)
     values = tf.transpose(values, (0, 3, 1, 2))
-    # At the end and by tf.gather: turning the last axis around takes as long as a small net's first layer.
+    # Last, and by tf.gather: reversing the last axis takes as long as a small net's first layer.
     return tf.gather(values, (2, 1, 0), axis=1) if is_red_first else values
 
 
@@ -229,33 +233,33 @@ def _in_units(values: tf.Tensor, unit: int) -> tf.Tensor:
 
 
 def _standardized(values: tf.Tensor, table: TableColumns) -> tf.Tensor:
-    """Return a table's features as they were stored; see ``TableColumns.apply``, which computes in float64."""
-    fill, mean, rest, std = table.float32_parts()
+    """Return a table's features in their stored form; see ``TableColumns.apply``, which computes in float64."""
+    fill, mean, mean_residual, std = table.float32_parts()
     if fill is not None:
         values = tf.where(tf.math.is_nan(values), fill, values)
-    return (values - mean - rest) / std if table.is_standardized else values
+    return (values - mean - mean_residual) / std if table.is_standardized else values
 
 
 def _centre(images: tf.Tensor, size: int) -> tf.Tensor:
     """Cut the central square out of (N, H, W, C); offsets are rounded down, as Caffe's."""
     begin = (tf.shape(images) - (0, size, size, 0)) // 2 * (0, 1, 1, 0)
-    # By tf.slice, because its result has a known shape without EnsureShape, which TensorFlow Lite does not have.
+    # tf.slice: its result has a known shape without EnsureShape, which TensorFlow Lite lacks.
     return tf.slice(images, begin, (-1, size, size, images.shape[3]))
 
 
 def write_saved_model(folder: Path, model: ServedModel) -> None:
-    """Write a SavedModel with the signature ``serving_default`` into ``folder``, which is made here."""
+    """Create ``folder`` and write a SavedModel with the signature ``serving_default``."""
     tf.saved_model.save(model, str(folder), signatures={SIGNATURE: model.serve})
 
 
 def load_saved_model(folder: Path) -> Serve:
-    """Return the function that a SavedModel serves: argument name -> array in, output name -> array out."""
+    """Return the served function of a SavedModel: argument name -> array in, output name -> array out."""
     model = tf.saved_model.load(str(folder))
     signature = model.signatures[SIGNATURE]
 
     def serve(arguments: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         tensors = {name: tf.constant(value) for name, value in arguments.items()}
-        # The model owns the variable that the signature reads: keep it as long as the function.
+        # The model owns the variable of the signature: keep the model alive as long as the function.
         return {name: value.numpy() for name, value in (model, signature)[1](**tensors).items()}
 
     return serve

@@ -33,7 +33,7 @@ def _activation(type_name: str, options_type: type[_Options]) -> Callable[[_Form
             options = request.layer.definition.options
             assert isinstance(options, options_type)
             bottom = request.bottoms[0]
-            return Emission((bottom.like(formula(bottom.values, options)),))
+            return Emission((bottom.wrap(formula(bottom.values, options)),))
 
         return formula
 

@@ -14,4 +14,4 @@ def emit_axpy(request: EmitRequest) -> Emission:
     channels = request.layer.bottom_shapes[1][1]
     per_channel = (-1, 1, 1, channels) if x.is_channels_last else (-1, channels, 1, 1)
     added = y.channels_last if x.is_channels_last else y.caffe
-    return Emission((x.like(tf.reshape(factors.values, per_channel) * x.values + added),))
+    return Emission((x.wrap(tf.reshape(factors.values, per_channel) * x.values + added),))

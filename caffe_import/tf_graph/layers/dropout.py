@@ -21,7 +21,7 @@ def emit_dropout(request: EmitRequest) -> Emission:
         return Emission((bottom,))
     inputs = bottom.values
     mask = keep_mask(inputs, options.ratio, request.seed)
-    return Emission((bottom.like(tf.where(mask, inputs * (1.0 / (1.0 - options.ratio)), 0.0)),))
+    return Emission((bottom.wrap(tf.where(mask, inputs * (1.0 / (1.0 - options.ratio)), 0.0)),))
 
 
 def keep_mask(inputs: tf.Tensor, ratio: float, seed: tf.Tensor) -> tf.Tensor:

@@ -20,4 +20,4 @@ def emit_normalize(request: EmitRequest) -> Emission:
     axes = list(range(1, len(request.layer.bottom_shapes[0]))) if options.across_spatial else [channel_axis]
     squares = tf.reduce_sum(tf.square(x), axis=axes, keepdims=True)
     factors = scale if options.channel_shared else repeated_over(scale, 1, bottom)
-    return Emission((bottom.like(factors * x * tf.math.rsqrt(squares + options.eps)),))
+    return Emission((bottom.wrap(factors * x * tf.math.rsqrt(squares + options.eps)),))

@@ -19,4 +19,4 @@ def emit_prelu(request: EmitRequest) -> Emission:
     if not options.channel_shared and not bottom.is_channels_last:
         slope = tf.reshape(slope, [1, -1] + [1] * (rank - 2))
     x = bottom.values
-    return Emission((bottom.like(tf.where(x > 0, x, slope * x)),))
+    return Emission((bottom.wrap(tf.where(x > 0, x, slope * x)),))

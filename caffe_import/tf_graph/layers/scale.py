@@ -14,7 +14,7 @@ def emit_scale(request: EmitRequest) -> Emission:
     assert isinstance(options, ScaleOptions)
     bottom = request.bottoms[0]
     factors = request.bottoms[1].caffe if len(request.bottoms) == 2 else request.params[0]
-    top = bottom.like(bottom.values * repeated_over(factors, options.axis, bottom))
+    top = bottom.wrap(bottom.values * repeated_over(factors, options.axis, bottom))
     if options.has_bias:
         top = add_repeated(top, request.params[-1], options.axis)
     return Emission((top,))

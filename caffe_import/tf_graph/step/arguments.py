@@ -40,7 +40,7 @@ class StepArguments:
             *(self.feeds[name] for name in sorted(self.feeds)),
         ]
 
-    def like(self, leaves: Sequence[Any]) -> StepArguments:
+    def wrap(self, leaves: Sequence[Any]) -> StepArguments:
         """Return the leaves of ``flat`` in this one's structure."""
         remaining_leaves = iter(leaves)
         single = {name: next(remaining_leaves) for name in self._single() if getattr(self, name) is not None}

@@ -168,7 +168,7 @@ class DeviceCalls:
 
         def traced(*flat: tf.Tensor) -> Any:
             self.count_traces += 1
-            return compute(signature.like(flat))
+            return compute(signature.wrap(flat))
 
         function: Callable[..., Any] = tf.function(traced, autograph=False).get_concrete_function(*signature.flat())
         return function

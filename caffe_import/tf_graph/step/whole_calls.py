@@ -86,9 +86,9 @@ class WholeCalls:
         def traced(*flat: tf.Tensor) -> Any:
             self.count_traces += 1
             if not self.devices:
-                return compute(signature.like(flat))
+                return compute(signature.wrap(flat))
             with tf.device(self.devices[0]):
-                arguments = signature.like(flat)
+                arguments = signature.wrap(flat)
                 return compute(
                     replace(arguments, key=None if arguments.key is None else tf.cast(arguments.key, tf.int32))
                 )

@@ -1,6 +1,6 @@
-"""Samples for a deploy net, which names no data: pixels and numbers drawn at random, always the same ones.
+"""Random pixels and numbers as samples for a deploy net, which names no data; the same at every call.
 
-They are enough to see that the exported model computes what the net computes; they say nothing of its accuracy.
+The samples suffice to compare the exported model with the net. They say nothing about accuracy.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class DrawnInput:
     """One Input blob of a deploy net.
 
     Attributes:
-        tops: The blob -> its full shape with the batch axis first.
+        tops: Blob -> full shape, batch axis first.
         stored: Shape of one sample before the transform; (C, H, W) for an image.
-        transform: What is done to an image; None for an input that is none.
-        n_classes: Of an input that layers of the net read as class labels; None for another.
+        transform: Transform of an image; None for other inputs.
+        n_classes: Number of classes of an input that layers read as class labels; None for other inputs.
     """
 
     tops: Mapping[str, Shape]
@@ -52,19 +52,19 @@ class DrawnInput:
 
 
 class DrawnSamples:
-    """One batch of samples for Input blobs, the same for every object of equal inputs.
+    """Batch of samples for Input blobs; equal inputs give equal samples.
 
     Attributes:
         layers: The inputs.
-        batch_size: Samples of one pass, which is all there are.
-        n_samples: The same.
-        table: None: they come from nowhere.
+        batch_size: Samples of a pass; the samples fill exactly one pass.
+        n_samples: The same number.
+        table: None: no table is behind the samples.
     """
 
     table = None
 
     def __init__(self, layers: tuple[DrawnInput, ...]) -> None:
-        """Draw them; all inputs have one batch size."""
+        """Draw the samples; all inputs have the same batch size."""
         self.layers = layers
         ((self.batch_size, *_),) = layers[0].tops.values()
         self.n_samples = self.batch_size

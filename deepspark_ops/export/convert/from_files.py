@@ -1,4 +1,4 @@
-"""A model that was trained elsewhere: a net's prototxt and a .caffemodel, with what a deploy net does not say."""
+"""Model that was trained elsewhere: a net's prototxt, a .caffemodel, and options for facts that a deploy net lacks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _IMAGE_CHANNELS = (1, 3)
 
 @contextmanager
 def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
-    """Open a net and its weights, and the data that the bundle is checked on; close the data at the end.
+    """Open a net, its weights and the check's data; close the data at the end.
 
     Raises:
         ConfigError: A file is missing, or options that do not fit the net.
@@ -51,8 +51,8 @@ def parts_of_files(config: ConvertConfig) -> Iterator[ModelParts]:
     binding = DataBinding(config.dataset, config.net.parent)
     try:
         with tempfile.TemporaryDirectory(prefix="deepspark-convert-") as lists:
-            own = (config.net.parent, config.dataset, config.mean and config.mean.parent)
-            limit_named_files(config.named_files, own, scratch=Path(lists))
+            trusted_folders = (config.net.parent, config.dataset, config.mean and config.mean.parent)
+            limit_named_files(config.named_files, trusted_folders, scratch=Path(lists))
             message = _resolved(config, Path(lists))
             net, samples = _bound(config, message, binding)
             wish = task_wish(config.task, config.output_blob, None)
@@ -122,10 +122,10 @@ def _set_transform(transform: caffe_pb2.TransformationParameter, config: Convert
 def _bound(
     config: ConvertConfig, message: caffe_pb2.NetParameter, binding: DataBinding
 ) -> tuple[NetSpec, CheckSamples]:
-    """Return the net and the samples it is run on.
+    """Return the net, and the samples for its check.
 
     Raises:
-        ConfigError: An image is smaller than the Input layer, or is cut to no square.
+        ConfigError: An image is smaller than the Input layer, or the crop is no square.
     """
     inputs = [layer for layer in message.layer if layer.type == "Input"]
     reads_files = any(layer.type in READS_FILES for layer in message.layer)
@@ -145,7 +145,7 @@ def _bound(
 
 
 def _cut_to_input(layer: caffe_pb2.LayerParameter, stored: Shape | None, name: str) -> None:
-    """Let images larger than an Input layer be cut to it, from their centre, as Caffe's data layers do by crop_size."""
+    """Crop images to the size of an Input layer, from the centre, as Caffe's data layers do with crop_size."""
     if stored is None or not _is_image(layer):
         return
     channels, height, width = list(layer.input_param.shape[0].dim)[1:]
@@ -161,22 +161,22 @@ def _cut_to_input(layer: caffe_pb2.LayerParameter, stored: Shape | None, name: s
 
 
 def _classes_of_labels(net: NetSpec) -> Mapping[str, int]:
-    """Return input -> number of its classes, for those that layers read as labels; the fewest of several layers."""
+    """Return input -> number of classes (the smallest of several layers), for inputs that layers read as labels."""
     return {top: min(user.labels.n_classes for user in users) for top, users in label_users(net).items()}
 
 
 def _drawn(
     inputs: list[caffe_pb2.LayerParameter], root: Path, mean: Shape | None, classes: Mapping[str, int]
 ) -> DrawnSamples:
-    found = []
+    inputs_to_draw = []
     for layer in inputs:
         for position, (top, shape) in enumerate(zip(layer.top, layer.input_param.shape, strict=False)):
             is_image = position == 0 and _is_image(layer) and top not in classes
             transform = transform_options(layer.transform_param, root=root, layer=layer.name) if is_image else None
             extents = tuple(shape.dim)
             stored = mean if mean is not None and is_image else extents[1:]
-            found.append(DrawnInput({top: extents}, stored, transform, classes.get(top)))
-    return DrawnSamples(tuple(found))
+            inputs_to_draw.append(DrawnInput({top: extents}, stored, transform, classes.get(top)))
+    return DrawnSamples(tuple(inputs_to_draw))
 
 
 def _class_names(config: ConvertConfig, samples: CheckSamples, n_classes: int) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ def _class_names(config: ConvertConfig, samples: CheckSamples, n_classes: int) -
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Return the names of a net's classes, one a line."""
+    """Read the class names of a net, one per line."""
     return tuple(read_text_file(path).splitlines())
 
 

@@ -1,1 +1,1 @@
-"""The forms in which a bundle holds its model: one file a format, all with the same functions."""
+"""Formats of a model in a bundle: one file per format, all with the same functions."""

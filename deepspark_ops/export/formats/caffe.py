@@ -1,4 +1,4 @@
-"""``deploy.prototxt`` and ``weights.caffemodel``: what Caffe loads. Read back here, and by OpenCV where it can."""
+"""``deploy.prototxt`` and ``weights.caffemodel`` for Caffe. Read again here, and by OpenCV if it knows the layers."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def _read(model: ExportedModel) -> tuple[Reading, ...]:
 
 
 def _read_back(model: ExportedModel) -> dict[str, npt.NDArray[np.float64]]:
-    """Run deploy.prototxt with weights.caffemodel, both as read from disk."""
+    """Run deploy.prototxt with weights.caffemodel; both files are read from disk."""
     feeds: Mapping[str, npt.NDArray[np.float32]] = model.batch.feeds
     net = build_deploy(read_net(model.folder / DEPLOY_NAME), len(next(iter(feeds.values()))))
-    forward = compile_forward(net, n_threads=model.n_threads, outputs=[one.blob for one in model.outputs])
+    forward = compile_forward(net, n_threads=model.n_threads, outputs=[output.blob for output in model.outputs])
     return _named(model, forward(load_params(net, model.folder / WEIGHTS_NAME), feeds))
 
 
 def _read_by_opencv(model: ExportedModel) -> Reading:
-    """Run both files in OpenCV's own reader of Caffe's files, which does not know every layer type."""
+    """Run both files in OpenCV, whose reader of Caffe's files does not know every layer type."""
     inputs = {layer.top[0] for layer in model.deploy.layer if layer.type == "Input"}
     feeds = {name: values for name, values in model.batch.feeds.items() if name in inputs}
     arguments = [str(model.folder / DEPLOY_NAME), str(model.folder / WEIGHTS_NAME), str(model.unit_batch)]
-    makers = opencv_names(model.deploy, [one.blob for one in model.outputs])
+    makers = opencv_names(model.deploy, [output.blob for output in model.outputs])
     try:
         answers = read_outside(_OPENCV, arguments, feeds, list(makers.values()))
     except ReaderFailed as failure:
@@ -66,9 +66,11 @@ def _read_by_opencv(model: ExportedModel) -> Reading:
 
 
 def _named(model: ExportedModel, blobs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.float64]]:
-    """Return blobs of a whole batch as the outputs of its samples."""
+    """Return the outputs of each sample, from the blobs of a batch."""
     n = model.batch.count
-    return {one.name: blobs[one.blob][:n].reshape(n, *one.shape).astype(np.float64) for one in model.outputs}
+    return {
+        output.name: blobs[output.blob][:n].reshape(n, *output.shape).astype(np.float64) for output in model.outputs
+    }
 
 
 FORMAT = Format(files=(DEPLOY_NAME, WEIGHTS_NAME), write=_write, read=_read)

@@ -1,4 +1,4 @@
-"""What every format is written from, and what one gives back when its files are read again."""
+"""Input of every format's writer, and result of every format's reader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CannotHave(DeepSparkError):
-    """A net has no form in this format; the message says why, for a sentence that names the format."""
+    """A net has no form in this format; the message is the reason, for a sentence that names the format."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,18 @@ class ExportedModel:
     """A model on its way into a bundle.
 
     Attributes:
-        folder: The bundle, being written.
+        folder: Hidden folder of the unfinished bundle.
         deploy: The deploy net.
-        build: Returns it, built for a batch size.
-        params: Its parameter vector, shape (n_params,).
-        inputs: What the model takes.
-        outputs: What it gives, the main result first.
-        batch: The samples that every file is checked on.
+        build: Returns the deploy net for a batch size.
+        params: Parameter vector of the deploy net, shape (n_params,).
+        inputs: Inputs of the model.
+        outputs: Outputs of the model, the main result first.
+        batch: Samples for the check of every file.
         n_threads: Threads that the check may use.
-        served: Returns its graph, from requests to probabilities; made at the first call, and then kept. With
-            ``is_portable=True`` a graph of operations that TensorFlow Lite has, too.
-        unit_batch: Samples that the net computes together at the least; a batch of the deploy net.
-        calibration: Training samples as the model takes them, argument -> (n, ...); None if there are none.
+        served: Returns the graph, from requests to probabilities. The first call builds the graph; later calls return
+            the same graph. With ``is_portable=True`` the graph has only operations that TensorFlow Lite has, too.
+        unit_batch: Smallest number of samples that the net computes together; a batch of the deploy net.
+        calibration: Training samples in the form of requests, argument -> (n, ...); None without such samples.
     """
 
     folder: Path
@@ -60,28 +60,28 @@ class ExportedModel:
     @property
     def output_names(self) -> list[str]:
         """Return the outputs' names in the signature."""
-        return [one.name for one in self.outputs]
+        return [output.name for output in self.outputs]
 
     def requests(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the samples as the model takes them, argument -> array."""
+        """Return the samples in the form of requests, argument -> array."""
         return {served.name: served.from_stored(self.batch.stored[served.blob]) for served in self.inputs}
 
     def prepared(self) -> dict[str, npt.NDArray[np.float32]]:
-        """Return the samples as the deploy net takes them, blob -> array (N, ...)."""
+        """Return the samples in the form of the deploy net's inputs, blob -> array (N, ...)."""
         return {name: values[: self.batch.count] for name, values in self.batch.feeds.items()}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a reader of the written files answers for the check's samples.
+    """Answers that a reader computes from the written files, for the check's samples.
 
     Attributes:
         file: The file that was read.
-        reader: What read it.
+        reader: Program that read the file.
         answers: Output -> (N, ...); None if this reader cannot read this net.
-        unread: Why it cannot; empty if it can.
-        min_agreement: For a format that rounds: share of the answers that must be the trained net's, as
-            ``ServedOutput.agreement`` counts them; None for one that must give its very numbers.
+        unread: Reason why the reader cannot read the net; empty if ``answers`` are there.
+        min_agreement: Smallest share of answers that must equal the trained net's, for a format with rounded numbers;
+            ``ServedOutput.agreement`` counts them. None for a format with exact numbers.
     """
 
     file: str
@@ -96,10 +96,10 @@ class Format:
     """A format of the bundle.
 
     Attributes:
-        files: Files and folders in the bundle that belong to it alone.
-        write: Writes them. Raises ``CannotHave``.
-        read: Reads what was written, as a user would, and answers the check's samples. Raises ``CannotHave``.
-        is_read_apart: Does all of ``read`` happen in a process of its own? It then runs in a thread, beside others.
+        files: Files and folders in the bundle that belong to this format alone.
+        write: Writes the files. Raises ``CannotHave``.
+        read: Reads the files, as a user would, and answers the check's samples. Raises ``CannotHave``.
+        is_read_apart: Does ``read`` start a separate process? ``read`` then runs in a thread, in parallel with others.
     """
 
     files: tuple[str, ...]

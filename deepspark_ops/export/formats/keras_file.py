@@ -1,4 +1,4 @@
-"""``model.keras``: Keras's own layers and operations with the preprocessing inside; it loads without code of ours."""
+"""``model.keras``: Keras's layers and operations with the preprocessing inside; loading needs no code of DeepSpark."""
 
 from __future__ import annotations
 

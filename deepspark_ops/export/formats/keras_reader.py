@@ -1,4 +1,4 @@
-"""A program of its own, without anything of ours: load a model.keras and run it.
+"""Program without imports of DeepSpark: load a model.keras and run the model.
 
 Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), file.
 """
@@ -18,7 +18,7 @@ def main() -> None:
     gc.disable()
     import keras
 
-    gc.freeze()  # what the import made stays: looking for garbage in it, at the end too, took as long as the import
+    gc.freeze()  # imported objects stay alive: collecting garbage among them takes as long as the import
     folder, file = sys.argv[1:]
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))

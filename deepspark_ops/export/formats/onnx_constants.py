@@ -1,6 +1,6 @@
-"""Parameters that come to an ONNX graph after its conversion: inputs become the file's arrays.
+"""Parameters that are added to an ONNX graph after the conversion: graph inputs become the file's arrays.
 
-What is computed from parameters alone, such as a kernel in another axis order, is computed here once, by onnx's own
+Nodes that depend on parameters alone, such as a kernel in another axis order, are computed here once, by onnx's
 reference implementation, and not at every request.
 """
 
@@ -22,39 +22,39 @@ def put_constants(model: onnx.ModelProto, values: Arrays) -> None:
     """Replace inputs of the graph by arrays, in place.
 
     Args:
-        model: Its graph has an input for every name.
-        values: Name of an input -> what it always is.
+        model: ONNX model; its graph has an input for every name in ``values``.
+        values: Name of an input -> constant array.
     """
     graph = model.graph
-    opsets = {one.domain: one.version for one in model.opset_import}
-    known = {array.name: numpy_helper.to_array(array) for array in graph.initializer}
-    kept, known = _folded(list(graph.node), {**known, **values}, opsets)
-    read = {name for node in kept for name in node.input} | {value.name for value in graph.output}
-    read |= {name for node in kept for name in _read_inside(node)}
+    opsets = {opset.domain: opset.version for opset in model.opset_import}
+    constants = {array.name: numpy_helper.to_array(array) for array in graph.initializer}
+    request_nodes, constants = _folded(list(graph.node), {**constants, **values}, opsets)
+    read = {name for node in request_nodes for name in node.input} | {value.name for value in graph.output}
+    read |= {name for node in request_nodes for name in _read_inside(node)}
     inputs = [value for value in graph.input if value.name not in values]
     for field, entries in (
-        (graph.node, kept),
+        (graph.node, request_nodes),
         (graph.input, inputs),
-        (graph.initializer, [_array(known[name], name) for name in known if name in read]),
+        (graph.initializer, [_array(constants[name], name) for name in constants if name in read]),
     ):
         del field[:]
         field.extend(entries)
 
 
 def _folded(
-    nodes: list[onnx.NodeProto], known: Arrays, opsets: Mapping[str, int]
+    nodes: list[onnx.NodeProto], arrays: Arrays, opsets: Mapping[str, int]
 ) -> tuple[list[onnx.NodeProto], dict[str, npt.NDArray[Any]]]:
-    """Return the nodes that depend on a request, in their order, and every array that does not, by name."""
-    found = dict(known)
-    kept = []
+    """Return the nodes that depend on a request, in order, and every array that does not, by name."""
+    constants = dict(arrays)
+    request_nodes = []
     for node in nodes:
-        if node.input and all(name in found for name in node.input if name) and not _has_graph(node):
-            given = {name: np.asarray(found[name]) for name in node.input if name}
-            made = ReferenceEvaluator(node, opsets=dict(opsets)).run(None, given)
-            found.update(zip(node.output, made, strict=True))
+        if node.input and all(name in constants for name in node.input if name) and not _has_graph(node):
+            node_inputs = {name: np.asarray(constants[name]) for name in node.input if name}
+            node_outputs = ReferenceEvaluator(node, opsets=dict(opsets)).run(None, node_inputs)
+            constants.update(zip(node.output, node_outputs, strict=True))
         else:
-            kept.append(node)
-    return kept, found
+            request_nodes.append(node)
+    return request_nodes, constants
 
 
 def _has_graph(node: onnx.NodeProto) -> bool:
@@ -62,13 +62,13 @@ def _has_graph(node: onnx.NodeProto) -> bool:
 
 
 def _read_inside(node: onnx.NodeProto) -> set[str]:
-    """Return the names that graphs inside a node (of Loop, If, Scan) read; some may be of their own."""
-    found: set[str] = set()
+    """Return the names that graphs inside a node (Loop, If, Scan) read; the names may include local values."""
+    names: set[str] = set()
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             for inner in attribute.g.node:
-                found |= set(inner.input) | _read_inside(inner)
-    return found
+                names |= set(inner.input) | _read_inside(inner)
+    return names
 
 
 def _array(values: npt.NDArray[Any], name: str) -> onnx.TensorProto:

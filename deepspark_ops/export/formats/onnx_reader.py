@@ -1,4 +1,4 @@
-"""A program of its own, without anything of ours: run a model.onnx in onnxruntime.
+"""Program without imports of DeepSpark: run a model.onnx in onnxruntime.
 
 Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), file.
 """

@@ -1,4 +1,4 @@
-"""The one operation of our graphs that tf2onnx has no form of: a deconvolution of every channel by its own kernel."""
+"""ONNX form of the operation that tf2onnx lacks: a deconvolution of every channel by a separate kernel."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ _TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 def _depthwise_transpose(graph: Any, node: Any, _name: str, _arguments: Any) -> Any:
-    """Replace DepthwiseConv2dNativeBackpropInput by ONNX's ConvTranspose of as many groups as channels.
+    """Replace DepthwiseConv2dNativeBackpropInput by ONNX's ConvTranspose with a group per channel.
 
     Args:
         graph: tf2onnx's graph, changed in place.
-        node: Its inputs are sizes, kernels (kh, kw, channels, 1), and the values (N, H, W, channels) to spread.
+        node: Node with three inputs: sizes, kernels (kh, kw, channels, 1), values (N, H, W, channels) to spread.
     """
     _, kernels, values = node.input
     _, *strides, _ = node.get_attr("strides").ints
     height, width, channels, _ = graph.get_shape(kernels)
     _, *positions, _ = graph.get_shape(values)
-    _, *wanted, _ = graph.get_shape(node.output[0])
+    _, *output_extents, _ = graph.get_shape(node.output[0])
     surplus = [
         stride * (n - 1) + extent - size
-        for stride, n, extent, size in zip(strides, positions, (height, width), wanted, strict=True)
+        for stride, n, extent, size in zip(strides, positions, (height, width), output_extents, strict=True)
     ]
     # TensorFlow's SAME cuts the smaller half in front; VALID cuts nothing.
     pads = [cut // 2 for cut in surplus] + [cut - cut // 2 for cut in surplus]
@@ -44,4 +44,4 @@ def _depthwise_transpose(graph: Any, node: Any, _name: str, _arguments: Any) -> 
 HANDLERS: Final[dict[str, tuple[Callable[..., Any], list[Any]]]] = {
     "DepthwiseConv2dNativeBackpropInput": (_depthwise_transpose, [])
 }
-"""As tf2onnx takes them: TensorFlow's operation -> what replaces it, and its further arguments."""
+"""Handlers in tf2onnx's form: TensorFlow's operation -> replacement function, and its further arguments."""

@@ -1,4 +1,4 @@
-"""A program of its own, without anything of ours: run Caffe's two files in OpenCV.
+"""Program without imports of DeepSpark: run Caffe's two files in OpenCV.
 
 Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), prototxt, caffemodel,
 samples of a pass. The inputs hold whole passes.
@@ -23,7 +23,7 @@ def main() -> None:
     inputs = {name: arrays[f"arr_{at}"] for at, name in enumerate(names["inputs"])}
     net = cv2.dnn.readNetFromCaffe(prototxt, caffemodel)
     net.setPreferableBackend(cv2.dnn.DNN_BACKEND_OPENCV)
-    net.enableWinograd(False)  # it is quicker and less exact
+    net.enableWinograd(False)  # Winograd is faster and less exact
     rows = []
     for row in range(0, len(next(iter(inputs.values()))), step):
         for name, values in inputs.items():

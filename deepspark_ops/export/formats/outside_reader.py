@@ -1,4 +1,4 @@
-"""Runs a model's files in a process of its own that has nothing of ours: another's reader must find them right."""
+"""Runs a model's files in a separate process without DeepSpark: an independent reader must accept the files."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ import numpy.typing as npt
 from deepspark_ops.errors import DeepSparkError
 
 _TIMEOUT_S = 900.0
-_TOLD = 500
+_MAX_MESSAGE_CHARS = 500
 
 
 class ReaderFailed(DeepSparkError):
-    """The reader could not run the files; the message is what it said last."""
+    """The reader could not run the files; the message is the reader's last error."""
 
 
 def read_outside(
     program: Path, arguments: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str]
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Return what a reader answers: output -> array.
+    """Return the answers of a reader program: output -> array.
 
     Args:
-        program: A Python file. It is given a folder, then ``arguments``; there ``names.json`` has the names of
-            ``inputs`` and ``outputs``, and ``inputs.npz`` the inputs' arrays ``arr_0``, ``arr_1``, ... in that order.
-            It writes ``answers.npz`` there, the outputs' arrays in their order.
-        arguments: Its own.
+        program: Python file. Its first argument is a folder: ``names.json`` has the names of ``inputs`` and
+            ``outputs``, ``inputs.npz`` has the inputs' arrays ``arr_0``, ``arr_1``, ... in the same order. The program
+            writes ``answers.npz`` into the folder, with the outputs' arrays in order.
+        arguments: Further arguments of the program.
         inputs: Name -> array, samples first.
-        outputs: Names of what is to be answered.
+        outputs: Names of the requested outputs.
 
     Raises:
-        ReaderFailed: It ended with an error, was ended by a signal, or took longer than 15 minutes.
+        ReaderFailed: The program ended with an error or by a signal, or took longer than 15 minutes.
     """
     with tempfile.TemporaryDirectory(prefix="deepspark-read-") as folder:
         Path(folder, "names.json").write_text(
             json.dumps({"inputs": list(inputs), "outputs": list(outputs)}), encoding="utf-8"
         )
         np.savez(Path(folder, "inputs.npz"), *inputs.values())
-        # -P: neither our package nor the program's folder comes before what is installed.
+        # -P: neither DeepSpark's nor the program's folder precedes the installed packages in sys.path.
         command = (sys.executable, "-P", str(program), folder, *arguments)
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 command,
                 capture_output=True,
                 text=True,
@@ -60,16 +60,16 @@ def read_outside(
         except subprocess.TimeoutExpired as error:
             msg = f"no answer from {program.stem} in {_TIMEOUT_S:g} s"
             raise ReaderFailed(msg) from error
-        if done.returncode != 0:
-            raise ReaderFailed(_last_words(done))
+        if completed.returncode != 0:
+            raise ReaderFailed(_last_words(completed))
         with np.load(Path(folder, "answers.npz")) as answers:
             return {name: answers[f"arr_{at}"].astype(np.float64) for at, name in enumerate(outputs)}
 
 
-def _last_words(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the error itself, without the way to it."""
-    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    if done.returncode < 0 or not said:
-        return f"its process ended by {'signal' if done.returncode < 0 else 'code'} {abs(done.returncode)}"
-    starts = [at for at, line in enumerate(said) if ".error: " in line or "Error: " in line]
-    return " ".join(said[starts[-1] if starts else -1 :])[:_TOLD]
+def _last_words(completed: subprocess.CompletedProcess[str]) -> str:
+    """Return the error message, without the traceback."""
+    lines = [line.strip() for line in completed.stderr.splitlines() if line.strip()]
+    if completed.returncode < 0 or not lines:
+        return f"its process ended by {'signal' if completed.returncode < 0 else 'code'} {abs(completed.returncode)}"
+    starts = [at for at, line in enumerate(lines) if ".error: " in line or "Error: " in line]
+    return " ".join(lines[starts[-1] if starts else -1 :])[:_MAX_MESSAGE_CHARS]

@@ -1,4 +1,4 @@
-"""Which formats there are, in the order in which they are written."""
+"""Formats of a bundle, in the order of writing."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
         TFLITE_INT8: tf_lite.INT8,
     }
 )
-"""Name -> format; names as ``config.bundle_formats`` has them."""
+"""Name -> format; names as in ``config.bundle_formats``."""

@@ -15,8 +15,8 @@ def _write(model: ExportedModel) -> None:
 
 def _read(model: ExportedModel) -> tuple[Reading, ...]:
     serve = load_saved_model(model.folder / SAVED_MODEL_NAME)
-    found = serve(model.requests())
-    answers = {name: found[name].astype(np.float64) for name in model.output_names}
+    served_answers = serve(model.requests())
+    answers = {name: served_answers[name].astype(np.float64) for name in model.output_names}
     return (Reading(SAVED_MODEL_NAME, "TensorFlow", answers),)
 
 

@@ -1,7 +1,8 @@
 """TensorFlow Lite's files for phones and small devices, with the preprocessing inside.
 
-``model.tflite`` is float32 and gives what was trained. ``model_float16.tflite`` holds rounded weights, half as large;
-``model_int8.tflite`` computes in 8 bits, with ranges taken from training samples. These two are judged by the classes.
+``model.tflite`` is float32 and computes the trained numbers. ``model_float16.tflite`` holds rounded weights, half as
+large; ``model_int8.tflite`` computes in 8 bits, with ranges measured on training samples. The check of these two
+compares the predicted classes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _write(model: ExportedModel, file: str, prepare: Prepare) -> None:
         prepare(converter, model)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the interpreter that finds the ranges will move to another package
+                warnings.simplefilter("ignore")  # the interpreter that measures the ranges will move to another package
                 data = converter.convert()
         except (ConverterError, RuntimeError, ValueError) as error:
             raise CannotHave(_reason(str(error))) from error
@@ -69,7 +70,7 @@ def _to_int8(converter: Any, model: ExportedModel) -> None:
 
 @contextmanager
 def _saved_model(model: ExportedModel) -> Iterator[Path]:
-    """Give the bundle's SavedModel, or one that is gone afterwards: where the bundle has none, or none for TFLite."""
+    """Yield a SavedModel that TensorFlow Lite can convert: the bundle's, or a temporary one if the bundle has none."""
     written = model.folder / SAVED_MODEL_NAME
     served = model.served()
     if served.has_operation(_HAS_NO_FORM):
@@ -77,17 +78,21 @@ def _saved_model(model: ExportedModel) -> Iterator[Path]:
     elif written.is_dir():
         yield written
         return
-    with tempfile.TemporaryDirectory(prefix="deepspark-tflite-") as place:
-        folder = Path(place, SAVED_MODEL_NAME)
+    with tempfile.TemporaryDirectory(prefix="deepspark-tflite-") as temporary_folder:
+        folder = Path(temporary_folder, SAVED_MODEL_NAME)
         write_saved_model(folder, served)
         yield folder
 
 
-def _reason(said: str) -> str:
-    operations = sorted(set(_OPERATION.findall(said)))
+def _reason(converter_message: str) -> str:
+    operations = sorted(set(_OPERATION.findall(converter_message)))
     if operations:
         return f"TensorFlow Lite has no form of {', '.join(operations)}"
-    return said.strip().splitlines()[0] if said.strip() else "TensorFlow Lite's converter gave no reason"
+    return (
+        converter_message.strip().splitlines()[0]
+        if converter_message.strip()
+        else "TensorFlow Lite's converter gave no reason"
+    )
 
 
 def _read(model: ExportedModel, file: str, min_agreement: float | None) -> tuple[Reading, ...]:

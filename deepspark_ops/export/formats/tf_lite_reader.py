@@ -1,4 +1,4 @@
-"""A program of its own, without anything of ours: run a .tflite file in TensorFlow Lite's interpreter.
+"""Program without imports of DeepSpark: run a .tflite file in TensorFlow Lite's interpreter.
 
 Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), file, signature.
 """
@@ -19,11 +19,11 @@ def main() -> None:
     gc.disable()
     import tensorflow as tf
 
-    gc.freeze()  # what the import made stays: looking for garbage in it, at the end too, took as long as the import
+    gc.freeze()  # imported objects stay alive: collecting garbage among them takes as long as the import
     folder, file, signature = sys.argv[1:]
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))
-    warnings.simplefilter("ignore")  # the interpreter will move to a package of its own
+    warnings.simplefilter("ignore")  # TensorFlow will move the interpreter to another package
     run = tf.lite.Interpreter(model_path=file).get_signature_runner(signature)
     answer = run(**{name: arrays[f"arr_{at}"] for at, name in enumerate(names["inputs"])})
     np.savez(Path(folder, "answers.npz"), *(answer[name] for name in names["outputs"]))

@@ -1,6 +1,6 @@
-"""``model.onnx``: the graph of the SavedModel in ONNX's operations, with the preprocessing inside, batch of any size.
+"""``model.onnx``: the SavedModel's graph in ONNX's operations, with the preprocessing inside, for any batch size.
 
-Written by tf2onnx, examined by onnx's own checker, and run by onnxruntime in a process of its own.
+tf2onnx writes the file, onnx's checker examines the file, onnxruntime runs the file in a separate process.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outsi
 from deepspark_ops.export.manifest import ONNX_NAME
 
 OPSET: Final = 17
-"""Version of ONNX's operations: that of onnxruntime 1.12 (2022), so that older servers read the file too."""
+"""Version of ONNX's operations: the version of onnxruntime 1.12 (2022), so that older servers read the file, too."""
 
 _READER = Path(__file__).with_name("onnx_reader.py")
 _MAX_BYTES = 2**31 - 2**26
-"""A file of one part holds 2 GiB (protobuf); some of it is not parameters."""
+"""protobuf limits a single file to 2 GiB; 64 MiB are reserved for the graph."""
 _FAILED = "Failed to convert node"
-_SAID_OF_A_NODE = (ValueError, NotImplementedError, RuntimeError)
-"""What tf2onnx's own code for an operation raises where it has no form for the way that it is used."""
+_NODE_ERRORS = (ValueError, NotImplementedError, RuntimeError)
+"""Errors that tf2onnx raises if it cannot convert an operation with its attributes."""
 _NO_FORM = re.compile(r"Tensorflow op \[[^:\]]*: (\w+)\] is not supported")
 
 
@@ -41,17 +41,17 @@ def _write(model: ExportedModel) -> None:
     if not model.served().takes_any_batch:
         msg = "the net computes with the size of its batch (a layer moves or removes the batch axis)"
         raise CannotHave(msg)
-    own = OwnForms()
-    (model.folder / ONNX_NAME).write_bytes(_converted(model, own))
-    _refuse_malformed(model.folder / ONNX_NAME, own)
+    own_forms = OwnForms()
+    (model.folder / ONNX_NAME).write_bytes(_converted(model, own_forms))
+    _refuse_malformed(model.folder / ONNX_NAME, own_forms)
 
 
 class OwnForms:
-    """The forms that we give to operations tf2onnx has none of, while one net is converted.
+    """DeepSpark's handlers for operations that tf2onnx does not know, for one conversion.
 
     Attributes:
-        n_used: How often one was asked for.
-        faults: What went wrong inside of one: a fault of ours, which the converter only logs.
+        n_used: Number of calls of the handlers.
+        faults: Exceptions inside a handler: faults of DeepSpark, which the converter only logs.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class OwnForms:
         self.faults: list[Exception] = []
 
     def handlers(self) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
-        """Return them as tf2onnx takes them."""
+        """Return the handlers in tf2onnx's form."""
         from deepspark_ops.export.formats.onnx_spread import HANDLERS
 
         return {name: (self._noted(handler), arguments) for name, (handler, arguments) in HANDLERS.items()}
@@ -77,46 +77,46 @@ class OwnForms:
         return noted
 
 
-def _converted(model: ExportedModel, own: OwnForms) -> bytes:
+def _converted(model: ExportedModel, own_forms: OwnForms) -> bytes:
     """Return the file's bytes.
 
     Raises:
-        CannotHave: The converter said that an operation has no ONNX form; the message names it.
-        Exception: Anything else that goes wrong, in our handlers, our graph or the converter: a fault.
+        CannotHave: An operation has no ONNX form; the message names the operation.
+        Exception: Any other error, in a handler, in the graph or in the converter: a fault.
     """
     from tf2onnx import convert
 
     from deepspark_ops.export.formats.onnx_constants import put_constants
 
     function, signature = model.served().with_blobs()
-    function.get_concrete_function(*signature)  # the converter would trace it: a fault of a layer is none of ONNX
-    with _told() as records:
+    function.get_concrete_function(*signature)  # traced before the conversion: an error of a layer is no error of ONNX
+    with _captured_log() as records:
         try:
-            made, _ = convert.from_function(
-                function, input_signature=signature, opset=OPSET, custom_op_handlers=own.handlers()
+            onnx_model, _ = convert.from_function(
+                function, input_signature=signature, opset=OPSET, custom_op_handlers=own_forms.handlers()
             )
         except Exception:
-            _refuse_without_form(records, own)  # what was logged before says why
+            _refuse_without_form(records, own_forms)  # the log has the reason
             raise
-    _refuse_without_form(records, own)
+    _refuse_without_form(records, own_forms)
     blobs = model.build(model.unit_batch).params.views(model.params).values()
-    put_constants(made, {f"blob_{at}": blob for at, blob in enumerate(blobs)})
-    made.graph.name = model.deploy.name or "model"
-    made.graph.doc_string = "Exported by DeepSpark; README.md beside this file says what it takes and gives"
-    _name_axes(made.graph)
-    data: bytes = made.SerializeToString()
+    put_constants(onnx_model, {f"blob_{at}": blob for at, blob in enumerate(blobs)})
+    onnx_model.graph.name = model.deploy.name or "model"
+    onnx_model.graph.doc_string = "Exported by DeepSpark; README.md in the same folder describes inputs and outputs"
+    _name_axes(onnx_model.graph)
+    data: bytes = onnx_model.SerializeToString()
     return data
 
 
-def _refuse_without_form(records: list[logging.LogRecord], own: OwnForms) -> None:
-    """Raise what was logged while operations were converted; tf2onnx itself goes on with the operation left as it is.
+def _refuse_without_form(records: list[logging.LogRecord], own_forms: OwnForms) -> None:
+    """Raise an error that tf2onnx only logged: after the log line tf2onnx leaves the operation in the graph.
 
     Raises:
-        CannotHave: tf2onnx has no form of an operation, or none for the way it is used here.
-        Exception: A fault of ours, or of the converter's code.
+        CannotHave: tf2onnx has no form of an operation, or no form for its attributes.
+        Exception: A fault of DeepSpark or of the converter.
     """
-    if own.faults:
-        raise own.faults[0]
+    if own_forms.faults:
+        raise own_forms.faults[0]
     operations = sorted({name for record in records for name in _NO_FORM.findall(record.getMessage())})
     if operations:
         msg = f"ONNX has no form of {', '.join(operations)}"
@@ -125,14 +125,14 @@ def _refuse_without_form(records: list[logging.LogRecord], own: OwnForms) -> Non
         error = record.exc_info[1] if record.exc_info else None
         if error is None or not record.getMessage().startswith(_FAILED):
             continue
-        if not isinstance(error, _SAID_OF_A_NODE):
+        if not isinstance(error, _NODE_ERRORS):
             raise error
-        told = str(error).strip().splitlines() or ["tf2onnx gave no reason"]
-        raise CannotHave(told[0]) from error
+        message_lines = str(error).strip().splitlines() or ["tf2onnx gave no reason"]
+        raise CannotHave(message_lines[0]) from error
 
 
 def _name_axes(graph: Any) -> None:
-    """Call every axis of any extent by a name that a reader shows: N for the batch, then its position."""
+    """Name every axis of unknown extent, for programs that show the graph: N for the batch, then the position."""
     for value in (*graph.input, *graph.output):
         for axis, extent in enumerate(value.type.tensor_type.shape.dim):
             if not extent.HasField("dim_value"):
@@ -140,31 +140,31 @@ def _name_axes(graph: Any) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[list[logging.LogRecord]]:
-    """Collect what tf2onnx logs, so that it is read here alone."""
+def _captured_log() -> Iterator[list[logging.LogRecord]]:
+    """Collect the log records of tf2onnx, and keep them out of the program's log."""
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = lambda record: records.append(record)  # type: ignore[method-assign]
     logger = logging.getLogger("tf2onnx")
-    before = logger.propagate
+    previous_propagate = logger.propagate
     logger.propagate = False
     logger.addHandler(handler)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it uses what newer releases of numpy and TensorFlow call old
+            warnings.simplefilter("ignore")  # tf2onnx uses deprecated functions of numpy and TensorFlow
             yield records
     finally:
         logger.removeHandler(handler)
-        logger.propagate = before
+        logger.propagate = previous_propagate
 
 
-def _refuse_malformed(path: Path, own: OwnForms) -> None:
+def _refuse_malformed(path: Path, own_forms: OwnForms) -> None:
     import onnx
 
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        if own.n_used:  # it may be what we put there
+        if own_forms.n_used:  # the fault may be in DeepSpark's handler
             raise
         msg = f"onnx's checker refuses it: {str(error).strip().splitlines()[0]}"
         raise CannotHave(msg) from error

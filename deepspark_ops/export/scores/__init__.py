@@ -1,1 +1,1 @@
-"""Scores of an exported bundle: what is delivered, on a run's data."""
+"""Scores of an exported bundle on a run's data."""

@@ -1,7 +1,7 @@
-"""Scores an exported bundle on a run's data, sample by sample, with the files of an evaluation as its result.
+"""Scores an exported bundle on a run's data, sample by sample; the result has the files of an evaluation.
 
-What is scored is what is delivered: the bundle's SavedModel, which takes samples as they are stored, with its own net,
-mean and crop. So a model in production can be compared with one of another net or of other preprocessing.
+The bundle's SavedModel is scored, with its net, mean and crop, on samples as stored. So a model in production can be
+compared with a model of another net or another preprocessing.
 """
 
 from __future__ import annotations
@@ -103,30 +103,35 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
 
 
 def as_input(stored: npt.NDArray[Any], contract: InputContract) -> npt.NDArray[Any]:
-    """Return stored samples as a bundle's input takes them; read only, it may be ``stored`` itself.
+    """Return stored samples in the form of a bundle's input; read only, possibly ``stored`` itself.
 
     Args:
         stored: (n, C, H, W), blue first, for an image; else in Caffe's order.
         contract: The input.
 
     Raises:
-        DataError: The samples have another shape than the bundle takes.
+        DataError: The shape of the samples differs from the shape of the bundle's input.
     """
     values = stored.astype(contract.dtype, copy=False)
     if contract.takes_images and values.ndim == 4:
         values = channels_last(values, is_red_first=contract.channels == "RGB")
-    wanted, found = contract.shape[1:], values.shape[1:]
-    if len(wanted) != len(found) or any(extent not in (-1, given) for extent, given in zip(wanted, found, strict=True)):
+    input_extents, sample_extents = contract.shape[1:], values.shape[1:]
+    if len(input_extents) != len(sample_extents) or any(
+        extent not in (-1, sample_extent) for extent, sample_extent in zip(input_extents, sample_extents, strict=True)
+    ):
         msg = (
-            f'the bundle takes "{contract.name}" of shape {wanted} ({contract.axes} without N), the samples have '
-            f"{found}: it cannot be scored on these data"
+            f'the bundle takes "{contract.name}" of shape {input_extents} ({contract.axes} without N), the samples '
+            f"have {sample_extents}: it cannot be scored on these data"
         )
         raise DataError(msg)
     return values
 
 
 def channels_last(images: npt.NDArray[Any], *, is_red_first: bool) -> npt.NDArray[Any]:
-    """Return (n, C, H, W), blue first, as (n, H, W, C); numpy turns the axes of bytes around one by one."""
+    """Return (n, C, H, W), blue first, as (n, H, W, C).
+
+    Numpy would transpose bytes one by one; copying channel by channel is faster.
+    """
     n, channels, height, width = images.shape
     if channels != 3 or not images.size or images.dtype not in (np.uint8, np.float32):
         return np.ascontiguousarray((images[:, ::-1] if is_red_first else images).transpose(0, 2, 3, 1))
@@ -138,20 +143,21 @@ def channels_last(images: npt.NDArray[Any], *, is_red_first: bool) -> npt.NDArra
 def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: TrainedNet) -> Answer:
     serve = load_saved_model(bundle / SAVED_MODEL_NAME)
     targets = compile_targets(trained.net, [task], n_threads=len(os.sched_getaffinity(0)))
-    takes_raw = any(table_of_input(one, bundle) is not None for one in manifest.inputs)
+    takes_raw = any(table_of_input(contract, bundle) is not None for contract in manifest.inputs)
 
     def answer(batch: Batch) -> dict[str, npt.NDArray[Any]]:
-        found = {blob: _served(serve, manifest, {**raw(batch), **parts}) for blob, parts in sides(batch).items()}
+        scores = {blob: _served(serve, manifest, {**raw(batch), **parts}) for blob, parts in sides(batch).items()}
         if task.task == "classification":
             # Classes that the bundle does not know get probability 0.
-            found = {
-                blob: np.pad(given, ((0, 0), (0, task.n_classes - given.shape[1]))) for blob, given in found.items()
+            scores = {
+                blob: np.pad(class_scores, ((0, 0), (0, task.n_classes - class_scores.shape[1])))
+                for blob, class_scores in scores.items()
             }
-        wanted = {name: values[: batch.count] for name, values in targets(batch.feeds).items()}
-        return {**found, **wanted}
+        target_values = {name: values[: batch.count] for name, values in targets(batch.feeds).items()}
+        return {**scores, **target_values}
 
     def raw(batch: Batch) -> dict[str, npt.NDArray[Any]]:
-        """Return the batch as stored, but features of a table as the table has them, for a bundle that takes these."""
+        """Return the stored batch; a table's features in their original units if the bundle takes these."""
         table = trained.samples.table
         if table is None or not takes_raw:
             return dict(batch.stored)
@@ -162,23 +168,23 @@ def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: T
         }
 
     def sides(batch: Batch) -> dict[str, dict[str, npt.NDArray[Any]]]:
-        """Return output's blob -> what the bundle's one input is for it; nothing of its own but for a pair."""
+        """Return output's blob -> arguments of the bundle for that branch; no arguments except for a pair."""
         if len(task.outputs) == 1:
             return {task.output: {}}
         (contract,) = manifest.inputs
         fed = {top for layer in trained.samples.layers for top in layer.tops}
         inputs = inputs_of_sides(trained.net, task, fed)
         parts = stored_parts(batch.stored, inputs)
-        return {side: {contract.name: parts[one.blob]} for side, one in zip(task.outputs, inputs, strict=True)}
+        return {side: {contract.name: parts[entry.blob]} for side, entry in zip(task.outputs, inputs, strict=True)}
 
     return Answer(answer)
 
 
 def _served(serve: Serve, manifest: BundleManifest, stored: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-    """Return the bundle's main result for stored samples, by the names of its inputs or as the first ones."""
-    # A single image is called "images", whatever the net calls its blob, which is the first one stored.
+    """Return the bundle's main result for stored samples; inputs are matched by name, else by position."""
+    # The name of a single image input is "images"; its blob in the net is the first stored blob.
     first = next(iter(stored.values()))
-    arguments = {one.name: as_input(stored.get(one.name, first), one) for one in manifest.inputs}
+    arguments = {contract.name: as_input(stored.get(contract.name, first), contract) for contract in manifest.inputs}
     return serve(arguments)[manifest.output.scores].astype(np.float64)
 
 

@@ -186,7 +186,7 @@ class _Tap:
         position = next(self._positions)
         if position < self._start and name in self._overrides:
             blob = Blob.from_caffe(self._overrides[name])
-        tapped = blob.like(tf.identity(blob.values))
+        tapped = blob.wrap(tf.identity(blob.values))
         self.first.setdefault(name, tapped)
         if position <= self._end:
             self.last[name] = tapped

@@ -26,7 +26,7 @@ _PLAIN = {"AbsVal": ops.abs, "BNLL": ops.softplus, "ReLU6": ops.relu6, "Sigmoid"
 def plain(request: FormRequest) -> list[Value]:
     """Apply the operation of Keras that is the same."""
     bottom = request.bottoms[0]
-    return [bottom.like(_PLAIN[request.layer.type](bottom.values))]
+    return [bottom.wrap(_PLAIN[request.layer.type](bottom.values))]
 
 
 @keras_form("ReLU")
@@ -35,7 +35,7 @@ def relu(request: FormRequest) -> list[Value]:
     slope = request.options(ReLUOptions).negative_slope
     bottom = request.bottoms[0]
     layer = keras.layers.ReLU(negative_slope=slope, name=request.name)
-    return [bottom.like(layer(bottom.values))]
+    return [bottom.wrap(layer(bottom.values))]
 
 
 @keras_form("PReLU")
@@ -48,7 +48,7 @@ def prelu(request: FormRequest) -> list[Value]:
     shared = [axis for axis in range(1, rank) if options.channel_shared or axis != channel_axis]
     layer = keras.layers.PReLU(shared_axes=shared or None, name=request.name)
     slopes = slope.reshape([1 if axis in shared else -1 for axis in range(1, rank)])
-    return [bottom.like(with_weights(layer, bottom.values, slopes))]
+    return [bottom.wrap(with_weights(layer, bottom.values, slopes))]
 
 
 @keras_form("ELU")
@@ -56,28 +56,28 @@ def elu(request: FormRequest) -> list[Value]:
     """Add ELU."""
     layer = keras.layers.ELU(alpha=request.options(ELUOptions).alpha, name=request.name)
     bottom = request.bottoms[0]
-    return [bottom.like(layer(bottom.values))]
+    return [bottom.wrap(layer(bottom.values))]
 
 
 @keras_form("Clip")
 def clip(request: FormRequest) -> list[Value]:
     """Compute x between its bounds."""
     options, bottom = request.options(ClipOptions), request.bottoms[0]
-    return [bottom.like(ops.clip(bottom.values, options.min, options.max))]
+    return [bottom.wrap(ops.clip(bottom.values, options.min, options.max))]
 
 
 @keras_form("Exp")
 def exp(request: FormRequest) -> list[Value]:
     """Compute base ^ (scale x + shift)."""
     options, bottom = request.options(ScaledBase), request.bottoms[0]
-    return [bottom.like(ops.exp(options.log_base * (options.scale * bottom.values + options.shift)))]
+    return [bottom.wrap(ops.exp(options.log_base * (options.scale * bottom.values + options.shift)))]
 
 
 @keras_form("Log")
 def log(request: FormRequest) -> list[Value]:
     """Compute the logarithm of scale x + shift."""
     options, bottom = request.options(ScaledBase), request.bottoms[0]
-    return [bottom.like(ops.log(options.scale * bottom.values + options.shift) / options.log_base)]
+    return [bottom.wrap(ops.log(options.scale * bottom.values + options.shift) / options.log_base)]
 
 
 @keras_form("Power")
@@ -86,23 +86,23 @@ def power(request: FormRequest) -> list[Value]:
     options, bottom = request.options(PowerOptions), request.bottoms[0]
     if options.power * options.scale == 0:
         constant = 1.0 if options.power == 0 else float(np.power(np.float32(options.shift), np.float32(options.power)))
-        return [bottom.like(ops.full_like(bottom.values, constant))]
+        return [bottom.wrap(ops.full_like(bottom.values, constant))]
     inner = options.scale * bottom.values + options.shift
-    return [bottom.like(inner if options.power == 1 else ops.power(inner, options.power))]
+    return [bottom.wrap(inner if options.power == 1 else ops.power(inner, options.power))]
 
 
 @keras_form("Swish")
 def swish(request: FormRequest) -> list[Value]:
     """Compute x sigmoid(beta x)."""
     options, bottom = request.options(SwishOptions), request.bottoms[0]
-    return [bottom.like(bottom.values * ops.sigmoid(options.beta * bottom.values))]
+    return [bottom.wrap(bottom.values * ops.sigmoid(options.beta * bottom.values))]
 
 
 @keras_form("Threshold")
 def threshold(request: FormRequest) -> list[Value]:
     """Compute 1 where x exceeds the threshold, else 0."""
     bottom = request.bottoms[0]
-    return [bottom.like(ops.cast(bottom.values > request.options(ThresholdOptions).threshold, "float32"))]
+    return [bottom.wrap(ops.cast(bottom.values > request.options(ThresholdOptions).threshold, "float32"))]
 
 
 @keras_form("Dropout", "Split")

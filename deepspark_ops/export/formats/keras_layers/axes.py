@@ -48,7 +48,7 @@ def softmax(request: FormRequest) -> list[Value]:
         msg = "axis: 0 compares the samples of a batch; there is no Keras form for any batch"
         raise request.refuse(msg)
     layer = keras.layers.Softmax(axis=NHWC_TO_NCHW[axis] if bottom.is_last else axis, name=request.name)
-    return [bottom.like(layer(bottom.values))]
+    return [bottom.wrap(layer(bottom.values))]
 
 
 @keras_form("Tile")
@@ -59,7 +59,7 @@ def tile(request: FormRequest) -> list[Value]:
         msg = "axis: 0 repeats the samples of a batch; there is no Keras form for any batch"
         raise request.refuse(msg)
     axis = NHWC_TO_NCHW[options.axis] if bottom.is_last else options.axis
-    return [bottom.like(ops.concatenate([bottom.values] * options.tiles, axis=axis))]
+    return [bottom.wrap(ops.concatenate([bottom.values] * options.tiles, axis=axis))]
 
 
 @keras_form("Crop")
@@ -69,12 +69,12 @@ def crop(request: FormRequest) -> list[Value]:
     if options.crops_batch:
         msg = "axis: 0 cuts the samples of a batch; there is no Keras form for any batch"
         raise request.refuse(msg)
-    kept = [
+    slices = [
         slice(None) if axis == 0 else slice(begin, begin + extent)
         for axis, (begin, extent) in enumerate(zip(options.begin, request.top_shape(), strict=True))
     ]
-    order = NCHW_TO_NHWC if bottom.is_last else range(len(kept))
-    return [bottom.like(bottom.values[tuple(kept[axis] for axis in order)])]
+    order = NCHW_TO_NHWC if bottom.is_last else range(len(slices))
+    return [bottom.wrap(bottom.values[tuple(slices[axis] for axis in order)])]
 
 
 @keras_form("Reduction")
@@ -85,25 +85,25 @@ def reduction(request: FormRequest) -> list[Value]:
         msg = "axis: 0 sums over the samples of a batch; there is no Keras form for any batch"
         raise request.refuse(msg)
     axes = tuple(range(options.axis, len(request.shape())))
-    made = {
+    reductions = {
         "SUM": lambda: ops.sum(x, axes),
         "ASUM": lambda: ops.sum(ops.abs(x), axes),
         "SUMSQ": lambda: ops.sum(ops.square(x), axes),
         "MEAN": lambda: ops.mean(x, axes),
     }
-    return [Value(caffe=options.coeff * made[options.operation]())]
+    return [Value(caffe=options.coeff * reductions[options.operation]())]
 
 
 @keras_form("ArgMax")
 def argmax(request: FormRequest) -> list[Value]:
-    """Find the place of the largest value of one axis; the larger place among equals, as in Caffe."""
+    """Return the index of the largest value of an axis; the larger index among equals, as in Caffe."""
     options, x = request.options(ArgMaxOptions), request.bottoms[0].caffe
     if options.axis is None or options.axis == 0 or options.top_k != 1 or options.out_max_val:
         msg = "only top_k: 1 along an axis behind the batch, without values, has a Keras form"
         raise request.refuse(msg)
-    places = ops.argmax(ops.flip(x, options.axis), axis=options.axis, keepdims=True)
+    reversed_index = ops.argmax(ops.flip(x, options.axis), axis=options.axis, keepdims=True)
     last = request.shape()[options.axis] - 1
-    return [Value(caffe=float(last) - ops.cast(places, "float32"))]
+    return [Value(caffe=float(last) - ops.cast(reversed_index, "float32"))]
 
 
 @keras_form("ShuffleChannel")

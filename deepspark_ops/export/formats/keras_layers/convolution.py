@@ -122,15 +122,15 @@ def _spread(request: FormRequest, options: ConvolutionOptions, inputs: Any, at: 
 
 
 def _without_groups(weights: Array, group: int) -> Array:
-    """Return kernels (in, out, kernel...) of one group that compute what those of several compute."""
+    """Return kernels (in, out, kernel...) of one group that are equivalent to kernels of several groups."""
     if group == 1:
         return weights
     n_inputs, per_group = weights.shape[:2]
-    whole = np.zeros((n_inputs, group * per_group, *weights.shape[2:]), np.float32)
+    dense = np.zeros((n_inputs, group * per_group, *weights.shape[2:]), np.float32)
     for at, block in enumerate(np.split(weights, group)):
         rows = slice(at * len(block), (at + 1) * len(block))
-        whole[rows, at * per_group : (at + 1) * per_group] = block
-    return whole
+        dense[rows, at * per_group : (at + 1) * per_group] = block
+    return dense
 
 
 def _without_dilation(weights: Array, window: Window) -> Array:

@@ -48,7 +48,7 @@ def part(request: FormRequest) -> list[Value]:
     points = [sum(sizes[: at + 1]) for at in range(len(sizes) - 1)]
     axis = NHWC_TO_NCHW[options.axis] if bottom.is_last else options.axis
     parts = ops.split(bottom.values, points, axis=axis) if points else [bottom.values]
-    return [bottom.like(one) for one in parts]
+    return [bottom.wrap(values) for values in parts]
 
 
 @keras_form("Axpy")

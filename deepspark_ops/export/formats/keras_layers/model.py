@@ -1,4 +1,4 @@
-"""A deploy net as a Keras model: requests as the SavedModel takes them, the same outputs by the same names."""
+"""A deploy net as a Keras model with the inputs and outputs of the SavedModel."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from deepspark_ops.export.served_output import CLASSES, ServedOutput
 
 
 def keras_model(net: NetSpec, params: Vector, inputs: Sequence[ServedInput], outputs: Sequence[ServedOutput]) -> Any:
-    """Return the functional model; its inputs and outputs have the names of the SavedModel's.
+    """Return the functional model; its inputs and outputs have the SavedModel's names.
 
     Args:
         net: With -1 for the batch axis of every shape (``batch_size.net_of_any_batch``).
-        params: Its vector, shape (n_params,).
-        inputs: What the model takes.
-        outputs: What it gives.
+        params: Parameter vector of the net, shape (n_params,).
+        inputs: Inputs of the model.
+        outputs: Outputs of the model.
 
     Raises:
         CannotHave: A layer without a Keras form; the message names it.
     """
     arguments = {served.name: _argument(served) for served in inputs}
-    made = {served.blob: _prepared(arguments[served.name], served) for served in inputs}
-    values = keras_values(net, params, made)
-    answers = {one.name: keras.layers.Reshape(one.shape)(values[one.blob].caffe) for one in outputs}
-    for one in outputs:
-        if one.has_classes:
-            answers[CLASSES] = ops.cast(ops.argmax(answers[one.name], axis=1), "int64")
+    prepared_inputs = {served.blob: _prepared(arguments[served.name], served) for served in inputs}
+    values = keras_values(net, params, prepared_inputs)
+    answers = {output.name: keras.layers.Reshape(output.shape)(values[output.blob].caffe) for output in outputs}
+    for output in outputs:
+        if output.has_classes:
+            answers[CLASSES] = ops.cast(ops.argmax(answers[output.name], axis=1), "int64")
     return keras.Model(arguments, answers, name=_keras_name(net.name or "model", set()))
 
 
@@ -48,23 +48,23 @@ def _argument(served: ServedInput) -> Any:
     return keras.Input(shape, dtype=served.dtype, name=served.name)
 
 
-def keras_values(net: NetSpec, params: Vector, made: Mapping[str, Value]) -> dict[str, Value]:
-    """Return every blob by name; of a blob with in-place layers, its last content."""
+def keras_values(net: NetSpec, params: Vector, input_values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return name -> last value of every blob; in-place layers replace the value."""
     views = list(net.params.views(params).values())
     forms = registered_forms()
-    values = dict(made)
-    taken: set[str] = set()
+    values = dict(input_values)
+    reserved_names: set[str] = set()
     for layer in net.layers:
-        if layer.definition.is_data and all(top in made for top in layer.tops):
+        if layer.definition.is_data and all(top in input_values for top in layer.tops):
             continue
         form = forms.get(layer.type)
         if form is None:
-            why = find_layer_type(layer.type, layer=layer.name).no_keras_form
-            msg = f'layer "{layer.name}": type {layer.type} has no Keras form: {why}'
+            reason = find_layer_type(layer.type, layer=layer.name).no_keras_form
+            msg = f'layer "{layer.name}": type {layer.type} has no Keras form: {reason}'
             raise CannotHave(msg)
         request = FormRequest(
             layer=layer,
-            name=_keras_name(layer.name, taken),
+            name=_keras_name(layer.name, reserved_names),
             bottoms=[values[bottom] for bottom in layer.bottoms],
             params=[views[net.params.uses[layer.name, at]] for at in range(len(layer.definition.blobs))],
         )
@@ -72,24 +72,27 @@ def keras_values(net: NetSpec, params: Vector, made: Mapping[str, Value]) -> dic
     return values
 
 
-def _keras_name(name: str, taken: set[str]) -> str:
-    """Return a name that Keras allows (no slash) and no layer before has; it is taken then."""
+def _keras_name(name: str, reserved_names: set[str]) -> str:
+    """Return a name without slashes, as Keras requires, and reserve the name; a number is added to a reserved name."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name).strip("._-") or "layer"
     free, number = plain, 2
-    while free in taken:
+    while free in reserved_names:
         free, number = f"{plain}_{number}", number + 1
-    taken.add(free)
+    reserved_names.add(free)
     return free
 
 
 def _prepared(argument: Any, served: ServedInput) -> Value:
-    """Return samples as the net takes them: (centre of x - mean) * scale, as ``tf_saved_model.preprocess`` does."""
+    """Return samples in the form of the net's inputs: (centre of x - mean) * scale.
+
+    ``tf_saved_model.preprocess`` computes the same.
+    """
     values = ops.cast(argument, "float32")
     if served.table is not None:
-        fill, mean, rest, std = served.table.float32_parts()
+        fill, mean, mean_residual, std = served.table.float32_parts()
         if fill is not None:
             values = ops.where(ops.isnan(values), fill, values)
-        return Value(caffe=(values - mean - rest) / std if served.table.is_standardized else values)
+        return Value(caffe=(values - mean - mean_residual) / std if served.table.is_standardized else values)
     if not served.is_image:
         return Value(caffe=values)
     if served.shape[-1] == 3:
@@ -117,7 +120,7 @@ def _centre(mean: Array, size: int) -> Array:
 
 
 def _without_mean(values: Any, mean: Array) -> Any:
-    """Subtract a mean image, which lies among the file's weights and not in the text of its layers."""
+    """Subtract a mean image, which is stored with the file's weights and not in the text of its layers."""
     layer = keras.layers.Normalization(axis=(1, 2, 3))
     layer.build((None, *mean.shape))
     layer.adapt_mean.assign(mean)

@@ -47,11 +47,11 @@ def batch_norm(request: FormRequest) -> list[Value]:
     factor = np.float32(0 if count == 0 else 1 / count)
     if len(request.shape()) == 1:
         values = (bottom.values - means[0] * factor) / np.sqrt(variances[0] * factor + np.float32(options.eps))
-        return [bottom.like(values)]
+        return [bottom.wrap(values)]
     layer = keras.layers.BatchNormalization(
         axis=-1 if bottom.is_last else 1, epsilon=options.eps, center=False, scale=False, name=request.name
     )
-    return [bottom.like(with_weights(layer, bottom.values, means * factor, variances * factor))]
+    return [bottom.wrap(with_weights(layer, bottom.values, means * factor, variances * factor))]
 
 
 @keras_form("Scale")
@@ -61,7 +61,7 @@ def scale(request: FormRequest) -> list[Value]:
     bias = request.params[-1] if options.has_bias else None
     if len(request.bottoms) == 1:
         return [_affine(request, bottom, options.axis, request.params[0], bias)]
-    top = bottom.like(bottom.values * _repeated(request, options.axis))
+    top = bottom.wrap(bottom.values * _repeated(request, options.axis))
     return [top if bias is None else _affine(request, top, options.axis, None, bias)]
 
 
@@ -70,16 +70,16 @@ def bias(request: FormRequest) -> list[Value]:
     """Add the blob or the second bottom."""
     options, bottom = request.options(BiasOptions), request.bottoms[0]
     if len(request.bottoms) == 2:
-        return [bottom.like(bottom.values + _repeated(request, options.axis))]
+        return [bottom.wrap(bottom.values + _repeated(request, options.axis))]
     return [_affine(request, bottom, options.axis, None, request.params[0])]
 
 
 def _repeated(request: FormRequest, axis: int) -> Any:
-    """Return the second bottom in a shape that goes with the first one's values."""
+    """Return the second bottom in a shape that broadcasts to the first bottom."""
     bottom, other = request.bottoms
-    rank, known = len(request.shape()), request.shape(1)
+    rank, side_shape = len(request.shape()), request.shape(1)
     if axis == 0:
-        shape: tuple[int, ...] = (*known[1:], *(1,) * (rank - len(known)))
+        shape: tuple[int, ...] = (*side_shape[1:], *(1,) * (rank - len(side_shape)))
     else:
         msg = "its second bottom covers no batch axis; there is no Keras form for any batch"
         raise request.refuse(msg)
@@ -101,16 +101,16 @@ def _affine(request: FormRequest, bottom: Value, axis: int, factors: Array | Non
         name=request.name,
     )
     n = max(first.size, 1)
-    rest = (np.zeros(n, np.float32), np.ones(n, np.float32))  # mean and variance, which change nothing
+    identity_statistics = (np.zeros(n, np.float32), np.ones(n, np.float32))  # mean and variance, which change nothing
     weights = [blob.ravel() for blob in (factors, added) if blob is not None]
     if layer.axis == -1:
-        return Value(last=with_weights(layer, bottom.last, *weights, *rest))
+        return Value(last=with_weights(layer, bottom.last, *weights, *identity_statistics))
     shape = request.shape()[1:]
     table = keras.layers.Reshape(
         (prod(shape[: max(axis - 1, 0)]), n, prod(shape) // prod(shape[: max(axis - 1, 0)]) // n)
     )
-    made = with_weights(layer, table(bottom.caffe), *weights, *rest)
-    return Value(caffe=keras.layers.Reshape(shape)(made))
+    scaled = with_weights(layer, table(bottom.caffe), *weights, *identity_statistics)
+    return Value(caffe=keras.layers.Reshape(shape)(scaled))
 
 
 @keras_form("MVN")
@@ -137,4 +137,4 @@ def normalize(request: FormRequest) -> list[Value]:
     if not options.channel_shared:
         factors = factors.reshape([-1 if axis == channel_axis else 1 for axis in range(rank)])
     squares = ops.sum(ops.square(x), axes, keepdims=True)
-    return [bottom.like(x * ops.rsqrt(squares + options.eps) * factors)]
+    return [bottom.wrap(x * ops.rsqrt(squares + options.eps) * factors)]

@@ -29,7 +29,7 @@ def pooling(request: FormRequest) -> list[Value]:
 
 @keras_form("SPP")
 def spatial_pyramid(request: FormRequest) -> list[Value]:
-    """Pool each level; more than one are flattened and joined."""
+    """Pool each level; flatten and join several levels."""
     levels = [
         Value(last=_pooled(request, options, pooled, f"{request.name}_{at}"))
         for at, (options, pooled) in enumerate(request.options(SPPOptions).levels)
@@ -41,17 +41,19 @@ def spatial_pyramid(request: FormRequest) -> list[Value]:
 
 def _pooled(request: FormRequest, options: PoolingOptions, pooled: Pair, name: str) -> Any:
     inputs, size = request.bottoms[0].last, request.shape()[2:]
-    after = [max((pooled[i] - 1) * options.stride[i] + options.kernel[i] - size[i] - options.pad[i], 0) for i in (0, 1)]
+    trailing_pad = [
+        max((pooled[i] - 1) * options.stride[i] + options.kernel[i] - size[i] - options.pad[i], 0) for i in (0, 1)
+    ]
     filling = _LOWEST if options.method == "MAX" else 0.0
-    if any(options.pad) or any(after):
-        borders = ((0, 0), (options.pad[0], after[0]), (options.pad[1], after[1]), (0, 0))
+    if any(options.pad) or any(trailing_pad):
+        borders = ((0, 0), (options.pad[0], trailing_pad[0]), (options.pad[1], trailing_pad[1]), (0, 0))
         inputs = ops.pad(inputs, borders, constant_values=filling)
     if options.method == "MAX":
         return keras.layers.MaxPooling2D(options.kernel, options.stride, name=name)(inputs)
     mean = keras.layers.AveragePooling2D(options.kernel, options.stride, name=name)
     if options.method == "AVE":
         return _corrected(mean(inputs), options, (size[0], size[1]), pooled)
-    # What STOCHASTIC expects: the sum of squares over the sum; 0 where all are 0.
+    # The expectation of STOCHASTIC: the sum of squares over the sum; 0 where all values are 0.
     total = mean(inputs)
     squares = keras.layers.AveragePooling2D(options.kernel, options.stride)(ops.square(inputs))
     return ops.divide_no_nan(squares, total)

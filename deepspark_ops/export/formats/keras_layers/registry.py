@@ -1,4 +1,4 @@
-"""Which Caffe layer types have a Keras form. Mirrors ``caffe_import.tf_graph.emitters``, for finished parameters."""
+"""Caffe layer types with a Keras form. Mirrors ``caffe_import.tf_graph.emitters``, for trained parameters."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _Options = TypeVar("_Options")
 
 @dataclass(frozen=True)
 class FormRequest:
-    """A layer, as its Keras form gets it.
+    """Input of a Keras form: a layer with its input values and parameters.
 
     Attributes:
         layer: The layer; the first axis of its shapes is -1, the batch.
-        name: Its name as Keras allows it; further objects of the layer are called ``name`` and a suffix.
+        name: Keras name of the layer; further objects of the layer have ``name`` and a suffix.
         bottoms: Input values, in order.
-        params: Its parameter blobs in Caffe's shapes and order.
+        params: Parameter blobs of the layer in Caffe's shapes and order.
     """
 
     layer: LayerSpec
@@ -48,7 +48,7 @@ class FormRequest:
         return self.layer.bottom_shapes[bottom]
 
     def top_shape(self) -> Shape:
-        """Return that of the first top."""
+        """Return the shape of the first top."""
         return self.layer.definition.top_shapes[0]
 
     def refuse(self, finding: str) -> CannotHave:
@@ -87,7 +87,7 @@ def registered_forms() -> Mapping[str, Form]:
 
 
 def with_weights(layer: Any, bottom: Any, *weights: Array) -> Any:
-    """Apply a Keras layer to a tensor, and give it its weights in Keras's order."""
+    """Apply a Keras layer to a tensor, and set the layer's weights, in Keras's order."""
     top = layer(bottom)
     layer.set_weights([np.asarray(weight, np.float32) for weight in weights])
     return top

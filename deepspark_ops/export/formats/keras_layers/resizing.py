@@ -16,9 +16,9 @@ from deepspark_ops.export.formats.keras_layers.value import Value
 
 @keras_form("Interp")
 def interp(request: FormRequest) -> list[Value]:
-    """Cut the border off, then resize each axis by a product with the weights of its neighbours.
+    """Crop the border, then resize each axis by a product with the weights of neighbouring pixels.
 
-    Keras resizes from the pixels' centres; here the first and last pixels stay where they are.
+    Keras resizes from the centres of pixels; Caffe's Interp keeps the first and last pixel in position.
     """
     options = request.options(InterpOptions)
     image = request.bottoms[0].last
@@ -29,9 +29,9 @@ def interp(request: FormRequest) -> list[Value]:
         image = image[:, rows, columns, :]
     rows_out, columns_out = options.size
     turned = ops.transpose(image, (0, 3, 1, 2))
-    made = _product(f"{request.name}_columns", turned, _neighbours(width - cut, columns_out))
-    made = _product(f"{request.name}_rows", ops.swapaxes(made, 2, 3), _neighbours(height - cut, rows_out))
-    return [Value(caffe=ops.swapaxes(made, 2, 3))]
+    resized = _product(f"{request.name}_columns", turned, _neighbours(width - cut, columns_out))
+    resized = _product(f"{request.name}_rows", ops.swapaxes(resized, 2, 3), _neighbours(height - cut, rows_out))
+    return [Value(caffe=ops.swapaxes(resized, 2, 3))]
 
 
 def _product(name: str, values: Any, weights: Array) -> Any:
@@ -39,11 +39,11 @@ def _product(name: str, values: Any, weights: Array) -> Any:
 
 
 def _neighbours(n: int, size: int) -> Array:
-    """Return the share (n, size) that each of ``n`` pixels has in each of ``size`` between the first and the last."""
-    places = np.arange(size) * ((n - 1) / (size - 1) if size > 1 else 0.0)
-    shares = 1 - np.abs(places[np.newaxis, :] - np.arange(n)[:, np.newaxis])
-    found: Array = np.maximum(shares, 0).astype(np.float32)
-    return found
+    """Return weights (n, size): share of each of ``n`` input pixels in each of ``size`` evenly spaced output pixels."""
+    positions = np.arange(size) * ((n - 1) / (size - 1) if size > 1 else 0.0)
+    shares = 1 - np.abs(positions[np.newaxis, :] - np.arange(n)[:, np.newaxis])
+    weights: Array = np.maximum(shares, 0).astype(np.float32)
+    return weights
 
 
 @keras_form("Upsample")

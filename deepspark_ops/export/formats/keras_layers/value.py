@@ -1,6 +1,6 @@
 """A Keras tensor in either axis order, as ``tf_graph.data_layout.Blob`` is for TensorFlow's graph.
 
-Keras computes images as (N, H, W, C); Caffe's order is made where a layer needs it.
+Keras computes images as (N, H, W, C). A layer that needs Caffe's order converts the tensor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NHWC_TO_NCHW = (0, 3, 1, 2)
 
 
 class Value:
-    """A blob's values; conversions are made once."""
+    """A blob's values; each conversion is computed once."""
 
     __slots__ = ("_caffe", "_last")
 
@@ -44,16 +44,16 @@ class Value:
 
     @property
     def values(self) -> Any:
-        """The tensor in the order that it has, for work value by value; wrap the result by ``like``."""
+        """The tensor in its stored order, for elementwise operations; pass the result to ``wrap``."""
         return self._last if self._last is not None else self._caffe
 
-    def like(self, tensor: Any) -> Value:
-        """Wrap a tensor of this value's order."""
+    def wrap(self, tensor: Any) -> Value:
+        """Wrap a tensor that has the axis order of this value."""
         return Value(last=tensor) if self._last is not None else Value(caffe=tensor)
 
 
 def in_one_order(values: list[Value]) -> tuple[list[Any], bool]:
-    """Return the tensors in one order, channels last if one of them has it, and whether that is it."""
+    """Return the tensors in a single order, and whether the order is channels last (any tensor has channels last)."""
     is_last = any(value.is_last for value in values)
     return [value.last if is_last else value.caffe for value in values], is_last
 
