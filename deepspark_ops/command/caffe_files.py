@@ -1,4 +1,4 @@
-"""``deepspark model`` and ``deepspark upgrade``: Caffe's files looked at, changed, and written in the current form."""
+"""``deepspark model`` and ``deepspark upgrade``: show, change and upgrade Caffe's files."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ from deepspark_ops.command.reporting import print_text, print_view, reported_err
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.stores.store_path import data_path
 
-model = typer.Typer(
-    help="Weights files: what is in them, how two differ, net surgery; and mean images.", no_args_is_help=True
-)
+model = typer.Typer(help="Weights files: show, compare, edit (net surgery); and mean images.", no_args_is_help=True)
 
 _LINE_IMAGES = 10_000
 _File = Annotated[Path, typer.Argument(metavar="FILE", help=".caffemodel or .caffemodel.h5", show_default=False)]
@@ -35,13 +33,13 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
 @reported_errors()
 def show(file: _File, *, as_json: _Json = False) -> None:
     """Show each blob of a weights file: shape, mean, deviation, range, zeros, and values that are not finite."""
-    found = statistics(read_weights(file))
+    blobs = statistics(read_weights(file))
     if as_json:
-        write_json({"file": str(file), "blobs": [asdict(one) for one in found]})
+        write_json({"file": str(file), "blobs": [asdict(blob) for blob in blobs]})
         return
-    print_view(_statistics_table(found))
-    n_values = sum(prod(one.shape) for one in found)
-    print_text(f"{file}: {len({one.layer for one in found})} layers with {len(found)} blobs, {n_values:,} values")
+    print_view(_statistics_table(blobs))
+    n_values = sum(prod(blob.shape) for blob in blobs)
+    print_text(f"{file}: {len({blob.layer for blob in blobs})} layers with {len(blobs)} blobs, {n_values:,} values")
 
 
 @model.command("diff")
@@ -53,16 +51,16 @@ def diff(
     as_json: _Json = False,
 ) -> None:
     """Show the blobs in which two weights files differ, and by how much."""
-    found = differences(read_weights(file), read_weights(other))
+    different_blobs = differences(read_weights(file), read_weights(other))
     if as_json:
-        blobs = [asdict(one) for one in found]
-        write_json({"files": [str(file), str(other)], "is_equal": not found, "blobs": blobs})
+        blobs = [asdict(blob) for blob in different_blobs]
+        write_json({"files": [str(file), str(other)], "is_equal": not different_blobs, "blobs": blobs})
         return
-    if not found:
+    if not different_blobs:
         print_text("every blob is the same")
         return
-    print_view(_difference_table(found))
-    print_text(f"{len(found)} {'blob differs' if len(found) == 1 else 'blobs differ'}")
+    print_view(_difference_table(different_blobs))
+    print_text(f"{len(different_blobs)} {'blob differs' if len(different_blobs) == 1 else 'blobs differ'}")
 
 
 @model.command("edit")
@@ -79,18 +77,18 @@ def edit(
         typer.Option("--copy", metavar="FILE:LAYER[=NAME]", help="Take a layer's blobs from another weights file"),
     ] = None,
 ) -> None:
-    """Write a weights file with layers dropped, renamed and taken from other files, in this order.
+    """Write a weights file with layers dropped, renamed and copied from other files, in this order.
 
-    A net takes weights by the names of its layers: a layer that is renamed or dropped starts afresh in training.
-    Each option may be given several times.
+    A net takes weights by the names of its layers: a renamed or dropped layer starts fresh in training. Each option may
+    be given several times.
     """
     edits = Edits(drop or (), dict(_pair(text, "--rename", "OLD=NEW") for text in rename or ()), _copies(copy or ()))
     if not (edits.drops or edits.renames or edits.copies):
         msg = "nothing to do; give --rename OLD=NEW, --drop LAYER or --copy FILE:LAYER"
         raise ConfigError(msg)
-    net, told = edited(read_weights(file), edits, where=str(file))
+    net, log_lines = edited(read_weights(file), edits, where=str(file))
     write_weights(output, net)
-    print_text("\n".join([*told, f"weights={output}"]))
+    print_text("\n".join([*log_lines, f"weights={output}"]))
 
 
 @model.command("mean")
@@ -112,11 +110,11 @@ def mean(
     *,
     as_json: _Json = False,
 ) -> None:
-    """Measure the mean of images that are there already: per channel, and with --output per pixel, for mean_file.
+    """Measure the mean of existing images: per channel, and with --output per pixel, for mean_file.
 
-    As Caffe's compute_image_mean. The lines of the channels fit into a net's transform_param.
+    The result equals Caffe's compute_image_mean. The lines of the channels fit into a net's transform_param.
     """
-    from deepspark_ops.ingest.images.measured_mean import measure_mean  # which loads OpenCV
+    from deepspark_ops.ingest.images.measured_mean import measure_mean  # loads OpenCV
 
     with StageDisplay("mean") as display:
         measured = measure_mean(source, split, _images_shown(display))
@@ -157,56 +155,56 @@ def upgrade(
 
     A text loses its comments.
     """
-    found = upgrade_file(file, output)
-    steps = found.steps or ("nothing to upgrade: it has the current form",)
-    print_text("\n".join([*steps, f"{found.kind}={output}"]))
+    upgraded = upgrade_file(file, output)
+    steps = upgraded.steps or ("nothing to upgrade: it has the current form",)
+    print_text("\n".join([*steps, f"{upgraded.kind}={output}"]))
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:
-    left, mark, right = text.rpartition("=")
-    if not (mark and left and right):
+    key, mark, value = text.rpartition("=")
+    if not (mark and key and value):
         msg = f"{option} {text}: allowed: {form}"
         raise ConfigError(msg)
-    return left, right
+    return key, value
 
 
 def _copies(texts: Sequence[str]) -> list[LayerCopy]:
-    found = []
+    copies = []
     for text in texts:
         path, mark, layers = text.rpartition(":")
         if not (mark and path and layers):
             msg = f"--copy {text}: allowed: FILE:LAYER, or FILE:LAYER=NAME for another name here"
             raise ConfigError(msg)
         layer, _, name = layers.partition("=")
-        found.append(LayerCopy(Path(path), layer, name or layer))
-    return found
+        copies.append(LayerCopy(Path(path), layer, name or layer))
+    return copies
 
 
-def _statistics_table(found: Sequence[BlobStatistics]) -> Table:
+def _statistics_table(blobs: Sequence[BlobStatistics]) -> Table:
     table = _table("layer", "type", "blob", "shape", "mean", "deviation", "smallest", "largest", "zeros", "not finite")
-    for one in found:
-        numbers = [f"{value:.4g}" for value in (one.mean, one.std, one.smallest, one.largest)]
+    for blob in blobs:
+        numbers = [f"{value:.4g}" for value in (blob.mean, blob.std, blob.smallest, blob.largest)]
         table.add_row(
-            one.layer,
-            one.layer_type,
-            str(one.index),
-            _shape(one.shape),
+            blob.layer,
+            blob.layer_type,
+            str(blob.index),
+            _shape(blob.shape),
             *numbers,
-            f"{100 * one.zeros:.1f} %",
-            f"{one.n_not_finite:,}" if one.n_not_finite else "",
+            f"{100 * blob.zeros:.1f} %",
+            f"{blob.n_not_finite:,}" if blob.n_not_finite else "",
         )
     return table
 
 
-def _difference_table(found: Sequence[BlobDifference]) -> Table:
+def _difference_table(different_blobs: Sequence[BlobDifference]) -> Table:
     table = _table("layer", "blob", "shape", "values that differ", "largest difference", "relative")
-    for one in found:
-        first, second = one.shapes
-        if one.largest is None or one.relative is None or one.n_different is None:
-            table.add_row(one.layer, str(one.index), f"{_shape(first)} | {_shape(second)}", "", "", "")
+    for blob in different_blobs:
+        first, second = blob.shapes
+        if blob.largest is None or blob.relative is None or blob.n_different is None:
+            table.add_row(blob.layer, str(blob.index), f"{_shape(first)} | {_shape(second)}", "", "", "")
             continue
-        row = (_shape(first), f"{one.n_different:,}", f"{one.largest:.4g}", f"{one.relative:.4g}")
-        table.add_row(one.layer, str(one.index), *row)
+        row = (_shape(first), f"{blob.n_different:,}", f"{blob.largest:.4g}", f"{blob.relative:.4g}")
+        table.add_row(blob.layer, str(blob.index), *row)
     return table
 
 

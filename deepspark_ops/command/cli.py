@@ -60,7 +60,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-dags = typer.Typer(help="Add DeepSpark's DAGs to an Airflow that is there already.", no_args_is_help=True)
+dags = typer.Typer(help="Add DeepSpark's DAGs to an existing Airflow.", no_args_is_help=True)
 app.add_typer(dags, name="dags")
 app.add_typer(models, name="models")
 app.add_typer(model, name="model")
@@ -82,7 +82,10 @@ def stage_command(
     flags: Mapping[str, str] | None = None,
     table: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register the decorated function as a command; see ``with_options``. Its help ends with ``table``, a line each."""
+    """Register the decorated function as a command; see ``with_options``.
+
+    Its help ends with ``table``, one row per line.
+    """
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
         if table:
@@ -95,7 +98,7 @@ def stage_command(
 
 @stage_command(CheckConfig, name="check", positional="solver", flags={"json": "Print the report as JSON"})
 def check(config: CheckConfig, *, json: bool) -> None:
-    """Read a solver and its nets and report layers, shapes, cost and problems, before any cluster time is spent."""
+    """Read a solver and its nets and report layers, shapes, cost and problems, before a cluster is needed."""
     from deepspark_ops.preflight.table import report_view
 
     report = stages.check(config)
@@ -144,18 +147,18 @@ def simulate(config: SimulateConfig, *, json: bool) -> None:
     table=SOURCE_FORMATS,
 )
 def ingest(config: IngestConfig, *, dry_run: bool, json: bool) -> None:
-    """Turn raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test.
+    """Convert raw files into Caffe-readable shards, with Spark: OUTPUT/train and OUTPUT/test.
 
-    The format of SOURCE is found by itself; --source-format names it.
+    The command detects the format of SOURCE; --source-format names the format.
     """
     if dry_run:
-        from deepspark_ops.ingest.inspect.dry_run import dry_run as looked_at
+        from deepspark_ops.ingest.inspect.dry_run import dry_run as dry_run_report
 
-        found = looked_at(config)
+        report = dry_run_report(config)
         if json:
-            write_json(found)
+            write_json(report)
         else:
-            print_dry_run(found)
+            print_dry_run(report)
         return
     if json:
         msg = (
@@ -169,8 +172,8 @@ def ingest(config: IngestConfig, *, dry_run: bool, json: bool) -> None:
 def train(config: TrainConfig) -> None:
     """Train the solver's net with N Spark workers that exchange parameters with a center.
 
-    Ctrl-C and SIGTERM take a snapshot and stop, SIGHUP takes one and goes on, as Caffe's own command. The same command
-    goes on from the last snapshot. A second Ctrl-C ends at once.
+    Ctrl-C and SIGTERM take a snapshot and stop; SIGHUP takes a snapshot and continues, as `caffe train` does. The same
+    command resumes from the last snapshot. A second Ctrl-C ends the run at once.
     """
     run_dir = stages.train(config, on_certificate=lambda path: print_text(f"parity={path}"))
     print_text(f"run={run_dir}")
@@ -178,7 +181,7 @@ def train(config: TrainConfig) -> None:
 
 @stage_command(EvaluateConfig, name="evaluate", positional="run_dir")
 def evaluate(config: EvaluateConfig) -> None:
-    """Score a run's last snapshot: metrics.json and report.html, a page that needs no network."""
+    """Score a run's last snapshot: metrics.json and report.html, a self-contained page."""
     from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
 
     output = stages.evaluate(config)
@@ -193,7 +196,7 @@ def export(config: ExportConfig) -> None:
 
 @stage_command(ConvertConfig, name="convert", positional=("net", "weights"))
 def convert(config: ConvertConfig) -> None:
-    """Make a checked bundle of a Caffe net and weights that were trained elsewhere."""
+    """Write a checked bundle of a Caffe net and weights that were trained elsewhere."""
     print_text(f"bundle={stages.convert(config)}")
 
 
@@ -229,31 +232,33 @@ def test_net(config: NetTestConfig, *, json: bool) -> None:
     _start_tensorflow("deepspark test")
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("batches", total=None)
-        found = mean_outputs(config, lambda done, of: progress.update(task, completed=done, total=of))
+        outputs = mean_outputs(
+            config, lambda n_done, n_batches: progress.update(task, completed=n_done, total=n_batches)
+        )
     if json:
-        write_json(test_json(found))
+        write_json(test_json(outputs))
     else:
-        print_text(test_lines(found))
+        print_text(test_lines(outputs))
 
 
 @stage_command(NetTimeConfig, name="time", positional="net", flags={"json": "Print the times as JSON"})
 def time_layers(config: NetTimeConfig, *, json: bool) -> None:
-    """Time each layer of a net, forward and backward, by the kernels that really run; as Caffe's own `caffe time`."""
+    """Time each layer of a net, forward and backward, with the kernels of training; as `caffe time`."""
     from deepspark_ops.command.single_net_view import time_json, time_summary, time_table
     from deepspark_ops.single_net.net_time import time_net
 
     _start_tensorflow("deepspark time")
-    found = time_net(config)
+    times = time_net(config)
     if json:
-        write_json(time_json(found))
+        write_json(time_json(times))
     else:
-        print_view(time_table(found))
-        print_text(time_summary(found))
+        print_view(time_table(times))
+        print_text(time_summary(times))
 
 
 @stage_command(RunLogConfig, name="log", positional="run_dir")
 def log(config: RunLogConfig) -> None:
-    """Print what a run has reported, a line an event; --caffe as Caffe's own log, for the scripts that read it."""
+    """Print the events of a run, one per line; --caffe prints Caffe's log, for scripts that read such logs."""
     from deepspark_ops.run_view.caffe_log import caffe_log_lines
 
     run = RunPaths(config.run_dir)
@@ -271,7 +276,7 @@ def log(config: RunLogConfig) -> None:
 
 @stage_command(TrackConfig, name="track", positional="folder")
 def track(config: TrackConfig) -> None:
-    """Tell the MLflow that MLFLOW_TRACKING_URI names of a run or a model, as the stages do by themselves."""
+    """Send a run or a model to the MLflow server of MLFLOW_TRACKING_URI, as the stages do automatically."""
     if not is_configured(os.environ):
         msg = f"{TRACKING_URI} is not set: give the address of an MLflow tracking server, e.g. http://127.0.0.1:5000"
         raise ConfigError(msg)
@@ -281,9 +286,9 @@ def track(config: TrackConfig) -> None:
 
 @stage_command(DoctorConfig, name="doctor", positional=(), flags={"json": "Print the checks as JSON"})
 def doctor(config: DoctorConfig, *, json: bool) -> None:
-    """Look whether this host, a Spark cluster and Airflow are fit for a run; exit code 1 if one would fail.
+    """Check whether this host, a Spark cluster and Airflow are fit for a run; exit code 1 if a run would fail.
 
-    Runs a small Spark job; half a minute to a minute in all. Each finding comes with its remedy.
+    Runs a small Spark job; takes half a minute to a minute. Each finding has a remedy.
     """
     from deepspark_ops.command.doctor_view import doctor_view, summary
     from deepspark_ops.doctor.check import to_plain
@@ -304,7 +309,7 @@ def doctor(config: DoctorConfig, *, json: bool) -> None:
 
 @stage_command(CleanConfig, name="clean", positional="home", flags={"json": "Print all runs and datasets as JSON"})
 def clean_up(config: CleanConfig, *, json: bool) -> None:
-    """List the runs and datasets that nothing needs any more, with their sizes; --remove removes them."""
+    """List the runs and datasets that are no longer needed, with their sizes; --remove removes them."""
     from deepspark_ops.retention.clean import clean
 
     report = clean(config, on_step=lambda text: typer.echo(text, err=True))
@@ -336,7 +341,7 @@ def demo() -> None:
 @dags.command("install")
 @reported_errors()
 def install(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Airflow's DAGs folder")]) -> None:
-    """Write the DAG files, a few lines each; Airflow finds the pages by itself."""
+    """Write the DAG files, a few lines each; Airflow finds the pages through the plugin's entry point."""
     from deepspark_ops.local_airflow.dag_files import install_dags
 
     for path in install_dags(folder.absolute()):
@@ -348,7 +353,7 @@ def install(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Airfl
 
 
 def _start_tensorflow(part: str) -> None:
-    """Load TensorFlow into this process without what it says of itself."""
+    """Load TensorFlow into this process without TensorFlow's own log lines."""
     require("tensorflow", part=part)
     with start_lines_dropped():
         from caffe_import.tf_graph.devices import n_gpus_seen
@@ -357,7 +362,7 @@ def _start_tensorflow(part: str) -> None:
 
 
 def _print_now(text: str) -> None:
-    """Print a line as it is, though stdout is a pipe."""
+    """Print a line immediately, also to a pipe."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""``deepspark data``: datasets looked at, verified, shown as pictures, and compared."""
+"""``deepspark data``: show, verify, sample and compare datasets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deepspark_ops.command.reporting import print_text, print_view, reported_err
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.stores.store_path import data_path
 
-data = typer.Typer(help="Datasets: what is in one, whether it is whole, and how two differ.", no_args_is_help=True)
+data = typer.Typer(help="Datasets: show, verify, sample, compare and prune.", no_args_is_help=True)
 
 _Dataset = Annotated[
     Path,
@@ -32,14 +32,14 @@ _SHOWN_NAMES = 10
 @data.command("show")
 @reported_errors()
 def show(dataset: _Dataset, *, as_json: _Json = False) -> None:
-    """Show splits, classes, shapes, sizes, warnings, digests, options, and the versions before."""
+    """Show splits, classes, shapes, sizes, warnings, digests, options, and the earlier versions."""
     from deepspark_ops.ingest.inspect.facts import dataset_facts
 
-    found = dataset_facts(dataset)
+    facts = dataset_facts(dataset)
     if as_json:
-        write_json(found)
+        write_json(facts)
     else:
-        print_view(_facts_view(found))
+        print_view(_facts_view(facts))
 
 
 @data.command("verify")
@@ -85,18 +85,18 @@ def diff(
     *,
     as_json: _Json = False,
 ) -> None:
-    """Show what OTHER has that DATASET has not: samples added, removed, changed, relabelled, moved; classes; options.
+    """Show the differences of OTHER from DATASET: samples added, removed, changed, relabelled, moved; classes; options.
 
-    With one dataset, what has changed since the version before.
+    With one dataset, show the changes since its last version.
     """
     from deepspark_ops.ingest.inspect.differences import compare_datasets
 
-    before, after = (_version_before(dataset), dataset) if other is None else (dataset, other)
-    found = compare_datasets(before, after).as_json()
+    old_dataset, new_dataset = (_previous_version(dataset), dataset) if other is None else (dataset, other)
+    differences = compare_datasets(old_dataset, new_dataset).as_json()
     if as_json:
-        write_json(found)
+        write_json(differences)
     else:
-        print_text("\n".join(_difference_lines(found)))
+        print_text("\n".join(_difference_lines(differences)))
 
 
 @data.command("prune")
@@ -112,55 +112,57 @@ def prune(
     remove: Annotated[bool, typer.Option("--remove", help="Really remove them; without it nothing is touched")] = False,
     as_json: _Json = False,
 ) -> None:
-    """List the earlier versions that nothing needs any more, or remove them; the newest version always stays."""
+    """List the earlier versions that are no longer needed, or remove them; the newest version is always kept."""
     from deepspark_ops.retention.dataset_versions import prune_versions
 
     def say(line: str) -> None:
         if not as_json:
             print_text(line)
 
-    found = prune_versions(dataset, keep=keep, remove=remove, home=home, on_step=say)
+    report = prune_versions(dataset, keep=keep, remove=remove, home=home, on_step=say)
     if as_json:
-        write_json(found.model_dump(mode="json"))
+        write_json(report.model_dump(mode="json"))
     else:
-        print_text("\n".join(found.lines()))
+        print_text("\n".join(report.lines()))
 
 
-def print_dry_run(found: Mapping[str, Any]) -> None:
-    """Print what an ingestion would make."""
-    print_view(_dry_run_view(found))
+def print_dry_run(report: Mapping[str, Any]) -> None:
+    """Print the report of a dry run."""
+    print_view(_dry_run_view(report))
 
 
-def _dry_run_view(found: Mapping[str, Any]) -> RenderableType:
+def _dry_run_view(report: Mapping[str, Any]) -> RenderableType:
     from deepspark_ops.ingest.findings import summary
 
-    sampled, estimate = found["sampled"], found["estimate"]
-    shape = "x".join(str(extent) for extent in found["sample_shape"])
-    title = Text.assemble((found["source"], "bold"), f" ({found['format']}): samples of {shape}; nothing was written")
-    n_classes = len(next(iter(found["splits"].values()))["label_histogram"])
-    splits = {split: {**one, "n_classes": n_classes} for split, one in found["splits"].items()}
-    parts: list[RenderableType] = [title, _classes_table({**found, "splits": splits})]
+    sampled, estimate = report["sampled"], report["estimate"]
+    shape = "x".join(str(extent) for extent in report["sample_shape"])
+    title = Text.assemble((report["source"], "bold"), f" ({report['format']}): samples of {shape}; nothing was written")
+    n_classes = len(next(iter(report["splits"].values()))["label_histogram"])
+    splits = {name: {**split, "n_classes": n_classes} for name, split in report["splits"].items()}
+    parts: list[RenderableType] = [title, _classes_table({**report, "splits": splits})]
     parts += [
         Text(f"{split}: records {why.replace('_', ' ')} {count:,}")
-        for split, counts in found["chosen"].items()
+        for split, counts in report["chosen"].items()
         for why, count in counts.items()
     ]
-    if found["rejected"]["n_records"]:
-        first = "; ".join(found["rejected"]["first"])
-        parts.append(Text(f"{found['rejected']['n_records']:,} entries are no usable records: {first}", style="yellow"))
-    if found["warnings"]:
-        parts.append(Text(summary(found["warnings"]), style="yellow"))
-    told = f"of {sampled['n_records']:,} records that were read: {sampled['n_rejected']:,} cannot be used"
+    if report["rejected"]["n_records"]:
+        first = "; ".join(report["rejected"]["first"])
+        parts.append(
+            Text(f"{report['rejected']['n_records']:,} entries are no usable records: {first}", style="yellow")
+        )
+    if report["warnings"]:
+        parts.append(Text(summary(report["warnings"]), style="yellow"))
+    sampled_text = f"of {sampled['n_records']:,} records that were read: {sampled['n_rejected']:,} cannot be used"
     if sampled["sizes"]:
         extents = " and ".join(
             f"{name} {low} to {high}, mostly {mid}" for name, (low, mid, high) in sampled["sizes"].items()
         )
-        told += f"; {extents}"
-    parts.append(Text(told))
+        sampled_text += f"; {extents}"
+    parts.append(Text(sampled_text))
     parts += [Text(f"  {line}", style="yellow") for line in sampled["first_rejected"]]
     if sampled["warnings"]:
         parts.append(Text(f"among them: {summary(sampled['warnings'])}", style="yellow"))
-    if found["would_fail"]:
+    if report["would_fail"]:
         parts.append(
             Text("the ingestion would fail: more records are bad than max_rejected_fraction allows", style="red")
         )
@@ -171,29 +173,29 @@ def _dry_run_view(found: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _version_before(dataset: Path) -> Path:
+def _previous_version(dataset: Path) -> Path:
     from deepspark_ops.ingest.inspect.facts import read_splits
     from deepspark_ops.run_paths import DatasetPaths
 
     previous = read_splits(dataset)["train"].previous
-    found = None if previous is None else DatasetPaths(dataset).version(previous)
-    if found is None or not found.is_dir():
-        why = "it has none" if previous is None else f"{previous} is not kept there"
-        msg = f"{dataset}: no version before to compare with: {why}; give the other dataset, too"
+    version_folder = None if previous is None else DatasetPaths(dataset).version(previous)
+    if version_folder is None or not version_folder.is_dir():
+        reason = "it has none" if previous is None else f"{previous} is not kept there"
+        msg = f"{dataset}: no version before to compare with: {reason}; give the other dataset, too"
         raise ConfigError(msg)
-    return found
+    return version_folder
 
 
-def _facts_view(found: Mapping[str, Any]) -> RenderableType:
-    title = Text.assemble((found["dataset"], "bold"), f"\n  version {found['version']}, {found['digest']}")
-    if found["previous"]:
-        title.append(f"\n  brought up from {found['previous']}", style="dim")
-    parts: list[RenderableType] = [title, _splits_table(found["splits"]), *_split_notes(found["splits"])]
-    if any(split["n_classes"] for split in found["splits"].values()):
-        parts.append(_classes_table(found))
-    options = ", ".join(f"{name}={value}" for name, value in found["options"].items() if value not in (None, False))
+def _facts_view(facts: Mapping[str, Any]) -> RenderableType:
+    title = Text.assemble((facts["dataset"], "bold"), f"\n  version {facts['version']}, {facts['digest']}")
+    if facts["previous"]:
+        title.append(f"\n  brought up from {facts['previous']}", style="dim")
+    parts: list[RenderableType] = [title, _splits_table(facts["splits"]), *_split_notes(facts["splits"])]
+    if any(split["n_classes"] for split in facts["splits"].values()):
+        parts.append(_classes_table(facts))
+    options = ", ".join(f"{name}={value}" for name, value in facts["options"].items() if value not in (None, False))
     parts.append(Text(f"options: {options or 'not known'}", style="dim"))
-    for version in found["versions"]:
+    for version in facts["versions"]:
         counts = ", ".join(f"{split} {count:,}" for split, count in version["n_samples"].items())
         parts.append(Text(f"version {version['version']}: {counts}; {version['path']}"))
     return Group(*parts)
@@ -229,22 +231,24 @@ def _split_notes(splits: Mapping[str, Any]) -> list[Text]:
         rule = f", told apart by {split['split_rule']}" if split["split_rule"] else ""
         notes.append(Text(f"{name}: from {source['path']} ({source['format']}){rule}", style="dim"))
         if split["chosen"]:
-            told = ", ".join(f"{why.replace('_', ' ')} {count:,}" for why, count in split["chosen"].items())
-            notes.append(Text(f"{name}: records {told}"))
+            counts_text = ", ".join(
+                f"{reason.replace('_', ' ')} {count:,}" for reason, count in split["chosen"].items()
+            )
+            notes.append(Text(f"{name}: records {counts_text}"))
         if split["warnings"]:
             notes.append(Text(f"{name}: {summary(split['warnings'])}", style="yellow"))
     return notes
 
 
-def _classes_table(found: Mapping[str, Any]) -> Table:
+def _classes_table(facts: Mapping[str, Any]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("class")
-    splits = found["splits"]
+    splits = facts["splits"]
     for split in splits:
         table.add_column(split, justify="right")
         table.add_column("share", justify="right", style="dim")
     n_classes = max(split["n_classes"] for split in splits.values())
-    names = found["class_names"] or [str(label) for label in range(n_classes)]
+    names = facts["class_names"] or [str(label) for label in range(n_classes)]
     for label, name in enumerate(names[:_SHOWN_CLASSES]):
         row = [name]
         for split in splits.values():
@@ -257,30 +261,30 @@ def _classes_table(found: Mapping[str, Any]) -> Table:
     return table
 
 
-def _difference_lines(found: Mapping[str, Any]) -> list[str]:
-    lines = [f"{key}: {found[key]['dataset']} {found[key]['digest'][:19]}" for key in ("before", "after")]
-    if found["is_equal"]:
+def _difference_lines(differences: Mapping[str, Any]) -> list[str]:
+    lines = [f"{key}: {differences[key]['dataset']} {differences[key]['digest'][:19]}" for key in ("before", "after")]
+    if differences["is_equal"]:
         lines.append("the same samples")
-    if found["added"] is None:
+    if differences["added"] is None:
         lines.append("samples cannot be compared one by one: one dataset notes nothing of its records")
     else:
         for word in ("added", "removed", "changed"):
-            for split, names in found[word].items():
-                lines.append(f"{word} in {split}: {len(names):,}: {_some(names)}")
-    for split, samples in found["relabelled"].items():
-        told = [f"{one['name']} ({one['before']} -> {one['after']})" for one in samples]
-        lines.append(f"other class in {split}: {len(told):,}: {_some(told)}")
-    if found["moved"]:
-        told = [f"{one['name']} ({one['before']} -> {one['after']})" for one in found["moved"]]
-        lines.append(f"other split: {len(told):,}: {_some(told)}")
-    for split, classes in found["classes"].items():
-        told = [f"{name}: {pair['before']:,} -> {pair['after']:,}" for name, pair in classes.items()]
-        lines.append(f"classes of {split}: {_some(told)}")
-    for name, pair in found["options"].items():
+            for split, names in differences[word].items():
+                lines.append(f"{word} in {split}: {len(names):,}: {_shortened(names)}")
+    for split, samples in differences["relabelled"].items():
+        changes = [f"{sample['name']} ({sample['before']} -> {sample['after']})" for sample in samples]
+        lines.append(f"other class in {split}: {len(changes):,}: {_shortened(changes)}")
+    if differences["moved"]:
+        changes = [f"{sample['name']} ({sample['before']} -> {sample['after']})" for sample in differences["moved"]]
+        lines.append(f"other split: {len(changes):,}: {_shortened(changes)}")
+    for split, classes in differences["classes"].items():
+        changes = [f"{name}: {pair['before']:,} -> {pair['after']:,}" for name, pair in classes.items()]
+        lines.append(f"classes of {split}: {_shortened(changes)}")
+    for name, pair in differences["options"].items():
         lines.append(f"option {name}: {pair['before']} -> {pair['after']}")
     return lines
 
 
-def _some(texts: list[str]) -> str:
+def _shortened(texts: list[str]) -> str:
     more = f", and {len(texts) - _SHOWN_NAMES:,} more" if len(texts) > _SHOWN_NAMES else ""
     return ", ".join(texts[:_SHOWN_NAMES]) + more

@@ -13,7 +13,7 @@ from deepspark_ops.doctor.check import Check
 
 
 def doctor_view(checks: Sequence[Check]) -> RenderableType:
-    """Return a row for each check; those with a remedy have it below what was found."""
+    """Return a row per check, with the remedy below the finding."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     table.add_column("check", no_wrap=True)
@@ -25,7 +25,7 @@ def doctor_view(checks: Sequence[Check]) -> RenderableType:
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """Return one line that counts.
+    """Return the numbers of checks, failures and warnings in one line.
 
     Example:
         >>> summary([Check("a", True, "x"), Check("b", True, "x", "y"), Check("c", False, "x", "y")])

@@ -1,4 +1,4 @@
-"""``deepspark models``: what is in production, where it comes from, and what moves it."""
+"""``deepspark models``: show models in production, promote, roll back."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _DEFAULT = Path("models")
 @models.command("list")
 @reported_errors()
 def list_models(folder: _Models = _DEFAULT, *, as_json: _Json = False) -> None:
-    """Show each model with what is in production."""
-    found = [read_model(folder, name) for name in model_names(folder)]
+    """Show each model with its version in production."""
+    overviews = [read_model(folder, name) for name in model_names(folder)]
     if as_json:
-        listed = [model.model_dump(mode="json", exclude={"history"}) for model in found]
+        listed = [model.model_dump(mode="json", exclude={"history"}) for model in overviews]
         write_json({"format_version": OVERVIEW_VERSION, "models": listed})
         return
-    if not found:
+    if not overviews:
         print_text(f"no models in {folder}")
         return
-    print_view(models_table(found))
+    print_view(models_table(overviews))
 
 
 @models.command("show")
@@ -64,17 +64,17 @@ def show(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -> 
 
 
 def _promote(config: HandPromoteConfig, *, force: bool, json: bool) -> None:
-    """Put a bundle, or that of a run, into production, if it is better than what is there."""
-    done = promote_by_hand(config, _user(), _score, force=force)
-    production = done.production
+    """Put a bundle, or the bundle of a run, into production if the bundle is better than the present model."""
+    promotion = promote_by_hand(config, _user(), _score, force=force)
+    production = promotion.production
     if production is None:
-        msg = f"{done.decision.reason}. To promote it all the same, give --force"
+        msg = f"{promotion.decision.reason}. To promote it all the same, give --force"
         raise ConfigError(msg)
     show_telling(tell_model, config.models / config.model)
     if json:
         write_json(production.model_dump(mode="json"))
     else:
-        print_text(f"{done.decision.reason}\nmodel={config.model} version={production.version}")
+        print_text(f"{promotion.decision.reason}\nmodel={config.model} version={production.version}")
 
 
 _FLAGS = {"force": "Do not compare; the reason is kept in the model's history", "json": "Print JSON"}
@@ -89,7 +89,7 @@ def rollback(
     name: _Name,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the model's history")],
     to: Annotated[
-        str | None, typer.Option("--to", metavar="VERSION", help="v6 or 6; default: what was there before")
+        str | None, typer.Option("--to", metavar="VERSION", help="v6 or 6; default: the previous version")
     ] = None,
     folder: _Models = _DEFAULT,
     *,
@@ -108,12 +108,12 @@ def rollback(
 @reported_errors()
 def verify(name: _Name, folder: _Models = _DEFAULT, *, as_json: _Json = False) -> None:
     """Compare every file of every version with its digest; exit code 2 names the first damage."""
-    found = verify_model(ModelFolder(folder / name))
+    versions = verify_model(ModelFolder(folder / name))
     if as_json:
-        write_json({"model": name, "versions": [asdict(one) for one in found]})
+        write_json({"model": name, "versions": [asdict(version) for version in versions]})
         return
-    n_files, n_bytes = sum(one.n_files for one in found), sum(one.n_bytes for one in found)
-    print_text(f"model={name}: {len(found)} versions, {n_files:,} files, {n_bytes:,} bytes, all as they were written")
+    n_files, n_bytes = sum(version.n_files for version in versions), sum(version.n_bytes for version in versions)
+    print_text(f"model={name}: {len(versions)} versions, {n_files:,} files, {n_bytes:,} bytes, all unchanged")
 
 
 def _score(run_dir: Path, bundle: Path, output: Path) -> None:

@@ -15,17 +15,17 @@ _SHOWN_HISTORY = 20
 
 
 def headline(model: ModelOverview) -> str:
-    """Return what is in production and why, in one line."""
+    """Return the version in production and the reason of its promotion, in one line."""
     current = model.production
     if current is None:
         return f"{model.name}: nothing is in production"
     return f"{model.name}: {current.version} is in production since {_when(current.promoted)} UTC; {current.reason}"
 
 
-def models_table(found: Sequence[ModelOverview]) -> Table:
+def models_table(overviews: Sequence[ModelOverview]) -> Table:
     """Return a row per model."""
     table = _table("model", "production", "accuracy", "95 % interval", "since", "by", "versions")
-    for model in found:
+    for model in overviews:
         record, current = model.of_production(), model.production
         figures = _figures(record.figures if record else None)
         since = [_when(current.promoted), current.who] if current else ["", ""]
@@ -75,21 +75,21 @@ def version_table(model: ModelOverview) -> Table:
 
 
 def history_table(model: ModelOverview) -> Table:
-    """Return what happened, newest first; of a long history its end."""
+    """Return the history, newest first; only the end of a long history."""
     table = _table("when (UTC)", "who", "what", "why")
     for entry in reversed(model.history[-_SHOWN_HISTORY:]):
-        what = (
+        action_text = (
             f"{entry.action} {entry.version}" if entry.version else f"{entry.action} {entry.previous or 'production'}"
         )
-        why = (
+        reason_text = (
             f"{entry.reason} ({entry.comment})" if entry.comment and entry.comment not in entry.reason else entry.reason
         )
-        table.add_row(_when(entry.at), Text(entry.who), what, Text(why))
+        table.add_row(_when(entry.at), Text(entry.who), action_text, Text(reason_text))
     return table
 
 
 def lineage(record: VersionRecord) -> str:
-    """Return where a version comes from, in one line of short digests."""
+    """Return the sources of a version, in one line of short digests."""
     origin = record.origin
     data = (
         ", ".join(f"{split} {_short(digest)}" for split, digest in origin.datasets.items()) or "the net's own sources"

@@ -1,4 +1,4 @@
-"""A command's options, made from the config model of its stage, which stays the only place that declares them."""
+"""Command-line options from the config model of a stage; only the config model declares options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NAMES: Mapping[str, Callable[[], Sequence[str]]] = {
     "strategy": strategy_names,
     "strategy or auto": strategy_choices,
 }
-"""Mark ``one_of`` of a field -> the names that a registry knows and the field's type does not."""
+"""Mark ``one_of`` of a field -> names from a registry, which the field's type lacks."""
 _METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", Path: "PATH", tuple[Path, ...]: "PATH,..."}
 
 
@@ -43,15 +43,15 @@ def with_options(
     positional: str | Sequence[str],
     flags: Mapping[str, str] | None = None,
 ) -> Callable[..., None]:
-    """Return a function for ``typer`` that takes the fields of ``model`` as options and hands the config to ``run``.
+    """Return a function for ``typer`` that takes the fields of ``model`` as options and passes the config to ``run``.
 
-    A field that is a config itself stands for the fields of that one; it is None if none of them is given.
+    A field that is itself a config stands for its fields; the field is None if none of its fields is set.
 
     Args:
-        run: Takes the config, paths absolute, and the flags as keywords; its docstring is the command's.
-        model: Declares the options; its own words say what is wrong with a value (ConfigError).
-        positional: Field, or fields in their order, given by position instead of by name.
-        flags: Further switches that are no part of the config, name -> help.
+        run: Function of the config, with absolute paths, and the flags as keywords; its docstring is the help text.
+        model: Declares the options; its validators word the errors of values (ConfigError).
+        positional: Field, or fields in order, with a position instead of an option name.
+        flags: Further switches outside the config, name -> help.
     """
     flags = dict(flags or {})
     positions = [positional] if isinstance(positional, str) else list(positional)
@@ -86,7 +86,7 @@ def with_options(
 
 
 def _argument(name: str, info: FieldInfo) -> inspect.Parameter:
-    """Return a positional argument; the model says what is wrong without one that other options may stand for."""
+    """Return a positional argument; the model reports a missing argument that other options may replace."""
     extra = info.json_schema_extra
     common: dict[str, Any] = {"metavar": name.upper(), "help": _help(info), "show_default": False}
     if isinstance(extra, dict) and extra.get("may_be_left_out"):
@@ -95,9 +95,9 @@ def _argument(name: str, info: FieldInfo) -> inspect.Parameter:
 
 
 def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Parameter:
-    """Return a click option as text: the model turns text into values, and says what is wrong with one.
+    """Return a click option of type text: the model converts the text and words the errors.
 
-    Options in a ``panel`` of their own may all be left out together, so that none is required by itself.
+    Options in a separate ``panel`` are all optional together, so no single option is required.
     """
     extra = info.json_schema_extra
     is_main = (isinstance(extra, dict) and extra.get("form") == "basic") or Path in plain_members(info.annotation)
@@ -123,7 +123,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _plain_value(value: str | bool | list[str], info: FieldInfo) -> str | bool | int | float | list[str]:
-    """Return a number where the field takes one and the text is one; messages then show it as the user wrote it."""
+    """Return a number if the field takes numbers and the text is a number; messages show the user's text."""
     kinds = plain_members(info.annotation)
     for kind in (int, float):
         if isinstance(value, str) and kind in kinds:
@@ -161,12 +161,12 @@ def _bounds(info: FieldInfo) -> str:
     for member in union_members(info.annotation):
         for mark in getattr(member, "__metadata__", ()):
             marks += mark.metadata if isinstance(mark, FieldInfo) else [mark]
-    found: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     for mark in marks:
         for kind in (annotated_types.Ge, annotated_types.Gt, annotated_types.Le, annotated_types.Lt):
             if isinstance(mark, kind):
-                found[kind.__name__] = getattr(mark, kind.__name__.lower())
-    if "Ge" in found and "Le" in found:
-        return f"{found['Ge']} to {found['Le']}"
+                bounds[kind.__name__] = getattr(mark, kind.__name__.lower())
+    if "Ge" in bounds and "Le" in bounds:
+        return f"{bounds['Ge']} to {bounds['Le']}"
     words = {"Ge": "at least", "Gt": "above", "Le": "at most", "Lt": "below"}
-    return ", ".join(f"{words[kind]} {bound}" for kind, bound in found.items())
+    return ", ".join(f"{words[kind]} {bound}" for kind, bound in bounds.items())

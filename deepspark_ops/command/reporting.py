@@ -1,4 +1,4 @@
-"""How the command speaks: results on stdout, what went wrong as one message on stderr with an exit code."""
+"""Output of the command: results on stdout, an error as one message on stderr with an exit code."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
 from deepspark_ops.processes.stage_process import user_trouble
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells give it: 128 + SIGINT."""
+"""Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
 
 
 @contextmanager
 def reported_errors() -> Iterator[None]:
-    """Turn what a user can act on into one message on stderr and an exit code, without a traceback.
+    """Print an error that a user can act on as one message on stderr, without a traceback, and exit.
 
     Raises:
-        typer.Exit: 2 for what must be corrected, 1 for a stage that may succeed another time, 130 after Ctrl-C.
+        typer.Exit: 2 for a mistake of the user, 1 for a stage that may succeed another time, 130 after Ctrl-C.
     """
     try:
         yield
@@ -49,13 +49,13 @@ def _stderr() -> Console:
 
 
 def print_text(text: str) -> None:
-    """Print a result to stdout as it is."""
+    """Print a result to stdout unchanged."""
     Console().print(escape(text), highlight=False, soft_wrap=True)
 
 
 def print_view(view: RenderableType) -> None:
-    """Print a table or the like to stdout; a file or a pipe, which has no width of its own, gets a log's."""
-    from deepspark_ops.preflight.table import LOG_WIDTH  # which loads what reads data
+    """Print a table or another view to stdout; a file or a pipe, which has no width, gets the width of a log."""
+    from deepspark_ops.preflight.table import LOG_WIDTH  # loads the readers of data
 
     Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(view, highlight=False)
 

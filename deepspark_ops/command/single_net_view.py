@@ -11,63 +11,65 @@ from deepspark_ops.single_net.mean_outputs import MeanOutputs
 from deepspark_ops.single_net.net_time import NetTime
 
 _LISTED = 100
-"""Values of one output that are listed; of a larger output there is a summary."""
+"""Listed values of an output; a larger output has a summary."""
 
 
-def time_table(found: NetTime) -> Table:
-    """Return a row per layer, with its share of all kernels' time."""
+def time_table(net_time: NetTime) -> Table:
+    """Return a row per layer, with its share of the time of all kernels."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("layer")
     table.add_column("type")
     for column in ("forward ms", "backward ms", "share"):
         table.add_column(column, justify="right")
     table.add_column("")
-    layers = found.times.layers
-    total = sum(one.forward_ms + one.backward_ms for one in layers) + found.times.other_ms
-    for one in layers:
-        share = (one.forward_ms + one.backward_ms) / total if total else 0.0
-        note = f"forward in the kernel of {one.computed_with}" if one.computed_with else ""
+    layers = net_time.times.layers
+    total = sum(layer.forward_ms + layer.backward_ms for layer in layers) + net_time.times.other_ms
+    for layer in layers:
+        share = (layer.forward_ms + layer.backward_ms) / total if total else 0.0
+        note = f"forward in the kernel of {layer.computed_with}" if layer.computed_with else ""
         table.add_row(
-            one.layer, one.type, f"{one.forward_ms:.3f}", f"{one.backward_ms:.3f}", f"{100 * share:.1f} %", note
+            layer.layer, layer.type, f"{layer.forward_ms:.3f}", f"{layer.backward_ms:.3f}", f"{100 * share:.1f} %", note
         )
     return table
 
 
-def time_summary(found: NetTime) -> str:
-    """Return what holds for the net as a whole, in a line for each thing."""
-    times = found.times
-    kernels = sum(one.forward_ms + one.backward_ms for one in times.layers)
-    threads = "1 thread" if found.n_threads == 1 else f"{found.n_threads} threads"
+def time_summary(net_time: NetTime) -> str:
+    """Return the times of the whole net, one per line."""
+    times = net_time.times
+    kernels = sum(layer.forward_ms + layer.backward_ms for layer in times.layers)
+    threads = "1 thread" if net_time.n_threads == 1 else f"{net_time.n_threads} threads"
     return (
-        f"{found.name}: batches of {found.batch_size} on the CPU, {threads}, medians of {times.n_passes} passes\n"
+        f"{net_time.name}: batches of {net_time.batch_size} on the CPU, {threads}, medians of {times.n_passes} passes\n"
         f"forward {times.forward_ms:.2f} ms, forward and backward {times.pass_ms:.2f} ms by the clock;"
         f" kernels of layers {kernels:.2f} ms, others {times.other_ms:.2f} ms"
     )
 
 
-def time_json(found: NetTime) -> dict[str, Any]:
-    """Return all of it as plain values."""
-    times = asdict(found.times)
-    return {"net": found.name, "batch_size": found.batch_size, "n_threads": found.n_threads, **times}
+def time_json(net_time: NetTime) -> dict[str, Any]:
+    """Return all times as plain values."""
+    times = asdict(net_time.times)
+    return {"net": net_time.name, "batch_size": net_time.batch_size, "n_threads": net_time.n_threads, **times}
 
 
-def test_lines(found: MeanOutputs) -> str:
-    """Return the outputs as ``caffe test`` prints them: a line for each value, what it adds to the loss behind it."""
-    samples = f"{found.n_batches:,} batches of {found.batch_size:,} over {found.n_samples:,} samples"
-    lines = [f"{found.name}: {samples}"]
-    for blob, values in found.outputs.items():
+def test_lines(mean_outputs: MeanOutputs) -> str:
+    """Return the outputs as ``caffe test`` prints them: a line per value, with the value's share in the loss."""
+    samples = (
+        f"{mean_outputs.n_batches:,} batches of {mean_outputs.batch_size:,} over {mean_outputs.n_samples:,} samples"
+    )
+    lines = [f"{mean_outputs.name}: {samples}"]
+    for blob, values in mean_outputs.outputs.items():
         if values.size > _LISTED:
             span = f"mean {values.mean():.6g}, from {values.min():.6g} to {values.max():.6g}"
             lines.append(f"{blob}: {values.size:,} values, {span}")
             continue
-        weight = found.weights.get(blob)
+        weight = mean_outputs.weights.get(blob)
         for value in values.reshape(-1):
             loss = f" (* {weight:g} = {value * weight:.6g} loss)" if weight is not None else ""
             lines.append(f"{blob} = {value:.6g}{loss}")
-    return "\n".join([*lines, f"loss = {found.loss:.6g}"])
+    return "\n".join([*lines, f"loss = {mean_outputs.loss:.6g}"])
 
 
-def test_json(found: MeanOutputs) -> dict[str, Any]:
-    """Return all of it as plain values; a scalar output is a number, another one a list in its shape."""
-    outputs = {blob: values.tolist() for blob, values in found.outputs.items()}
-    return {**asdict(found), "net": found.name, "outputs": outputs}
+def test_json(mean_outputs: MeanOutputs) -> dict[str, Any]:
+    """Return all outputs as plain values; a scalar output is a number, other outputs are nested lists."""
+    outputs = {blob: values.tolist() for blob, values in mean_outputs.outputs.items()}
+    return {**asdict(mean_outputs), "net": mean_outputs.name, "outputs": outputs}

@@ -162,9 +162,9 @@ def test_accuracy(progress: RunProgress) -> float | None:
 
 def loss_curve(series: RunSeries) -> tuple[tuple[float, float], ...]:
     """Return a line of few points: the mean loss of all workers; what is not finite is left out."""
-    if "loss" not in series.whole.values:
+    if "loss" not in series.all_workers.values:
         return ()
-    clock, _, loss = series.whole.line("loss")
+    clock, _, loss = series.all_workers.line("loss")
     is_value = np.isfinite(loss)
     clock, loss = clock[is_value], loss[is_value]
     kept = kept_points(clock, loss, CURVE_POINTS // 2 - 1)

@@ -1,1 +1,1 @@
-"""Reading a run for those who look at it: how far it is, its curves, its state. No framework."""
+"""State, progress and curves of a run, for pages and terminals. No framework."""

@@ -1,4 +1,4 @@
-"""Everything that a page shows of a run's training, as plain JSON values."""
+"""Content of the page Training, as plain JSON values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ANSWER_VERSION: Final = 1
 WORKERS_SHOWN: Final = 200
 NOTES_SHOWN: Final = 12
 EVENTS_SHOWN: Final = 20
-_TOLD: Final = ("joined", "restarted", "started")
-"""Marks that stand among the events; the others are there as snapshots, or among the warnings."""
+_EVENT_MARKS: Final = ("joined", "restarted", "started")
+"""Marks in the list of events; other marks are in the list as snapshots, or among the warnings."""
 
 
 def training_answer(
@@ -35,34 +35,36 @@ def training_answer(
     since: str = "",
     has_lines: bool = True,
 ) -> dict[str, Any]:
-    """Return what a page shows.
+    """Return the content of the page.
 
     Args:
-        reading: Refreshed, with its lock held.
-        state: What the run is doing.
-        statuses: What its tasks noted.
+        reading: Refreshed reading; the caller holds its lock.
+        state: State of the run.
+        statuses: Status files of the run's tasks.
         airflow: The DAG run, None for a run that Airflow does not know.
         now: Seconds since the epoch.
-        run_dir: The run's folder, to say which files of its snapshots are there still; None names none.
-        since: ``cursor`` of an earlier answer, to get only the points that are new since; empty for all.
-        has_lines: Whether the charts' lines are wanted at all; thinning out a long run takes a moment.
+        run_dir: The run's folder, for the list of existing snapshot files; None lists no files.
+        since: ``cursor`` of an earlier answer, to get only newer points; empty for all points.
+        has_lines: Whether the answer has the charts' lines; thinning out a long run takes a moment.
 
     Returns:
-        Times in seconds since the epoch, but for those of ``lines`` and ``marks``: since ``origin``. ``is_whole`` says
-        that ``lines`` replace what was drawn before; ``points`` are in them, of ``points_of`` in the run. A number that
-        is not finite is None.
+        Times are seconds since the epoch; times of ``lines`` and ``marks`` are seconds since ``origin``. ``is_whole``:
+        ``lines`` replace all drawn lines. ``points`` counts the points in ``lines``, ``points_of`` the points of the
+        run. A number that is not finite is None.
     """
     progress = reading.progress
     origin = progress.first_time or now
-    after = reading.offset_of(since) if since else None
-    lines = chart_lines(reading.series, origin, after=after) if has_lines else []
+    after_offset = reading.offset_of(since) if since else None
+    lines = chart_lines(reading.series, origin, after_offset=after_offset) if has_lines else []
     fields = {
         "format_version": ANSWER_VERSION,
         "state": asdict(state),
         **_header(progress, now),
         "minibatches_per_epoch": reading.series.minibatches_per_epoch(),
         "stages": _stages(statuses, airflow),
-        "workers": [_worker(number, one, now) for number, one in sorted(progress.workers.items())[:WORKERS_SHOWN]],
+        "workers": [
+            _worker(number, standing, now) for number, standing in sorted(progress.workers.items())[:WORKERS_SHOWN]
+        ],
         "n_workers_seen": len(progress.workers),
         "marks": [{**asdict(mark), "time": round(mark.time - origin, 2)} for mark in progress.marks],
         "warnings": _warnings(progress, statuses),
@@ -70,14 +72,14 @@ def training_answer(
         "last_snapshot": max(progress.snapshots.items())[1].weights if progress.snapshots else None,
         "spark_ui": _spark_ui(progress, state),
         "cursor": reading.token,
-        "is_whole": after is None,
+        "is_whole": after_offset is None,
         "points": sum(len(line["clock"]) for line in lines),
         "points_of": sum(line["points_of"] for line in lines),
         "charts": [asdict(chart) for chart in CHARTS],
         "lines": lines,
     }
-    found: dict[str, Any] = _finite(fields)
-    return found
+    answer: dict[str, Any] = _finite(fields)
+    return answer
 
 
 def _header(progress: RunProgress, now: float) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def _header(progress: RunProgress, now: float) -> dict[str, Any]:
 
 
 def _rate(progress: RunProgress) -> float | None:
-    """Return images per second: of the whole run once it has ended, else of now; None before the first report."""
+    """Return images per second: of the whole run after its end, else the present rate; None before the first report."""
     if progress.ended is not None:
         return progress.mean_images_per_s()
     return progress.images_per_s() if progress.has_trained else None
@@ -123,7 +125,7 @@ def _worker(number: int, worker: WorkerStanding, now: float) -> dict[str, Any]:
         **{name: worker.number(name) if name in worker.report else None for name in names},
         "shares": worker.shares(),
         "comm_period": worker.exchange.get("comm_period"),
-        "seen_s_ago": max(0.0, now - worker.seen),
+        "seen_s_ago": max(0.0, now - worker.last_event_time),
         "starts": worker.starts,
         "host": worker.host,
         "device": worker.device,
@@ -133,9 +135,9 @@ def _worker(number: int, worker: WorkerStanding, now: float) -> dict[str, Any]:
 
 
 def _stages(statuses: Mapping[str, StageStatus], airflow: AirflowRun | None) -> list[dict[str, Any]]:
-    """Return the run's tasks in the order in which they began."""
+    """Return the run's tasks in the order of their starts."""
     names = dict.fromkeys([*(airflow.tasks if airflow is not None else ()), *statuses])
-    found = []
+    stages = []
     for name in names:
         task = airflow.tasks.get(name) if airflow is not None else None
         status = statuses.get(name)
@@ -143,8 +145,8 @@ def _stages(statuses: Mapping[str, StageStatus], airflow: AirflowRun | None) -> 
         word = task.state if task is not None else status.status if status is not None else None
         ended = task.ended if task is not None else None
         text = status.text if status is not None and word == "running" else ""
-        found.append({"stage": name, "state": word, "began": began, "ended": ended, "text": text})
-    return sorted(found, key=lambda stage: (stage["began"] is None, stage["began"] or 0.0))
+        stages.append({"stage": name, "state": word, "began": began, "ended": ended, "text": text})
+    return sorted(stages, key=lambda stage: (stage["began"] is None, stage["began"] or 0.0))
 
 
 def _warnings(progress: RunProgress, statuses: Mapping[str, StageStatus]) -> list[dict[str, Any]]:
@@ -152,42 +154,47 @@ def _warnings(progress: RunProgress, statuses: Mapping[str, StageStatus]) -> lis
     of_events: list[dict[str, Any]] = [
         {"time": note.time, "clock": note.clock, "text": note.text} for note in progress.notes if note.is_warning
     ]
-    # What workers and server say of themselves stands in the events already.
+    # Warnings of workers and server are already among the events.
     of_tasks: list[dict[str, Any]] = [
         {"time": when, "clock": None, "text": text}
         for name, status in statuses.items()
         for when, text in status.warnings
         if name != "train" or "worker_lost" not in text
     ]
-    return sorted([*of_events, *of_tasks], key=lambda one: one["time"], reverse=True)[:NOTES_SHOWN]
+    return sorted([*of_events, *of_tasks], key=lambda warning: warning["time"], reverse=True)[:NOTES_SHOWN]
 
 
 def _spark_ui(progress: RunProgress, state: RunState) -> str:
-    """Return the address of Spark's own pages while they are there; whatever is no web address is none."""
+    """Return the address of Spark's web UI while the UI runs; empty for text that is no web address."""
     lives = state.name in ("starting", "running")
     return progress.spark_ui if lives and progress.spark_ui.startswith(("http://", "https://")) else ""
 
 
 def _events(progress: RunProgress, run_dir: Path | None) -> list[dict[str, Any]]:
-    """Return what happened, newest first: snapshots with their files, notes, workers that came."""
-    found: list[dict[str, Any]] = [
+    """Return the events, newest first: snapshots with their files, notes, workers that joined."""
+    events: list[dict[str, Any]] = [
         {"kind": "note", "time": note.time, "clock": note.clock, "text": note.text}
         for note in progress.notes
         if not note.is_warning
     ]
-    known = {(event["time"], event["text"]) for event in found}
-    found += [
+    listed = {(event["time"], event["text"]) for event in events}
+    events += [
         {"kind": mark.kind, "time": mark.time, "clock": mark.clock, "text": mark.text}
         for mark in progress.marks
-        if mark.kind in _TOLD and (mark.time, mark.text) not in known
+        if mark.kind in _EVENT_MARKS and (mark.time, mark.text) not in listed
     ]
     newest = sorted(progress.snapshots.values(), key=lambda snapshot: snapshot.time)[-EVENTS_SHOWN:]
-    found += [
-        {"kind": "snapshot", "time": one.time, "clock": one.iteration, "text": _snapshot_name(one.weights)}
-        | {"seconds": one.seconds, "weights": one.weights}
-        for one in newest
+    events += [
+        {
+            "kind": "snapshot",
+            "time": snapshot.time,
+            "clock": snapshot.iteration,
+            "text": _snapshot_name(snapshot.weights),
+        }
+        | {"seconds": snapshot.seconds, "weights": snapshot.weights}
+        for snapshot in newest
     ]
-    shown = sorted(found, key=lambda event: event["time"], reverse=True)[:EVENTS_SHOWN]
+    shown = sorted(events, key=lambda event: event["time"], reverse=True)[:EVENTS_SHOWN]
     for event in shown:
         if event["kind"] == "snapshot":
             files = snapshot_files(run_dir, Path(event.pop("weights")).name) if run_dir is not None else []
@@ -200,7 +207,7 @@ def _snapshot_name(weights: str) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Return ``value`` with None for each number that JSON cannot write; ``lines`` have none."""
+    """Return ``value`` with None for each number that JSON cannot write; ``lines`` have no such numbers."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -1,4 +1,7 @@
-"""A run's events in the words of Caffe's own log, for the scripts that read such logs.
+"""A run's events in the words of Caffe's log, for scripts that read such logs.
+
+Source: BVLC Caffe 1.0, src/caffe/solver.cpp and src/caffe/solvers/sgd_solver.cpp; the line numbers are Caffe's.
+Readers: tools/extra/parse_log.py, parse_log.sh, extract_seconds.py and plot_training_log.py.
 
 Source: BVLC Caffe 1.0, src/caffe/solver.cpp and src/caffe/solvers/sgd_solver.cpp; the line numbers are Caffe's.
 Readers: tools/extra/parse_log.py, parse_log.sh, extract_seconds.py and plot_training_log.py.
@@ -21,13 +24,13 @@ from deepspark_ops.events import Event, read_events
 from deepspark_ops.run_paths import RunPaths
 
 _NOT_OUTPUTS: Final = ("test_net", "seconds")
-"""Fields of an ``evaluation`` event that are no outputs of the net."""
+"""Fields of an ``evaluation`` event besides the net's outputs."""
 
 
 def caffe_log_lines(run: RunPaths) -> Iterator[str]:
     """Yield the lines of Caffe's log, without newlines, from the events, solver and nets of a run's folder.
 
-    Values are the events' own, in full. Times are UTC. Events that a later start of the run repeats are left out.
+    Values are printed in full precision. Times are UTC. Events that a later start of the run repeats are left out.
 
     Raises:
         PrototxtError, NetError: Solver or net of the run cannot be read.
@@ -38,7 +41,7 @@ def caffe_log_lines(run: RunPaths) -> Iterator[str]:
 
 
 def _valid_events(path: Path) -> Iterator[Event]:
-    """Yield the events of a file, without the events that a later start from a snapshot repeats."""
+    """Yield the events of a file, without events that a later start from a snapshot repeats."""
     starts = [(index, event.clock) for index, event in enumerate(read_events(path)) if _is_start(event)]
     for index, event in enumerate(read_events(path)):
         later = [clock for at, clock in starts if at > index]
@@ -52,7 +55,7 @@ def _is_start(event: Event) -> bool:
 
 
 class _CaffeLog:
-    """Turns one event after the other into lines."""
+    """Converts events into log lines, one event after the other."""
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
@@ -66,7 +69,7 @@ class _CaffeLog:
         self._shown: dict[int, tuple[int, float]] = {}
 
     def lines(self, event: Event) -> Iterator[str]:
-        """Yield the lines of an event; none where Caffe's log has no words for it."""
+        """Yield the lines of an event; no lines for events that Caffe does not log."""
         if _is_start(event):
             yield from self._start(event)
         elif not self._has_begun:
@@ -109,7 +112,7 @@ class _CaffeLog:
 
     def _loss(self, event: Event) -> Iterator[str]:
         loss, head = event.data.get("loss"), f"Iteration {event.clock}"
-        if event.clock == self._max_iter:  # Caffe's last line, behind the last step
+        if event.clock == self._max_iter:  # Caffe's last line, after the last step
             yield self._line(event, "solver.cpp:310", f"{head}, loss = {loss}")
             return
         clock, time = self._shown.get(event.worker, self._began)
@@ -141,11 +144,11 @@ class _CaffeLog:
         for text in _output_lines(values, self._test_outputs[net]):
             yield self._line(event, "solver.cpp:397", f"    Test net {text}")
 
-    def _line(self, event: Event, place: str, text: str, *, time: float | None = None) -> str:
-        """Return a line with glog's prefix; a line's time is never before the time of the line above."""
+    def _line(self, event: Event, source_line: str, text: str, *, time: float | None = None) -> str:
+        """Return a line with glog's prefix; times never decrease from line to line."""
         self._newest = max(self._newest, event.time if time is None else time)
         stamp = datetime.fromtimestamp(self._newest, UTC).strftime("%m%d %H:%M:%S.%f")
-        return f"I{stamp} {max(0, event.worker):5d} {place}] {text}"
+        return f"I{stamp} {max(0, event.worker):5d} {source_line}] {text}"
 
 
 def _outputs(file: Path, phase: Phase, state: caffe_pb2.NetState) -> Mapping[str, float]:

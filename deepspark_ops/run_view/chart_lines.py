@@ -1,4 +1,4 @@
-"""The lines of a run's charts as plain lists: all of a run, thinned out to what a screen shows, or what is new."""
+"""The lines of a run's charts as plain lists: a whole run, thinned out to screen resolution, or only new points."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from deepspark_ops.run_view.thin_out import kept_points, stretch_means
 
 POINTS_PER_CHART: Final = 6_000
 MAX_STRETCHES: Final = 400
-"""A chart is about 500 pixels wide; two values of each stretch stay."""
+"""A chart is about 500 pixels wide; each stretch keeps two values."""
 MIN_STRETCHES: Final = 10
 STACKED_STRETCHES: Final = 160
-"""Bars of a stacked chart; narrower ones are a blur."""
+"""Bars of a stacked chart; narrower bars are a blur."""
 _SHARE_NAMES: Final = {"compute_s": "computing", "data_s": "waiting for data", "exchange_s": "exchanging"}
 
 
@@ -25,11 +25,11 @@ class Chart:
     """One chart.
 
     Attributes:
-        name: As lines name it.
-        title: For people, with the unit.
+        name: Name of the chart in its lines.
+        title: Title on the page, with the unit.
         unit: ``share`` (of 1), or empty for a plain number.
-        is_first: Drawn at once; the others when they are asked for.
-        is_stacked: Lines are parts of a whole.
+        is_first: Whether the page draws the chart at once; other charts are drawn when the user opens them.
+        is_stacked: Whether the lines are parts of a sum.
     """
 
     name: str
@@ -68,41 +68,41 @@ class _Line:
 
 
 def is_share(output: str) -> bool:
-    """Whether a test net's output is a share of 1, by its name: Caffe's nets name it ``accuracy``."""
+    """Return whether a test net's output is a share of 1, by its name: Caffe's nets name it ``accuracy``."""
     return "acc" in output.lower()
 
 
-def chart_lines(series: RunSeries, origin: float, *, after: int | None = None) -> list[dict[str, Any]]:
+def chart_lines(series: RunSeries, origin: float, *, after_offset: int | None = None) -> list[dict[str, Any]]:
     """Return the lines of all charts.
 
     Args:
-        series: Of the run.
-        origin: Time that is second 0.
-        after: None for the whole run, thinned out where a line has more points than a screen shows; else an offset in
-            the run's events, for every point that came behind it.
+        series: Series of the run.
+        origin: Time of second 0.
+        after_offset: None for the whole run, thinned out if a line has more points than a screen shows; else an offset
+            in the run's events, for every point after the offset.
 
     Returns:
         The lines, each with ``chart``, ``name``, ``kind``, the lists ``clock``, ``time``, ``value`` (None: a gap), and
-        ``points_of``, the points that it was made of.
+        ``points_of``, the number of points before thinning out.
     """
-    found = [line for line in _lines(series) if line.column in line.columns.values]
-    n_lines = {chart.name: sum(line.chart == chart.name for line in found) for chart in CHARTS}
-    made: list[dict[str, Any]] = []
-    for line in found:
-        clock, time, value = line.columns.line(line.column, after=-1 if after is None else after)
+    present_lines = [line for line in _lines(series) if line.column in line.columns.values]
+    n_lines = {chart.name: sum(line.chart == chart.name for line in present_lines) for chart in CHARTS}
+    drawn_lines: list[dict[str, Any]] = []
+    for line in present_lines:
+        clock, time, value = line.columns.line(line.column, after_offset=-1 if after_offset is None else after_offset)
         n_points = len(clock)
-        if after is None and line.chart in _STACKED:
+        if after_offset is None and line.chart in _STACKED:
             clock, time, value = stretch_means(clock, time, value, STACKED_STRETCHES)
-        elif after is None:
+        elif after_offset is None:
             stretches = min(MAX_STRETCHES, max(MIN_STRETCHES, POINTS_PER_CHART // 2 // n_lines[line.chart]))
-            kept = kept_points(clock, value, stretches)
-            clock, time, value = clock[kept], time[kept], value[kept]
+            kept_indices = kept_points(clock, value, stretches)
+            clock, time, value = clock[kept_indices], time[kept_indices], value[kept_indices]
         if len(clock):
             numbers = {"clock": clock.astype(np.int64).tolist(), "time": np.round(time - origin, 2).tolist()}
             values = _plain(value * line.factor)
             of = {"chart": line.chart, "name": line.name, "kind": line.kind, "points_of": n_points}
-            made.append({**of, **numbers, "value": values})
-    return made
+            drawn_lines.append({**of, **numbers, "value": values})
+    return drawn_lines
 
 
 def _lines(series: RunSeries) -> Iterator[_Line]:
@@ -112,11 +112,11 @@ def _lines(series: RunSeries) -> Iterator[_Line]:
     for worker, columns in sorted(series.workers.items()):
         yield _Line("memory", f"worker {worker}", "worker", columns, "memory_bytes", 2.0**-20)
     if len(series.workers) > 1:
-        yield _Line("loss", "mean of all", "whole", series.whole, "loss")
-        yield _Line("images_per_s", "sum of all", "whole", series.whole, "images_per_s")
-    yield _Line("learning_rate", "learning rate", "whole", series.whole, "learning_rate")
+        yield _Line("loss", "mean of all", "whole", series.all_workers, "loss")
+        yield _Line("images_per_s", "sum of all", "whole", series.all_workers, "images_per_s")
+    yield _Line("learning_rate", "learning rate", "whole", series.all_workers, "learning_rate")
     for name in SECONDS:
-        yield _Line("time", _SHARE_NAMES[name], "whole", series.whole, name)
+        yield _Line("time", _SHARE_NAMES[name], "whole", series.all_workers, name)
     for net, columns in sorted(series.tests.items()):
         for output in columns.values:
             name = output + (f" (test net {net})" if net else "")
@@ -127,8 +127,8 @@ def _lines(series: RunSeries) -> Iterator[_Line]:
 
 
 def _plain(values: Floats) -> list[float | None]:
-    """Return six digits of each value; None for one that is not finite."""
+    """Return six digits of each value; None for a value that is not finite."""
     is_value = np.isfinite(values)
     scale = 10.0 ** (5 - np.floor(np.log10(np.maximum(np.abs(np.where(is_value, values, 0.0)), 1e-30))))
     rounded = (np.round(np.where(is_value, values, 0.0) * scale) / scale).tolist()
-    return [value if known else None for value, known in zip(rounded, is_value.tolist(), strict=True)]
+    return [value if is_finite else None for value, is_finite in zip(rounded, is_value.tolist(), strict=True)]

@@ -1,4 +1,4 @@
-"""The lines of several runs on one chart per quantity: one colour a run, as the page Training draws its own."""
+"""Lines of several runs on one chart per quantity, with a colour per run, as on the page Training."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ def compared_lines(reading: RunReading, label: str, number: int) -> tuple[list[d
     """Return a run's lines for a comparison.
 
     Args:
-        reading: Refreshed, with its lock held.
+        reading: Refreshed reading; the caller holds its lock.
         label: Name of the run.
-        number: Its place among the runs that are compared, from 0; decides its colour.
+        number: Index of the run in the comparison, from 0; selects the colour.
 
     Returns:
-        The lines of ``chart_lines`` that stand for the run as a whole, with ``run``; how long the run took, s.
+        The lines of ``chart_lines`` for all workers together, with ``run``; the duration of the run in seconds.
     """
     progress = reading.progress
     origin = progress.first_time or 0.0
-    found = chart_lines(reading.series, origin)
-    is_alone = len(reading.series.workers) == 1
-    kept = [line for line in found if line["chart"] in _QUANTITIES and (line["kind"] != "worker" or is_alone)]
-    kept = [line for line in kept if line["chart"] != "staleness" or line["kind"] == "server"]
-    lines = [{**line, "name": _name(line, kept, label), "kind": _kind(line), "run": number} for line in kept]
+    run_lines = chart_lines(reading.series, origin)
+    is_single_worker = len(reading.series.workers) == 1
+    compared = [
+        line for line in run_lines if line["chart"] in _QUANTITIES and (line["kind"] != "worker" or is_single_worker)
+    ]
+    compared = [line for line in compared if line["chart"] != "staleness" or line["kind"] == "server"]
+    lines = [{**line, "name": _name(line, compared, label), "kind": _kind(line), "run": number} for line in compared]
     return lines, max(0.0, progress.last_time - origin) if origin else 0.0
 
 
@@ -41,4 +43,6 @@ def _name(line: dict[str, Any], lines: list[dict[str, Any]], label: str) -> str:
 
 
 def _kind(line: dict[str, Any]) -> str:
-    return "worker" if line["chart"] in ("loss", "images_per_s") else str(line["kind"])  # what the page can smooth
+    return (
+        "worker" if line["chart"] in ("loss", "images_per_s") else str(line["kind"])
+    )  # the page can smooth these kinds

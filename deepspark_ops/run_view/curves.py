@@ -1,4 +1,4 @@
-"""Training curves out of a run's events, over the clock: what the report draws, without knowing how it is drawn."""
+"""Training curves from a run's events, over the clock, for the report."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Curves:
         loss: Worker -> (clock, training loss).
         mean_loss: Loss over all workers, a running mean over ``smoothing`` reports.
         smoothing: Reports in one mean; at least one of each worker.
-        learning_rate: (clock, rate), of the worker that reported.
+        learning_rate: (clock, rate) of the reporting worker.
         workers: Number of a worker's report (``WORKER_CURVES``) -> worker -> (clock, value).
-        time_shares: One of ``SECONDS`` -> (clock, share of the workers' time), a running mean over ``smoothing``
+        time_shares: Name in ``SECONDS`` -> (clock, share of the workers' time), a running mean over ``smoothing``
             reports.
         evaluations: Output of a test net -> (clock, value).
         exchange: Number of the exchange as a whole (``SERVER_NUMBERS``) -> (clock, value).
-        n_workers: Workers that reported.
-        seconds: First event to last, wall time.
-        warnings: What the driver warned of, oldest first, each text once.
+        n_workers: Number of workers with reports.
+        seconds: Wall time from the first event to the last.
+        warnings: Warnings of the driver, oldest first, each text once.
     """
 
     loss: Mapping[int, list[Point]]
@@ -49,8 +49,8 @@ class Curves:
 def read_curves(events: Iterable[Event]) -> Curves:
     """Collect the curves of a run.
 
-    A run that was retried repeats clocks: of equal (worker, clock) the later event counts, as it describes the
-    weights that went on. Values that are not finite are left out (``events`` writes them as text).
+    A retried run repeats clocks: for equal (worker, clock) the later event counts, because its weights were kept.
+    Values that are not finite are left out (``events`` writes them as text).
     """
     series = RunSeries()
     times: list[float] = []
@@ -68,7 +68,7 @@ def read_curves(events: Iterable[Event]) -> Curves:
         mean_loss=_running_mean(all_losses, smoothing),
         smoothing=smoothing,
         learning_rate=sorted(dict(rates).items()),
-        workers={name: found for name in WORKER_CURVES if (found := _by_worker(series, name))},
+        workers={name: curves for name in WORKER_CURVES if (curves := _by_worker(series, name))},
         time_shares=_time_shares(series, smoothing),
         evaluations=_evaluations(series),
         exchange={name: points for name in SERVER_NUMBERS if (points := _points(series.server, name))},
@@ -79,7 +79,7 @@ def read_curves(events: Iterable[Event]) -> Curves:
 
 
 def _points(columns: Columns, name: str) -> list[Point]:
-    """Return (clock, value) of the rows that have the number, ascending; of equal clocks the later row's."""
+    """Return (clock, value) of the rows with this number, ascending; for equal clocks the later row's value."""
     if name not in columns.values:
         return []
     clock, _, value = columns.line(name)
@@ -88,12 +88,12 @@ def _points(columns: Columns, name: str) -> list[Point]:
 
 
 def _by_worker(series: RunSeries, name: str) -> dict[int, list[Point]]:
-    found = {worker: _points(columns, name) for worker, columns in sorted(series.workers.items())}
-    return {worker: points for worker, points in found.items() if points}
+    worker_points = {worker: _points(columns, name) for worker, columns in sorted(series.workers.items())}
+    return {worker: points for worker, points in worker_points.items() if points}
 
 
 def _evaluations(series: RunSeries) -> dict[str, list[Point]]:
-    """Return each test net's outputs by name; those of a second test net carry its number."""
+    """Return each test net's outputs by name; names of a second test net end with its number."""
     return {
         name + (f" (test net {net})" if net else ""): points
         for net, columns in sorted(series.tests.items())
@@ -103,7 +103,7 @@ def _evaluations(series: RunSeries) -> dict[str, list[Point]]:
 
 
 def _time_shares(series: RunSeries, smoothing: int) -> dict[str, list[Point]]:
-    """Return what part of the workers' time each of ``SECONDS`` took; empty if no report has them."""
+    """Return the share of each of ``SECONDS`` in the workers' time; empty if no report has the times."""
     reports: list[tuple[float, int, dict[str, float]]] = []
     for worker, columns in series.workers.items():
         spent: dict[float, dict[str, float]] = {}
@@ -113,16 +113,16 @@ def _time_shares(series: RunSeries, smoothing: int) -> dict[str, list[Point]]:
         reports += [(clock, worker, seconds) for clock, seconds in spent.items() if sum(seconds.values()) > 0.0]
     reports.sort(key=lambda report: report[:2])
     means = {name: _running_mean([(clock, data[name]) for clock, _, data in reports], smoothing) for name in SECONDS}
-    whole = [sum(seconds for _, seconds in points) for points in zip(*means.values(), strict=True)]
+    totals = [sum(seconds for _, seconds in points) for points in zip(*means.values(), strict=True)]
     shares = {
-        name: [(clock, seconds / total) for (clock, seconds), total in zip(points, whole, strict=True)]
+        name: [(clock, seconds / total) for (clock, seconds), total in zip(points, totals, strict=True)]
         for name, points in means.items()
     }
-    return shares if whole else {}
+    return shares if totals else {}
 
 
 def _running_mean(points: Sequence[tuple[float, float]], length: int) -> list[Point]:
-    """Return the mean of each ``length`` neighbours, at the mean of their clocks."""
+    """Return the mean of every ``length`` neighbours, at the mean of their clocks."""
     means = []
     clocks = total = 0.0
     for at, (clock, value) in enumerate(points):

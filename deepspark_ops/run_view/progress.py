@@ -1,4 +1,4 @@
-"""How a run stands: its clock, its workers, its last numbers and what happened. Drawn by terminal and page alike."""
+"""Progress of a run: clock, workers, last numbers and events; shown by terminal and page."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ MarkKind = Literal["started", "joined", "restarted", "lost", "server", "snapshot
 
 @dataclass
 class WorkerStanding:
-    """What is last known of a worker.
+    """Last known state of a worker.
 
     Attributes:
         state: ``joined``, ``training`` or ``lost``.
-        clock: Of its last report.
-        report: That report's numbers.
-        exchange: Numbers of its last exchange summary.
-        seen: Time of its last event.
-        starts: How often it has joined.
-        host: Name of the machine that it runs on; empty where its events do not tell.
-        device: What it computes on, in words, likewise.
-        reason: Why it was lost the last time; empty if it never was.
-        ending: ``refused`` or ``failed`` where it ended the run, ``given_up`` where no start follows; else empty.
-        images: Samples of all its reports.
-        seconds: Time of all its reports, tests and waiting for the start left out.
+        clock: Clock of the last report.
+        report: Numbers of the last report.
+        exchange: Numbers of the last exchange summary.
+        last_event_time: Time of the last event.
+        starts: Number of joins.
+        host: Name of the worker's machine; empty if the events lack the name.
+        device: Device of the worker, in words; empty if the events lack the device.
+        reason: Reason of the last loss; empty for a worker that was never lost.
+        ending: ``refused`` or ``failed`` if the worker ended the run, ``given_up`` without a further start; else empty.
+        images: Samples of all reports.
+        seconds: Time of all reports, without tests and the wait for the start.
     """
 
     state: Literal["joined", "training", "lost"] = "joined"
     clock: int = 0
     report: Mapping[str, Any] = field(default_factory=dict)
     exchange: Mapping[str, Any] = field(default_factory=dict)
-    seen: float = 0.0
+    last_event_time: float = 0.0
     starts: int = 0
     host: str = ""
     device: str = ""
@@ -48,33 +48,33 @@ class WorkerStanding:
     seconds: float = 0.0
 
     def number(self, name: str) -> float:
-        """Return a number of its last report; 0 if that has none of the name."""
+        """Return a number of the last report; 0 if the report lacks the number."""
         return number_of(self.report.get(name)) or 0.0
 
     def take_report(self, clock: int, report: Mapping[str, Any]) -> None:
-        """Take a report of its training."""
+        """Add a report of the worker's training."""
         self.state, self.clock, self.report = "training", clock, report
         seconds = sum(self.number(name) for name in SECONDS)
         self.images += self.number("images_per_s") * seconds
         self.seconds += seconds
 
     def shares(self) -> dict[str, float]:
-        """Return what part of its time each of ``SECONDS`` took; empty before its first report."""
+        """Return the share of each of ``SECONDS`` in the worker's time; empty before the first report."""
         spent = {name: self.number(name) for name in SECONDS}
-        whole = sum(spent.values())
-        return {name: seconds / whole for name, seconds in spent.items()} if whole > 0.0 else {}
+        total = sum(spent.values())
+        return {name: seconds / total for name, seconds in spent.items()} if total > 0.0 else {}
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that happened at one moment, for the axis of a chart.
+    """An event at one moment, for the axis of a chart.
 
     Attributes:
-        kind: What.
+        kind: Kind of event.
         clock: Minibatches over all workers.
         time: Seconds since the epoch.
-        text: In words.
-        at: Offset behind the event's line.
+        text: Description in words.
+        at: Offset after the event's line.
     """
 
     kind: MarkKind
@@ -86,7 +86,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Note:
-    """A line of text of the run, as ``Mark``."""
+    """A line of text of the run; fields as in ``Mark``."""
 
     clock: int
     time: float
@@ -97,13 +97,13 @@ class Note:
 
 @dataclass(frozen=True)
 class SnapshotNote:
-    """A snapshot that was written.
+    """A written snapshot.
 
     Attributes:
-        iteration: Its clock.
-        time: When, seconds since the epoch.
+        iteration: Clock of the snapshot.
+        time: Seconds since the epoch.
         weights: Path of the weights file.
-        seconds: How long writing took; None if the run does not say.
+        seconds: Duration of writing; None if the event lacks the duration.
     """
 
     iteration: int
@@ -113,22 +113,22 @@ class SnapshotNote:
 
 
 class RunProgress:
-    """Takes events in their order and knows how the run stands. Not thread-safe.
+    """Progress of a run, from events in their order. Not thread-safe.
 
     Attributes:
-        started: Data of the event with which the last start of the run began: net, strategy, n_workers, max_iter.
-        starts: How often the run was started.
-        ended: Data of the event with which it ended since; None while it goes on.
-        workers: Worker -> what is known of it.
+        started: Data of the event of the last start: net, strategy, n_workers, max_iter.
+        starts: Number of starts of the run.
+        ended: Data of the event of the end since the last start; None while the run goes on.
+        workers: Worker -> last known state.
         server: Last report of the exchange as a whole.
-        tests: Test net -> its last evaluation.
+        tests: Test net -> last evaluation.
         clock: Farthest clock since the last start.
-        first_time: Time of the run's first event; None before it.
-        last_time: Time of its last one.
-        marks: What to mark on an axis, oldest first.
+        first_time: Time of the run's first event; None without events.
+        last_time: Time of the run's last event.
+        marks: Marks for an axis, oldest first.
         notes: The last texts, oldest first.
         snapshots: Iteration -> snapshot, of all starts.
-        spark_ui: Address of the Spark application's own pages, as noted since the last start; empty without.
+        spark_ui: Address of Spark's web UI, from an event since the last start; empty without such an event.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class RunProgress:
 
     @property
     def max_iter(self) -> int | None:
-        """Clock at the end of the run; None before its start."""
+        """Clock at the end of the run; None before the start."""
         value = number_of(self.started.get("max_iter"))
         return None if value is None else int(value)
 
@@ -179,32 +179,32 @@ class RunProgress:
         return [worker for worker in self.workers.values() if worker.state == "training"]
 
     def images_per_s(self) -> float:
-        """Return the present rate: the sum of the last reports of the workers that train."""
+        """Return the present rate: the sum of the last reports of training workers."""
         return sum(worker.number("images_per_s") for worker in self.training())
 
     def mean_images_per_s(self) -> float | None:
         """Return images by time, summed over all workers of this start; None before the first report.
 
-        The event of the run's end has the rate of the run; a run that was killed or was too short has none.
+        The event of the run's end has the rate of the run; a killed or very short run has no rate.
         """
         rates = [worker.images / worker.seconds for worker in self.workers.values() if worker.seconds > 0.0]
         ended = number_of((self.ended or {}).get("images_per_s"))
         return ended if ended is not None else sum(rates) if rates else None
 
     def mean_loss(self) -> float | None:
-        """Return the mean of the workers' last losses, NaN if one of them is; None before the first."""
+        """Return the mean of the workers' last losses, NaN if a loss is NaN; None before the first report."""
         losses = [worker.number("loss") for worker in self.workers.values() if "loss" in worker.report]
         return sum(losses) / len(losses) if losses else None
 
     def steps_per_s(self) -> float | None:
-        """Return how fast the clock goes since the first report of this start; None while that is not known."""
+        """Return the rate of the clock since the first report of this start; None while the rate is unknown."""
         if self._begun is None or self._reached is None:
             return None
         seconds, steps = self._reached[0] - self._begun[0], self._reached[1] - self._begun[1]
         return steps / seconds if seconds > 0 and steps > 0 else None
 
     def seconds_left(self, max_iter: int | None = None) -> float | None:
-        """Return the time that is left at the rate so far; None at the end and while it is not known."""
+        """Return the remaining time at the mean rate so far; None at the end and while the rate is unknown."""
         max_iter = self.max_iter if max_iter is None else max_iter
         rate = self.steps_per_s()
         if max_iter is None or rate is None or self._reached is None or self.clock >= max_iter:
@@ -212,7 +212,7 @@ class RunProgress:
         return (max_iter - self._reached[1]) / rate
 
     def take(self, event: Event, at: int = 0) -> None:
-        """Note one event, whose line ends at offset ``at``."""
+        """Process an event, whose line ends at offset ``at``."""
         self.first_time = event.time if self.first_time is None else self.first_time
         self.last_time = max(self.last_time, event.time)
         is_start = event.kind == "stage" and event.data.get("status") == "started"
@@ -243,21 +243,21 @@ class RunProgress:
         if event.kind == "epoch":
             return
         worker = self.workers.setdefault(event.worker, WorkerStanding())
-        worker.seen = event.time
+        worker.last_event_time = event.time
         match event.kind:
             case "worker_joined":
                 worker.state = "joined"
                 worker.starts += 1
-                again = worker.starts > 1
-                text = f"worker {event.worker} started again" if again else f"worker {event.worker} joined"
-                self._mark("restarted" if again else "joined", event, at, text)
+                is_restart = worker.starts > 1
+                text = f"worker {event.worker} started again" if is_restart else f"worker {event.worker} joined"
+                self._mark("restarted" if is_restart else "joined", event, at, text)
             case "worker_lost" if worker.state == "lost" and worker.ending == "given_up":
-                pass  # the server has missed the worker's last process
+                pass  # the driver gave the worker up before the server missed its last process
             case "worker_lost":
                 worker.state = "lost"
                 worker.reason, worker.ending = str(event.data.get("reason", "")), str(event.data.get("ending", ""))
-                what = "given up" if worker.ending == "given_up" else "lost"
-                text = f"worker {event.worker} {what}: {worker.reason}".removesuffix(": ")
+                ending_word = "given up" if worker.ending == "given_up" else "lost"
+                text = f"worker {event.worker} {ending_word}: {worker.reason}".removesuffix(": ")
                 self._mark("lost", event, at, text)
                 self._note(event, at, text, is_warning=True)
             case "loss":

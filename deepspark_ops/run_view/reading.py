@@ -1,4 +1,4 @@
-"""Runs as they are read again and again: each one's events are read once, then what has come since."""
+"""Readings of runs that are refreshed again and again: each event is read once."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.series import RunSeries
 
 RUNS_KEPT: Final = 8
-"""Runs whose numbers stay in memory; one of 100,000 events takes about 12 MB."""
+"""Runs in memory; a run of 100,000 events takes about 12 MB."""
 
 
 class RunReading:
-    """One run's events so far. Not thread-safe: hold ``lock`` from ``refresh`` to the last look at the numbers.
+    """Events of a run so far. Not thread-safe: hold ``lock`` from ``refresh`` until the numbers are no longer read.
 
     Attributes:
         lock: Guards everything else.
-        progress: How the run stands.
-        series: Its lines.
+        progress: Progress of the run.
+        series: Lines of the run.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -34,51 +34,52 @@ class RunReading:
 
     @property
     def token(self) -> str:
-        """Up to where the events were read; for a reader that comes back."""
-        return self._tail.place.token()
+        """Position in the events up to which the run was read; for a reader that continues later."""
+        return self._tail.position.token()
 
     def refresh(self) -> None:
-        """Read what has come.
+        """Read new events.
 
         Raises:
-            OSError: The file is there and cannot be read.
+            OSError: The file exists and cannot be read.
         """
         while True:
-            before = self._tail.place
+            old_position = self._tail.position
             events, is_new = self._tail.read_placed()
             if is_new:
                 self.progress, self.series = RunProgress(), RunSeries()
             for event, at in events:
                 self.progress.take(event, at)
                 self.series.take(event, at)
-            if self._tail.place == before:
+            if self._tail.position == old_position:
                 return
 
     def offset_of(self, token: str) -> int | None:
-        """Return the offset that a reader has seen everything up to.
+        """Return the offset up to which a reader has seen all events.
 
-        None if it must begin anew: the token is none of this file's, or what it saw was dropped since.
+        None if the reader must start again: the token belongs to another file, or events before the offset were
+        dropped.
         """
         first, _, offset = token.partition(".")
         if first != self.token.partition(".")[0] or not offset.isdecimal():
             return None
-        return int(offset) if self.series.cut_at <= int(offset) <= self._tail.place.offset else None
+        return int(offset) if self.series.cut_at <= int(offset) <= self._tail.position.offset else None
 
 
 class RunReadings:
-    """The readings of the runs that were asked for last. Thread-safe."""
+    """Readings of the most recently requested runs. Thread-safe."""
 
     def __init__(self, n_kept: int = RUNS_KEPT) -> None:
-        """Keep the last ``n_kept``."""
-        self._kept: OrderedDict[Path, RunReading] = OrderedDict()
+        """Keep the last ``n_kept`` readings."""
+        self._readings: OrderedDict[Path, RunReading] = OrderedDict()
         self._n_kept = n_kept
         self._lock = threading.Lock()
 
     def of(self, run_dir: Path) -> RunReading:
-        """Return the reading of a run, as it was left the last time."""
+        """Return the reading of a run, with the events of the last refresh."""
         with self._lock:
-            reading = self._kept.pop(run_dir, None) or RunReading(run_dir)
-            self._kept[run_dir] = reading
-            while len(self._kept) > self._n_kept:
-                self._kept.popitem(last=False)
+            reading = self._readings.pop(run_dir, None) or RunReading(run_dir)
+            self._readings[run_dir] = reading
+            while len(self._readings) > self._n_kept:
+                self._readings.popitem(last=False)
             return reading

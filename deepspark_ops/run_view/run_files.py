@@ -1,4 +1,4 @@
-"""The files of a run's snapshots that a person may fetch."""
+"""Files of a run's snapshots, for download."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunFile:
     Attributes:
         name: Path below the run's folder, with ``/``.
         kind: ``caffemodel`` or ``solverstate``.
-        bytes: Its size.
+        bytes: Size in bytes.
     """
 
     name: str
@@ -28,7 +28,7 @@ class RunFile:
 
 
 def snapshot_files(run_dir: Path, weights: str) -> list[RunFile]:
-    """Return the .caffemodel and the .solverstate of a snapshot, as far as they are there.
+    """Return the existing .caffemodel and .solverstate of a snapshot.
 
     Args:
         run_dir: The run's folder.
@@ -38,12 +38,12 @@ def snapshot_files(run_dir: Path, weights: str) -> list[RunFile]:
     if match is None:
         return []
     folder = RunPaths(run_dir).snapshots
-    found = []
+    existing_files = []
     for kind in ("caffemodel", "solverstate"):
         path = folder / f"{match['stem']}.{kind}{match['form'] or ''}"
         if path.is_file():
-            found.append(RunFile(f"{folder.name}/{path.name}", kind, path.stat().st_size))
-    return found
+            existing_files.append(RunFile(f"{folder.name}/{path.name}", kind, path.stat().st_size))
+    return existing_files
 
 
 def find_snapshot_file(run_dir: Path, name: str) -> Path | None:

@@ -1,7 +1,7 @@
 """The numbers of a run as columns: one row per report, taken event by event.
 
-A run that went on from a snapshot repeats clocks. What lies beyond the clock that it went on from describes weights
-that were thrown away, and is dropped as soon as the run says so.
+A run that resumes from a snapshot repeats clocks. Rows beyond the clock of the snapshot describe discarded weights; the
+start event drops these rows.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import numpy.typing as npt
 from deepspark_ops.events import DRIVER, Event
 
 SECONDS = ("compute_s", "data_s", "exchange_s")
-"""Where a worker's time went since its last report: computing, waiting for data, exchanging."""
+"""Parts of a worker's time since its last report: computing, waiting for data, exchanging."""
 WORKER_NUMBERS = ("loss", "learning_rate", "images_per_s", *SECONDS, "staleness", "distance", "memory_bytes")
 SERVER_NUMBERS = ("exchanges_per_s", "bytes_per_s", "staleness", "lost_updates")
 _NO_OUTPUT = ("test_net", "seconds")
 _UNREPORTED = array("d", [math.nan])
-"""In a column, NaN stands for a number that the row does not have, infinity for everything that is no number."""
+"""In a column, NaN stands for a missing number, infinity for a value that is not finite."""
 Floats = npt.NDArray[np.float64]
 
 
 class Columns:
     """Rows of numbers in the order of their events. Not thread-safe.
 
-    A number that a row does not have is left out of its line; one that is not finite, and a row by ``gap``, break it.
+    A line leaves out rows without its number; a value that is not finite, and a row by ``gap``, break the line.
     """
 
     def __init__(self) -> None:
@@ -49,16 +49,16 @@ class Columns:
         Args:
             clock: Minibatches over all workers.
             time: Seconds since the epoch.
-            at: Offset behind the event's line in its file.
+            at: Offset after the event's line in its file.
             values: Numbers by name.
         """
         n_rows = len(self.clock)
         self.clock.append(clock)
         self.time.append(time)
         self.at.append(at)
-        known = self.values
+        columns = self.values
         for name, value in values.items():
-            column = known.get(name)
+            column = columns.get(name)
             if column is None or len(column) != n_rows:
                 column = self._column(name, n_rows)
             column.append(value if -math.inf < value < math.inf else math.inf)
@@ -75,25 +75,27 @@ class Columns:
 
     def cut(self, clock: float) -> None:
         """Drop the rows beyond a clock."""
-        kept = np.flatnonzero(np.asarray(self.clock) <= clock)
-        if len(kept) < len(self):
-            self.clock, self.time, self.at = (_taken(column, kept) for column in (self.clock, self.time, self.at))
-            self.values = {name: _taken(self._column(name, len(self)), kept) for name in self.values}
+        kept_rows = np.flatnonzero(np.asarray(self.clock) <= clock)
+        if len(kept_rows) < len(self):
+            self.clock, self.time, self.at = (
+                _selected(column, kept_rows) for column in (self.clock, self.time, self.at)
+            )
+            self.values = {name: _selected(self._column(name, len(self)), kept_rows) for name in self.values}
 
-    def line(self, name: str, *, after: int = -1) -> tuple[Floats, Floats, Floats]:
-        """Return clock, time and value, each of shape ``(n,)``, of the rows whose event ends behind ``after``.
+    def line(self, name: str, *, after_offset: int = -1) -> tuple[Floats, Floats, Floats]:
+        """Return clock, time and value, each of shape ``(n,)``, of the rows whose event ends after ``after_offset``.
 
         A value of infinity is a gap in the line.
         """
-        first = bisect_right(self.at, after)
+        first = bisect_right(self.at, after_offset)
         columns = (self.clock, self.time, self._column(name, len(self)))
         clock, time, value = (np.array(column[first:], np.float64) for column in columns)
         has_value = ~np.isnan(value)
         return clock[has_value], time[has_value], value[has_value]
 
 
-def _taken(column: array[float], kept: npt.NDArray[np.intp]) -> array[float]:
-    return array("d", np.asarray(column)[kept].tolist())
+def _selected(column: array[float], kept_rows: npt.NDArray[np.intp]) -> array[float]:
+    return array("d", np.asarray(column)[kept_rows].tolist())
 
 
 class RunSeries:
@@ -101,19 +103,19 @@ class RunSeries:
 
     Attributes:
         workers: Worker -> ``WORKER_NUMBERS`` of its reports.
-        whole: All workers together: ``loss`` (mean), ``images_per_s`` (sum), ``learning_rate`` (of the last report),
-            and the shares ``SECONDS`` of their time. Each row is made of the last report of each worker; ``_add_whole``
-            says when a row is added.
+        all_workers: All workers together: ``loss`` (mean), ``images_per_s`` (sum), ``learning_rate`` (of the last
+            report), and the shares ``SECONDS`` of their time. Each row combines the last report of each worker;
+            ``_take_report`` adds the rows.
         tests: Test net -> its scalar outputs.
         server: ``SERVER_NUMBERS`` of the exchange as a whole.
-        epochs: ``epoch``, those of the first dataset that is named.
-        cut_at: Offset behind the event that last dropped rows; -1 if none did.
+        epochs: ``epoch`` of the first dataset in the events.
+        cut_at: Offset after the last event that dropped rows; -1 without such an event.
     """
 
     def __init__(self) -> None:
         """Start empty."""
         self.workers: dict[int, Columns] = {}
-        self.whole = Columns()
+        self.all_workers = Columns()
         self.tests: dict[int, Columns] = {}
         self.server = Columns()
         self.epochs = Columns()
@@ -152,14 +154,14 @@ class RunSeries:
             table.cut(clock)
 
     def _tables(self) -> Iterator[Columns]:
-        yield from (*self.workers.values(), self.whole, *self.tests.values(), self.server, self.epochs)
+        yield from (*self.workers.values(), self.all_workers, *self.tests.values(), self.server, self.epochs)
 
     def _take_report(self, event: Event, at: int) -> None:
-        """Take a worker's report, and add a row of all workers together where one is due.
+        """Add a worker's report, and add a row of all workers if the row is due.
 
-        The first row is due when every worker that has joined has reported. Each further row is due as soon as every
-        worker has reported since the row before, or before a worker's second report since then, or where a worker is
-        lost. A row at each report would change by one worker's loss after the other: a vertical line at each display.
+        The first row is due when every joined worker has reported. Each further row is due as soon as every worker has
+        reported since the last row, before a worker's second report since then, or when a worker is lost. A row per
+        report would change a single worker's loss at a time: a vertical line at each display.
         """
         numbers = _named(event.data, WORKER_NUMBERS)
         self.workers.setdefault(event.worker, Columns()).add(event.clock, event.time, at, numbers)
@@ -178,9 +180,9 @@ class RunSeries:
 
     def _add_whole(self, at: int) -> None:
         last = self._last
-        # Workers report a little out of step; a line of all of them must not go back for it.
-        clock = max(last.clock, self.whole.clock[-1] if self.whole.clock else 0)
-        self.whole.add(clock, last.time, at, last.take_row())
+        # Workers report at slightly different clocks; the line of all workers must not go back.
+        clock = max(last.clock, self.all_workers.clock[-1] if self.all_workers.clock else 0)
+        self.all_workers.add(clock, last.time, at, last.take_row())
 
     def _take_epoch(self, event: Event, at: int) -> None:
         name = str(event.data.get("dataset", ""))
@@ -189,7 +191,7 @@ class RunSeries:
             self.epochs.add(event.clock, event.time, at, _named(event.data, ("epoch",)))
 
     def minibatches_per_epoch(self) -> float | None:
-        """Return how far the clock goes in one epoch, None before the first has ended."""
+        """Return the advance of the clock in an epoch, None before the end of the first epoch."""
         if len(self.epochs) == 0:
             return None
         clock, _, epoch = self.epochs.line("epoch")
@@ -199,11 +201,11 @@ class RunSeries:
 
 
 class _LastReports:
-    """The last report of each worker that is there, and their sums, which cost nothing more with a thousand workers.
+    """The last report of each present worker, with running sums: the cost per report does not grow with the workers.
 
     Attributes:
-        clock: The greatest of the reports.
-        time: Of the newest report, seconds since the epoch.
+        clock: Greatest clock of the reports.
+        time: Time of the newest report, seconds since the epoch.
         has_begun: Whether a row was taken.
     """
 
@@ -225,7 +227,7 @@ class _LastReports:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each worker's report is in no row yet, and every worker that is expected has reported."""
+        """Return whether every expected worker has reported, and no row has any of the reports."""
         return bool(self._new) and len(self._new) == len(self._reports) and not self._expected
 
     def is_new(self, worker: int) -> bool:
@@ -233,12 +235,12 @@ class _LastReports:
         return worker in self._new
 
     def expect(self, worker: int) -> None:
-        """Have the first row wait for a worker that has joined."""
+        """Delay the first row until this joined worker has reported."""
         if not self.has_begun and worker not in self._reports:
             self._expected.add(worker)
 
     def note(self, worker: int, numbers: Mapping[str, float], clock: int, time: float) -> None:
-        """Take a worker's report in place of its last one."""
+        """Replace a worker's last report."""
         self.forget(worker, clock, time)
         self._reports[worker] = numbers
         self._new.add(worker)
@@ -247,7 +249,7 @@ class _LastReports:
             self._learning_rate = {"learning_rate": numbers["learning_rate"]}
 
     def forget(self, worker: int, clock: int, time: float) -> None:
-        """Drop a worker that is lost at a clock and time."""
+        """Drop a worker that was lost at a clock and time."""
         self.clock, self.time = max(self.clock, clock), time
         self._expected.discard(worker)
         self._new.discard(worker)
@@ -269,25 +271,25 @@ class _LastReports:
             self._n_lost_losses += sign
 
     def _together(self) -> dict[str, float]:
-        """Return mean loss, sum of rates, shares of the time; with a loss that is no number, so is the mean."""
+        """Return mean loss, sum of rates, shares of the time; a loss that is not finite makes the mean NaN."""
         if not self._reports:
             return {"images_per_s": 0.0}
         mean = math.nan if self._n_lost_losses else self._sums["loss"] / len(self._reports)
-        found = {"images_per_s": max(0.0, self._sums["images_per_s"]), "loss": mean}
+        combined = {"images_per_s": max(0.0, self._sums["images_per_s"]), "loss": mean}
         spent = sum(self._sums[name] for name in SECONDS)
         if spent > 1e-6:
-            found |= {name: max(0.0, self._sums[name] / spent) for name in SECONDS}
-        return found
+            combined |= {name: max(0.0, self._sums[name] / spent) for name in SECONDS}
+        return combined
 
 
 def net_outputs(event: Event) -> dict[str, float]:
-    """Return the scalar outputs of an ``evaluation`` event by name; those that are not finite as NaN."""
-    found = {name: number_of(value) for name, value in event.data.items() if name not in _NO_OUTPUT}
-    return {name: value for name, value in found.items() if value is not None}
+    """Return the scalar outputs of an ``evaluation`` event by name; values that are not finite as NaN."""
+    numbers = {name: number_of(value) for name, value in event.data.items() if name not in _NO_OUTPUT}
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 def number_of(value: object) -> float | None:
-    """Return a number of an event, which has NaN and infinities as text; None for what is no number.
+    """Return a number of an event, which has NaN and infinities as text; None for other values.
 
     Example:
         >>> number_of(2), number_of("inf"), number_of("easgd"), number_of(True)
@@ -299,11 +301,11 @@ def number_of(value: object) -> float | None:
 
 
 def _named(data: Mapping[str, object], names: tuple[str, ...]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name in names:
         value = data.get(name)
         if type(value) is float:  # nearly always
-            found[name] = value
+            numbers[name] = value
         elif (number := number_of(value)) is not None:
-            found[name] = number
-    return found
+            numbers[name] = number
+    return numbers

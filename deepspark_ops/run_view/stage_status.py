@@ -1,4 +1,4 @@
-"""How far a stage of a run is and how it ended, in one small file of the run's folder: for whoever looks at the run."""
+"""Progress and end of a stage, in a small file of the run's folder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 STATUS_VERSION: Final = 1
 NO_MESSAGE: Final = "the task left no message; its log has its last lines"
-"""Of a task that failed and has noted no end: nothing more is known."""
+"""Message for a failed task without a noted end."""
 WRITE_EVERY_S: Final = 1.0
 _WARNINGS_KEPT: Final = 10
 _TEXT_KEPT: Final = 20_000
-"""Characters of a message; a longer one is cut."""
+"""Characters of a message; a longer message is cut."""
 _COUNT = re.compile(r"\b(\d[\d,]*)/(\d[\d,]*)\b")
 Status = Literal["running", "finished", "failed", "skipped", "waiting"]
 """waiting: for a person's answer."""
@@ -29,18 +29,18 @@ Status = Literal["running", "finished", "failed", "skipped", "waiting"]
 
 @dataclass(frozen=True)
 class StageStatus:
-    """A stage as its task last noted it. A task that is killed notes no end.
+    """Status of a stage, as its task noted it last. A killed task notes no end.
 
     Attributes:
         stage: The task's id: ``check``, ``ingest``, ``train``, ``evaluate``, ``export``.
-        status: How it stands.
-        began: When it began, seconds since the epoch.
-        time: When this was noted.
-        text: Its last line that counts something, e.g. ``ingest train: shard 3/20 written``; else empty.
-        done: Things done of ``total``, out of that line.
-        total: None if nothing was counted.
-        message: The error that it ended with, whole; empty otherwise.
-        warnings: Its last lines of level WARNING, oldest first: when, and what.
+        status: State of the stage.
+        began: Time of the start, seconds since the epoch.
+        time: Time of the note, seconds since the epoch.
+        text: Last line with a count, e.g. ``ingest train: shard 3/20 written``; else empty.
+        done: Finished items of ``total``, from ``text``.
+        total: Number of items; None without a count.
+        message: Error message of a failed stage, whole; else empty.
+        warnings: Last lines of level WARNING, oldest first: time and text.
     """
 
     stage: str
@@ -55,10 +55,10 @@ class StageStatus:
 
 
 class StatusFile:
-    """Notes how a stage goes. Used by one thread. A file that cannot be written is no reason for a stage to fail."""
+    """Notes the progress of a stage. Used by one thread. A stage does not fail if its file cannot be written."""
 
     def __init__(self, run_dir: Path, stage: str, *, clock: Callable[[], float] = time.time) -> None:
-        """Note that ``stage`` begins; what an earlier try noted is gone."""
+        """Note the start of ``stage``, and drop notes of an earlier try."""
         self._path = RunPaths(run_dir).stage_status(stage)
         self._clock = clock
         self._status = StageStatus(stage, "running", clock(), clock())
@@ -69,7 +69,7 @@ class StatusFile:
         """Take a line of the stage's output."""
         now = self._clock()
         if level >= logging.ERROR:
-            return  # the last one comes back as the message
+            return  # the last line is repeated as the message
         if level >= logging.WARNING:
             warnings = (*self._status.warnings, (round(now, 3), text[:_TEXT_KEPT]))[-_WARNINGS_KEPT:]
             self._status = replace(self._status, warnings=warnings)
@@ -106,13 +106,13 @@ def counted(text: str) -> tuple[int, int] | None:
 
 
 def read_statuses(run_dir: Path) -> dict[str, StageStatus]:
-    """Return what each stage of a run noted; a file that is damaged, or of another version, counts as missing."""
-    found: dict[str, StageStatus] = {}
+    """Return the status of each stage of a run; a damaged file, or a file of another version, counts as missing."""
+    statuses: dict[str, StageStatus] = {}
     for path in sorted(RunPaths(run_dir).stages.glob("*.status.json")):
         with suppress(OSError, ValueError, TypeError, KeyError):
             status = _parsed(json.loads(regular_text(path)))
-            found[status.stage] = status
-    return found
+            statuses[status.stage] = status
+    return statuses
 
 
 def _parsed(fields: dict[str, Any]) -> StageStatus:

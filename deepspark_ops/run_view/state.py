@@ -1,4 +1,4 @@
-"""What a run is doing, in one word and one sentence: from its events, its tasks' notes, and what Airflow says."""
+"""State of a run, in one word and one sentence: from its events, its tasks' notes, and Airflow's states."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus
 
 StateName = Literal["unknown", "waiting", "starting", "running", "finished", "failed", "stopped", "skipped"]
-BEFORE: Final = ("check", "ingest")
-"""Tasks that a training waits for, in their order."""
+TASKS_BEFORE_TRAINING: Final = ("check", "ingest")
+"""Tasks before a training, in their order."""
 _FAILED: Final = ("failed", "upstream_failed")
 ASKING: Final = ("awaiting_input", "deferred")
-"""Airflow's words for a task that waits for a person's answer; the second one, before Airflow 3.3, means others too."""
+"""Airflow's states of a task that waits for a person's answer; ``deferred`` has other uses before Airflow 3.3."""
 _OVER: Final = ("success", *_FAILED, "skipped", "removed")
-_AFTER: Final = ("evaluate_production", "evaluate", "decide", "export")
-"""Tasks that follow a training, in their order; one of another name comes behind them."""
+_TASKS_AFTER_TRAINING: Final = ("evaluate_production", "evaluate", "decide", "export")
+"""Tasks after a training, in their order; tasks of other names follow."""
 _END_REFUSED: Final = (
     "the task did its work to the end, and Airflow has it as failed all the same: Airflow did not accept its end state,"
     " and the log of its API server says why, or the task was marked; clear the task to run it again"
@@ -26,12 +26,12 @@ _END_REFUSED: Final = (
 
 @dataclass(frozen=True)
 class TaskState:
-    """A task as Airflow has it.
+    """State of a task in Airflow.
 
     Attributes:
-        state: Airflow's word, None for one that is not scheduled yet.
-        began: When its present try began, seconds since the epoch; None before.
-        ended: When that ended; None before.
+        state: Airflow's state; None before the task is scheduled.
+        began: Start of the present try, seconds since the epoch; None before the start.
+        ended: End of the present try; None before the end.
         try_number: Number of the try.
     """
 
@@ -43,11 +43,11 @@ class TaskState:
 
 @dataclass(frozen=True)
 class AirflowRun:
-    """A DAG run as Airflow has it.
+    """State of a DAG run in Airflow.
 
     Attributes:
-        state: Airflow's word for the whole run.
-        tasks: By their ids.
+        state: Airflow's state of the DAG run.
+        tasks: Task id -> state.
     """
 
     state: str
@@ -55,13 +55,13 @@ class AirflowRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether no task of it will run again by itself."""
+        """Return whether no task of the run will start again by itself."""
         return self.state in ("success", "failed")
 
 
 @dataclass(frozen=True)
 class RunError:
-    """What a run failed with: the task, and its message as the log has it."""
+    """Error of a failed run: the task, and its message from the log."""
 
     stage: str
     text: str
@@ -69,16 +69,16 @@ class RunError:
 
 @dataclass(frozen=True)
 class RunState:
-    """What a run is doing.
+    """State of a run.
 
     Attributes:
-        name: In one word.
-        text: In one sentence, without a point.
-        error: Of the first stage that failed; also of one after a finished training.
-        is_over: Nothing will change any more.
-        done: Things done of ``total`` in the stage that it waits for, or that follows; None if nothing is counted.
-        total: Likewise.
-        asks: Id of the task that waits for a person's answer; None where none does.
+        name: State in one word.
+        text: State in one sentence, without a full stop.
+        error: Error of the first failed stage, also of a stage after a finished training.
+        is_over: The state is final.
+        done: Finished items of ``total`` in the stage before or after the training; None without a count.
+        total: Number of items; None without a count.
+        asks: Id of the task that waits for a person's answer; None without such a task.
     """
 
     name: StateName
@@ -93,12 +93,12 @@ class RunState:
 def state_of(
     progress: RunProgress, statuses: Mapping[str, StageStatus], airflow: AirflowRun | None, *, exists: bool
 ) -> RunState:
-    """Return what a run is doing.
+    """Return the state of a run.
 
     Args:
-        progress: Of its events.
-        statuses: What its tasks noted.
-        airflow: The DAG run; None for a run that Airflow does not know, such as one of ``deepspark train``.
+        progress: Progress from the run's events.
+        statuses: Status files of the run's tasks.
+        airflow: The DAG run; None for a run that Airflow does not know, such as a run of ``deepspark train``.
         exists: Whether the run has a folder.
     """
     if airflow is None and not exists:
@@ -106,7 +106,7 @@ def state_of(
     tasks = airflow.tasks if airflow is not None else _tasks_of(progress, statuses)
     error = _first_error(progress, statuses, tasks)
     is_over = airflow.is_over if airflow is not None else progress.ended is not None or error is not None
-    if airflow is not None and tasks and not tasks.keys() & {*BEFORE, "train"}:
+    if airflow is not None and tasks and not tasks.keys() & {*TASKS_BEFORE_TRAINING, "train"}:
         name, text = _without_training(airflow, statuses, error)
     else:
         name, text = _training(progress, statuses, tasks, error)
@@ -117,7 +117,7 @@ def state_of(
 
 
 def _asking(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState]) -> str | None:
-    """Return the task that has noted that it waits, and waits still."""
+    """Return the task whose status is waiting and that Airflow still has as waiting."""
     for name, status in statuses.items():
         task = tasks.get(name)
         if status.status == "waiting" and task is not None and task.state in ASKING:
@@ -126,7 +126,7 @@ def _asking(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState])
 
 
 def _tasks_of(progress: RunProgress, statuses: Mapping[str, StageStatus]) -> dict[str, TaskState]:
-    """Return the tasks of a run without Airflow, as far as its own files tell."""
+    """Return the tasks of a run without Airflow, from the run's files."""
     words = {"finished": "success", "waiting": ASKING[0]}
     tasks = {
         name: TaskState(words.get(status.status, status.status), status.began) for name, status in statuses.items()
@@ -141,7 +141,7 @@ def _tasks_of(progress: RunProgress, statuses: Mapping[str, StageStatus]) -> dic
 def _first_error(
     progress: RunProgress, statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState]
 ) -> RunError | None:
-    names = [*BEFORE, "train", *sorted(tasks.keys() - {*BEFORE, "train"})]
+    names = [*TASKS_BEFORE_TRAINING, "train", *sorted(tasks.keys() - {*TASKS_BEFORE_TRAINING, "train"})]
     was_stopped = progress.ended is not None and progress.ended.get("status") == "stopped"
     for name in names:
         task = tasks.get(name)
@@ -171,13 +171,13 @@ def _training(
     train = tasks.get("train", TaskState(None))
     ending = str(progress.ended.get("status")) if progress.ended is not None else ""
     if train.state == "success":
-        return "finished", _after(tasks, statuses)
+        return "finished", _following_text(tasks, statuses)
     if train.state == "skipped":
         simulate = tasks.get("simulate", TaskState("skipped"))
         return _simulated(simulate) if simulate.state != "skipped" else ("skipped", _skip_reason(statuses))
     if ending == "stopped" and train.state != "running" and train.state not in ("queued", "scheduled"):
         return "stopped", f"stopped by {progress.ended.get('signal', 'a signal') if progress.ended else ''}"
-    if train.state in _FAILED or (error is not None and error.stage in BEFORE and train.state is None):
+    if train.state in _FAILED or (error is not None and error.stage in TASKS_BEFORE_TRAINING and train.state is None):
         stage = error.stage if error is not None else "train"
         return "failed", f"task {stage} failed"
     if train.state == "up_for_retry":
@@ -188,13 +188,15 @@ def _training(
 
 
 def _skip_reason(statuses: Mapping[str, StageStatus]) -> str:
-    """Return the message of the task that skipped the training; a task that a person marked has left none."""
-    skipped = (statuses[name] for name in BEFORE if name in statuses and statuses[name].status == "skipped")
+    """Return the message of the task that skipped the training; empty if a person marked the task."""
+    skipped = (
+        statuses[name] for name in TASKS_BEFORE_TRAINING if name in statuses and statuses[name].status == "skipped"
+    )
     return next((status.message for status in skipped if status.message), "the training was skipped")
 
 
 def _simulated(task: TaskState) -> tuple[StateName, str]:
-    """Return word and sentence for a comparison whose trials are simulated in the place of their trainings."""
+    """Return word and sentence for a comparison with simulated trials."""
     if task.state == "success":
         return "finished", "its trials were simulated; the tab Report has how they went"
     if task.state in _FAILED:
@@ -205,7 +207,7 @@ def _simulated(task: TaskState) -> tuple[StateName, str]:
 
 
 def _running(progress: RunProgress, train: TaskState) -> tuple[StateName, str]:
-    # Events that are older than this try are an earlier one's.
+    # Events before this try belong to an earlier try.
     is_earlier = train.began is not None and progress.started_time < train.began
     if not progress.started or is_earlier or progress.ended is not None:
         return "starting", "Spark and its workers are starting"
@@ -227,26 +229,26 @@ def _without_training(
     return ("running" if "running" in states else "waiting"), _next(airflow.tasks, statuses, airflow.tasks)
 
 
-def _after(tasks: Mapping[str, TaskState], statuses: Mapping[str, StageStatus]) -> str:
-    """Say what follows a finished training."""
-    others = (name for name in tasks if name not in (*BEFORE, "train", *_AFTER))
-    return _next(tasks, statuses, (*_AFTER, *others)) or "training has ended"
+def _following_text(tasks: Mapping[str, TaskState], statuses: Mapping[str, StageStatus]) -> str:
+    """Describe the task after a finished training."""
+    other_tasks = (name for name in tasks if name not in (*TASKS_BEFORE_TRAINING, "train", *_TASKS_AFTER_TRAINING))
+    return _next(tasks, statuses, (*_TASKS_AFTER_TRAINING, *other_tasks)) or "training has ended"
 
 
 def _next(tasks: Mapping[str, TaskState], statuses: Mapping[str, StageStatus], names: Iterable[str]) -> str:
-    """Say which of the tasks ``names`` runs, asks a person, or comes next; empty if all are over."""
-    left = [name for name in names if name in tasks and tasks[name].state not in _OVER]
-    for name in left:
+    """Describe the first unfinished task of ``names``: running, asking a person, or next; empty if all have ended."""
+    unfinished = [name for name in names if name in tasks and tasks[name].state not in _OVER]
+    for name in unfinished:
         if tasks[name].state == "running":
             text = statuses[name].text if name in statuses else ""
             return f"task {name} runs{': ' + text if text else ''}"
         if tasks[name].state in ASKING:
             return f"task {name} waits for a person's decision: page Required Actions"
-    return f"task {left[0]} comes next" if left else ""
+    return f"task {unfinished[0]} comes next" if unfinished else ""
 
 
 def _waits_for(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState]) -> str:
-    for name in (*BEFORE, "train"):
+    for name in (*TASKS_BEFORE_TRAINING, "train"):
         task = tasks.get(name)
         if task is None or task.state in ("success", "skipped"):
             continue

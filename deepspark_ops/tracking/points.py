@@ -41,7 +41,7 @@ class MetricPoint:
     time_ms: int
 
 
-def curve_points(series: RunSeries, *, after: int = -1) -> list[MetricPoint]:
+def curve_points(series: RunSeries, *, after_offset: int = -1) -> list[MetricPoint]:
     """Return the points of a run's curves, thinned out so that they are few enough to be sent at once.
 
     Of a line with too many points each stretch of the clock keeps its least and its greatest value. What is not finite
@@ -49,11 +49,11 @@ def curve_points(series: RunSeries, *, after: int = -1) -> list[MetricPoint]:
 
     Args:
         series: Of the run.
-        after: Offset in the run's events; only what came behind it is returned.
+        after_offset: Offset in the run's events; only points of later events are returned.
     """
     lines = [(key, columns, name) for key, columns, name in _lines(series) if name in columns.values]
     share = min(MAX_LINE_POINTS, max(MIN_LINE_POINTS, MAX_POINTS // max(1, len(lines))))
-    return [point for key, columns, name in lines for point in _line_points(key, columns, name, share, after)]
+    return [point for key, columns, name in lines for point in _line_points(key, columns, name, share, after_offset)]
 
 
 def evaluation_points(metrics: MetricsReport, group: str, clock: int, time_ms: int) -> list[MetricPoint]:
@@ -81,9 +81,9 @@ def evaluation_points(metrics: MetricsReport, group: str, clock: int, time_ms: i
 
 def _lines(series: RunSeries) -> Iterator[tuple[str, Columns, str]]:
     for name in _WHOLE_LINES:
-        yield name, series.whole, name
+        yield name, series.all_workers, name
     for name in SECONDS:
-        yield f"time_share/{name.removesuffix('_s')}", series.whole, name
+        yield f"time_share/{name.removesuffix('_s')}", series.all_workers, name
     for name in SERVER_NUMBERS:
         yield f"exchange/{name}", series.server, name
     yield "epoch", series.epochs, "epoch"
@@ -96,8 +96,8 @@ def _lines(series: RunSeries) -> Iterator[tuple[str, Columns, str]]:
                 yield f"worker_{name}/worker_{worker}", columns, name
 
 
-def _line_points(key: str, columns: Columns, name: str, n_points: int, after: int) -> list[MetricPoint]:
-    clock, time, value = columns.line(name, after=after)
+def _line_points(key: str, columns: Columns, name: str, n_points: int, after_offset: int) -> list[MetricPoint]:
+    clock, time, value = columns.line(name, after_offset=after_offset)
     is_value = np.isfinite(value)
     clock, time, value = clock[is_value], time[is_value], value[is_value]
     kept = kept_points(clock, value, (n_points - 2) // 2)

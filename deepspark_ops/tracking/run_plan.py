@@ -144,7 +144,7 @@ def run_params(settings: Mapping[str, str]) -> dict[str, str]:
 
 def plan_points(run_dir: Path, reading: RunReading, told: Told) -> list[MetricPoint]:
     """Return the numbers that MLflow does not have yet."""
-    points = curve_points(reading.series, after=told.offset(reading.token))
+    points = curve_points(reading.series, after_offset=told.offset(reading.token))
     for folder, group in _EVALUATIONS.items():
         path = run_dir / folder / METRICS_NAME
         if not path.is_file() or told.files.get(f"{folder}/{METRICS_NAME}") == file_digest(path):

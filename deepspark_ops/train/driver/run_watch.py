@@ -187,9 +187,9 @@ class RunWatch:
 
     def _show_events(self) -> None:
         self._add_fetched(*fetched.taken())  # the driver reads samples, too: the first one, and those of tests
-        before = self._tail.place.first
+        before = self._tail.position.first
         events = self._tail.read()
-        if before is not None and self._tail.place.first != before:
+        if before is not None and self._tail.position.first != before:
             self._tell_of_lost_events()
         for event in events:
             self._board.add(event)

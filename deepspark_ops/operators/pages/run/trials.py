@@ -17,7 +17,7 @@ from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.stage_status import StageStatus, read_statuses
-from deepspark_ops.run_view.state import BEFORE, AirflowRun, RunState, StateName, TaskState, state_of
+from deepspark_ops.run_view.state import TASKS_BEFORE_TRAINING, AirflowRun, RunState, StateName, TaskState, state_of
 from deepspark_ops.trials.plan import Plan, Trial, comparison_of, read_member, read_plan, trial_run_id
 from deepspark_ops.trials.standing import Standing, standing_of
 
@@ -129,7 +129,7 @@ def folded(tasks: Sequence[TaskState]) -> TaskState:
 
 def of_trial(run: AirflowRun) -> AirflowRun:
     """Return the DAG run as one of its trials sees it: over once the trial's own tasks are."""
-    tasks = {name: task for name, task in run.tasks.items() if name in (*BEFORE, *OF_TRIALS)}
+    tasks = {name: task for name, task in run.tasks.items() if name in (*TASKS_BEFORE_TRAINING, *OF_TRIALS)}
     states = [tasks[name].state for name in OF_TRIALS if name in tasks]
     if states and states[-1] in ("success", "failed", "skipped", "upstream_failed"):
         return AirflowRun("success" if set(states) == {"success"} else "failed", tasks)

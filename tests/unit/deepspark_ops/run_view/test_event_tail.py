@@ -43,7 +43,7 @@ def test_read_in_pieces_cut_anywhere_is_read_as_a_whole(tmp_path_factory, cuts) 
     assert len(found) == len(RUN)
     for event, end in found:  # the offset stands behind the event's own line
         assert whole[:end].endswith(event.to_json().encode() + b"\n")
-    assert tail.place.offset == len(whole)
+    assert tail.position.offset == len(whole)
 
 
 def test_a_damaged_line_is_left_out_and_what_follows_is_read(tmp_path) -> None:
@@ -77,5 +77,5 @@ def test_a_place_is_told_by_its_file_and_its_offset(tmp_path) -> None:
     tails = [EventTail(path, from_start=True) for path in (one, one, two)]
     for tail in tails:
         tail.read()
-    assert tails[0].place.token() == tails[1].place.token() == EventTail(one).place.token()
-    assert tails[0].place.token() != tails[2].place.token()
+    assert tails[0].position.token() == tails[1].position.token() == EventTail(one).position.token()
+    assert tails[0].position.token() != tails[2].position.token()

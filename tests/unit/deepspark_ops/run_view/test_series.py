@@ -37,12 +37,12 @@ def test_a_loss_that_is_no_number_and_a_lost_worker_break_their_lines() -> None:
 def test_all_workers_together() -> None:
     series = taken([*RUN, stage("finished", 400, 1050.0)])
     # both; 1 lost; 0 alone; both, though 0 has no newer report at the end of the run
-    assert points(series.whole, "images_per_s") == [
+    assert points(series.all_workers, "images_per_s") == [
         (100, 1014.0, 200), (260, 1030.0, 150), (300, 1034.0, 100), (400, 1044.0, 200),
     ]  # fmt: skip
-    losses = [value for _, _, value in points(series.whole, "loss")]
+    losses = [value for _, _, value in points(series.all_workers, "loss")]
     assert losses == pytest.approx([1.7, 0.6, math.inf, math.inf])  # worker 0's NaN is not hidden by worker 1
-    assert points(series.whole, "compute_s")[0] == (100, 1014.0, 0.75)
+    assert points(series.all_workers, "compute_s")[0] == (100, 1014.0, 0.75)
 
 
 def joined(worker, at):
@@ -55,27 +55,27 @@ def test_a_point_of_all_workers_has_one_report_of_each_so_that_the_line_never_fa
         reports = [loss(w, 100 * turn + w, 1010.0 + 10 * turn + w, loss=8.0 / (turn + 1) + w) for w in range(4)]
         events += reports if turn != 1 else [replace(event, time=1020.0) for event in reversed(reports)]
     series = taken(events)
-    assert points(series.whole, "loss") == [(3, 1013.0, 9.5), (103, 1020.0, 5.5), (203, 1033.0, 8 / 3 + 1.5)]
-    assert {value for _, _, value in points(series.whole, "images_per_s")} == {400.0}
-    assert points(series.whole, "learning_rate") == [(3, 1013.0, 0.01), (103, 1020.0, 0.01), (203, 1033.0, 0.01)]
+    assert points(series.all_workers, "loss") == [(3, 1013.0, 9.5), (103, 1020.0, 5.5), (203, 1033.0, 8 / 3 + 1.5)]
+    assert {value for _, _, value in points(series.all_workers, "images_per_s")} == {400.0}
+    assert points(series.all_workers, "learning_rate") == [(3, 1013.0, 0.01), (103, 1020.0, 0.01), (203, 1033.0, 0.01)]
 
 
 def test_a_worker_that_does_not_report_holds_the_line_of_all_up_until_another_reports_twice() -> None:
     events = [started(0, 1000.0), joined(0, 1001.0), joined(1, 1001.0), loss(0, 0, 1004.0, loss=4.0)]
-    assert "loss" not in taken(events).whole.values, "worker 1 has joined: the first point waits for it"
+    assert "loss" not in taken(events).all_workers.values, "worker 1 has joined: the first point waits for it"
     events += [loss(1, 1, 1005.0, loss=2.0), loss(0, 100, 1014.0, loss=3.0), loss(0, 200, 1024.0, loss=2.0)]
     series = taken(events)
-    assert points(series.whole, "loss") == [(1, 1005.0, 3.0), (100, 1014.0, 2.5)]
+    assert points(series.all_workers, "loss") == [(1, 1005.0, 3.0), (100, 1014.0, 2.5)]
     events.append(loss(1, 210, 1025.0, loss=1.0))
-    assert points(taken(events).whole, "loss") == [(1, 1005.0, 3.0), (100, 1014.0, 2.5), (210, 1025.0, 1.5)]
+    assert points(taken(events).all_workers, "loss") == [(1, 1005.0, 3.0), (100, 1014.0, 2.5), (210, 1025.0, 1.5)]
     lost_early = [*events[:4], Event("worker_lost", 0, 1, {"reason": "killed"}, 1006.0)]
-    assert points(taken(lost_early).whole, "loss") == [(0, 1006.0, 4.0)]
+    assert points(taken(lost_early).all_workers, "loss") == [(0, 1006.0, 4.0)]
 
 
 def test_only_what_came_after_an_offset() -> None:
     series = taken(RUN)
-    assert points(series.workers[0], "loss", after=5) == points(series.workers[0], "loss")[1:]
-    assert points(series.server, "exchanges_per_s", after=10) == []
+    assert points(series.workers[0], "loss", after_offset=5) == points(series.workers[0], "loss")[1:]
+    assert points(series.server, "exchanges_per_s", after_offset=10) == []
 
 
 def test_what_a_later_start_threw_away_is_dropped() -> None:
@@ -83,7 +83,7 @@ def test_what_a_later_start_threw_away_is_dropped() -> None:
     assert [clock for clock, _, _ in points(series.workers[0], "loss")] == [0, 200, 300]
     assert points(series.workers[0], "loss")[-1] == (300, 2010.0, 0.2)
     assert [clock for clock, _, _ in points(series.tests[0], "accuracy")] == [0]
-    assert points(series.whole, "images_per_s")[-1] == (300, 2010.0, 100.0)  # nobody of before counts
+    assert points(series.all_workers, "images_per_s")[-1] == (300, 2010.0, 100.0)  # nobody of before counts
     assert series.cut_at == len(RUN)
     assert taken([*RUN, started(400, 2000.0)]).cut_at == -1
 

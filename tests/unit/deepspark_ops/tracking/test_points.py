@@ -48,7 +48,7 @@ def test_what_is_not_finite_is_left_out() -> None:
 
 def test_only_what_came_behind_the_offset_is_told() -> None:
     events = [started(0, 1.0), *(loss(0, at, float(at)) for at in range(2, 10))]
-    assert [p.step for p in curve_points(series_of(events), after=5) if p.key == "loss"] == [7, 8, 9]
+    assert [p.step for p in curve_points(series_of(events), after_offset=5) if p.key == "loss"] == [7, 8, 9]
 
 
 @pytest.mark.parametrize("n_workers", [1, MAX_WORKERS, MAX_WORKERS + 1])
