@@ -1,11 +1,12 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-long mutants fuzz soak explore lint types docs-check format lock proto setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-long mutants fuzz soak explore lint types docs docs-serve docs-check format lock proto setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export NO_MKDOCS_2_WARNING := 1
 PYTHON := .venv/bin/python
 MOTO := 5.2.5
 # A file's tests run in one process, so that what they share is made once; the long files begin (tests/conftest.py). Some
@@ -89,6 +90,16 @@ types: ## Types, strict on both packages; installs nothing outside the clone
 	@.ci/setup.sh tools
 	mypy
 
+docs: ## Build the docs site into build/site; a dead link or anchor fails; in an environment of its own
+	@.ci/setup.sh tools
+	@.ci/docs_environment.sh
+	.venv/docs/bin/mkdocs build --strict
+
+docs-serve: ## Show the docs site on 127.0.0.1 (PORT=8000) until Ctrl-C; a page that changes is built again
+	@.ci/setup.sh tools
+	@.ci/docs_environment.sh
+	@exec .venv/docs/bin/mkdocs serve --dev-addr 127.0.0.1:$(or $(PORT),8000)
+
 docs-check: ## Examples in docstrings, the generated pages and README.md against the code
 	@.ci/setup.sh tools
 	$(PYTHON) -m pytest --doctest-modules caffe_import deepspark_ops tests/architecture/test_readme.py
@@ -104,6 +115,7 @@ lock: ## Resolve the requirements anew into the lock files
 	@.ci/setup.sh tools
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --extra all pyproject.toml -o requirements.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --group pyproject.toml:docs --group pyproject.toml:release -o requirements-docs.txt
 	cp requirements.txt requirements-mlflow.txt  # whose versions are kept, where MLflow can have them
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra mlflow pyproject.toml -o requirements-mlflow.txt
 

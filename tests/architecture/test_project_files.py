@@ -16,10 +16,11 @@ from tests.paths import ROOT
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 TOP_LEVEL = {
-    ".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md",
-    "LICENSE", "Makefile", "NOTICE", "README.md", "SECURITY.md", "benchmarks", "caffe_import", "dags", "deepspark_ops",
-    "docs", "examples", "plugins", "pyproject.toml", "requirements-dev.txt", "requirements-mlflow.txt",
-    "requirements.txt", "tests",
+    ".ci", ".dockerignore", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CITATION.cff",
+    "CONTRIBUTING.md", "Dockerfile", "LICENSE", "MANIFEST.in", "Makefile", "NOTICE", "README.md", "SECURITY.md",
+    "benchmarks", "caffe_import", "compose.yaml", "dags", "deepspark_ops", "docs", "examples", "mkdocs.yml", "plugins",
+    "pyproject.toml", "requirements-dev.txt", "requirements-docs.txt", "requirements-lower.txt",
+    "requirements-mlflow.txt", "requirements.txt", "tests",
 }  # fmt: skip
 
 
@@ -74,19 +75,23 @@ def dependencies(extras: set[str] | None = None) -> list[str]:
     return [*project["dependencies"], *(line for extra in extras or optional for line in optional[extra])]
 
 
-@pytest.mark.parametrize("dependency", dependencies())
+def group_dependencies() -> list[str]:
+    return [line for group in tomllib.loads(PYPROJECT)["dependency-groups"].values() for line in group]
+
+
+@pytest.mark.parametrize("dependency", [*dependencies(), *group_dependencies()])
 def test_every_dependency_has_its_reason(dependency: str) -> None:
     (line,) = [line for line in PYPROJECT.splitlines() if line.strip().startswith(f'"{dependency}"')]
     assert re.search(r'", # \w.{8,}', line), line
 
 
-@pytest.mark.parametrize("lock", IN_LOCK)
+@pytest.mark.parametrize("lock", [*IN_LOCK, "requirements-docs.txt"])
 def test_lock_holds_every_dependency_in_the_range_asked_for(lock: str) -> None:
     text = (ROOT / lock).read_text(encoding="utf-8")
     pins: dict[str, set[str]] = {}
     for name, version in re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==([^ ;\\]+)", text, re.MULTILINE):
         pins.setdefault(canonicalize_name(name), set()).add(version)
-    wanted = map(Requirement, dependencies(IN_LOCK[lock]))
+    wanted = map(Requirement, dependencies(IN_LOCK[lock]) if lock in IN_LOCK else group_dependencies())
     for requirement in wanted:
         if requirement.name == "deepspark":  # an extra that is made of others
             continue

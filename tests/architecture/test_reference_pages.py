@@ -7,6 +7,7 @@ from typing import get_args
 
 from deepspark_ops.events import EventKind
 from tests.paths import ROOT
+from tests.reference.message_texts import message_texts
 
 CODE = (
     "deepspark_ops",
@@ -46,3 +47,17 @@ def test_every_variable_of_the_environment_is_in_the_table_and_no_other() -> Non
 def test_every_kind_of_event_is_in_the_table_and_no_other() -> None:
     kinds = first_cells("events.md") - {"v", "time", "kind", "clock", "worker"}
     assert kinds == set(get_args(EventKind))
+
+
+def quoted_messages() -> list[str]:
+    """Return the first cells of the tables of the troubleshooting page, without their backquotes."""
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    cells = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| `")]
+    return [cell[1:-1] for cell in cells]
+
+
+def test_every_message_of_the_troubleshooting_page_is_one_of_the_code() -> None:
+    texts = message_texts([ROOT / "deepspark_ops", ROOT / "caffe_import"])
+    messages = quoted_messages()
+    assert len(messages) > 50
+    assert [message for message in messages if not any(message in text for text in texts)] == []

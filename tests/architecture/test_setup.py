@@ -122,7 +122,7 @@ def test_an_installation_that_fails_ends_the_set_up_and_leaves_no_stamp(clone: P
     assert not (clone / ".venv" / ".installed-requirements-dev.txt").exists()
 
 
-@pytest.mark.parametrize("target", ["lint", "types", "docs-check", "format"])
+@pytest.mark.parametrize("target", ["lint", "types", "docs", "docs-serve", "docs-check", "format"])
 def test_targets_that_run_no_spark_ask_for_tools_alone(target: str) -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     rule = re.search(rf"^{target}:([^#\n]*)##.*\n((?:\t.*\n)+)", text, re.MULTILINE)

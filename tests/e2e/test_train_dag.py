@@ -67,8 +67,9 @@ def test_a_mistake_ends_the_run_in_its_first_task_by_name(airflow: AirflowInstan
     assert not [entry for entry in log if "error_detail" in entry or "Traceback" in str(entry)]
 
 
-def test_the_readmes_conf_trains_a_folder_of_pictures_as_they_are(airflow: AirflowInstance, tmp_path: Path) -> None:
-    (written,) = re.findall(r"dags trigger deepspark_train --conf '(.*)'", (ROOT / "README.md").read_text())
+def test_the_conf_of_the_docs_trains_a_folder_of_pictures_as_they_are(airflow: AirflowInstance, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "start" / "your_net.md").read_text()
+    (written,) = re.findall(r"dags trigger deepspark_train --conf '(.*)'", page)
     conf = json.loads(written)
     example = SmallExample(tmp_path).write()
     conf |= {"solver": example.conf()["solver"], "source": str(write_class_folders(tmp_path / "pictures"))}
