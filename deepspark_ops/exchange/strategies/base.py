@@ -207,6 +207,10 @@ class Strategy:
         """
         raise NotImplementedError
 
+    def center_share(self, context: ExchangeContext) -> float:
+        """Return how far the center moves, in elastic differences: the rest of a push's rounding counts by it."""
+        return 1.0
+
     def compensate(self, gradient: Vector, local: Vector, center: Vector, n_passes: int) -> Vector:
         """Return the gradient to step by from ``center``, if ``compensates``; fresh, all of shape (n_params,).
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import ExchangeContext
-from deepspark_ops.exchange.strategies.shared_rules import Elastic, scale
-from deepspark_ops.param_vector import Vector
+from deepspark_ops.exchange.strategies.shared_rules import Elastic
 
 
 @dataclass(frozen=True)
@@ -80,21 +77,10 @@ class DeepSpark(Elastic):
         n_decays = _decays(context.own, self.decay_step, self.decay_limit)
         return float(context.moving_rate * self.decay_rate**n_decays)
 
-    def factor(self, context: ExchangeContext) -> float:
+    def center_share(self, context: ExchangeContext) -> float:
         """Return the server factor after its decays so far."""
         n_decays = _decays(context.total, self.factor_decay_step, self.factor_decay_limit)
         return float(self.server_factor * self.factor_decay_rate**n_decays)
-
-    def worker_chunk(
-        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
-    ) -> None:
-        """Write ``new_local = local - e`` and ``push = factor * e``."""
-        np.subtract(local, center, out=push)
-        scale(push, self.alpha(context))
-        np.subtract(local, push, out=new_local)
-        factor = self.factor(context)
-        if factor != 1.0:
-            scale(push, factor)
 
 
 def _decays(count: int, step: int, limit: int) -> int:

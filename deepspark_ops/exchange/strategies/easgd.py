@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy
-from deepspark_ops.exchange.strategies.shared_rules import Elastic, scale
-from deepspark_ops.param_vector import Vector
+from deepspark_ops.exchange.strategies.shared_rules import Elastic
 
 FEW_WORKERS = 4
 """Up to here the center weighs as much as a worker."""
@@ -86,15 +83,9 @@ class Easgd(Elastic):
         """Return 0.3 also for many workers: a heavy center moves by less, from sixteen on by 2.4/p."""
         return 0.3 if self._weight(n_workers) > 1.0 else super().default_moving_rate(n_workers)
 
-    def worker_chunk(
-        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
-    ) -> None:
-        """Write ``e = alpha (local - center)``, ``new_local = local - e`` and ``push = e / center_weight``."""
-        np.subtract(local, center, out=push)
-        scale(push, context.moving_rate)
-        np.subtract(local, push, out=new_local)
-        if self.center_weight > 1.0:
-            scale(push, 1.0 / self.center_weight)
+    def center_share(self, context: ExchangeContext) -> float:
+        """See ``Strategy``."""
+        return 1.0 / self.center_weight if self.center_weight > 1.0 else 1.0
 
 
 STRATEGY = Easgd()

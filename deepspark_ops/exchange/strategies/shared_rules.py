@@ -61,6 +61,21 @@ class Elastic(Additive):
         """
         return min(0.45, max(BETA / n_workers, min(0.3, 2.4 / n_workers)))
 
+    def alpha(self, context: ExchangeContext) -> float:
+        """Return the moving rate of one exchange."""
+        return context.moving_rate
+
+    def worker_chunk(
+        self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
+    ) -> None:
+        """Write ``e = alpha (local - center)``, ``new_local = local - e`` and ``push = center_share e``."""
+        np.subtract(local, center, out=push)
+        scale(push, self.alpha(context))
+        np.subtract(local, push, out=new_local)
+        share = self.center_share(context)
+        if share != 1.0:
+            scale(push, share)
+
 
 @dataclass(frozen=True)
 class Gathered(Strategy):

@@ -2,7 +2,8 @@
 
 Only pushes are rounded, to the nearest, ties to even; the center travels as it is. What the server adds is the rounded
 push, so the worker has to know the difference. Strategies that push an elastic difference ``e`` leave it in the
-worker's parameters, ``local' = local - rounded(e)``, so the sum of workers and center is kept. All others push
+worker's parameters: of a center that moves by ``share * e`` a worker moves by ``rounded(share * e) / share``, so the
+sum of workers and of the center, which counts ``1 / share`` times, is kept. All others push
 movements or gradients: the difference is added to the worker's next push of the same chunk (error feedback; Seide, Fu,
 Droppo, Li and Yu, "1-bit stochastic gradient descent", 2014, section 2).
 """
@@ -68,8 +69,16 @@ class Pushes(Protocol):
     def room(self, buffer: int, n_floats: int) -> Vector:
         """Return where to compute a push, shape (n_floats,)."""
 
-    def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
-        """Return the bytes of a push, not to be changed until they are sent; may correct ``new_local``, both (n,)."""
+    def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector, share: float = 1.0) -> memoryview:
+        """Return the bytes of a push, not to be changed until they are sent; may correct ``new_local``, both (n,).
+
+        Args:
+            buffer: Where the push was computed.
+            span: Its place in the vector.
+            push: What the server is to add.
+            new_local: The worker's new parameters.
+            share: How far the push moves the center, in elastic differences (``Strategy.center_share``).
+        """
 
     def exchanged(self) -> None:
         """The whole exchange is over: nothing of it is computed again."""
@@ -86,7 +95,7 @@ class PlainPushes:
         """See ``Pushes``."""
         return self._buffers[buffer][:n_floats]
 
-    def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
+    def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector, share: float = 1.0) -> memoryview:
         """See ``Pushes``."""
         return wire.number_bytes(push)
 
@@ -115,13 +124,15 @@ class RoundedPushes:
         """See ``Pushes``."""
         return self._push[:n_floats]
 
-    def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector) -> memoryview:
+    def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector, share: float = 1.0) -> memoryview:
         """See ``Pushes``."""
         bits, decoded = self._bits[buffer][: len(push)], self._decoded[: len(push)]
         if self._is_elastic:
             self._coder.encode(push, bits)
             self._coder.decode(bits, decoded)
             np.subtract(push, decoded, out=decoded)
+            if share != 1.0:
+                np.multiply(decoded, np.float32(1.0 / share), out=decoded)
             np.add(new_local, decoded, out=new_local)
             return wire.number_bytes(bits)
         if self._moves_local:

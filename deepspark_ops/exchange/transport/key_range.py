@@ -195,4 +195,4 @@ class RangeExchange:
         plan.chunks.clear_statistics(position, push)
         if self._seen is not None:
             np.add(center, push, out=self._seen[span])
-        return pushes.pack(buffer, span, push, new_local)
+        return pushes.pack(buffer, span, push, new_local, plan.strategy.center_share(self.context))

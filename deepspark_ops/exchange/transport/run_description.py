@@ -77,8 +77,8 @@ class RunDescription:
         return Welcome(clock, self.n_params, self.n_workers, name, self.moving_rate, self.chunk, transport)
 
     def strategy(self) -> Strategy:
-        """Return what runs."""
-        return configure(self.strategy_name, self.options)
+        """Return what runs with this number of workers."""
+        return configure(self.strategy_name, self.options).for_workers(self.n_workers)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

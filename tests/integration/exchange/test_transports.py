@@ -155,6 +155,21 @@ def test_rounded_pushes_stay_near_the_whole_ones(tmp_path: Path, wire_dtype: str
         np.testing.assert_allclose(held, 4 * initial_vector(200).astype(np.float64) + updates, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("wire_dtype", ["float16", "bfloat16"])
+def test_rounded_pushes_of_eight_workers_keep_the_weighted_sum(tmp_path: Path, wire_dtype: str) -> None:
+    """Their center weighs two of them."""
+    order = [*range(8)] * 5
+    settings = make_settings(
+        tmp_path, transport="socket", wire_dtype=wire_dtype, n_params=200, n_workers=8, chunk=33, strategy="easgd"
+    )
+    with start_exchange(settings, initial_vector(200)) as running:
+        locals_ = play([connect(running.address) for _ in range(8)], order, 200)
+        center = running.center.snapshot()
+    updates = sum(update_of(step, 200).astype(np.float64) for step in range(len(order)))
+    held = 2 * center.astype(np.float64) + np.sum(locals_, axis=0, dtype=np.float64)
+    np.testing.assert_allclose(held, 10 * initial_vector(200).astype(np.float64) + updates, rtol=0, atol=3e-5)
+
+
 def test_key_ranges_are_served_by_processes_of_their_own(tmp_path: Path) -> None:
     settings = make_settings(tmp_path, n_params=1_000, chunk=300, transport="auto", n_servers=9)
     with start_exchange(settings, initial_vector()) as running:

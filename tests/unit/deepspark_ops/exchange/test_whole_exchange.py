@@ -113,6 +113,17 @@ def test_the_center_gathers_statistics_whatever_the_strategy(tmp_path: Path, str
     )
 
 
+@pytest.mark.parametrize(("n_workers", "weight"), [(2, 1.0), (8, 2.0), (32, 4.0)])
+def test_the_center_weighs_what_the_number_of_workers_asks_for(tmp_path: Path, n_workers: int, weight: float) -> None:
+    settings = make_settings(tmp_path, n_params=6, n_workers=n_workers, moving_rate=0.3)
+    exchange = LocalExchange(settings, np.zeros(6, np.float32))
+    link = exchange.link()
+    link.join(0)
+    local, _ = link.exchange(link.pull() + np.float32(1.0))
+    np.testing.assert_allclose(local, 0.7, rtol=1e-6)
+    np.testing.assert_allclose(exchange.center.vector, 0.3 / weight, rtol=1e-6)
+
+
 def test_statistics_of_one_worker_are_untouched(tmp_path: Path) -> None:
     statistics = StatisticBlobs.from_json([[2, 3, 3, 4, 4, 0.5]])
     settings = make_settings(tmp_path, n_params=6, n_workers=1, statistics=statistics)

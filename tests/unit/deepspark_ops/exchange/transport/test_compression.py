@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deepspark_ops.exchange.strategies.base import find_strategy
+from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy, configure, find_strategy
 from deepspark_ops.exchange.transport.compression import PushCoder, WireDtype, make_pushes
 from deepspark_ops.param_vector import Vector
 
@@ -108,3 +108,36 @@ def test_movements_leave_their_rest_to_the_next_push(dtype: WireDtype, strategy:
         pushes.exchanged()
     rounding = 4e-3 * 2.0**-9  # of one push, of size up to 4e-3, and not of thirty
     assert 0.0 < np.abs(meant - sent).max() < 1.01 * rounding
+
+
+@pytest.mark.parametrize("dtype", ROUNDED)
+@pytest.mark.parametrize("n_workers", [8, 32])
+@pytest.mark.parametrize(
+    ("strategy", "center_weight"),
+    [(find_strategy("easgd"), None), (configure("deepspark", {"server_factor": 0.25}), 4.0)],
+    ids=["easgd", "deepspark"],
+)
+def test_the_weighted_sum_is_kept_whatever_the_center_weighs(
+    dtype: WireDtype, n_workers: int, strategy: Strategy, center_weight: float | None
+) -> None:
+    """Workers in turn, 20 exchanges each: the center counts so many times as it moves less than a worker."""
+    running, n_params = strategy.for_workers(n_workers), 64
+    weight = center_weight or {8: 2.0, 32: 4.0}[n_workers]
+    rng, coder = np.random.default_rng(4), PushCoder(dtype, n_params)
+    center, *locals_ = rng.standard_normal((n_workers + 1, n_params)).astype(np.float32)
+    pushes = [make_pushes(1, n_params, n_params, dtype, running) for _ in locals_]
+    context, span = ExchangeContext(n_workers, 0.3), slice(0, n_params)
+    held = weight * center.astype(np.float64) + np.sum(locals_, axis=0, dtype=np.float64)
+    for turn in range(20 * n_workers):
+        worker = turn % n_workers
+        local, new_local = locals_[worker], np.empty(n_params, np.float32)
+        room = pushes[worker].room(0, n_params)
+        running.worker_chunk(local, center, new_local, room, local, context)
+        packed = pushes[worker].pack(0, span, room, new_local, running.center_share(context))
+        pushed = np.empty(n_params, np.float32)
+        coder.decode(np.frombuffer(packed, np.uint16), pushed)
+        running.server_chunk(center, (), pushed, context, 0)
+        pushes[worker].exchanged()
+        locals_[worker] = new_local
+    after = weight * center.astype(np.float64) + np.sum(locals_, axis=0, dtype=np.float64)
+    np.testing.assert_allclose(after, held, rtol=0, atol=2e-5)  # float32 rounding of 640 exchanges of numbers of size 1
