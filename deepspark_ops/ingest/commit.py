@@ -43,6 +43,7 @@ from deepspark_ops.shards.manifest import (
     write_manifest,
     write_root,
 )
+from deepspark_ops.shards.preprocessing import joint_range
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.shard_records import read_records, records_path
 
@@ -95,6 +96,8 @@ def commit_dataset(
             DatasetPaths(config.output).split("train"), "mean.binaryproto", lambda path: write_mean(path, image)
         )
         values = mean_values(sums, n_train)
+        pixel_range = joint_range(shard.records.pixel_range for shard in shards["train"])
+        pixels = plan.pixels and plan.pixels.model_copy(update={"pixel_range": pixel_range})
         previous = None if plan.base is None else version_digest(plan.base.folder)
         new: list[NewSplit] = []
         for split in plan.splits():
@@ -108,6 +111,7 @@ def commit_dataset(
                 update={
                     "mean_values": values,
                     "mean_file": of_split,
+                    "pixels": pixels,
                     "previous": previous,
                     "n_rejected": len(rejected),
                 }
@@ -316,7 +320,7 @@ def check_strict(config: IngestConfig, manifests: Mapping[SplitName, DatasetMani
 def _manifest(
     config: IngestConfig, recipe: Recipe, plan: IngestPlan, shards: Sequence[StoredShard], split: SplitName
 ) -> DatasetManifest:
-    """Return the manifest of a split without mean, findings and rejected records."""
+    """Return the manifest of a split without mean, pixel steps, findings and rejected records."""
     records = tuple(shard.record for shard in shards)
     shape = shards[0].records.sums.shape
     return DatasetManifest(
@@ -339,7 +343,6 @@ def _manifest(
         n_bytes=sum(record.n_bytes for record in records),
         split_rule=split_rule(config) if len(plan.splits()) > 1 else None,
         chosen=dict(plan.counts.get(split, {})),
-        pixels=plan.pixels,
         group=plan.group,
     )
 

@@ -30,6 +30,7 @@ from deepspark_ops.shards.full_disk import is_no_room, write_trouble
 from deepspark_ops.shards.hdf5_shard import write_hdf5_shard
 from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_blocks
 from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file
+from deepspark_ops.shards.preprocessing import PixelRange, joint_range
 from deepspark_ops.shards.shard_records import ShardRecords, records_path, write_records
 from deepspark_ops.stores.writing import local_output
 
@@ -90,6 +91,7 @@ class ShardResult:
         n_bytes_read: Of the records written, as read: compressed images or pixels.
         label_counts: (n_classes,) int64.
         sums: Of the pixels, (C, H, W).
+        pixel_range: Of the pixels; None before a sample is written.
         rejected: Records left out.
         kept: (n_samples,) int64, position in the source of each sample written.
         digests: (n_samples,) uint64, of each one's content as read, by which equal ones are found.
@@ -102,6 +104,7 @@ class ShardResult:
     split: SplitName
     label_counts: npt.NDArray[np.int64]
     sums: Sums
+    pixel_range: PixelRange | None = None
     n_samples: int = 0
     n_bytes: int = 0
     sha256: str = ""
@@ -157,6 +160,7 @@ def _keep_records(task: ShardTask, result: ShardResult, noted: NotedSamples) -> 
             digests=np.frombuffer(result.digests, np.uint64),
             repeats=np.zeros(len(rows), np.int32) if task.repeats is None else task.repeats[rows],
             sums=result.sums,
+            pixel_range=result.pixel_range,
             looks=noted.looks(),
             findings=tuple((item.kind, at[item.position], item.text) for item in named),
             counts=result.findings.counts,
@@ -212,6 +216,7 @@ def _samples(
     result.digests.frombytes(np.array(noted.digests, np.uint64).tobytes())
     result.label_counts += np.bincount(np.asarray(task.labels, np.int64)[numbers], minlength=task.n_classes)
     result.sums = waiting.sums()
+    result.pixel_range = joint_range([waiting.pixel_range])
 
 
 def _find(task: ShardTask, block: RecordBlock, findings: Findings) -> None:

@@ -20,6 +20,7 @@ from deepspark_ops.predict.columns import answer_columns, deploy_net, output_sch
 from deepspark_ops.predict.datum_output import database_plans, datum_outputs
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.loaded_bundle import choose_device, is_on_host, load_bundle
+from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.predict.samples import BundleForm, Parts, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, OnStep, Progress, RowOutput, Summary, answer_all
 from deepspark_ops.shards.parquet_output import parquet_output
@@ -60,7 +61,7 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
         for remark in (*form.remarks, *inputs.remarks):
             _log.warning("%s", remark)
         chunks = partial(sample_chunks, sample_of=form.sample, size=size, n_threads=n_threads)
-        progress = Progress(inputs.n_records, on_step)
+        progress = Progress(inputs.n_records, on_step, watch=PixelWatch(form))
         with output_of() as output:
             answer_all(
                 inputs,

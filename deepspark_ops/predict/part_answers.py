@@ -21,6 +21,7 @@ from deepspark_ops.export.manifest import parse_manifest
 from deepspark_ops.predict.columns import answer_columns, output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.inputs.table import choose_columns, table_records
+from deepspark_ops.predict.pixel_range import PixelWatch, SeenPixels
 from deepspark_ops.predict.record import InputRecord
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config, sample_chunks
 from deepspark_ops.predict.stream import Answer, answer_chunk, refuse_errors
@@ -38,12 +39,14 @@ class PartCount:
         n_errors: Those with an error.
         first_errors: The first of them, ``id: error``.
         remarks: As of ``Summary``.
+        pixels: Of its images, by the bundle's input; as of ``PixelWatch``.
     """
 
     n_records: int = 0
     n_errors: int = 0
     first_errors: list[str] = field(default_factory=list)
     remarks: Counter[str] = field(default_factory=Counter)
+    pixels: dict[str, SeenPixels] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ def answer_records(part: PartConfig, records: Iterable[InputRecord], count: Part
     """Yield the answers of records, some at a time, and count them."""
     config, form, schema, answer, size = _opened(part)
     names = answer_columns(schema)
+    watch = PixelWatch(form, count.pixels)
     for chunk in sample_chunks(records, form.sample, size=size, n_threads=1):
         if config.strict:
             refuse_errors(chunk)
@@ -129,6 +133,7 @@ def answer_records(part: PartConfig, records: Iterable[InputRecord], count: Part
         bad = [f"{sample.id}: {sample.error}" for sample in chunk if sample.values is None]
         count.n_records += len(chunk)
         count.remarks.update(sample.remark for sample in chunk if sample.remark)
+        watch.add(sample.values for sample in chunk if sample.values is not None)
         count.n_errors += len(bad)
         count.first_errors += bad[: _ERRORS_TOLD - len(count.first_errors)]
         yield pa.RecordBatch.from_arrays([arrow_column(rows[one.name], one.type) for one in schema], schema=schema)

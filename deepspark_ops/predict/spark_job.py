@@ -33,6 +33,7 @@ from deepspark_ops.predict.columns import output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
 from deepspark_ops.predict.inputs.table import choose_columns
 from deepspark_ops.predict.part_answers import PartConfig, PartCount, answer_numbers, answer_rows, part_ranges
+from deepspark_ops.predict.pixel_range import PixelWatch, merged_pixels
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config
 from deepspark_ops.predict.stream import Summary
 from deepspark_ops.processes.cluster_network import choose_listen_address
@@ -109,7 +110,7 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
             n_records, unit = _n_records(config, form), manifest.unit_batch
             answered = _number_answers(session, config, n_records, unit, part, counts, schema)
         _write(session, config, answered)
-    return _summary(config, counts.value, time.monotonic() - began)
+    return _summary(config, form, counts.value, time.monotonic() - began)
 
 
 def _check_output(config: BundleInputConfig) -> None:
@@ -214,12 +215,13 @@ def _write(session: SparkSession, config: BundleInputConfig, answered: DataFrame
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _summary(config: BundleInputConfig, counts: Counts, seconds: float) -> Summary:
+def _summary(config: BundleInputConfig, form: BundleForm, counts: Counts, seconds: float) -> Summary:
     parts = [counts[number] for number in sorted(counts)]
     errors = [error for part in parts for error in part.first_errors][:_ERRORS_TOLD]
     n_records, n_errors = sum(part.n_records for part in parts), sum(part.n_errors for part in parts)
     remarks = sum((part.remarks for part in parts), Counter[str]())
-    return Summary(config.output, n_records, n_errors, tuple(errors), seconds, remarks)
+    pixels = PixelWatch(form, merged_pixels(part.pixels for part in parts))
+    return Summary(config.output, n_records, n_errors, tuple(errors), seconds, {**remarks, **pixels.remarks()})
 
 
 @contextmanager

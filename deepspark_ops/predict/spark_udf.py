@@ -19,11 +19,13 @@ from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
 from deepspark_ops.predict.columns import result_fields
+from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.predict.record import Content, InputRecord, vector_of
 from deepspark_ops.predict.samples import BundleForm, Parts, Sample, chunk_size, form_of_config
 from deepspark_ops.predict.stream import Answer, answer_chunk
 
 _log = logging.getLogger(__name__)
+_WARNED_BUNDLES: set[str] = set()
 Columns = tuple[pd.Series, ...]
 """Cells by input; pyspark reads the annotation, and gives a single column without the tuple, a struct as a frame."""
 
@@ -77,11 +79,13 @@ def predict_udf(
 
     def answers(parts: Iterator[Columns]) -> Iterator[pd.DataFrame]:
         form, answer = _model(folder, threads, top_k, images)
+        watch = PixelWatch(form)
         for part in parts:
             records = _records(part, form)
             starts = range(0, len(records), size)
-            pieces = [_answered(records[start : start + size], form, answer, names) for start in starts]
+            pieces = [_answered(records[start : start + size], form, answer, names, watch) for start in starts]
             yield pd.concat(pieces or [_frame({}, names)])
+        _warn_once(folder, watch)
 
     return pandas_udf(answers, returnType=kind)
 
@@ -100,6 +104,14 @@ def _model(bundle: str, threads: int, top_k: int, images: RawImageConfig) -> tup
         return loaded.columns(samples, top_k)
 
     return form, answer
+
+
+def _warn_once(bundle: str, watch: PixelWatch) -> None:
+    """Warn of a partition whose images have not the range of the training images, in a worker's log, once a process."""
+    for remark, n_images in watch.remarks().items():
+        if bundle not in _WARNED_BUNDLES:
+            _WARNED_BUNDLES.add(bundle)
+            _log.warning("predict_udf: %s: %s inputs of a partition: %s", bundle, f"{n_images:,}", remark)
 
 
 def _records(part: Columns | pd.Series | pd.DataFrame, form: BundleForm) -> list[InputRecord]:
@@ -130,8 +142,11 @@ def _content(cell: Any) -> Content | None:
     return bytes(cell) if isinstance(cell, bytearray) else vector_of(cell)
 
 
-def _answered(records: Sequence[InputRecord], form: BundleForm, answer: Answer, names: Sequence[str]) -> pd.DataFrame:
+def _answered(
+    records: Sequence[InputRecord], form: BundleForm, answer: Answer, names: Sequence[str], watch: PixelWatch
+) -> pd.DataFrame:
     chunk: list[Sample] = [form.sample(record) for record in records]
+    watch.add(sample.values for sample in chunk if sample.values is not None)
     return _frame(answer_chunk(chunk, answer, [name for name in names if name != "error"]), names)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.predict.record import Inputs
 from deepspark_ops.predict.samples import Parts, Sample
 from deepspark_ops.processes.ahead import mapped_ahead
@@ -39,7 +40,7 @@ class Summary:
         n_errors: Rows that have an error instead of an answer.
         first_errors: The first of them, ``id: error``.
         seconds: From the first input to the last answer.
-        remarks: What was done to inputs that was done to no training sample -> to how many.
+        remarks: What differs between inputs and training samples -> in how many inputs.
     """
 
     output: Path
@@ -71,10 +72,18 @@ class Summary:
 class Progress:
     """Counts answers and says from time to time how far it is. One thread at a time."""
 
-    def __init__(self, total: int | None, on_step: OnStep, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin to count; ``total`` is None where it is not known."""
+    def __init__(
+        self,
+        total: int | None,
+        on_step: OnStep,
+        *,
+        watch: PixelWatch | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin to count; ``total`` is None where it is not known. ``watch`` judges the range of the images."""
         self._total = total
         self._on_step = on_step
+        self._watch = watch
         self._clock = clock
         self._began = self._told = clock()
         self.n_records = 0
@@ -86,6 +95,8 @@ class Progress:
         """Count the next samples."""
         self.n_records += len(chunk)
         self._remarks.update(sample.remark for sample in chunk if sample.remark)
+        if self._watch is not None:
+            self._watch.add(sample.values for sample in chunk if sample.values is not None)
         bad = [sample for sample in chunk if sample.values is None]
         self.n_errors += len(bad)
         room = max(0, _ERRORS_TOLD - len(self.errors))
@@ -99,7 +110,8 @@ class Progress:
     def summary(self, output: Path) -> Summary:
         """Return how it went."""
         seconds = self._clock() - self._began
-        return Summary(output, self.n_records, self.n_errors, tuple(self.errors), seconds, self._remarks)
+        remarks = {**self._remarks, **({} if self._watch is None else self._watch.remarks())}
+        return Summary(output, self.n_records, self.n_errors, tuple(self.errors), seconds, remarks)
 
 
 def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]) -> dict[str, Sequence[Any]]:

@@ -88,15 +88,21 @@ def _add_answers(app: FastAPI, service: Service, config: ServeConfig) -> None:
         try:
             async with asyncio.timeout(config.timeout_s):
                 samples = await _samples(request, service)
-                found = await asyncio.wrap_future(service.submit(samples))
-                return JSONResponse(await run_in_threadpool(_answer, service, found, top_k=top_k, with_scores=scores))
+                outputs = await asyncio.wrap_future(service.submit(samples))
+                return JSONResponse(
+                    await run_in_threadpool(_answer, service, samples, outputs, top_k=top_k, with_scores=scores)
+                )
         except TimeoutError as error:
             text = f"no answer within {config.timeout_s:g} s; send fewer samples in a request, or fewer requests"
             raise RequestRefused(504, text) from error
 
 
-def _answer(service: Service, found: Any, *, top_k: int, with_scores: bool) -> dict[str, Any]:
-    return {"predictions": service.rows(found, top_k, with_scores=with_scores)}
+def _answer(
+    service: Service, samples: Sequence[Parts], outputs: Any, *, top_k: int, with_scores: bool
+) -> dict[str, Any]:
+    warnings = service.pixels.warnings(samples)
+    predictions = service.rows(outputs, top_k, with_scores=with_scores)
+    return {"predictions": predictions, **({"warnings": warnings} if warnings else {})}
 
 
 async def _samples(request: Request, service: Service) -> Sequence[Parts]:

@@ -20,6 +20,7 @@ from deepspark_ops.predict.samples import BundleForm, Parts
 from deepspark_ops.serve.batching import Answers, Batcher
 from deepspark_ops.serve.metrics import ServerMetrics
 from deepspark_ops.serve.refusal import RequestRefused
+from deepspark_ops.serve.request_pixels import RequestPixels
 
 _SERVER_FAULT = 500
 
@@ -48,12 +49,14 @@ class Service:
         batcher: Its queue.
         metrics: Its counters.
         about: Answer of ``GET /v1/model``.
+        pixels: Judges the range of the images of requests.
     """
 
     model: Model
     batcher: Batcher
     metrics: ServerMetrics
     about: Mapping[str, Any]
+    pixels: RequestPixels
 
     @classmethod
     def of(cls, model: Model, config: ServeConfig) -> Service:
@@ -68,7 +71,7 @@ class Service:
             on_call=metrics.computed,
             are_apart=unit > 1,  # the net would mix the samples of two callers
         )
-        return cls(model, batcher, metrics, about)
+        return cls(model, batcher, metrics, about, RequestPixels(model.form))
 
     def submit(self, samples: Sequence[Parts]) -> Future[Answers]:
         """Return what will hold every output of samples."""

@@ -6,12 +6,15 @@ What is done to a table's features is ``TableColumns``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 PixelDtype = Literal["uint8", "float32"]
+PixelRange = tuple[float, float]
+"""The least and the largest pixel of some images."""
 _Extent = Annotated[int, Field(ge=0)]
 
 
@@ -19,7 +22,7 @@ class PixelSteps(BaseModel):
     """What ingestion did to every image.
 
     Attributes:
-        version: Of this form and of what the steps mean.
+        version: Of this form and of what the steps mean; version 1 has no ``pixel_range``.
         gray: Colour became one channel, by OpenCV's conversion.
         decode_color: How a compressed image was decoded unless ``gray``: True as BGR, None as it is.
         max_pixel: Largest value of the source; values were scaled so that it became 255, before the resize.
@@ -27,11 +30,12 @@ class PixelSteps(BaseModel):
         width: Columns, likewise.
         scaled_decoding: libjpeg decoded at 1/2, 1/4 or 1/8 where that was still as large as the resize made an image.
         dtype: Of the pixels after these steps; None where it is not known.
+        pixel_range: Of the training split after these steps; None where it is not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     gray: bool = False
     decode_color: bool | None = None
     max_pixel: Annotated[int, Field(ge=1, le=255)] = 255
@@ -39,6 +43,7 @@ class PixelSteps(BaseModel):
     width: _Extent = 0
     scaled_decoding: bool = False
     dtype: PixelDtype | None = None
+    pixel_range: PixelRange | None = None
 
 
 class ImagePreprocessing(PixelSteps):
@@ -85,3 +90,18 @@ class ImagePreprocessing(PixelSteps):
 
 
 _COMPARED: Iterable[str] = ("gray", "max_pixel", "height", "width", "scaled_decoding", "encoded")
+
+
+def joint_range(ranges: Iterable[PixelRange | None]) -> PixelRange | None:
+    """Return the range of all images from the ranges of their parts; None if the range of a part is not known.
+
+    Example:
+        >>> joint_range([(0.0, 16.0), (3.0, 255.0)]), joint_range([(0.0, 16.0), None])
+        ((0.0, 255.0), None)
+    """
+    least, largest = math.inf, -math.inf
+    for part in ranges:
+        if part is None:
+            return None
+        least, largest = min(least, part[0]), max(largest, part[1])
+    return (least, largest) if math.isfinite(largest - least) else None

@@ -41,8 +41,8 @@ def opened_archive(path: Path, versions: Sequence[int]) -> Iterator[Mapping[str,
         with local_copy(path) as local, np.load(regular_path(local), allow_pickle=False) as held:
             version = int(held["format_version"])
             if version not in versions:
-                known = " and ".join(map(str, versions))
-                msg = f'{path}: format_version is {version}, this program reads {known}; rerun task "ingest"'
+                readable = ", ".join(map(str, versions))
+                msg = f'{path}: format_version is {version}, this program reads {readable}; rerun task "ingest"'
                 raise DataError(msg)
             yield held
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:

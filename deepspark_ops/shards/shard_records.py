@@ -1,7 +1,8 @@
 """What is known of each sample of a shard, in a file beside it: a later ingestion finds there what it need not read.
 
-Format version 2: a NumPy archive (``.npz``) without pickled objects; ``format_version`` is one of its arrays. Sums of
-bytes are whole numbers of the smallest type that holds them; in version 1, which is still read, they were int64.
+Format version 3: a NumPy archive (``.npz``) without pickled objects; ``format_version`` is one of its arrays. Sums of
+bytes are whole numbers of the smallest type that holds them; in version 1 they were int64. Versions 1 and 2, which are
+still read, have no range of the pixels.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.shards.preprocessing import PixelRange
 from deepspark_ops.shards.record_archive import opened_archive, write_archive
 
-RECORDS_VERSION: Final = 2
-_READ_VERSIONS: Final = (1, 2)
+RECORDS_VERSION: Final = 3
+_READ_VERSIONS: Final = (1, 2, 3)
 LOOK_COLUMNS: Final = ("row", "height", "width", "mean", "std")
 """Of ``ShardRecords.looks``: the row in the shard, the size in the source in pixels, mean and spread of the values."""
 
@@ -34,6 +36,7 @@ class ShardRecords:
         digests: (n,) uint64, of the content as read.
         repeats: (n,) int32: how often the record was taken before, by balancing; 0 for the first.
         sums: (C, H, W), sum of the pixels.
+        pixel_range: The least and the largest pixel of all rows, also of rows that do not count; None if not known.
         looks: (m, 5) float64, of some samples, as ``LOOK_COLUMNS`` says.
         findings: (kind, row, text) of what there is to say of a sample; the first ones of each kind.
         counts: Kind -> how many, the unnamed ones included.
@@ -50,6 +53,7 @@ class ShardRecords:
     findings: tuple[tuple[str, int, str], ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     groups: npt.NDArray[np.uint64] | None = None
+    pixel_range: PixelRange | None = None
 
 
 def records_path(shard: Path) -> Path:
@@ -83,6 +87,8 @@ def write_records(path: Path, records: ShardRecords) -> None:
     }
     if records.groups is not None:
         arrays["groups"] = records.groups
+    if records.pixel_range is not None:
+        arrays["pixel_range"] = np.array(records.pixel_range, np.float64)
     write_archive(path, RECORDS_VERSION, arrays)
 
 
@@ -110,7 +116,13 @@ def read_records(path: Path) -> ShardRecords:
             findings=tuple((str(kind), int(row), str(words)) for kind, row, words in told["findings"]),
             counts={str(kind): int(count) for kind, count in told["counts"].items()},
             groups=held["groups"] if "groups" in held else None,
+            pixel_range=_range(held["pixel_range"]) if "pixel_range" in held else None,
         )
+
+
+def _range(bounds: npt.NDArray[np.float64]) -> PixelRange:
+    least, largest = bounds.tolist()
+    return least, largest
 
 
 def _small(sums: npt.NDArray[np.int64] | npt.NDArray[np.float64]) -> npt.NDArray[Any]:

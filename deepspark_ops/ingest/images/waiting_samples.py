@@ -6,6 +6,7 @@ take a quarter of what they take one by one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -14,11 +15,13 @@ import numpy as np
 from caffe_import.files.datum import Image, PixelDatums, chw_from_hwc, encode_datum, encode_datum_jpeg
 from deepspark_ops.ingest.images.mean import PixelSums, Sums
 from deepspark_ops.ingest.images.record_blocks import RecordBlock
+from deepspark_ops.shards.preprocessing import PixelRange
 
 StoredSample = tuple[int, int, Any]
 """(number, label, what a shard keeps: a Datum, or an image (C, H, W))."""
 _MOST_BYTES: Final = 2**18
 _MOST_SAMPLES: Final = 64
+_ALL_BYTES: Final = (0.0, 255.0)
 
 
 class WaitingSamples:
@@ -28,6 +31,7 @@ class WaitingSamples:
 
     Attributes:
         most: So many may wait.
+        pixel_range: Of all samples handed out; infinities before the first one.
         are_pictures: Of those that wait.
     """
 
@@ -45,6 +49,7 @@ class WaitingSamples:
         self._datums = PixelDatums(shape, most) if as_datums and np.dtype(dtype) == np.uint8 else None
         self._sums = [PixelSums(shape, dtype, of_pictures=are_pictures) for are_pictures in (False, True)]
         self._has_summed = [False, False]
+        self.pixel_range: PixelRange = (math.inf, -math.inf)
         self._numbers: list[int] = []
         self._labels: list[int] = []
         self._images: list[Image] = []
@@ -73,6 +78,7 @@ class WaitingSamples:
         block = _block(images)
         self._sums[self.are_pictures].add(block)
         self._has_summed[self.are_pictures] = True
+        self._widen_range(block)
         stored: Iterable[Any]
         if not self._as_datums:
             stored = map(chw_from_hwc, images) if self.are_pictures else images
@@ -84,6 +90,16 @@ class WaitingSamples:
             datums = self._datums.of_pictures(block) if self.are_pictures else self._datums.of_images(block)
             stored = datums.with_labels(labels)
         return list(zip(numbers, labels, stored, strict=True))
+
+    def _widen_range(self, block: Image) -> None:
+        if block.dtype == np.uint8 and self.pixel_range == _ALL_BYTES:
+            return
+        least, largest = self.pixel_range
+        # Numbers that are missing, NaN, count as nothing.
+        self.pixel_range = (
+            min(least, float(np.fmin.reduce(block, None))),
+            max(largest, float(np.fmax.reduce(block, None))),
+        )
 
     def sums(self) -> Sums:
         """Return the sums of all samples handed out, (C, H, W)."""

@@ -28,9 +28,10 @@ from deepspark_ops.ingest.tables.columns import choose_roles
 from deepspark_ops.ingest.tables.image_rows import index_images, pack_images
 from deepspark_ops.predict import spark_udf
 from deepspark_ops.predict.answers import write_answers
+from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.serve.request import samples_of_json, samples_of_pictures
 from deepspark_ops.serve.start import load_served
-from deepspark_ops.shards.manifest import DatasetRoot, read_root, write_root
+from deepspark_ops.shards.manifest import DatasetRoot, read_manifest, read_root, write_root
 from deepspark_ops.shards.reader import open_dataset
 from tests.integration.predict.small_bundles import make_small_bundle
 from tests.integration.small_run import train_here
@@ -307,7 +308,7 @@ def test_every_place_that_takes_raw_images_gives_the_answers_of_the_evaluation(t
     form, answer = spark_udf._model(str(bundle), 1, 5, RawImageConfig())
     for cells in (contents, [str(path) for path in paths]):
         records = spark_udf._records((pd.Series(cells, dtype=object),), form)
-        found = spark_udf._answered(records, form, answer, ["scores", "error"])
+        found = spark_udf._answered(records, form, answer, ["scores", "error"], PixelWatch(form))
         np.testing.assert_allclose(np.stack(found["scores"]), expected, rtol=1e-4, atol=1e-6)
 
     model = load_served(ServeConfig(bundle=bundle))
@@ -341,6 +342,33 @@ def test_a_dataset_of_another_preprocessing_is_named_and_not_scaled_again(tmp_pa
     assert "the dataset was ingested otherwise than the training images: max_pixel=255 (trained: 16)" in caplog.text
     card = (bundle / "README.md").read_text()
     assert "Ingestion did this to the training images: scale pixels so that 16 becomes 255, rounded." in card
+
+
+def test_raw_values_of_too_small_a_range_are_warned_of(tmp_path):
+    """The net is trained on pixels 0 to 255; raw digits have 0 to 16 and need ``max_pixel``."""
+    source = digits(tmp_path / "source")
+    config = IngestConfig(source=source, test_source=source, output=tmp_path / "data", max_pixel=16)
+    ingest(config, tmp_path / "work")
+    with open_dataset(config.output / "train") as dataset:
+        images = dataset.read(0, 0, dataset.n_samples)[0]
+    scaled = write_idx(tmp_path / "scaled-images-idx3-ubyte", images[:, 0])
+    write_idx(tmp_path / "scaled-labels-idx1-ubyte", np.arange(len(images)) % 3)
+    config = IngestConfig(source=scaled, test_source=scaled, output=tmp_path / "data255")
+    ingest(config, tmp_path / "work255")
+    assert read_manifest(config.output / "test").pixels.pixel_range == (0.0, 255.0)
+    _, bundle = evaluated(run_of(tmp_path / "net", config.output))
+    warning = "9 of 9 inputs: pixels are 0 to 16, those of the training images were 0 to 255; answers may be wrong"
+
+    def warnings(kind, **options):
+        options = {"bundle": bundle, "input": source, "output": tmp_path / "a.parquet", **options}
+        return " ".join(write_answers(kind(**options), on_step=lambda step: None).warnings())
+
+    assert warning in warnings(PredictConfig)
+    assert "max_pixel=16 (--max-pixel 16)" in warnings(PredictConfig)
+    assert warning in warnings(FeaturesConfig, blobs="ip")
+    assert warnings(PredictConfig, max_pixel=16) == ""
+    assert warnings(PredictConfig, input=scaled) == ""
+    assert warnings(PredictConfig, input=config.output) == ""
 
 
 def test_a_converted_bundle_says_that_nobody_knows(tmp_path, caplog):

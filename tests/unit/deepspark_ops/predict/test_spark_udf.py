@@ -11,6 +11,8 @@ from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict import spark_udf
 from deepspark_ops.predict.samples import BundleForm, SampleForm
 from tests.unit.deepspark_ops.predict.test_class_answer import read_bundle
+from tests.unit.deepspark_ops.predict.test_pixel_range import form_of as image_form
+from tests.unit.deepspark_ops.predict.test_pixel_range import images_between
 
 
 def form_of(*names):
@@ -51,3 +53,23 @@ def test_cells_become_records_of_every_input():
     for wrong in ((left,), (left, right, right), struct[["left"]]):
         with pytest.raises(DataError, match=r"takes 2 \(left, right\); give a column for each, in order"):
             spark_udf._records(wrong, form_of("left", "right"))
+
+
+def test_a_worker_warns_once_of_images_of_another_range(tmp_path, caplog, monkeypatch):
+    """The function of a task is called without Spark, with the columns of its partition."""
+    form = image_form((0.0, 255.0))
+    manifest = read_bundle(
+        tmp_path, {"name": "scores", "blob": "prob", "task": "regression", "shape": (-1, 1), "n_classes": 0}, labels=()
+    )
+    monkeypatch.setattr(spark_udf, "_WARNED_BUNDLES", set())
+    monkeypatch.setattr(spark_udf, "_model", lambda *_: (form, lambda samples: {"scores": np.zeros((len(samples), 1))}))
+    monkeypatch.setattr(
+        spark_udf, "read_manifest", lambda _: manifest.model_copy(update={"inputs": (form.inputs[0].contract,)})
+    )
+    answers = spark_udf.predict_udf(tmp_path).func
+    for largest in (255, 16, 16):
+        cells = pd.Series([image[0].reshape(-1).tolist() for image in images_between(0, largest)], dtype=object)
+        frames = list(answers(iter([(cells[:3],), (cells[3:],)])))
+        assert [len(frame) for frame in frames] == [3, 5]
+        assert all(frame["error"].isna().all() for frame in frames)
+    assert caplog.text.count("8 inputs of a partition: pixels are 0 to 16, those of the training images were 0") == 1

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from deepspark_ops.predict.samples import SampleForm
 from deepspark_ops.serve.app import make_app
 from deepspark_ops.serve.guard import LOOPBACK_NAMES, Limits
 from deepspark_ops.serve.service import Service, warm_up
+from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from tests.unit.deepspark_ops.serve.fake_model import LABELS, FakeModel, config_of, image_input, number_input
 
 BRIGHT = np.zeros((2, 3, 3), np.uint8)
@@ -57,6 +59,17 @@ def test_pictures_arrays_and_base64_get_the_same_rows(served):
     one = client.post("/v1/predict?top_k=1&scores=false", content=PNG, headers={"content-type": "image/png"}).json()
     assert one["predictions"][0]["top_classes"] == [1]
     assert "scores" not in one["predictions"][0]
+
+
+def test_an_answer_has_a_warning_of_images_of_another_range(served):
+    contract = image_input().contract
+    images = ImagePreprocessing(dtype="uint8", sample_shape=(3, 2, 3), pixel_range=(0.0, 255.0))
+    client = served(SampleForm.of(contract.model_copy(update={"images": images})))
+    for scale, n_images in ((1, 8), (16, 7), (16, 8)):
+        answer = client.post("/v1/predict", json={"instances": [(BRIGHT // scale).tolist()] * n_images}).json()
+        assert len(answer["predictions"]) == n_images
+        assert ("warnings" in answer) == (scale == 16 and n_images == 8)
+    assert answer["warnings"][0].startswith("8 images: pixels are 0 to 12, those of the training images were 0 to 255")
 
 
 def test_what_cannot_be_answered_is_told_with_its_status(served):

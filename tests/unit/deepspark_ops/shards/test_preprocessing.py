@@ -1,5 +1,7 @@
 """What datasets record of their images."""
 
+import cv2
+import numpy as np
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
@@ -18,6 +20,12 @@ def ingested(folder, **options):
     return config.output / "test"
 
 
+def stored_range(split):
+    with open_dataset(split) as dataset:
+        images = [dataset.read(shard, 0, info.n_samples)[0] for shard, info in enumerate(dataset.shards)]
+    return float(min(part.min() for part in images)), float(max(part.max() for part in images))
+
+
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
@@ -28,7 +36,13 @@ def ingested(folder, **options):
 def test_a_dataset_says_what_was_done_to_its_images(tmp_path, options, steps):
     split = ingested(tmp_path, **options)
     expected = PixelSteps(
-        **{"decode_color": True, "dtype": "uint8", "scaled_decoding": "scaled_decoding" in options, **steps}
+        **{
+            "decode_color": True,
+            "dtype": "uint8",
+            "scaled_decoding": "scaled_decoding" in options,
+            "pixel_range": stored_range(split.parent / "train"),
+            **steps,
+        }
     )
     assert read_manifest(split).pixels == expected
     shape = (1 if "gray" in options else 3, steps["height"], steps["width"])
@@ -40,3 +54,24 @@ def test_the_decoding_of_compressed_images_is_that_of_the_data_layer(tmp_path):
     assert open_dataset(split, color=True).preprocessing.read_color is True
     assert open_dataset(split).preprocessing.encoded
     assert open_dataset(ingested(tmp_path / "raw_pixels"), color=True).preprocessing.read_color is None
+
+
+def test_steps_of_version_1_have_no_range_of_pixels():
+    assert PixelSteps.model_validate({"version": 1, "max_pixel": 16}).pixel_range is None
+
+
+def test_an_appended_version_has_the_range_of_all_its_shards(tmp_path):
+    """Shards that a version takes over are not read again; their range is in the file beside them."""
+    folder = tmp_path / "raw"
+    output = tmp_path / "data"
+    for number, (least, largest) in enumerate([(100, 120), (90, 230)]):
+        for at in range(6):
+            image = np.full((4, 4, 3), least if at % 2 else largest, np.uint8)
+            path = folder / "ab"[at % 2] / f"{number}{at}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(path), image)
+        config = IngestConfig(source=folder, output=output, test_fraction=0.0)
+        ingest(config, tmp_path / f"work{number}", goes_on=number > 0)
+    manifest = read_manifest(output / "train")
+    assert manifest.version == 2
+    assert manifest.pixels.pixel_range == (90.0, 230.0) == stored_range(output / "train")

@@ -1,8 +1,9 @@
-"""The file beside a shard that tells of its samples: what is written comes back, and so does a file of version 1."""
+"""The file beside a shard that describes its samples: a written file is read, and so are files of earlier versions."""
 
 import io
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,11 +23,13 @@ RECORDS = ShardRecords(
     looks=np.array([[0, 480, 640, 101.5, 33.25]]),
     findings=(("alpha", 1, "alpha is dropped"),),
     counts={"alpha": 1, "cmyk": 4},
+    pixel_range=(3.0, 250.5),
 )
+BEFORE_3 = replace(RECORDS, pixel_range=None)
 
 
 def archive(version: int, sums: np.ndarray) -> bytes:
-    """Return the file of ``RECORDS`` as the format is described, made by zipfile and NumPy's own format alone."""
+    """Return the file of ``BEFORE_3`` as the format is described, made by zipfile and NumPy's own format alone."""
     told = json.dumps({"findings": [["alpha", 1, "alpha is dropped"]], "counts": {"alpha": 1, "cmyk": 4}})
     arrays = {
         "format_version": np.array(version),
@@ -49,8 +52,8 @@ def archive(version: int, sums: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def check_equal(found: ShardRecords) -> None:
-    for name, expected in vars(RECORDS).items():
+def check_equal(found: ShardRecords, records: ShardRecords) -> None:
+    for name, expected in vars(records).items():
         value = getattr(found, name)
         if isinstance(expected, np.ndarray):
             assert value.dtype == expected.dtype, name
@@ -60,22 +63,25 @@ def check_equal(found: ShardRecords) -> None:
 
 
 @pytest.mark.parametrize(("version", "sums_type"), [(1, np.int64), (2, np.uint16)])
-def test_files_of_both_versions_are_read(tmp_path, version, sums_type):
+def test_files_of_earlier_versions_are_read(tmp_path, version, sums_type):
     path = tmp_path / "x.records.npz"
     path.write_bytes(archive(version, RECORDS.sums.astype(sums_type)))
-    check_equal(read_records(path))
+    check_equal(read_records(path), BEFORE_3)
 
 
 def test_what_is_written_comes_back(tmp_path):
     path = tmp_path / "x.records.npz"
     write_records(path, RECORDS)
-    check_equal(read_records(path))
+    check_equal(read_records(path), RECORDS)
     with np.load(path) as held:
-        assert (int(held["format_version"]), held["sums"].dtype) == (2, np.uint16)
+        assert (int(held["format_version"]), held["sums"].dtype) == (3, np.uint16)
+        assert (held["pixel_range"].dtype, held["pixel_range"].tolist()) == (np.float64, [3.0, 250.5])
+    write_records(path, BEFORE_3)
+    check_equal(read_records(path), BEFORE_3)
 
 
 def test_another_version_is_refused(tmp_path):
     path = tmp_path / "x.records.npz"
-    path.write_bytes(archive(3, RECORDS.sums))
-    with pytest.raises(DataError, match=r"format_version is 3, this program reads 1 and 2; rerun task"):
+    path.write_bytes(archive(4, RECORDS.sums))
+    with pytest.raises(DataError, match=r"format_version is 4, this program reads 1, 2, 3; rerun task"):
         read_records(path)

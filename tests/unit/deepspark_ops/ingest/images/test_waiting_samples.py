@@ -55,6 +55,7 @@ def test_datums_are_protobufs_and_in_order(shape, kinds):
     found = passed_through(waiting, images, is_picture=is_picture)
     assert found == [(i, i * 37, serialized(image, i * 37)) for i, image in enumerate(images)]
     np.testing.assert_array_equal(waiting.sums(), images.astype(np.int64).sum(axis=0))
+    assert waiting.pixel_range == (images.min(), images.max())
 
 
 @pytest.mark.parametrize("is_picture", [True, False])
@@ -73,6 +74,17 @@ def test_float_arrays():
     found = passed_through(waiting, images, is_picture=lambda _: False)
     assert [sample[2] for sample in found] == [serialized(image, i * 37) for i, image in enumerate(images)]
     np.testing.assert_allclose(waiting.sums(), images.astype(np.float64).sum(axis=0), rtol=1e-12)
+    assert waiting.pixel_range == (images.min(), images.max())
+
+
+@pytest.mark.parametrize(
+    ("order", "dtype"), [((3, 250, 7), "uint8"), ((250, 7, 3), "uint8"), ((9.5, -2, np.nan), "float32")]
+)
+def test_the_range_is_of_all_samples_whatever_their_order(order, dtype):
+    waiting = WaitingSamples((1, 400, 400), dtype, as_datums=False)  # too large to wait for each other
+    images = [np.full((1, 400, 400), value, dtype) for value in order]
+    passed_through(waiting, images, is_picture=lambda _: False)
+    assert waiting.pixel_range == (np.nanmin(order), np.nanmax(order))
 
 
 def test_compressed_bytes_are_kept_and_pixels_are_summed():
