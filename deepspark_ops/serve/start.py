@@ -83,16 +83,24 @@ def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, war
         f"  {commands['docker']}\n"
         f"  {commands['program']}"
     )
-    run_server(app, opened)
+    run_server(app, opened, header_timeout_s=config.upload_timeout_s)
 
 
-def run_server(app: App, opened: socket.socket) -> None:
-    """Answer on a listening socket until SIGTERM or Ctrl-C; call it from the main thread."""
+def run_server(app: App, opened: socket.socket, *, header_timeout_s: float) -> None:
+    """Answer on a listening socket until SIGTERM or Ctrl-C; call it from the main thread.
+
+    Args:
+        app: Answers requests.
+        opened: The socket.
+        header_timeout_s: For all headers of a request.
+    """
     import uvicorn
 
+    from deepspark_ops.serve.header_deadline import protocol_with_deadline
+
     server = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_STOP_S,
-        timeout_keep_alive=_STOP_S, backlog=_BACKLOG,
+        app, http=protocol_with_deadline(header_timeout_s), log_level="warning", access_log=False, server_header=False,
+        timeout_graceful_shutdown=_STOP_S, timeout_keep_alive=_STOP_S, backlog=_BACKLOG,
     )  # fmt: skip
     uvicorn.Server(server).run(sockets=[opened])
 

@@ -43,7 +43,7 @@ class ServeConfig(RawImageConfig):
         50_000_000, ge=1, le=2**30, description="Pixels of an image at most, as its file says before it is decoded"
     )
     upload_timeout_s: float = Field(
-        30.0, gt=0, le=3_600, description="The body of a request that takes longer to arrive is given up"
+        30.0, gt=0, le=3_600, description="Headers or body of a request that take longer to arrive are given up"
     )
     timeout_s: float = Field(
         60.0, gt=0, le=3_600, description="A request that takes longer after its last byte is given up"

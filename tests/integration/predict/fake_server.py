@@ -12,8 +12,9 @@ from tests.unit.deepspark_ops.serve.fake_model import FakeModel, config_of
 if __name__ == "__main__":
     model = FakeModel(Path(sys.argv[1]))
     config = config_of(model)
-    limits = Limits(config.max_upload, config.queue_size, hosts=LOOPBACK_NAMES, upload_timeout_s=float(sys.argv[2]))
+    timeout_s = float(sys.argv[2])
+    limits = Limits(config.max_upload, config.queue_size, hosts=LOOPBACK_NAMES, upload_timeout_s=timeout_s)
     with open_port("127.0.0.1", 0) as opened:
         sys.stdout.write(f"{address(opened)}\n")
         sys.stdout.flush()
-        run_server(make_app(Service.of(model, config), config, limits), opened)
+        run_server(make_app(Service.of(model, config), config, limits), opened, header_timeout_s=timeout_s)
