@@ -16,7 +16,7 @@ _LATE: Final = "408 Request Timeout"
 _LARGE: Final = "431 Request Header Fields Too Large"
 
 
-class _HeaderDeadline(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+class _HeaderDeadline(AutoHTTPProtocol):  # type: ignore[misc]
     """One connection.
 
     Attributes:
