@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy
+from deepspark_ops.exchange.strategies.base import BETA, ExchangeContext, Strategy
 from deepspark_ops.exchange.strategies.shared_rules import Elastic
 
+PAPER = "paper"
+VARIANTS = ("default", PAPER)
 FEW_WORKERS = 4
 """Up to here the center weighs as much as a worker."""
 
@@ -27,28 +29,39 @@ class Easgd(Elastic):
     four workers the center weighs more than one and moves by ``e / center_weight``: what is kept is the weighted sum.
     So workers stay near the center, and it does not follow single ones. The solver's history
     stays with the worker, but for a share of its momentum (SGD, Nesterov), which is the center's from then on: without
-    it workers swing about the center (``train.worker.center_velocity``), and the rate can be half as large. 0 is the
-    paper's algorithm. The eigenvalue of worker - center is 1 - 2 alpha per exchange: above 0.5 it overshoots.
+    it workers swing about the center (``train.worker.center_velocity``), and the rate can be half as large.
+    The eigenvalue of worker - center is 1 - 2 alpha per exchange: above 0.5 it overshoots.
+
+    ``variant: paper`` is the paper's algorithm and nothing else: workers keep their momentum, the center weighs one
+    worker, alpha is 0.9/p, and the rates are the solver's. A worker meets the center and then takes its gradient; with
+    ``overlap`` it takes the gradient first, as the paper's listing does.
 
     Attributes:
+        variant: ``default`` or ``paper``.
         momentum_from_center: The share, in [0, 1].
         center_weight: What the center weighs by a worker, at least 1; 0: with up to four workers 1, with more 2, from
             sixteen on p/8.
+        measured_rates: Whether inner products beside convolutions have a rate by their measured curvature.
     """
 
     name = "easgd"
     aliases = ("eamsgd",)
     source = "Zhang, Choromanska, LeCun 2015, Algorithm 1 (EASGD) and 2 (EAMSGD)"
 
+    variant: str = "default"
     momentum_from_center: float = 0.5
     center_weight: float = 0.0
+    measured_rates: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse a share outside [0, 1], and a center lighter than a worker.
+        """Refuse an unknown variant, a share outside [0, 1], and a center lighter than a worker.
 
         Raises:
             ConfigError: Names the option.
         """
+        if self.variant not in VARIANTS:
+            msg = f'variant="{self.variant}"; allowed: {", ".join(VARIANTS)}'
+            raise ConfigError(msg)
         share = self.momentum_from_center
         if not 0.0 <= share <= 1.0:
             msg = f"momentum_from_center={share:g}: must be in [0, 1]; 0 leaves workers their own momentum"
@@ -61,10 +74,17 @@ class Easgd(Elastic):
         """See ``Strategy``; two workers keep their momentum: with their moving rate of 0.45 it would gain nothing."""
         if n_workers == 1:
             return super().for_workers(n_workers)
-        share = 0.0 if n_workers == 2 else self.momentum_from_center
+        share = 0.0 if n_workers == 2 or self.is_papers else self.momentum_from_center
         return replace(self, momentum_from_center=share, center_weight=self._weight(n_workers))
 
+    @property
+    def is_papers(self) -> bool:
+        """Whether the paper's algorithm runs and nothing else."""
+        return self.variant == PAPER
+
     def _weight(self, n_workers: int) -> float:
+        if self.is_papers:
+            return 1.0
         return self.center_weight or (1.0 if n_workers <= FEW_WORKERS else max(2.0, n_workers / 8))
 
     def progress_per_step(self, n_workers: int) -> float:
@@ -73,14 +93,18 @@ class Easgd(Elastic):
 
     def rate_limit(self, n_workers: int) -> float:
         """Return 8, twice what others bear, after a long warm-up, which such a factor has; 13 beside a heavy center."""
+        if self.is_papers:
+            return 1.0
         return 13.0 if n_workers > FEW_WORKERS and self._weight(n_workers) > 1.0 else 8.0
 
     def inner_product_rate_limit(self, n_workers: int) -> float:
         """Return 8 with three workers and more; what is measured is often less."""
-        return 8.0 if n_workers > 2 else 1.0
+        return 8.0 if n_workers > 2 and self.measured_rates and not self.is_papers else 1.0
 
     def default_moving_rate(self, n_workers: int) -> float:
         """Return 0.3 also for many workers: a heavy center moves by less, from sixteen on by 2.4/p."""
+        if self.is_papers:
+            return BETA / n_workers  # its beta / p
         return 0.3 if self._weight(n_workers) > 1.0 else super().default_moving_rate(n_workers)
 
     def center_share(self, context: ExchangeContext) -> float:

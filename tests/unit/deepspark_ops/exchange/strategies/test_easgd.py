@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.strategies.base import ExchangeContext, configure, find_strategy
-from tests.reference.slow_easgd import slow_elastic_exchange
+from deepspark_ops.train.worker.rate_scale import plan_rate_scale
+from tests.reference.slow_easgd import slow_elastic_exchange, slow_run
+from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 
 floats = st.floats(-1e3, 1e3, width=32)
 pairs = st.lists(st.tuples(floats, floats), min_size=1, max_size=40)
@@ -75,3 +80,49 @@ def test_a_center_lighter_than_a_worker_is_refused(weight: float) -> None:
 def test_a_share_of_momentum_outside_its_range_is_refused(share: float) -> None:
     with pytest.raises(ConfigError, match=r"momentum_from_center=.*: must be in \[0, 1\]"):
         configure("easgd", {"momentum_from_center": share})
+
+
+def test_the_papers_variant_is_its_algorithm_and_nothing_else(tmp_path: Path) -> None:
+    """Eight workers in turn on a slope, by one option: Algorithm 1 with beta = 0.9 as the slow reference has it."""
+    n_workers, n_params = 8, 6
+    running = configure("easgd", {"variant": "paper"}).for_workers(n_workers)
+    assert (running.momentum_from_center, running.center_weight) == (0.0, 1.0)
+    assert running.inner_product_rate_limit(n_workers) == 1.0
+    scale = plan_rate_scale(
+        "auto",
+        progress_per_step=running.progress_per_step(n_workers),
+        rate_limit=running.rate_limit(n_workers),
+        n_workers=n_workers,
+        origin=0,
+        max_iter=5_000,
+    )
+    assert {scale.at(clock) for clock in (0, 100, 4_999)} == {1.0}, "the rates are the solver's"
+    settings = make_settings(tmp_path, n_params=n_params, n_workers=n_workers, options={"variant": "paper"})
+    initial = np.linspace(-1, 1, n_params).astype(np.float32)
+    exchange = LocalExchange(settings, initial)
+    links = [exchange.link() for _ in range(n_workers)]
+    for worker, link in enumerate(links):
+        link.join(worker)
+    locals_ = [link.pull() for link in links]
+    steps = []
+    for turn in range(5 * n_workers):
+        worker = turn % n_workers
+        step = np.random.default_rng(turn).standard_normal(n_params).astype(np.float32)
+        locals_[worker], _ = links[worker].exchange(locals_[worker] + step)
+        steps.append((worker, step.tolist()))
+    expected, center = slow_run(initial.tolist(), steps, n_workers, 0.9 / n_workers)
+    np.testing.assert_array_equal(locals_, np.float32(expected))
+    np.testing.assert_array_equal(exchange.center.vector, np.float32(center))
+
+
+def test_the_rate_of_inner_products_has_a_switch_that_leaves_the_warm_up_alone() -> None:
+    switched = configure("easgd", {"measured_rates": False}).for_workers(8)
+    plain = find_strategy("easgd").for_workers(8)
+    assert (switched.inner_product_rate_limit(8), plain.inner_product_rate_limit(8)) == (1.0, 8.0)
+    assert switched.rate_limit(8) == plain.rate_limit(8)
+    assert switched.progress_per_step(8) == plain.progress_per_step(8)
+
+
+def test_an_unknown_variant_is_refused() -> None:
+    with pytest.raises(ConfigError, match='variant="papers"; allowed: default, paper'):
+        configure("easgd", {"variant": "papers"})
