@@ -14,7 +14,7 @@ from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.staged_reading import fetched_text
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.start import Start
-from deepspark_ops.train.worker.task import rate_scale
+from deepspark_ops.train.worker.task import exchange_line
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def report_pages(watch: RunWatch, start: Start, address: str, *, is_local: bool)
 def _decisions(run: Run, start: Start) -> list[str]:
     """Return what the run chose by itself before it began, with reasons."""
     plan = plan_strategy(run.config)
-    return [] if plan.running.repeats_data else [rate_scale(run, start.origin).reason]
+    return [] if plan.running.repeats_data else [exchange_line(run, start.origin)]
 
 
 def report_stage(run: Run, status: str, clock: int, **data: Any) -> None:

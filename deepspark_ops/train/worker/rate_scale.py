@@ -91,6 +91,8 @@ def plan_rate_scale(
     if target < 1.0:
         why = f"steps of one of {n_workers} workers that are larger overshoot what the others have done meanwhile"
         return RateScale(target, 0, origin, f"rate_scale {target:.3g}: {why}")
+    if target == 1.0:
+        return RateScale(1.0, 0, origin, "rate_scale 1: the strategy takes the solver's rate as it is")
     n_steps = max(0, max_iter - origin)
     if target > LONG_WARMUP_ABOVE:
         warmup = min(LONG_WARMUP_UPDATES * n_workers, ceil(LONG_WARMUP_FRACTION * n_steps))
@@ -98,7 +100,7 @@ def plan_rate_scale(
         warmup = min(WARMUP_LIMIT, ceil(WARMUP_FRACTION * n_steps))
     warmup = max(WARMUP_UPDATES * n_workers, warmup)
     scale = RateScale(target, warmup, origin, "")
-    capped = f", capped from {wanted:g}" if wanted > target else ""
+    capped = f", at most {rate_limit:g} of {wanted:g} by the strategy's limit" if wanted > target else ""
     reason = (
         f"rate_scale {target:g}: a minibatch of one of {n_workers} workers moves the whole by {progress_per_step:.3g}"
         f" of a step{capped}; linear warm-up from 1 over {warmup} minibatches"

@@ -10,10 +10,12 @@ from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.devices.assigned import AssignedDevices
+from deepspark_ops.exchange.strategies.base import ExchangeContext, check_moving_rate
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
 from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
+from deepspark_ops.train.worker.inner_product_rate import inner_products
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.rate_scale import RateScale, plan_rate_scale
 
@@ -65,13 +67,13 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
         moving_rates=plan.moving_rates,
-        momentum_from_center=plan.running.momentum_from_center if _has_velocity(solver) else 0.0,
+        momentum_from_center=plan.running.momentum_from_center if has_velocity(solver) else 0.0,
         center_weight=plan.running.center_weight,
         statistics=run.statistics(),
     )
 
 
-def _has_velocity(solver: SolverSpec) -> bool:
+def has_velocity(solver: SolverSpec) -> bool:
     """Return whether the solver's history is what a step subtracts, and lives longer than one."""
     return RULES[solver.type].rate_in_history and solver.momentum > 0
 
@@ -87,6 +89,32 @@ def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
     if plan.running.agrees_on_period and period == "auto":
         return AgreedPeriod(plan.running.least_auto_period, plan.running.most_exchange_share)
     return CommPeriod(period, least=plan.running.least_auto_period, share=plan.running.most_exchange_share)
+
+
+def exchange_line(run: Run, origin: int) -> str:
+    """Return how the workers of a run exchange and at what rate, and what bounds the rate: one line for the log."""
+    plan = plan_strategy(run.config)
+    running, p = plan.running, run.config.n_workers
+    scale = rate_scale(run, origin).reason
+    if p == 1:
+        return scale
+    parts = [f"strategy {running.name}, {p} workers"]
+    if running.has_moving_rate:
+        alpha = check_moving_rate(plan.strategy, plan.moving_rate, p)[0]
+        share = running.center_share(ExchangeContext(p))
+        scheduled = " at first, as scheduled" if plan.moving_rates else ""
+        parts.append(f"alpha {alpha:.3g} of a worker and {alpha * share:.3g} of the center{scheduled}")
+    period = plan.comm_period
+    parts.append(
+        f"tau chosen by measured times, at least {running.least_auto_period}" if period == "auto"
+        else f"tau {period}" if isinstance(period, int) else f"tau {period[0][1]:g} at first, as scheduled"
+    )  # fmt: skip
+    if running.momentum_from_center and has_velocity(run.solver):
+        parts.append(f"{running.momentum_from_center:g} of the momentum from the center")
+    if inner_products(run):
+        most = running.inner_product_rate_limit(p)
+        parts.append(f"inner products' rate up to {most:g} times, as far as their measured curvature bears")
+    return "; ".join([*parts, scale])
 
 
 def rate_scale(run: Run, origin: int) -> RateScale:

@@ -31,7 +31,7 @@ def test_auto_inverts_the_progress_after_a_linear_warm_up() -> None:
 def test_auto_is_capped_and_says_so() -> None:
     scale = plan(progress=1 / 9, limit=4.0, n_workers=8)
     assert scale.at(10_000) == 4.0
-    assert "capped from 9" in scale.reason
+    assert "at most 4 of 9 by the strategy's limit" in scale.reason
 
 
 @pytest.mark.parametrize(("max_iter", "warmup"), [(5_000, 2_000), (2_000, 800), (100_000, 2_000), (600, 400)])

@@ -1,0 +1,55 @@
+"""What a run with several workers says of its exchange at the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.train.worker.task import exchange_line
+from tests.unit.deepspark_ops.train.worker.test_inner_product_rate import run_of
+
+
+@pytest.mark.parametrize(
+    ("options", "begin", "parts"),
+    [
+        (
+            {},
+            "strategy easgd, 8 workers; alpha 0.3 of a worker and 0.15 of the center; ",
+            [
+                "; tau chosen by measured times, at least 1; 0.5 of the momentum from the center; ",
+                "inner products' rate up to 8 times, as far as their measured curvature bears; rate_scale 10: ",
+            ],
+        ),
+        (
+            {"n_workers": 32},
+            "strategy easgd, 32 workers; alpha 0.3 of a worker and 0.075 of the center; ",
+            ["rate_scale 13: ", "at most 13 of 36 by the strategy's limit"],
+        ),
+        ({"n_workers": 2}, "strategy easgd, 2 workers; alpha 0.45 of a worker and 0.45 of the center; ", []),
+        (
+            {"strategy_options": "variant: paper", "comm_period": 4},
+            "strategy easgd, 8 workers; alpha 0.113 of a worker and 0.113 of the center; tau 4; rate_scale 1: ",
+            ["the strategy takes the solver's rate as it is"],
+        ),
+        (
+            {"comm_period": "2@0 4@50", "moving_rate": "0.2@0 0.4@50"},
+            "strategy easgd, 8 workers; alpha 0.2 of a worker and 0.1 of the center at first, as scheduled; tau 2 at",
+            [],
+        ),
+        ({"strategy": "sync"}, "strategy sync, 8 workers; tau 1; rate_scale 4: ", []),
+        ({"n_workers": 1}, "rate_scale 1: one worker runs Caffe's own schedule", []),
+    ],
+)
+def test_the_start_says_how_workers_exchange(
+    options: dict[str, Any], begin: str, parts: list[str], tmp_path: Path
+) -> None:
+    line = exchange_line(run_of(tmp_path, **options), 0)
+    assert line.startswith(begin)
+    assert all(part in line for part in parts)
+    assert "\n" not in line
+
+
+def test_a_history_that_is_no_movement_has_none_from_the_center(tmp_path: Path) -> None:
+    assert "momentum" not in exchange_line(run_of(tmp_path, solver='type: "Adam"'), 0).split("rate_scale")[0]
