@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,12 @@ import numpy.typing as npt
 from caffe_import.files.mean_file import write_mean
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.dataset_findings import find_duplicates, find_thin_classes
+from deepspark_ops.ingest.dataset_findings import find_thin_classes
 from deepspark_ops.ingest.findings import WARNINGS_NAME, Findings, ordered, refused, summary, write_warnings
 from deepspark_ops.ingest.images.mean import mean_image, mean_values
-from deepspark_ops.ingest.plan import IngestPlan, Recipe
+from deepspark_ops.ingest.plan import DatasetPlan, Recipe
 from deepspark_ops.ingest.records import Rejection
+from deepspark_ops.ingest.selection.duplicates import find_duplicates
 from deepspark_ops.ingest.selection.splits import split_rule
 from deepspark_ops.ingest.shard_task import ShardResult
 from deepspark_ops.ingest.versions.kept_versions import (
@@ -28,7 +30,7 @@ from deepspark_ops.ingest.versions.kept_versions import (
     version_digest,
     write_list_for_caffe,
 )
-from deepspark_ops.ingest.versions.stored_shard import StoredShard, files_of, link_files
+from deepspark_ops.ingest.versions.stored_shard import StoredImages, StoredShard, files_of, link_files
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
@@ -45,7 +47,8 @@ from deepspark_ops.shards.manifest import (
 )
 from deepspark_ops.shards.preprocessing import joint_range
 from deepspark_ops.shards.reader import verify
-from deepspark_ops.shards.shard_records import read_records, records_path
+from deepspark_ops.shards.row_records import rows_path
+from deepspark_ops.shards.shard_records import ShardRecords, read_records, records_path
 
 REJECTED_NAME = "rejected.jsonl"
 _NAMED_REJECTIONS = 3
@@ -70,7 +73,7 @@ def current_dataset(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Dat
 
 
 def commit_dataset(
-    config: IngestConfig, recipe: Recipe, plan: IngestPlan, results: Sequence[ShardResult]
+    config: IngestConfig, recipe: Recipe, plan: DatasetPlan[Any], results: Sequence[ShardResult]
 ) -> dict[SplitName, DatasetManifest]:
     """Make the dataset of what the tasks of a plan wrote.
 
@@ -85,39 +88,79 @@ def commit_dataset(
         OSError: A file could not be written.
     """
     with undone_on_failure(config.output):
+        splits = plan.splits()
         _check_results(config, plan, results)
-        shards = {split: _all_shards(config, plan, results, split) for split in plan.splits()}
-        findings = _all_findings(plan, shards)
+        records = {split: _shard_records(plan, results, split) for split in splits}
+        images = None if plan.table else {split: _images(config, plan, results, split) for split in splits}
+        histograms = {split: _histogram(plan, results, split) for split in splits}
+        findings = {split: Findings() for split in splits}
+        for parts in (plan.findings, {} if images is None else _findings_of_images(images)):
+            for split, found in parts.items():
+                findings[split].merge(found)
+        if plan.n_classes:
+            findings["train"].merge(find_thin_classes(histograms["train"], plan.class_names))
         check_findings(config, findings)
-        sums = [shard.sums() for shard in shards["train"]]
-        n_train = sum(shard.record.n_samples for shard in shards["train"])
-        image = mean_image(sums, n_train)
-        mean = write_by_digest(
-            DatasetPaths(config.output).split("train"), "mean.binaryproto", lambda path: write_mean(path, image)
-        )
-        values = mean_values(sums, n_train)
-        pixel_range = joint_range(shard.records.pixel_range for shard in shards["train"])
-        pixels = plan.pixels and plan.pixels.model_copy(update={"pixel_range": pixel_range})
-        previous = None if plan.base is None else version_digest(plan.base.folder)
+        measured = _columns(config, plan) if images is None else _means(config, plan, images["train"])
+        base = None if plan.base is None else plan.base.folder
+        rule = split_rule(config, of_rows=plan.table is not None) if len(splits) > 1 else None
         new: list[NewSplit] = []
-        for split in plan.splits():
-            of_split = FileRecord(file=mean.file if split == "train" else f"../train/{mean.file}", sha256=mean.sha256)
-            rejected = [*plan.rejected.get(split, ())]
-            rejected += sorted(
-                (item for result in _of_split(results, split) for item in result.rejected),
-                key=lambda item: item.position,
+        for split in splits:
+            further = _rejected([result for result in results if result.split == split])
+            rejected = [*plan.rejected.get(split, ()), *further]
+            n_before = plan.n_rejected.get(split, len(plan.rejected.get(split, ())))
+            manifest = DatasetManifest(
+                split=split,
+                splits=tuple(splits),
+                source=recipe.source(split),
+                recipe_sha256=recipe.sha256,
+                options=dict(recipe.options),
+                version=plan.version,
+                previous=None if base is None else version_digest(base),
+                sample_shape=plan.sample_shape,
+                n_samples=sum(record.n_samples for record in records[split]),
+                n_classes=plan.n_classes,
+                class_names=plan.class_names,
+                label_histogram=tuple(histograms[split].tolist()),
+                shards=records[split],
+                n_rejected=n_before + len(further),
+                n_bytes=sum(record.n_bytes for record in records[split]),
+                split_rule=rule,
+                chosen=dict(plan.counts.get(split, {})),
+                group=plan.group,
+                table=plan.table,
+                **measured(split),
             )
-            manifest = _manifest(config, recipe, plan, shards[split], split).model_copy(
-                update={
-                    "mean_values": values,
-                    "mean_file": of_split,
-                    "pixels": pixels,
-                    "previous": previous,
-                    "n_rejected": len(rejected),
-                }
-            )
-            new.append(NewSplit(manifest, rejected, findings[split], None if plan.base is None else plan.base.folder))
+            new.append(NewSplit(manifest, rejected, findings[split], base))
         return publish(config.output, new)
+
+
+def _means(
+    config: IngestConfig, plan: DatasetPlan[Any], train: Sequence[StoredShard[ShardRecords]]
+) -> Callable[[SplitName], dict[str, Any]]:
+    """Write the mean image, and return the fields of a split's manifest that only images have."""
+    sums = [shard.sums() for shard in train]
+    n_train = sum(shard.record.n_samples for shard in train)
+    image = mean_image(sums, n_train)
+    folder = DatasetPaths(config.output).split("train")
+    mean = write_by_digest(folder, "mean.binaryproto", lambda path: write_mean(path, image))
+    pixel_range = joint_range(shard.records.pixel_range for shard in train)
+    fields = {
+        "shard_format": config.shard_format,
+        "encoded": config.encoded,
+        "mean_values": mean_values(sums, n_train),
+        "pixels": plan.pixels and plan.pixels.model_copy(update={"pixel_range": pixel_range}),
+    }
+    beside = FileRecord(file=f"../train/{mean.file}", sha256=mean.sha256)
+    return lambda split: {**fields, "mean_file": mean if split == "train" else beside}
+
+
+def _columns(config: IngestConfig, plan: DatasetPlan[Any]) -> Callable[[SplitName], dict[str, Any]]:
+    """Write what there is to keep of a table's files, and return the fields of a manifest that only tables have."""
+    files: FileRecord | None = None
+    if plan.write_files is not None:
+        files = write_by_digest(DatasetPaths(config.output).split("train"), "files.npz", plan.write_files)
+    fields = {"shard_format": "hdf5", "encoded": False, "mean_values": ()}
+    return lambda split: {**fields, "source_files": files if split == "train" else None}
 
 
 @dataclass(frozen=True)
@@ -161,8 +204,6 @@ def publish(output: Path, new: Sequence[NewSplit]) -> dict[SplitName, DatasetMan
     write_root(output, root)
     for name in (REJECTED_NAME, WARNINGS_NAME):  # of an ingestion that was refused
         (output / name).unlink(missing_ok=True)
-    if manifests["train"].table is not None:
-        DatasetPaths(output).contact_sheet.unlink(missing_ok=True)
     finish_commit(output, manifests)
     return manifests
 
@@ -201,28 +242,45 @@ def undone_on_failure(output: Path) -> Iterator[None]:
         raise
 
 
-def _all_shards(
-    config: IngestConfig, plan: IngestPlan, results: Sequence[ShardResult], split: SplitName
-) -> list[StoredShard]:
+def _shard_records(plan: DatasetPlan[Any], results: Sequence[ShardResult], split: SplitName) -> tuple[ShardRecord, ...]:
     """Return the shards that stay and those that were written, in the order of their samples."""
-    folder = DatasetPaths(config.output).split(split)
-    tasks = {task.number: task for task in plan.tasks if task.split == split}
-    shards = list(plan.changes[split].carried) if split in plan.changes else []
+    paths = {task.number: task.path for task in plan.tasks if task.split == split}
+    written = []
     for result in _of_split(results, split):
-        if not result.n_samples:
-            continue
-        path = tasks[result.task_number].path
+        path = paths[result.task_number]
+        name, beside = ("records", records_path(path)) if plan.table is None else ("rows", rows_path(path))
         record = ShardRecord(
             file=path.name,
             sha256=result.sha256,
             n_samples=result.n_samples,
             n_bytes=result.n_bytes,
-            records=FileRecord(file=records_path(path).name, sha256=result.records_sha256),
             version=plan.version,
         )
-        records, positions = read_records(records_path(path)), np.array(result.kept, np.int64)
-        shards.append(StoredShard(record, records, positions, folder, config.shard_format))
-    return shards
+        file = FileRecord(file=beside.name, sha256=result.records_sha256)
+        written.append(record.model_copy(update={name: file}))
+    return (*(shard.record for shard in plan.carried(split)), *written)
+
+
+def _images(
+    config: IngestConfig, plan: DatasetPlan[Any], results: Sequence[ShardResult], split: SplitName
+) -> list[StoredShard[ShardRecords]]:
+    """Return the shards of ``_shard_records`` with what is known of their images."""
+    folder = DatasetPaths(config.output).split(split)
+    carried = plan.carried(split)
+    written = _shard_records(plan, results, split)[len(carried) :]
+    return [
+        *carried,
+        *(
+            StoredShard(
+                record,
+                read_records(records_path(folder / record.file)),
+                np.array(result.kept, np.int64),
+                folder,
+                config.shard_format,
+            )
+            for record, result in zip(written, _of_split(results, split), strict=True)
+        ),
+    ]
 
 
 def check_rejections(
@@ -253,36 +311,39 @@ def check_rejections(
     raise DataError(msg)
 
 
-def _check_results(config: IngestConfig, plan: IngestPlan, results: Sequence[ShardResult]) -> None:
+def _check_results(config: IngestConfig, plan: DatasetPlan[Any], results: Sequence[ShardResult]) -> None:
     errors = [result.error for result in results if result.error is not None]
     if errors:
         more = f" (and {len(errors) - 1} more shards)" if len(errors) > 1 else ""
         raise DataError(errors[0] + more)
-    rejected = [*(item for items in plan.rejected.values() for item in items)]
-    rejected += sorted((item for result in results for item in result.rejected), key=lambda item: item.position)
-    check_rejections(config, rejected, plan.n_records)
+    known = [item for items in plan.rejected.values() for item in items]
+    rejected = known + _rejected(results)
+    n_unnamed = sum(plan.n_rejected.values()) - len(known) if plan.n_rejected else 0
+    check_rejections(config, rejected, plan.n_records, len(rejected) + n_unnamed)
     for split in plan.splits():
-        stays = split in plan.changes and plan.changes[split].carried
-        if not stays and not any(result.n_samples for result in _of_split(results, split)):
+        if not plan.carried(split) and not _of_split(results, split):
             msg = f"no usable record is left for the {split} set; first: {rejected[0].name}: {rejected[0].reason}"
             raise DataError(msg)
 
 
-def _all_findings(plan: IngestPlan, shards: Mapping[SplitName, Sequence[StoredShard]]) -> dict[SplitName, Findings]:
-    """Return what was found in lists, in records, and by looking at all of them together, by split."""
-    duplicates = find_duplicates(shards)
-    findings = {split: Findings() for split in shards}
-    for split, found in findings.items():
-        found.merge(plan.findings.get(split, Findings()))
-        found.merge(duplicates[split])
-        for shard in shards[split]:
-            found.merge(shard.findings())
-    findings["train"].merge(find_thin_classes(_histogram(shards["train"], plan.n_classes), plan.class_names))
+def _rejected(results: Sequence[ShardResult]) -> list[Rejection]:
+    """Return the records that tasks could not use, in the order of the source."""
+    return sorted((item for result in results for item in result.rejected), key=lambda item: item.position)
+
+
+def _findings_of_images(images: Mapping[SplitName, Sequence[StoredShard[ShardRecords]]]) -> dict[SplitName, Findings]:
+    """Return what was found in images, and by looking at all of them together, by split."""
+    findings = find_duplicates({split: StoredImages(shards) for split, shards in images.items()})
+    for split, shards in images.items():
+        for shard in shards:
+            findings[split].merge(shard.findings())
     return findings
 
 
-def _histogram(shards: Sequence[StoredShard], n_classes: int) -> npt.NDArray[np.int64]:
-    counts = [np.bincount(shard.labels, minlength=n_classes) for shard in shards]
+def _histogram(plan: DatasetPlan[Any], results: Sequence[ShardResult], split: SplitName) -> npt.NDArray[np.int64]:
+    """Return the labels of a split, (n_classes,), of what stays and what was written."""
+    counts = [plan.carried_counts.get(split, np.zeros(plan.n_classes, np.int64))]
+    counts += [result.label_counts for result in _of_split(results, split)]
     histogram: npt.NDArray[np.int64] = np.sum(counts, axis=0)
     return histogram
 
@@ -317,38 +378,10 @@ def check_strict(config: IngestConfig, manifests: Mapping[SplitName, DatasetMani
             raise DataError(msg)
 
 
-def _manifest(
-    config: IngestConfig, recipe: Recipe, plan: IngestPlan, shards: Sequence[StoredShard], split: SplitName
-) -> DatasetManifest:
-    """Return the manifest of a split without mean, pixel steps, findings and rejected records."""
-    records = tuple(shard.record for shard in shards)
-    shape = shards[0].records.sums.shape
-    return DatasetManifest(
-        split=split,
-        splits=tuple(plan.splits()),
-        shard_format=config.shard_format,
-        encoded=config.encoded,
-        source=recipe.source(split),
-        recipe_sha256=recipe.sha256,
-        options=dict(recipe.options),
-        version=plan.version,
-        sample_shape=(shape[0], shape[1], shape[2]),
-        n_samples=sum(record.n_samples for record in records),
-        n_classes=plan.n_classes,
-        class_names=plan.class_names,
-        label_histogram=tuple(_histogram(shards, plan.n_classes).tolist()),
-        mean_values=(0.0,) * shape[0],
-        shards=records,
-        n_rejected=0,
-        n_bytes=sum(record.n_bytes for record in records),
-        split_rule=split_rule(config) if len(plan.splits()) > 1 else None,
-        chosen=dict(plan.counts.get(split, {})),
-        group=plan.group,
-    )
-
-
 def _of_split(results: Sequence[ShardResult], split: SplitName) -> list[ShardResult]:
-    return sorted((result for result in results if result.split == split), key=lambda result: result.task_number)
+    """Return the results of tasks of a split that wrote a shard, in the order of the shards."""
+    wrote = (result for result in results if result.split == split and result.n_samples)
+    return sorted(wrote, key=lambda result: result.task_number)
 
 
 def write_rejected(path: Path, rejected: Sequence[Rejection]) -> None:

@@ -1,70 +1,14 @@
-"""What is found by looking at all records of a dataset together: equal ones, and classes with too few."""
+"""Findings about all records of a dataset together: classes with too few samples, paths with two labels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.records import SourceIndex
-from deepspark_ops.ingest.versions.stored_shard import StoredShard
-from deepspark_ops.shards.manifest import SPLITS, SplitName
-
-
-def find_duplicates(shards: Mapping[SplitName, Sequence[StoredShard]]) -> dict[SplitName, Findings]:
-    """Return the samples whose content an earlier one has: training samples go first, then by place in the source.
-
-    A record that balancing takes several times is no duplicate of itself.
-
-    Args:
-        shards: All of the dataset, by split.
-    """
-    found = {split: Findings() for split in SPLITS}
-    parts = [
-        _Part(split, shard, rows)
-        for split in SPLITS
-        for shard in shards.get(split, ())
-        if len(rows := np.flatnonzero((shard.positions >= 0) & (shard.records.repeats == 0)))
-    ]
-    if not parts:
-        return found
-    digests = np.concatenate([part.shard.records.digests[part.rows] for part in parts])
-    positions = np.concatenate([part.shard.positions[part.rows] for part in parts])
-    split_number = np.repeat([SPLITS.index(part.split) for part in parts], [len(part.rows) for part in parts])
-    order = np.lexsort((positions, split_number, digests))
-    is_new = np.append(True, digests[order][1:] != digests[order][:-1])
-    first = order[np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))]
-    again = np.flatnonzero(~is_new)
-    ends = np.cumsum([len(part.rows) for part in parts])
-    for place, earlier in zip(order[again].tolist(), first[again].tolist(), strict=True):
-        split, name, label, position = _about(parts, ends, place)
-        of_split, of_name, of_label, _ = _about(parts, ends, earlier)
-        if split != of_split:
-            kind = f"duplicate_in_{split}"
-        else:
-            kind = "duplicate" if label == of_label else "duplicate_other_label"
-        text = f"has the content of {of_split} record {of_name}, label {of_label}; its own label is {label}"
-        found[split].add(Finding(kind, name, text, position))
-    return found
-
-
-@dataclass(frozen=True)
-class _Part:
-    split: SplitName
-    shard: StoredShard
-    rows: npt.NDArray[np.int64]
-
-
-def _about(parts: Sequence[_Part], ends: npt.NDArray[np.int64], place: int) -> tuple[SplitName, str, int, int]:
-    """Return split, name, label and position of the sample at a place in the parts put together."""
-    number = int(np.searchsorted(ends, place, side="right"))
-    part = parts[number]
-    row = int(part.rows[place - (ends[number] - len(part.rows))])
-    records = part.shard.records
-    return part.split, records.names[row], int(records.labels[row]), int(part.shard.positions[row])
 
 
 def find_thin_classes(label_histogram: npt.NDArray[np.int64], class_names: Sequence[str]) -> Findings:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,20 +23,26 @@ from deepspark_ops.ingest.findings import Findings
 from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.named_classes import with_classes
 from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex, stamps_of
-from deepspark_ops.ingest.selection.choice import choose_records
+from deepspark_ops.ingest.selection.choice import choose, limited
+from deepspark_ops.ingest.selection.image_records import ImageRecords
 from deepspark_ops.ingest.selection.sampling import repeats
-from deepspark_ops.ingest.selection.splits import digest_of_split_list
+from deepspark_ops.ingest.selection.splits import digest_of_split_list, split_up
 from deepspark_ops.ingest.shard_assignment import asked_shards, name_hashes, sample_order, shard_bounds
-from deepspark_ops.ingest.shard_task import ShardTask
+from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
-from deepspark_ops.ingest.versions.base import Base, first_number, labels_stay, no_positions
-from deepspark_ops.ingest.versions.changes import Change, find_changes
+from deepspark_ops.ingest.versions.base import Base, first_number, labels_stay
+from deepspark_ops.ingest.versions.changes import Change, find_image_changes, positions_of
 from deepspark_ops.ingest.versions.sample_options import options_of_samples
 from deepspark_ops.ingest.versions.stored_shard import StoredShard
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
 from deepspark_ops.shards.manifest import SPLITS, SourceRecord, SplitName
 from deepspark_ops.shards.preprocessing import PixelSteps
+from deepspark_ops.shards.shard_records import ShardRecords
+from deepspark_ops.shards.table_columns import TableColumns
+
+if TYPE_CHECKING:
+    from deepspark_ops.ingest.tables.table_shards import TableShardTask
 
 _RECIPE_VERSION = 3
 """Raise it when the same config would make other shards than before."""
@@ -45,6 +51,7 @@ _PEEK_RECORDS = 100
 _PAGE_BYTES = 4096
 _RECORD_EXTRA_BYTES = 128
 _SHARD_FILL = 0.9
+Task = TypeVar("Task", ShardTask, "TableShardTask")
 
 
 @dataclass(frozen=True)
@@ -67,46 +74,60 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class IngestPlan:
-    """All work of one ingestion.
+class DatasetPlan(Generic[Task]):
+    """All work of one ingestion, of images or of a table's rows.
 
     Attributes:
         tasks: Every shard of every split.
-        rejected: Records left out before any was read, by split.
+        run: Writes the shard of a task.
+        sample_shape: Of every sample.
         n_records: Entries of the sources, bad ones included.
-        n_classes: Labels are in [0, n_classes).
+        n_classes: Labels are in [0, n_classes); 0 where labels are values.
         class_names: In label order, may be empty.
-        findings: What else there is to say of the sources' lists, by split.
+        rejected: Records left out before any shard is written, by split.
+        n_rejected: How many there are, by split; a split that is not there has as many as are named.
+        findings: What else there is to say of the records, by split.
         counts: Records left out or repeated by wish, by split.
-        changes: What is taken over of an earlier version, by split; empty if all is written anew.
-        base: That version.
-        pixels: What the tasks do to each image, and did to those that are taken over.
-        group: Column of the groups; None without groups.
+        base: Version that the dataset goes on from; None if all is written anew.
+        changes: What is taken over of that version, by split.
+        carried_counts: Labels of what is taken over, (n_classes,) by split.
+        pixels: What the tasks do to each image, and did to those that are taken over; None for a table.
+        group: Column of the groups of images; None without groups.
+        table: Columns of a table; None for images.
+        write_files: Writes what there is to keep of a table's files; None where the table is read every time.
     """
 
-    tasks: tuple[ShardTask, ...]
-    rejected: Mapping[SplitName, tuple[Rejection, ...]]
+    tasks: tuple[Task, ...]
+    run: Callable[[Task], ShardResult]
+    sample_shape: tuple[int, ...]
     n_records: int
     n_classes: int
     class_names: tuple[str, ...]
+    rejected: Mapping[SplitName, tuple[Rejection, ...]] = field(default_factory=dict)
+    n_rejected: Mapping[SplitName, int] = field(default_factory=dict)
     findings: Mapping[SplitName, Findings] = field(default_factory=dict)
     counts: Mapping[SplitName, Mapping[str, int]] = field(default_factory=dict)
-    changes: Mapping[SplitName, Change] = field(default_factory=dict)
-    base: Base | None = None
+    base: Base[Any] | None = None
+    changes: Mapping[SplitName, Change[Any]] = field(default_factory=dict)
+    carried_counts: Mapping[SplitName, Positions] = field(default_factory=dict)
     pixels: PixelSteps | None = None
     group: str | None = None
+    table: TableColumns | None = None
+    write_files: Callable[[Path], None] | None = None
 
     def splits(self) -> list[SplitName]:
         """Return the splits that have tasks or take something over, train first."""
-        there = {task.split for task in self.tasks} | {
-            split for split, change in self.changes.items() if change.carried
-        }
+        there = {task.split for task in self.tasks} | {split for split in SPLITS if self.carried(split)}
         return [split for split in SPLITS if split in there]
+
+    def carried(self, split: SplitName) -> tuple[StoredShard[Any], ...]:
+        """Return the shards of a split that are taken over."""
+        return self.changes[split].carried if split in self.changes else ()
 
     @property
     def version(self) -> int:
         """Of the dataset that is made."""
-        return 1 if self.base is None else _version(self.base)
+        return 1 if self.base is None else self.base.version
 
 
 def make_recipe(config: IngestConfig) -> Recipe:
@@ -148,10 +169,10 @@ def plan_ingest(
     recipe: Recipe,
     work: Path,
     read_index: IndexSource = index_source,
-    base: Base | None = None,
+    base: Base[ShardRecords] | None = None,
     *,
     is_preview: bool = False,
-) -> IngestPlan:
+) -> DatasetPlan[ShardTask]:
     """Read the sources' lists and labels and assign their records to shards.
 
     Args:
@@ -181,35 +202,58 @@ def plan_ingest(
     if base is None:
         shape, dtype = _peek(indexes["train"], usable["train"], pixels, config)
     else:
-        shape, dtype = base.shape, base.dtype
-    chosen_of = choose_records(config, indexes, usable)
+        shape, dtype = _shape_and_dtype(base)
     findings = {split: _list_findings(index) for split, index in indexes.items()}
-    for split, found in chosen_of.findings.items():
-        findings.setdefault(split, Findings()).merge(found)
     rejected = {split: _rejections(index, given[split], n_classes) for split, index in indexes.items()}
-    rejected["train"] += chosen_of.rejected
+    taken, counts = limited(config, {split: ImageRecords(indexes[split], usable[split]) for split in indexes})
+    parts = split_up(config, indexes["train"], taken["train"].positions)
+    rejected["train"] += parts.rejected
+    found = {
+        **taken,
+        **{split: ImageRecords(indexes["train"], of_split) for split, of_split in parts.positions.items()},
+    }
+    splits = {split: found[split] for split in SPLITS if split in found}
+    choice = choose(config, splits, counts, {split: len(records) for split, records in splits.items()}, rejected)
+    findings["train"].merge(parts.findings)
+    for split, more in choice.findings.items():
+        findings.setdefault(split, Findings()).merge(more)
     stamps = {} if is_preview else {split: stamps_of(index.reader) for split, index in indexes.items()}
-    changes: dict[SplitName, Change] = {}
+    changes: dict[SplitName, Change[ShardRecords]] = {}
     tasks: list[ShardTask] = []
-    for split, positions in chosen_of.positions.items():
+    for split, records in choice.splits.items():
+        positions = records.positions
         index = indexes.get(split, indexes["train"])
         known = stamps.get(split, stamps.get("train"))
-        if base is not None:
-            changes[split] = find_changes(_shards_of(base, split), index, positions, known, _version(base))
         work_of = _Work(split, index, config, recipe, pixels, shape, dtype, n_classes, known)
-        tasks += work_of.tasks(positions) if base is None else work_of.more_tasks(base, changes[split])
-    return IngestPlan(
-        tuple(tasks),
-        rejected,
-        sum(len(index.labels) + len(index.rejected) for index in indexes.values()),
-        n_classes,
-        names,
-        findings,
-        chosen_of.counts,
-        changes,
-        base,
-        PixelSteps.model_validate({**steps.model_dump(), "dtype": dtype}),
-        config.group_column if indexes["train"].groups else None,
+        wanted, n_rows = positions, 0
+        taken_before = repeats(positions)
+        if base is not None:
+            wanted = np.sort(positions)
+            change = changes[split] = find_image_changes(base.shards(split), index, wanted, known, base.version)
+            wanted, taken_before = wanted[change.added], repeats(wanted)[change.added]
+            n_rows = sum(shard.record.n_rows for shard in change.carried)
+        number = first_number(config, recipe.sha256, split, None if base is None else base.manifests.get(split))
+        tasks += work_of.tasks(wanted, taken_before, first_number=number, first_sample=n_rows)
+    return DatasetPlan(
+        tasks=tuple(tasks),
+        run=run_shard_task,
+        sample_shape=shape,
+        n_records=sum(len(index.labels) + len(index.rejected) for index in indexes.values()),
+        n_classes=n_classes,
+        class_names=names,
+        rejected=rejected,
+        findings=findings,
+        counts=choice.counts,
+        base=base,
+        changes=changes,
+        carried_counts={
+            split: np.bincount(
+                indexes.get(split, indexes["train"]).labels[positions_of(change.carried)], minlength=n_classes
+            )
+            for split, change in changes.items()
+        },
+        pixels=PixelSteps.model_validate({**steps.model_dump(), "dtype": dtype}),
+        group=config.group_column if indexes["train"].groups else None,
     )
 
 
@@ -227,20 +271,17 @@ class _Work:
     n_classes: int
     stamps: npt.NDArray[np.uint64] | None
 
-    def tasks(self, positions: Positions) -> list[ShardTask]:
-        """Return the tasks of a split that is written as a whole."""
-        number = first_number(self.config, self.recipe.sha256, self.split)
-        return self._tasks(positions, repeats(positions), first_number=number, first_sample=0)
-
-    def more_tasks(self, base: Base, change: Change) -> list[ShardTask]:
-        """Return the tasks of what is added to a split."""
-        number = first_number(self.config, self.recipe.sha256, self.split, base.manifests.get(self.split))
-        n_rows = sum(shard.record.n_rows for shard in change.carried)
-        return self._tasks(change.added, change.repeats, first_number=number, first_sample=n_rows)
-
-    def _tasks(
+    def tasks(
         self, positions: Positions, taken_before: npt.NDArray[np.int32], *, first_number: int, first_sample: int
     ) -> list[ShardTask]:
+        """Return the tasks that write records.
+
+        Args:
+            positions: Of the records.
+            taken_before: (n,) how often each was taken before.
+            first_number: Of the shards.
+            first_sample: Of the samples in the split.
+        """
         config, index = self.config, self.index
         order = sample_order(np.arange(len(positions)), shuffle=config.shuffle, seed=config.seed)
         folder = DatasetPaths(config.output).split(self.split)
@@ -278,23 +319,15 @@ class _Work:
         return name_hashes([self.index.groups[i] for i in positions.tolist()], salt=b"group")
 
 
-def _groups_stay(base: Base, index: SourceIndex) -> bool:
+def _groups_stay(base: Base[ShardRecords], index: SourceIndex) -> bool:
     """Whether a dataset that is gone on from knows the groups of its samples, where the source has groups."""
     return bool(index.groups) == (base.manifests["train"].group is not None)
 
 
-def _shards_of(base: Base, split: SplitName) -> list[StoredShard]:
-    manifest = base.manifests.get(split)
-    if manifest is None:
-        return []
-    return [
-        StoredShard(shard, records, no_positions(shard.n_rows), base.folder / split, manifest.shard_format)
-        for shard, records in zip(manifest.shards, base.records[split], strict=True)
-    ]
-
-
-def _version(base: Base) -> int:
-    return base.manifests["train"].version + 1
+def _shape_and_dtype(base: Base[ShardRecords]) -> tuple[tuple[int, int, int], str]:
+    """Return shape and dtype of the pixels that went into a dataset: whole sums are those of bytes."""
+    channels, height, width = base.manifests["train"].sample_shape
+    return (channels, height, width), "uint8" if base.records["train"][0].sums.dtype == np.int64 else "float32"
 
 
 def _list_findings(index: SourceIndex) -> Findings:

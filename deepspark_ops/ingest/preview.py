@@ -13,9 +13,9 @@ from deepspark_ops.config.ingest import IngestConfig, SourceConfig, is_known
 from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS, SourceFormat
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.files.archive import is_compressed, split_member
-from deepspark_ops.ingest.plan import IngestPlan, Recipe, own_sources, plan_ingest
+from deepspark_ops.ingest.plan import Recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.records import SourceIndex
-from deepspark_ops.ingest.shard_task import ShardTask, run_shard_task
+from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import (
     find_format,
     index_start,
@@ -113,8 +113,9 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
         split: sum(len(task.positions) for task in plan.tasks if task.split == split) for split in plan.splits()
     }
     tasks = tuple(_first_records(task) for task in plan.tasks if task.number == 0)
-    few = IngestPlan(tasks, {}, sum(len(task.positions) for task in tasks), plan.n_classes, plan.class_names)
-    commit_dataset(whole, recipe, few, [run_shard_task(task) for task in tasks])
+    n_records = sum(len(task.positions) for task in tasks)
+    few = replace(plan, tasks=tasks, rejected={}, n_records=n_records, findings={}, counts={})
+    commit_dataset(whole, recipe, few, [plan.run(task) for task in tasks])
     return Preview(whole.output, None if is_cut else n_samples)
 
 

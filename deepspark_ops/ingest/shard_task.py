@@ -80,7 +80,7 @@ class ShardTask:
 
 @dataclass
 class ShardResult:
-    """What became of a task.
+    """The result of a task, of images or of a table's rows.
 
     Attributes:
         task_number: ``ShardTask.number``.
@@ -90,7 +90,7 @@ class ShardResult:
         sha256: Of the shard's file.
         n_bytes_read: Of the records written, as read: compressed images or pixels.
         label_counts: (n_classes,) int64.
-        sums: Of the pixels, (C, H, W).
+        sums: Of the pixels, (C, H, W); none of a table, like all that follows but ``records_sha256`` and ``error``.
         pixel_range: Of the pixels; None before a sample is written.
         rejected: Records left out.
         kept: (n_samples,) int64, position in the source of each sample written.
@@ -103,7 +103,7 @@ class ShardResult:
     task_number: int
     split: SplitName
     label_counts: npt.NDArray[np.int64]
-    sums: Sums
+    sums: Sums = field(default_factory=lambda: np.zeros(0, np.int64))
     pixel_range: PixelRange | None = None
     n_samples: int = 0
     n_bytes: int = 0
@@ -140,9 +140,14 @@ def run_shard_task(task: ShardTask) -> ShardResult:
     except (DeepSparkError, CaffeImportError) as error:
         result.error = str(error)
     except OSError as error:
-        is_read = error.filename is not None and not is_no_room(error)
-        result.error = f"{error.filename}: {error.strerror or error}" if is_read else write_trouble(task.path, error)
+        result.error = io_message(task.path, error)
     return result
+
+
+def io_message(shard: Path, error: OSError) -> str:
+    """Return what to say of an error while a shard was written: it names a file that was read, or the full disk."""
+    is_read = error.filename is not None and not is_no_room(error)
+    return f"{error.filename}: {error.strerror or error}" if is_read else write_trouble(shard, error)
 
 
 def _keep_records(task: ShardTask, result: ShardResult, noted: NotedSamples) -> str:

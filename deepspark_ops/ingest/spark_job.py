@@ -14,11 +14,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -40,10 +40,10 @@ from deepspark_ops.ingest.commit import (
 from deepspark_ops.ingest.contact_sheet import add_contact_sheet
 from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.findings import summary
-from deepspark_ops.ingest.plan import IngestPlan, Recipe, make_recipe, own_sources, plan_ingest
+from deepspark_ops.ingest.plan import DatasetPlan, Recipe, Task, make_recipe, plan_ingest
 from deepspark_ops.ingest.report.page import add_report, profile_before
 from deepspark_ops.ingest.report.resized import resize_text
-from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
+from deepspark_ops.ingest.shard_task import ShardResult
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
 from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.ingest.versions.kept_versions import remove_unnamed
@@ -58,9 +58,6 @@ from deepspark_ops.stores.staging import kept_copy, staging, staging_of, use_sta
 from deepspark_ops.stores.store_path import StorePath
 from deepspark_ops.stores.writing import remove_tree
 
-if TYPE_CHECKING:
-    from deepspark_ops.ingest.tables.table_shards import TableShardResult, TableShardTask
-
 _log = logging.getLogger(__name__)
 _POLL_S = 0.2
 _TOO_FEW_FOR_SPARK = 1_000
@@ -68,8 +65,6 @@ _TOO_FEW_FOR_SPARK = 1_000
 _WORK_PREFIX = ".work-"
 _JVM_PORT = "PYSPARK_GATEWAY_PORT"
 
-Task = TypeVar("Task", ShardTask, "TableShardTask")
-Result = TypeVar("Result", ShardResult, "TableShardResult")
 Finished = list[tuple[SplitName, int, int]]
 """(split, samples, bytes written) of each shard that was written."""
 
@@ -134,14 +129,12 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     is_local = config.master.startswith("local")
     if recipe.sources["train"].format in TABLE_FORMATS:
         config = _with_local_tables(config, is_local=is_local)
-    with _work_folder(config.output, is_local=is_local) as work:
+    with _work_folder(config.output, is_local=is_local) as work, _spark(config, listen_address, work) as spark:
         if recipe.sources["train"].format in TABLE_FORMATS:
-            with _spark(config, listen_address, work) as spark:
-                manifests = ingest_from_table(spark, config, recipe, work)
+            manifests = ingest_from_table(spark, config, recipe, work)
         else:
             plan = plan_ingest(config, recipe, work, base=find_base(config, recipe.options))
-            with _spark(config, listen_address, work) as spark:
-                manifests = _ingest_images(_spark_for_images(spark, config, plan), config, recipe, plan)
+            manifests = _write_dataset(spark, config, recipe, plan)
     for split, manifest in manifests.items():
         _log.info(
             "ingest %s: %s samples, %s classes, shards: %s, %s bytes, %s rejected",
@@ -179,32 +172,6 @@ def _found_current(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Data
     return manifests
 
 
-def _spark_for_images(spark: SparkOnDemand, config: IngestConfig, plan: IngestPlan) -> SparkContext | None:
-    """Return Spark, or None where this process does the work; the log says which, and why."""
-    n_records = sum(len(task.positions) for task in plan.tasks)
-    # spark-submit has started a JVM before this process: a new dataset then is a Spark application's work.
-    has_jvm = spark.is_started or _JVM_PORT in os.environ
-    is_small = n_records <= _TOO_FEW_FOR_SPARK and not (has_jvm and plan.base is None)
-    if config.engine == "process" or (config.engine == "auto" and is_small):
-        why = f"engine={config.engine}" + (f": at most {_TOO_FEW_FOR_SPARK:,} records" if is_small else "")
-        _log.info("ingest: this process reads %s records, Spark is not started (%s)", f"{n_records:,}", why)
-        return None
-    return spark.context()
-
-
-def _ingest_images(
-    context: SparkContext | None, config: IngestConfig, recipe: Recipe, plan: IngestPlan
-) -> dict[SplitName, DatasetManifest]:
-    _report_rejected(plan)
-    for split, change in plan.changes.items():
-        _log.info("ingest %s: %s", split, change.text())
-    with undone_on_failure(config.output):
-        results = _run_tasks(context, plan.tasks, run_shard_task, "images")
-    manifests = commit_dataset(config, recipe, plan, results)
-    add_contact_sheet(config.output)
-    return manifests
-
-
 def ingest_from_table(
     spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, work: Path
 ) -> dict[SplitName, DatasetManifest]:
@@ -219,27 +186,46 @@ def ingest_from_table(
     """
     if config.engine == "spark":
         spark.context()
-    from deepspark_ops.ingest.tables.spark_job import ImagePlan, ingest_table
-    from deepspark_ops.ingest.tables.table_commit import commit_table
-    from deepspark_ops.ingest.tables.table_shards import run_table_shard
+    from deepspark_ops.ingest.tables.spark_job import plan_table_source
 
-    found = ingest_table(spark, config, recipe, work)
-    if not is_known(config) and (manifests := _found_current(config, found.recipe)) is not None:
+    config, recipe, plan = plan_table_source(spark, config, recipe, work)
+    if not is_known(config) and (manifests := _found_current(config, recipe)) is not None:
         return manifests
-    if isinstance(found, ImagePlan):
-        indexes = {str(source): found.indexes[split] for split, source in own_sources(config).items()}
-        base = find_base(config, found.recipe.options)
-        plan = plan_ingest(config, found.recipe, work, lambda _, source, __, ___: indexes[str(source)], base)
-        return _ingest_images(_spark_for_images(spark, config, plan), config, found.recipe, plan)
-    shared = found.plan.shared
-    tasks = found.plan.tasks
+    return _write_dataset(spark, config, recipe, plan)
+
+
+def _write_dataset(
+    spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, plan: DatasetPlan[Any]
+) -> dict[SplitName, DatasetManifest]:
+    """Run the tasks of a plan, and commit what they wrote."""
+    context = _spark_for(spark, config, plan)
+    if plan.table is None:
+        _report_rejected(plan)
+    for split, change in plan.changes.items():
+        _log.info("ingest %s: %s", split, change.text())
     with undone_on_failure(config.output):
-        context = spark.context() if spark.is_started and tasks else None
-        results = _run_tasks(context, tasks, lambda task: run_table_shard(task, shared), "rows")
-    return commit_table(found.config, found.recipe, found.plan, results)
+        results = _run_tasks(context, plan)
+    manifests = commit_dataset(config, recipe, plan, results)
+    add_contact_sheet(config.output)
+    return manifests
 
 
-def _report_rejected(plan: IngestPlan) -> None:
+def _spark_for(spark: SparkOnDemand, config: IngestConfig, plan: DatasetPlan[Any]) -> SparkContext | None:
+    """Return Spark, or None where this process does the work; of images the log says which, and why."""
+    if plan.table is not None:
+        return spark.context() if spark.is_started and plan.tasks else None
+    n_records = sum(len(task.positions) for task in plan.tasks)
+    # spark-submit has started a JVM before this process: a new dataset then is a Spark application's work.
+    has_jvm = spark.is_started or _JVM_PORT in os.environ
+    is_small = n_records <= _TOO_FEW_FOR_SPARK and not (has_jvm and plan.base is None)
+    if config.engine == "process" or (config.engine == "auto" and is_small):
+        why = f"engine={config.engine}" + (f": at most {_TOO_FEW_FOR_SPARK:,} records" if is_small else "")
+        _log.info("ingest: this process reads %s records, Spark is not started (%s)", f"{n_records:,}", why)
+        return None
+    return spark.context()
+
+
+def _report_rejected(plan: DatasetPlan[Any]) -> None:
     """Say what is wrong with the list itself; the images are read all the same, so that one run finds everything."""
     rejected = [item for items in plan.rejected.values() for item in items]
     if rejected:
@@ -349,13 +335,12 @@ def _spark(config: IngestConfig, listen_address: str, work: Path) -> Iterator[Sp
         spark.stop()
 
 
-def _run_tasks(
-    context: SparkContext | None, tasks: Sequence[Task], run_one: Callable[[Task], Result], unit: str
-) -> list[Result]:
-    """Run every task once, over the cluster or in this process, and log shards as they are finished, in ``unit``/s."""
-    progress = _Progress(tasks, unit)
+def _run_tasks(context: SparkContext | None, plan: DatasetPlan[Task]) -> list[ShardResult]:
+    """Run every task once, over the cluster or in this process, and log shards as they are finished."""
+    tasks, run_one = plan.tasks, plan.run
+    progress = _Progress(Counter(task.split for task in tasks), "images" if plan.table is None else "rows")
     if context is None:
-        results: list[Result] = []
+        results: list[ShardResult] = []
         for task in tasks:
             results.append(run_one(task))
             progress.report(_finished(results))
@@ -363,7 +348,7 @@ def _run_tasks(
     finished = context.accumulator([], _FinishedShards())
     copies = staging()
 
-    def run(task: Task) -> Result:
+    def run(task: Task) -> ShardResult:
         use_staging(copies)
         result = run_one(task)
         if result.n_samples:
@@ -391,16 +376,16 @@ def _run_tasks(
     return results
 
 
-def _finished(results: Sequence[ShardResult | TableShardResult]) -> Finished:
+def _finished(results: Sequence[ShardResult]) -> Finished:
     return [(result.split, result.n_samples, result.n_bytes) for result in results if result.n_samples]
 
 
 class _Progress:
     """Logs one line per finished shard: how far its split is and how fast the job runs as a whole."""
 
-    def __init__(self, tasks: Sequence[ShardTask | TableShardTask], unit: str) -> None:
+    def __init__(self, n_shards: Mapping[SplitName, int], unit: str) -> None:
         self._unit = unit
-        self._n_shards = Counter(task.split for task in tasks)
+        self._n_shards = n_shards
         self._shards: Counter[SplitName] = Counter()
         self._samples: Counter[SplitName] = Counter()
         self._n_bytes = 0

@@ -37,7 +37,7 @@ OWN_FILES = {
     "deepspark_ops/export/formats/tf_lite_reader.py": "a script without our modules, in the export's scratch",
     "deepspark_ops/file_lock.py": "locks a folder",
     "deepspark_ops/ingest/tables/row_files.py": "rows in the ingestion's own scratch folder",
-    "deepspark_ops/ingest/tables/selection/split_rows.py": "rows in the ingestion's own scratch folder",
+    "deepspark_ops/ingest/tables/split_rows.py": "rows in the ingestion's own scratch folder",
     "deepspark_ops/ingest/tables/table_shards.py": "rows in the ingestion's own scratch folder",
     "deepspark_ops/shards/lmdb_shard.py": "LMDB makes the database that is opened",
     "deepspark_ops/stores/arrow_store.py": "a shard that this process has written",

@@ -13,6 +13,7 @@ import pyarrow.orc
 import pyarrow.parquet
 
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.plan import make_recipe, own_sources
 from deepspark_ops.ingest.tables.arrow_columns import columns_of
@@ -24,9 +25,7 @@ from deepspark_ops.ingest.tables.planning.row_recipe import row_recipe
 from deepspark_ops.ingest.tables.planning.spread import one_by_one
 from deepspark_ops.ingest.tables.planning.table_plan import WhatWasRead, plan_read_table, plan_table
 from deepspark_ops.ingest.tables.row_files import write_rows
-from deepspark_ops.ingest.tables.table_commit import commit_table
-from deepspark_ops.ingest.tables.table_shards import run_table_shard
-from deepspark_ops.ingest.versions.row_changes import find_table_base
+from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import DatasetManifest
 from deepspark_ops.shards.reader import verify
@@ -94,9 +93,9 @@ def ingest_parts(
     found = [type(part).from_json(part.to_json()) for part in found]
     names = text_classes(found) if roles.labels[0].kind == "text" else ()
     recipe = make_recipe(config)
-    base = find_table_base(config, recipe.options) if goes_on else None
+    base = find_base(config, recipe.options, of_table=True) if goes_on else None
     plan = plan_table(config, recipe, rows, {"train": found}, work, names, base=base)
-    return commit_table(config, recipe, plan, [run_table_shard(task, plan.shared) for task in plan.tasks[::-1]])
+    return commit_dataset(config, recipe, plan, [plan.run(task) for task in plan.tasks[::-1]])
 
 
 def ingest_files(config: IngestConfig, work: Path, *, goes_on: bool = False) -> tuple[dict, list[Path]]:
@@ -125,10 +124,10 @@ def ingest_files(config: IngestConfig, work: Path, *, goes_on: bool = False) -> 
         return WhatWasRead(rows, parts, names)
 
     recipe = make_recipe(config)
-    base = find_table_base(config, recipe.options) if goes_on else None
+    base = find_base(config, recipe.options, of_table=True) if goes_on else None
     known = find_known_files(config, base, now)
     plan = plan_read_table(config, recipe, read(known), work, one_by_one, base, now, known, read)
-    return commit_table(config, recipe, plan, [run_table_shard(task, plan.shared) for task in plan.tasks]), was_read
+    return commit_dataset(config, recipe, plan, [plan.run(task) for task in plan.tasks]), was_read
 
 
 def counted_rows(folder: Path, split: str) -> Sequence[tuple]:

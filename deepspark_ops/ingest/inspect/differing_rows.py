@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.ingest.selection.row_hash import Hashes, combined, mixed
-from deepspark_ops.ingest.versions.row_changes import numbered
+from deepspark_ops.ingest.selection.row_hash import Hashes, combined, mixed, numbered
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, SplitName, shard_folder

@@ -19,7 +19,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.dataset_findings import find_thin_classes
 from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.findings import ordered
-from deepspark_ops.ingest.plan import IngestPlan, Recipe, own_sources, plan_ingest
+from deepspark_ops.ingest.plan import DatasetPlan, Recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import resolve_format, with_own_splits
@@ -74,7 +74,7 @@ def _dry_run(config: IngestConfig) -> dict[str, Any]:
         return _report(config, plan, sampled, formats["train"])
 
 
-def _some(plan: IngestPlan) -> list[ShardTask]:
+def _some(plan: DatasetPlan[ShardTask]) -> list[ShardTask]:
     """Return the tasks with few of their records, evenly spaced."""
     total = sum(len(task.positions) for task in plan.tasks)
     share = min(1.0, SAMPLED / total)
@@ -105,7 +105,9 @@ def _run(task: ShardTask) -> _Sampled:
     return _Sampled(task, result, time.monotonic() - started)
 
 
-def _report(config: IngestConfig, plan: IngestPlan, sampled: list[_Sampled], source_format: str) -> dict[str, Any]:
+def _report(
+    config: IngestConfig, plan: DatasetPlan[ShardTask], sampled: list[_Sampled], source_format: str
+) -> dict[str, Any]:
     n_records = {
         split: sum(len(task.positions) for task in plan.tasks if task.split == split) for split in plan.splits()
     }
@@ -150,7 +152,7 @@ def _report(config: IngestConfig, plan: IngestPlan, sampled: list[_Sampled], sou
     }
 
 
-def _labels(plan: IngestPlan, split: SplitName) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _labels(plan: DatasetPlan[ShardTask], split: SplitName) -> np.ndarray[Any, np.dtype[np.int64]]:
     counts = [np.bincount(task.labels, minlength=plan.n_classes) for task in plan.tasks if task.split == split]
     total: np.ndarray[Any, np.dtype[np.int64]] = np.sum(counts, axis=0)
     return total

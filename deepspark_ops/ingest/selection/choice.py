@@ -1,97 +1,150 @@
-"""The records that make up each split, once all options about it have been followed."""
+"""The records of each split, images or rows of a table: first ``limit`` counts, then splits, duplicates, balance."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
-import numpy.typing as npt
 
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.findings import Findings
-from deepspark_ops.ingest.records import Positions, Rejection, SourceIndex
+from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.selection.duplicates import without_duplicates
+from deepspark_ops.ingest.selection.records_of_split import RecordsOfSplit
 from deepspark_ops.ingest.selection.sampling import balanced, stable_sample
-from deepspark_ops.ingest.selection.splits import require_samples, split_up
-from deepspark_ops.ingest.shard_assignment import name_hashes
-from deepspark_ops.shards.manifest import SPLITS, SplitName
+from deepspark_ops.shards.manifest import SplitName
+
+Counts = dict[SplitName, dict[str, int]]
+"""Split -> why -> records that were left out, or taken once more."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Generic[RecordsOfSplit]):
     """What is ingested.
 
     Attributes:
-        positions: Split -> positions in its source, in the order of ``SPLITS``; one may stand there several times.
-        rejected: Records of the training source whose split nobody knows.
-        findings: Split -> what there is to say of it.
-        counts: Split -> why -> records that were left out, or taken once more.
+        splits: The records of each split, in the order of ``SPLITS``; one may stand there several times.
+        findings: Split -> records left out as duplicates.
+        counts: Records left out or repeated by wish.
     """
 
-    positions: Mapping[SplitName, Positions]
-    rejected: tuple[Rejection, ...]
+    splits: Mapping[SplitName, RecordsOfSplit]
     findings: Mapping[SplitName, Findings]
-    counts: Mapping[SplitName, Mapping[str, int]]
+    counts: Counts
 
 
-def choose_records(
-    config: IngestConfig, indexes: Mapping[SplitName, SourceIndex], usable: Mapping[SplitName, Positions]
-) -> Choice:
-    """Return the records of each split: first ``limit`` counts, then the splits, duplicates, balance.
+def takes_all(config: IngestConfig) -> bool:
+    """Whether every usable record is taken once."""
+    return config.limit is None and not config.deduplicate and config.balance == "none"
+
+
+def limited(
+    config: IngestConfig, sources: Mapping[SplitName, RecordsOfSplit], *, has_classes: bool = True
+) -> tuple[dict[SplitName, RecordsOfSplit], Counts]:
+    """Return ``limit`` records of each source, and how many are left out.
 
     Args:
         config: What is asked for.
-        indexes: Split -> its own source's index, ``train`` among them.
-        usable: Positions whose labels are good.
+        sources: Usable records of the splits that have a source of their own; those of the training source are not
+            split yet.
+        has_classes: Whether each class keeps its share.
+    """
+    taken = dict(sources)
+    counts: Counts = {}
+    for split, records in sources.items():
+        if config.limit is None or config.limit >= len(records):
+            continue
+        order = records.order()
+        labels = records.class_numbers() if has_classes else np.zeros(len(records), np.int64)
+        hashes = records.hashes("limit", config.seed)
+        taken[split] = records.taken(np.sort(order[stable_sample(labels[order], hashes[order], config.limit)]))
+        _note(counts, split, "left_out_by_limit", len(records) - len(taken[split]))
+    return taken, counts
+
+
+def choose(
+    config: IngestConfig,
+    splits: Mapping[SplitName, RecordsOfSplit],
+    counts: Counts,
+    n_before: Mapping[SplitName, int],
+    rejected: Mapping[SplitName, tuple[Rejection, ...]],
+) -> Choice[RecordsOfSplit]:
+    """Return the records of each split that are neither duplicates nor too many of their class.
+
+    Args:
+        config: What is asked for.
+        splits: Records that ``limited`` took, split by split, in the order of ``SPLITS``.
+        counts: Of ``limited``.
+        n_before: Records of each split before any was left out by wish.
+        rejected: Records that cannot be used, by source.
 
     Raises:
-        ConfigError: Options that do not fit the source, or leave a split empty.
+        ConfigError: Options leave a split empty.
         DataError: A source has no usable record.
     """
-    counts: dict[SplitName, dict[str, int]] = {}
-    taken = {split: _limited(config, indexes[split], usable[split]) for split in usable}
-    parts = split_up(config, indexes["train"], taken["train"])
-    positions = {**taken, **parts.positions}
-    positions = {split: positions[split] for split in SPLITS if split in positions}
-    for split in taken:
-        _note(counts, split, "left_out_by_limit", len(usable[split]) - len(taken[split]))
-    findings: dict[SplitName, Findings] = {"train": parts.findings}
-    of_split = {split: indexes.get(split, indexes["train"]) for split in positions}
+    chosen, findings = dict(splits), dict[SplitName, Findings]()
     if config.deduplicate:
-        positions, found = without_duplicates(of_split, positions, across=config.deduplicate_across)
-        for split, more in found.items():
-            findings.setdefault(split, Findings()).merge(more)
-    for split, chosen in positions.items():
-        require_samples(config, split, chosen)
-    n_before = len(positions["train"])
-    positions["train"] = _balanced(config, indexes["train"], positions["train"])
-    change = len(positions["train"]) - n_before
-    _note(counts, "train", "left_out_by_balance" if change < 0 else "repeated_by_balance", abs(change))
-    return Choice(positions, parts.rejected, findings, counts)
+        chosen, findings = without_duplicates(splits, across=config.deduplicate_across)
+    for split, records in chosen.items():
+        if not len(records):
+            raise _empty(config, split, records, n_before, rejected)
+    if config.balance != "none":
+        train = chosen["train"]
+        order = train.order()
+        labels, hashes = train.class_numbers(), train.hashes("balance", config.seed)
+        chosen["train"] = train.taken(np.sort(order[balanced(labels[order], hashes[order], config.balance)]))
+        change = len(chosen["train"]) - len(train)
+        _note(counts, "train", "left_out_by_balance" if change < 0 else "repeated_by_balance", abs(change))
+    return Choice(chosen, findings, counts)
 
 
-def _limited(config: IngestConfig, index: SourceIndex, positions: Positions) -> Positions:
-    if config.limit is None or config.limit >= len(positions):
-        return positions
-    hashes = _hashes(config, index, positions, "limit")
-    taken: Positions = positions[stable_sample(index.labels[positions], hashes, config.limit)]
-    return taken
+def require_classes(config: IngestConfig, n_classes: int) -> None:
+    """Refuse to balance what are no classes.
+
+    Raises:
+        ConfigError: Labels are values.
+    """
+    if config.balance != "none" and not n_classes:
+        msg = (
+            f"balance={config.balance}: the labels of {config.source} are values to be predicted, and only classes can"
+            " have as many rows each; give label_kind=class if they are class numbers, or balance=none"
+        )
+        raise ConfigError(msg)
 
 
-def _balanced(config: IngestConfig, index: SourceIndex, positions: Positions) -> Positions:
-    if config.balance == "none":
-        return positions
-    hashes = _hashes(config, index, positions, "balance")
-    taken: Positions = positions[balanced(index.labels[positions], hashes, config.balance)]
-    return taken
+def _empty(
+    config: IngestConfig,
+    split: SplitName,
+    records: RecordsOfSplit,
+    n_before: Mapping[SplitName, int],
+    rejected: Mapping[SplitName, tuple[Rejection, ...]],
+) -> ConfigError | DataError:
+    """Return why a split is left without a record, and what to do."""
+    unit = records.unit
+    if n_before.get(split):
+        wishes = ("limit", "deduplicate_across", "balance")
+        given = ", ".join(f"{name}={value}" for name in wishes if (value := getattr(config, name)))
+        return ConfigError(f"{given} leaves the {split} set empty, which had {n_before[split]:,} {unit}s; ask for less")
+    if config.split_list is not None:
+        msg = f"split_list={config.split_list} leaves the {split} set empty: it names no usable {unit} for it"
+        return ConfigError(msg)
+    if config.split_column is not None:
+        msg = f"split_column={config.split_column} leaves the {split} set empty: no usable {unit} has that word there"
+        return ConfigError(msg)
+    sources = {"test": config.test_source, "validation": config.validation_source}
+    if sources.get(split) is not None or not any(n for other, n in n_before.items() if sources.get(other) is None):
+        first = next((f"; first: {item.name}: {item.reason}" for items in rejected.values() for item in items), "")
+        return DataError(f"no usable {unit} is left for the {split} set{first}")
+    option = "validation_fraction" if split == "validation" or config.test_source is not None else "test_fraction"
+    return ConfigError(
+        f"{option}={getattr(config, option)} leaves the {split} set empty: each {unit}'s side is a hash of"
+        f" its {records.owner}; change {option} or seed, or give {option.removesuffix('_fraction')}_source"
+    )
 
 
-def _hashes(config: IngestConfig, index: SourceIndex, positions: Positions, what: str) -> npt.NDArray[np.uint64]:
-    """Return hashes that have nothing to do with those of the split, or a limit would take test records first."""
-    return name_hashes([index.names[i] for i in positions.tolist()], salt=f"{what} {config.seed}".encode())
-
-
-def _note(counts: dict[SplitName, dict[str, int]], split: SplitName, why: str, count: int) -> None:
+def _note(counts: Counts, split: SplitName, why: str, count: int) -> None:
     if count:
         counts.setdefault(split, {})[why] = count

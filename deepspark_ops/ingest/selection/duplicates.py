@@ -1,75 +1,111 @@
-"""Records with the content of an earlier one, found before anything is written, so that they can be left out."""
+"""Records with the content of an earlier one, images or rows: named and counted, or left out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from deepspark_ops.ingest.findings import Finding, Findings
-from deepspark_ops.ingest.images.sample_notes import record_digest
-from deepspark_ops.ingest.records import Positions, RecordError, RecordReader, SourceIndex
-from deepspark_ops.shards.manifest import SPLITS, SplitName
-
-_THREADS: Final = 4
-_RECORDS_OF_A_THREAD: Final = 2_000
+from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Finding, Findings
+from deepspark_ops.ingest.records import Positions
+from deepspark_ops.ingest.selection.records_of_split import About, Comparable, RecordsOfSplit
+from deepspark_ops.ingest.selection.row_hash import Hashes
+from deepspark_ops.shards.manifest import SplitName
 
 
-def content_digests(reader: RecordReader, positions: Positions) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """Return ``record_digest`` of each record, (n,), and which could be read, (n,); nothing is decoded."""
-    pieces = [positions[at : at + _RECORDS_OF_A_THREAD] for at in range(0, len(positions), _RECORDS_OF_A_THREAD)]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        parts = list(pool.map(lambda piece: _digests_of(reader, piece), pieces))
-    if not parts:
-        return np.empty(0, np.uint64), np.empty(0, bool)
-    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+def find_duplicates(splits: Mapping[SplitName, Comparable], looked_up: int | None = None) -> dict[SplitName, Findings]:
+    """Return the records whose content an earlier one has; training records go first.
 
+    A record with another label than the earlier one is counted as such, among those that are looked up.
 
-def _digests_of(reader: RecordReader, positions: Positions) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    digests, can_be_read = np.zeros(len(positions), np.uint64), np.ones(len(positions), bool)
-    with reader.subset(positions).opened() as read:
-        for i in range(len(positions)):
-            try:
-                digests[i] = record_digest(read(i))
-            except RecordError:
-                can_be_read[i] = False
-    return digests, can_be_read
+    Args:
+        splits: The records of each split, in the order of ``SPLITS``, each once.
+        looked_up: So many are looked up; None: all.
+    """
+    findings = {split: Findings() for split in splits}
+    joined = _Joined(splits)
+    duplicates, first = joined.equal(across=True)
+    for place, earlier in zip(duplicates[:looked_up].tolist(), first[:looked_up].tolist(), strict=True):
+        (split, own), (of_split, of) = joined.about(place), joined.about(earlier)
+        same = "duplicate" if own.label == of.label else "duplicate_other_label"
+        kind = same if split == of_split else f"duplicate_in_{split}"
+        findings[split].add(Finding(kind, own.name, splits[split].same_text(of_split, of, own), own.position))
+    uncounted = slice(len(duplicates) if looked_up is None else looked_up, None)
+    sides, first_sides = joined.sides(duplicates[uncounted]), joined.sides(first[uncounted])
+    for number, split in enumerate(splits):
+        is_here = sides == number
+        is_within = is_here & (first_sides == number)
+        counts = {"duplicate": is_within.sum(), f"duplicate_in_{split}": (is_here & ~is_within).sum()}
+        findings[split].counts.update({kind: int(count) for kind, count in counts.items() if count})
+    return findings
 
 
 def without_duplicates(
-    indexes: Mapping[SplitName, SourceIndex], positions: Mapping[SplitName, Positions], *, across: bool
-) -> tuple[dict[SplitName, Positions], dict[SplitName, Findings]]:
-    """Return the positions without the records that have the content of an earlier one of the same split.
+    splits: Mapping[SplitName, RecordsOfSplit], *, across: bool
+) -> tuple[dict[SplitName, RecordsOfSplit], dict[SplitName, Findings]]:
+    """Return the records of each split whose content no earlier one has.
 
     Args:
-        indexes: Split -> its source's index.
-        positions: Split -> positions in that source; the first of equal records is the one with the lowest.
+        splits: In the order of ``SPLITS``.
         across: Also leave out validation records with the content of a training record, and test records with that of
             either.
 
     Returns:
-        The positions that stay, and the records left out, each named; a record that cannot be read stays.
+        The records that stay, and those left out, of which the first thousand of a split are named. A record that
+        cannot be read stays.
     """
-    kept: dict[SplitName, Positions] = {}
-    findings = {split: Findings() for split in positions}
-    seen: dict[int, tuple[SplitName, str]] = {}
-    for split in [split for split in SPLITS if split in positions]:
-        ordered = np.sort(positions[split])
-        digests, can_be_read = content_digests(indexes[split].reader, ordered)
-        seen = seen if across else {}
-        stays = np.ones(len(ordered), bool)
-        names = indexes[split].names
-        for i in np.flatnonzero(can_be_read).tolist():
-            place = int(ordered[i])
-            digest = int(digests[i])
-            if digest in seen:
-                stays[i] = False
-                text = f"has the content of {seen[digest][0]} record {seen[digest][1]}"
-                findings[split].add(Finding("duplicate_left_out", names[place], text, place))
-            else:
-                seen[digest] = (split, names[place])
-        kept[split] = ordered[stays]
+    kept: dict[SplitName, RecordsOfSplit] = {}
+    findings = {split: Findings() for split in splits}
+    joined = _Joined(splits)
+    duplicates, first = joined.equal([records.ties() for records in splits.values()], across=across)
+    order = np.argsort(duplicates)
+    duplicates, first = duplicates[order], first[order]
+    for number, (split, records) in enumerate(splits.items()):
+        is_here = joined.sides(duplicates) == number
+        out = duplicates[is_here] - joined.starts[number]
+        for place, earlier in zip(out[:NAMED_OF_A_KIND].tolist(), first[is_here].tolist(), strict=False):
+            own, (of_split, of) = records.about(place), joined.about(earlier)
+            text = records.same_text(of_split, of, own)
+            findings[split].add(Finding("duplicate_left_out", own.name, text, own.position))
+        if len(out):
+            findings[split].counts["duplicate_left_out"] = len(out)
+        kept[split] = records.taken(np.setdiff1d(np.arange(len(records)), out))
     return kept, findings
+
+
+class _Joined:
+    """The records of all splits, one split after the other."""
+
+    def __init__(self, splits: Mapping[SplitName, Comparable]) -> None:
+        self._names = list(splits)
+        self._splits = list(splits.values())
+        self.starts = np.cumsum([0, *(len(records) for records in self._splits)])
+
+    def sides(self, places: Positions) -> Positions:
+        """Return the (n,) numbers of the splits that places are in."""
+        return np.searchsorted(self.starts, places, "right") - 1
+
+    def about(self, place: int) -> tuple[SplitName, About]:
+        """Return split and description of a record."""
+        number = int(self.sides(np.array([place]))[0])
+        return self._names[number], self._splits[number].about(place - int(self.starts[number]))
+
+    def equal(self, ties: Sequence[tuple[Hashes, ...]] = (), *, across: bool) -> tuple[Positions, Positions]:
+        """Return the places of records whose content an earlier one has, by content, and of each the earlier one.
+
+        Args:
+            ties: Of each split, keys by which equal records are ordered.
+            across: Compare records of different splits, too.
+        """
+        parts = [records.contents() for records in self._splits]
+        contents = np.concatenate([np.empty(0, np.uint64), *(part[0] for part in parts)])
+        readable = np.flatnonzero(np.concatenate([np.empty(0, bool), *(part[1] for part in parts)]))
+        sides = self.sides(np.arange(len(contents)))
+        keys = [np.concatenate(key)[readable] for key in zip(*ties, strict=True)]
+        order = readable[np.lexsort((*keys[::-1], sides[readable], contents[readable]))]
+        is_new = np.ones(len(order), bool)
+        is_new[1:] = contents[order][1:] != contents[order][:-1]
+        if not across:
+            is_new[1:] |= sides[order][1:] != sides[order][:-1]
+        first = order[np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))]
+        return order[~is_new], first[~is_new]

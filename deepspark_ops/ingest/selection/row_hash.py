@@ -6,6 +6,8 @@ enough to tell rows apart, and no protection against somebody who looks for a pa
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -80,3 +82,19 @@ def is_in_lowest(hashes: Hashes, *, fraction: float, seed: int) -> npt.NDArray[n
 
 def _factors(n: int) -> Hashes:
     return mixed(np.arange(n, dtype=np.uint64), 2) | np.uint64(1)
+
+
+def numbered(hashes: Hashes, order: npt.NDArray[np.integer[Any]]) -> Hashes:
+    """Return (n,) hashes that no two have in common: equal ones are numbered, the lowest ``order`` first.
+
+    Example:
+        >>> found = numbered(np.array([7, 5, 7], np.uint64), np.array([1, 0, 0]))
+        >>> bool((found == numbered(np.array([7, 7, 5], np.uint64), np.array([4, 3, 3]))[[0, 2, 1]]).all())
+        True
+    """
+    ascending = np.lexsort((order, hashes))
+    is_new = np.append(True, hashes[ascending][1:] != hashes[ascending][:-1])[: len(hashes)]
+    at = np.arange(len(hashes))
+    number = np.empty(len(hashes), np.uint64)
+    number[ascending] = at - np.maximum.accumulate(np.where(is_new, at, 0))
+    return mixed(hashes ^ mixed(number, 1))

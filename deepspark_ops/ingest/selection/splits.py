@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -77,8 +77,8 @@ def split_up(config: IngestConfig, index: SourceIndex, usable: Positions) -> Spl
     )
 
 
-def split_rule(config: IngestConfig) -> SplitRule | None:
-    """Return how the config tells the splits apart; None if there is only a training set."""
+def split_rule(config: IngestConfig, *, of_rows: bool) -> SplitRule | None:
+    """Return how the config tells the splits of images, or of a table's rows, apart; None of a training set alone."""
     if config.split_list is not None:
         return SplitRule(by="list", named=digest_of_split_list(config.split_list))
     if config.split_column is not None:
@@ -91,7 +91,10 @@ def split_rule(config: IngestConfig) -> SplitRule | None:
         return SplitRule(by="test_source")
     if config.test_fraction > 0 or validation > 0:
         return SplitRule(
-            by="name_hash", seed=config.seed, test_fraction=config.test_fraction, validation_fraction=validation
+            by="row_hash" if of_rows else "name_hash",
+            seed=config.seed,
+            test_fraction=config.test_fraction,
+            validation_fraction=validation,
         )
     return SplitRule(by="test_source") if has_own_validation else None
 
@@ -237,33 +240,3 @@ def _by_column(config: IngestConfig, index: SourceIndex, usable: Positions) -> S
 
 def _of_numbers(numbers: npt.NDArray[np.int8], usable: Positions, asked: set[SplitName]) -> dict[SplitName, Positions]:
     return {split: usable[numbers[usable] == SPLITS.index(split)] for split in SPLITS if split in asked}
-
-
-def require_samples(config: IngestConfig, split: SplitName, positions: Sequence[int] | Positions) -> None:
-    """Refuse a split without a record.
-
-    Raises:
-        ConfigError: The options leave it empty.
-        DataError: Its source has no usable record.
-    """
-    if len(positions):
-        return
-    if config.split_list is not None:
-        msg = f"split_list={config.split_list} leaves the {split} set empty: it names no usable record for it"
-        raise ConfigError(msg)
-    if config.split_column is not None:
-        msg = f"split_column={config.split_column} leaves the {split} set empty: no usable record has that word there"
-        raise ConfigError(msg)
-    own = {"test": config.test_source, "validation": config.validation_source}.get(split)
-    if own is not None:
-        msg = f"source={own}: no usable record"
-        raise DataError(msg)
-    if config.test_source is not None and not config.validation_fraction:
-        msg = f"source={config.source}: no usable record"
-        raise DataError(msg)
-    option = "validation_fraction" if split == "validation" or config.test_source is not None else "test_fraction"
-    msg = (
-        f"{option}={getattr(config, option)} leaves the {split} set empty: each record's side is a hash of"
-        f" its name; change {option} or seed, or give {option.removesuffix('_fraction')}_source"
-    )
-    raise ConfigError(msg)

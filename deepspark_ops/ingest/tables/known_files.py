@@ -25,11 +25,12 @@ from deepspark_ops.ingest.files.image_files import file_stamp
 from deepspark_ops.ingest.selection.splits import digest_of_split_list
 from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_files import PartSummary, RowKeys, told_id
-from deepspark_ops.ingest.versions.row_changes import TableBase
+from deepspark_ops.ingest.versions.base import Base
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import SPLITS, SplitName, sha256_of_file, shard_folder
 from deepspark_ops.shards.record_archive import opened_archive, write_archive
+from deepspark_ops.shards.row_records import RowRecords
 from deepspark_ops.stores.staging import local_copy
 
 _log = logging.getLogger(__name__)
@@ -171,7 +172,7 @@ class KnownFiles:
 
     now: Mapping[SplitName, SeenSource]
     before: Mapping[SplitName, npt.NDArray[np.int64]]
-    base: TableBase
+    base: Base[RowRecords]
     seen: SeenFiles
 
     def to_read(self, source: SplitName) -> set[int]:
@@ -225,7 +226,7 @@ class KnownFiles:
 
 
 def find_known_files(
-    config: IngestConfig, base: TableBase | None, now: Mapping[SplitName, SeenSource] | None
+    config: IngestConfig, base: Base[RowRecords] | None, now: Mapping[SplitName, SeenSource] | None
 ) -> KnownFiles | None:
     """Return which files need no reading; None where all rows are read, and the log says why.
 
@@ -246,7 +247,9 @@ def find_known_files(
     return found
 
 
-def _why_all(config: IngestConfig, base: TableBase, now: Mapping[SplitName, SeenSource] | None) -> KnownFiles | str:
+def _why_all(
+    config: IngestConfig, base: Base[RowRecords], now: Mapping[SplitName, SeenSource] | None
+) -> KnownFiles | str:
     """Return the files, or why all must be read."""
     train = base.manifests["train"]
     if now is None:

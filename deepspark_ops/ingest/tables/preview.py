@@ -13,7 +13,6 @@ from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.plan import Recipe, own_sources, plan_ingest, read_class_names
-from deepspark_ops.ingest.shard_task import run_shard_task
 from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.columns import TableRoles, choose_roles
 from deepspark_ops.ingest.tables.file_batches import first_rows
@@ -22,8 +21,6 @@ from deepspark_ops.ingest.tables.planning.classes import text_classes
 from deepspark_ops.ingest.tables.planning.row_recipe import row_recipe
 from deepspark_ops.ingest.tables.planning.table_plan import plan_table
 from deepspark_ops.ingest.tables.row_files import PartSummary, write_rows
-from deepspark_ops.ingest.tables.table_commit import commit_table
-from deepspark_ops.ingest.tables.table_shards import run_table_shard
 from deepspark_ops.shards.manifest import SplitName
 
 
@@ -75,7 +72,7 @@ def ingest_first_rows(
         parts[split] = [write_rows([batch], own_rows, work, part)]
         names = text_classes(parts["train"]) if is_text and not names else names
     plan = plan_table(config.model_copy(update={"shard_format": "hdf5"}), recipe, rows, parts, work, names)
-    commit_table(config, recipe, plan, [run_table_shard(task, plan.shared) for task in plan.tasks])
+    commit_dataset(config, recipe, plan, [plan.run(task) for task in plan.tasks])
 
 
 def _widths(config: IngestConfig, roles: TableRoles, batch: pa.RecordBatch) -> list[int]:
@@ -106,4 +103,4 @@ def _ingest_images(
     ]
     found = iter(indexes)
     plan = plan_ingest(config, recipe, work, lambda *_: next(found))
-    commit_dataset(config, recipe, plan, [run_shard_task(task) for task in plan.tasks])
+    commit_dataset(config, recipe, plan, [plan.run(task) for task in plan.tasks])

@@ -28,7 +28,7 @@ from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_tab
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.table_files import data_files, no_rows
-from deepspark_ops.ingest.plan import Recipe, own_sources, read_class_names
+from deepspark_ops.ingest.plan import DatasetPlan, Recipe, own_sources, plan_ingest, read_class_names
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.registry import resolve_format
 from deepspark_ops.ingest.sources.tables.query import VIEW, check_query, parse_query
@@ -42,7 +42,6 @@ from deepspark_ops.ingest.tables.planning.classes import text_classes
 from deepspark_ops.ingest.tables.planning.row_recipe import row_recipe
 from deepspark_ops.ingest.tables.planning.spread import one_by_one
 from deepspark_ops.ingest.tables.planning.table_plan import (
-    TablePlan,
     WhatWasRead,
     content_digest,
     plan_read_table,
@@ -50,7 +49,7 @@ from deepspark_ops.ingest.tables.planning.table_plan import (
 )
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import PartSummary, write_rows
-from deepspark_ops.ingest.versions.row_changes import find_table_base
+from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.processes.spark_context import SparkOnDemand, arrow_schema
 from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.shards.manifest import SplitName
@@ -220,14 +219,19 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def ingest_table(spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, folder: Path) -> TableRows | ImagePlan:
-    """Read a table: of features everything up to the shards, of images all that a plan needs.
+def plan_table_source(
+    spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, folder: Path
+) -> tuple[IngestConfig, Recipe, DatasetPlan[Any]]:
+    """Read a table: of features every row, of images all that a plan needs.
 
     Args:
         spark: Started for all that this process does not read sooner.
         config: What is asked for.
         recipe: Of the sources.
         folder: Scratch folder that all tasks see.
+
+    Returns:
+        The config, with the format that shards of features have; the recipe, whose digests are known now; the plan.
 
     Raises:
         ConfigError: Options that do not fit the table.
@@ -238,15 +242,17 @@ def ingest_table(spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, fol
     roles = choose_columns(config, tables["train"])
     _require_same(tables, roles)
     if roles.image is not None:
-        indexes: dict[SplitName, SourceIndex] = {}
+        indexes: dict[str, SourceIndex] = {}
         digests: dict[SplitName, str] = {}
         for split, table in tables.items():
-            indexes[split], digests[split] = index_image_table(spark, config, table, roles, folder)
-        return ImagePlan(indexes, recipe if is_known(config) else with_content(recipe, digests))
+            indexes[str(table.source)], digests[split] = index_image_table(spark, config, table, roles, folder)
+        recipe = recipe if is_known(config) else with_content(recipe, digests)
+        base = find_base(config, recipe.options)
+        return config, recipe, plan_ingest(config, recipe, folder, lambda _, source, *__: indexes[str(source)], base)
     config = config.model_copy(update={"shard_format": "hdf5"})
     now = _files_now(tables) if is_known(config) else None
-    base = find_table_base(config, recipe.options)
-    known = find_known_files(config, base, now)
+    of_table = find_base(config, recipe.options, of_table=True)
+    known = find_known_files(config, of_table, now)
 
     def spread(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         if not spark.is_started:
@@ -261,44 +267,7 @@ def ingest_table(spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, fol
 
     found = read(known)
     recipe = recipe if is_known(config) else with_content(recipe, content_digest(found.parts))
-    plan = plan_read_table(config, recipe, found, folder, spread, base, now, known, read)
-    for split, change in plan.changes.items():
-        _log.info("ingest %s: %s", split, change.text())
-    if plan.base is not None and config.standardize:
-        _log.info(
-            "ingest: features are standardised as in version 1, whose means differ by %.2f deviations at most; full"
-            " computes them anew",
-            plan.shift,
-        )
-    return TableRows(config, recipe, plan)
-
-
-@dataclass(frozen=True)
-class ImagePlan:
-    """Images of a table.
-
-    Attributes:
-        indexes: Of each source.
-        recipe: Of the sources, whose digests are known now.
-    """
-
-    indexes: Mapping[SplitName, SourceIndex]
-    recipe: Recipe
-
-
-@dataclass(frozen=True)
-class TableRows:
-    """Features of a table, read, but not yet in shards.
-
-    Attributes:
-        config: With the format that shards of features have.
-        recipe: Of the sources, whose digests are known now.
-        plan: The shards.
-    """
-
-    config: IngestConfig
-    recipe: Recipe
-    plan: TablePlan
+    return config, recipe, plan_read_table(config, recipe, found, folder, spread, of_table, now, known, read)
 
 
 def choose_columns(config: IngestConfig, table: Table) -> TableRoles:

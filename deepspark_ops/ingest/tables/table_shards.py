@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.ingest.shard_assignment import shard_bounds
+from deepspark_ops.ingest.shard_task import ShardResult, io_message
 from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import Run, read_chosen, read_run, row_dtype
-from deepspark_ops.ingest.tables.selection.split_rows import CODES_SUFFIX
-from deepspark_ops.shards.full_disk import is_no_room, write_trouble
+from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX
 from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file
 from deepspark_ops.shards.row_records import RowRecords, rows_path, write_row_records
@@ -104,51 +104,27 @@ class TableShardTask:
     pieces: tuple[Piece, ...]
 
 
-@dataclass(frozen=True)
-class TableShardResult:
-    """What became of a task.
-
-    Attributes:
-        split: Of the task.
-        number: Of the task.
-        n_samples: Written.
-        n_bytes: Of the file.
-        sha256: Of the file.
-        label_counts: (n_classes,) int64.
-        rows_sha256: Of the file beside it that says which rows it has.
-        error: Message for the user if the shard could not be written.
-    """
-
-    split: SplitName
-    number: int
-    n_samples: int = 0
-    n_bytes: int = 0
-    sha256: str = ""
-    label_counts: tuple[int, ...] = ()
-    rows_sha256: str = ""
-    error: str | None = None
-
-
-def run_table_shard(task: TableShardTask, shared: TableShards) -> TableShardResult:
+def run_table_shard(task: TableShardTask, shared: TableShards) -> ShardResult:
     """Write the shard of one task: its rows in the order of their keys, features standardised."""
+    result = ShardResult(task.number, task.split, np.zeros(shared.n_classes, np.int64))
     try:
         held, order = _columns(task, shared)
         labels = held["label"]
         classes = labels[:, 0].astype(np.int64) if shared.n_classes else None
         stored = {"data": held["data"], "label": labels[:, 0] if labels.shape[1] == 1 else labels}
         stored |= {name: held[name] for name in ("weight", "group", "id") if name in held}
-        counts = [] if classes is None else np.bincount(classes, minlength=shared.n_classes).tolist()
+        if classes is not None:
+            result.label_counts = np.bincount(classes, minlength=shared.n_classes)
         with local_output(task.path) as path:
             write_hdf5_columns(path, stored, order)
-            size, digest = path.stat().st_size, sha256_of_file(path)
+            result.n_bytes, result.sha256 = path.stat().st_size, sha256_of_file(path)
         with local_output(rows_path(task.path)) as path:
             write_row_records(path, RowRecords(*(held[name][order] for name in ("name", "state", "repeat"))))
-            rows_digest = sha256_of_file(path)
+            result.records_sha256 = sha256_of_file(path)
+        result.n_samples = len(order)
     except OSError as error:
-        is_read = error.filename is not None and not is_no_room(error)
-        message = f"{error.filename}: {error.strerror or error}" if is_read else write_trouble(task.path, error)
-        return TableShardResult(task.split, task.number, error=message)
-    return TableShardResult(task.split, task.number, len(order), size, digest, tuple(counts), rows_digest)
+        result.error = io_message(task.path, error)
+    return result
 
 
 def _columns(task: TableShardTask, shared: TableShards) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, Literal, overload
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.sources.registry import with_own_splits
 from deepspark_ops.ingest.versions.kept_versions import names_in_versions
 from deepspark_ops.ingest.versions.sample_options import options_of_samples
+from deepspark_ops.ingest.versions.stored_shard import Records, StoredShard
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import (
     DatasetManifest,
@@ -29,17 +30,17 @@ from deepspark_ops.shards.manifest import (
     shard_folder,
 )
 from deepspark_ops.shards.reader import verify
+from deepspark_ops.shards.row_records import RowRecords, read_row_records
 from deepspark_ops.shards.shard_records import ShardRecords, read_records
 from deepspark_ops.stores.store_path import StorePath
 
 _log = logging.getLogger(__name__)
-_Records = TypeVar("_Records")
 _MAY_DIFFER: Final = frozenset({"source", "test_source", "validation_source", "split_list", "class_names"})
 """Names of files: what their records are is compared record by record."""
 
 
 @dataclass(frozen=True)
-class Base:
+class Base(Generic[Records]):
     """A dataset whose shards may be named again.
 
     Attributes:
@@ -50,41 +51,36 @@ class Base:
 
     folder: Path
     manifests: Mapping[SplitName, DatasetManifest]
-    records: Mapping[SplitName, Sequence[ShardRecords]]
+    records: Mapping[SplitName, Sequence[Records]]
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Of every sample."""
-        channels, height, width = self.manifests["train"].sample_shape
-        return channels, height, width
+    def version(self) -> int:
+        """Of the dataset that goes on from this one."""
+        return self.manifests["train"].version + 1
 
-    @property
-    def dtype(self) -> str:
-        """Of the pixels that went in: whole sums are those of bytes."""
-        return "uint8" if self.records["train"][0].sums.dtype == np.int64 else "float32"
+    def shards(self, split: SplitName) -> list[StoredShard[Records]]:
+        """Return the shards of a split; none where the dataset has no such split."""
+        if (manifest := self.manifests.get(split)) is None:
+            return []
+        return [
+            StoredShard(shard, records, no_positions(shard.n_rows), self.folder / split, manifest.shard_format)
+            for shard, records in zip(manifest.shards, self.records[split], strict=True)
+        ]
 
 
-def find_base(config: IngestConfig, options: Mapping[str, Any]) -> Base | None:
+@overload
+def find_base(config: IngestConfig, options: Mapping[str, Any]) -> Base[ShardRecords] | None: ...
+@overload
+def find_base(
+    config: IngestConfig, options: Mapping[str, Any], *, of_table: Literal[True]
+) -> Base[RowRecords] | None: ...
+def find_base(config: IngestConfig, options: Mapping[str, Any], *, of_table: bool = False) -> Base[Any] | None:
     """Return the dataset in ``previous``, else in ``output``, if an ingestion can go on from it; the log says why not.
 
     Args:
         config: What is asked for.
         options: Those that decide what samples are, of the recipe.
-    """
-    found = found_to_go_on(config, options, read_records, of_table=False)
-    return None if found is None else Base(*found)
-
-
-def found_to_go_on(
-    config: IngestConfig, options: Mapping[str, Any], read: Callable[[Path], _Records], *, of_table: bool
-) -> tuple[Path, Mapping[SplitName, DatasetManifest], Mapping[SplitName, Sequence[_Records]]] | None:
-    """Return folder, manifests and shards' records of the dataset in ``previous``, else in ``output``, if it fits.
-
-    Args:
-        config: What is asked for.
-        options: As for ``find_base``.
-        read: Reads the file beside a shard that tells of its records.
-        of_table: Whether it must hold a table's features; else images.
+        of_table: Whether the dataset must hold a table's features; else images.
     """
     folder = config.previous or config.output
     if folder != config.output and (isinstance(folder, StorePath) or isinstance(config.output, StorePath)):
@@ -104,6 +100,7 @@ def found_to_go_on(
         if why is not None:
             _log.info("ingest: %s is written anew: %s", config.output, why)
             return None
+        read = read_row_records if of_table else read_records
         records = {
             split: [
                 read(shard_folder(DatasetPaths(folder).split(split)) / beside.file)
@@ -115,7 +112,7 @@ def found_to_go_on(
     except DataError as error:
         _log.warning("ingest: %s is written anew: %s", config.output, error)
         return None
-    return folder, manifests, records
+    return Base(folder, manifests, records)
 
 
 def _why_not(manifests: Mapping[SplitName, DatasetManifest], options: Mapping[str, Any]) -> str | None:

@@ -2,119 +2,125 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic
 
 import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.ingest.records import Positions, SourceIndex
-from deepspark_ops.ingest.selection.duplicates import content_digests
-from deepspark_ops.ingest.selection.sampling import repeats
-from deepspark_ops.ingest.versions.base import no_positions
-from deepspark_ops.ingest.versions.stored_shard import StoredShard
-from deepspark_ops.shards.excluded_rows import as_ranges, kept_rows
+from deepspark_ops.ingest.selection.image_records import content_digests
+from deepspark_ops.ingest.selection.row_hash import Hashes, combined, numbered
+from deepspark_ops.ingest.shard_assignment import name_hashes
+from deepspark_ops.ingest.versions.stored_shard import Records, StoredShard
+from deepspark_ops.shards.excluded_rows import as_ranges
 from deepspark_ops.shards.manifest import ShardRecord
+from deepspark_ops.shards.row_records import RowRecords
+from deepspark_ops.shards.shard_records import ShardRecords
 
 _WORTH_KEEPING: Final = 0.5
 """A shard of which fewer rows count is written anew, so that disk and reading never cost twice what they could."""
 
 
 @dataclass(frozen=True)
-class ChangeCounts:
-    """How much of a split has changed.
+class Change(Generic[Records]):
+    """The difference between a split and its earlier version.
 
     Attributes:
         n_kept: Samples that stay.
         n_new: Records that were not there.
         n_changed: Records whose content or label is another one.
         n_removed: Samples whose records are gone.
+        carried: Shards that stay, with the rows that do not count any more.
+        added: Numbers of the wanted records that are to be written, ascending.
     """
 
     n_kept: int
     n_new: int
     n_changed: int
     n_removed: int
+    carried: tuple[StoredShard[Records], ...]
+    added: Positions
 
     def text(self) -> str:
-        """Return it in words."""
+        """Return the counts in words."""
         return (
             f"{self.n_kept:,} samples stay, {self.n_new:,} are new, {self.n_changed:,} changed, {self.n_removed:,} gone"
         )
 
 
-@dataclass(frozen=True)
-class Change(ChangeCounts):
-    """How a split is made of an earlier one.
-
-    Attributes:
-        carried: Shards that stay, with the rows that do not count any more.
-        added: Positions of the records to be written, ascending.
-        repeats: (n_added,) how often each was taken before.
-    """
-
-    carried: tuple[StoredShard, ...]
-    added: Positions
-    repeats: npt.NDArray[np.int32]
-
-
 def find_changes(
-    shards: Sequence[StoredShard],
-    index: SourceIndex,
-    positions: Positions,
-    stamps: npt.NDArray[np.uint64] | None,
+    shards: Sequence[StoredShard[Records]],
+    keys: Sequence[RowRecords],
+    names: Hashes,
+    states: Hashes,
     version: int,
-) -> Change:
+    is_same: Callable[[Positions, Positions], npt.NDArray[np.bool_]] | None = None,
+) -> Change[Records]:
     """Compare the samples of an earlier version with the records that are wanted now.
-
-    A record is the same if name and label are, and either its stamp or the checksum of its content: only records whose
-    stamp says nothing are read.
 
     Args:
         shards: Of the earlier version of the split; their ``positions`` are not looked at.
-        index: Of the source.
-        positions: Wanted records; one may stand there several times.
-        stamps: Of all records of the source; None where they show no change.
+        keys: Names and states of the rows of each shard.
+        names: (n,) of the wanted records; one may stand there several times.
+        states: (n,) likewise.
         version: Of the new dataset; shards that came after the first version may be written anew to keep them few.
+        is_same: Says of pairs of equal name and state, (m,) wanted records and (m,) samples that count, which have the
+            same content; None: all.
     """
-    wanted = np.sort(positions)
-    taken_before = repeats(wanted)
-    pairs = _pairs(shards, index, wanted)
-    is_same = _compare(shards, index, wanted, pairs, stamps)
-    found = [no_positions(shard.record.n_rows) for shard in shards]
-    is_added = np.ones(len(wanted), bool)
-    for (place, number, row), same in zip(pairs, is_same, strict=True):
-        if same:
-            found[number][row] = wanted[place]
-            is_added[place] = False
-    n_rows = sum(len(shard.rows) for shard in shards)
-    n_kept = int((~is_added).sum())
-    n_changed = len({index.names[i] for i in wanted[is_added].tolist()} & _names_gone(shards, found))
-    place_of = {(number, row): place for place, number, row in pairs}
-    carried = []
-    sizes = [int((positions >= 0).sum()) for positions in found]
-    stays = shards_that_stay([shard.record for shard in shards], sizes, int(is_added.sum()), version)
-    for number, shard in enumerate(shards):
-        if number in stays:
-            excluded = as_ranges(np.flatnonzero(found[number] < 0).tolist())
-            n_samples = int((found[number] >= 0).sum())
-            record = shard.record.model_copy(update={"excluded": excluded, "n_samples": n_samples})
-            carried.append(StoredShard(record, shard.records, found[number], shard.folder, shard.shard_format))
-        else:
-            for row in np.flatnonzero(found[number] >= 0).tolist():
-                is_added[place_of[number, row]] = True
-    n_new = len(wanted) - n_kept - n_changed
-    return Change(
-        carried=tuple(carried),
-        added=wanted[is_added],
-        repeats=taken_before[is_added],
-        n_kept=n_kept,
-        n_new=n_new,
-        n_changed=n_changed,
-        n_removed=n_rows - n_kept - n_changed,
+    rows = [shard.rows for shard in shards]
+    held = RowRecords(*(joined_keys(keys, rows, name) for name in ("names", "states", "repeats")))
+    _, wanted, samples = np.intersect1d(
+        numbered(combined(names, states), np.zeros(len(names), np.int32)),
+        numbered(combined(held.names, held.states), held.repeats),
+        return_indices=True,
     )
+    if is_same is not None:
+        order = np.argsort(wanted)
+        wanted, samples = wanted[order], samples[order]
+        same = is_same(wanted, samples)
+        wanted, samples = wanted[same], samples[same]
+    is_kept = np.zeros(len(names), bool)
+    is_kept[wanted] = True
+    record_of = np.full(len(held.names), -1, np.int64)
+    record_of[samples] = wanted
+    n_kept = len(wanted)
+    n_changed = len(np.intersect1d(names[~is_kept], held.names[record_of < 0]))
+    of_shard = np.split(record_of, np.cumsum([len(kept) for kept in rows])[:-1]) if rows else []
+    sizes = [int((records >= 0).sum()) for records in of_shard]
+    stays = shards_that_stay([shard.record for shard in shards], sizes, len(names) - n_kept, version)
+    carried = tuple(_carried(shards[number], of_shard[number]) for number in sorted(stays))
+    return Change(
+        n_kept=n_kept,
+        n_new=len(names) - n_kept - n_changed,
+        n_changed=n_changed,
+        n_removed=len(held.names) - n_kept - n_changed,
+        carried=carried,
+        added=np.setdiff1d(np.arange(len(names)), positions_of(carried)),
+    )
+
+
+def positions_of(shards: Sequence[StoredShard[Any]]) -> Positions:
+    """Return the positions of the samples that count, shard by shard, in the order of the samples."""
+    return np.concatenate([np.empty(0, np.int64), *(shard.positions[shard.rows] for shard in shards)])
+
+
+def joined_keys(keys: Sequence[Any], rows: Sequence[Positions], name: str) -> npt.NDArray[Any]:
+    """Return an array of the records of shards, of the rows that count, one shard after the other."""
+    dtype = np.int32 if name == "repeats" else np.uint64
+    return np.concatenate(
+        [np.empty(0, dtype), *(getattr(one, name)[kept] for one, kept in zip(keys, rows, strict=True))]
+    )
+
+
+def _carried(shard: StoredShard[Records], record_of: Positions) -> StoredShard[Records]:
+    """Return a shard that stays; ``record_of`` are the wanted records of the rows that counted, -1 for none."""
+    positions = np.full(shard.record.n_rows, -1, np.int64)
+    positions[shard.rows] = record_of
+    excluded = as_ranges(np.flatnonzero(positions < 0).tolist())
+    record = shard.record.model_copy(update={"excluded": excluded, "n_samples": int((positions >= 0).sum())})
+    return replace(shard, record=record, positions=positions)
 
 
 def shards_that_stay(records: Sequence[ShardRecord], sizes: Sequence[int], n_added: int, version: int) -> set[int]:
@@ -140,49 +146,49 @@ def shards_that_stay(records: Sequence[ShardRecord], sizes: Sequence[int], n_add
     return stays
 
 
-def _pairs(shards: Sequence[StoredShard], index: SourceIndex, wanted: Positions) -> list[tuple[int, int, int]]:
-    """Return (place in ``wanted``, shard, row) of records and samples of one name and label."""
-    there: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
-    for number, shard in enumerate(shards):
-        labels, times = shard.records.labels.tolist(), shard.records.repeats.tolist()
-        for row in kept_rows(shard.record.excluded, shard.record.n_rows).tolist():
-            there[shard.records.names[row], labels[row]].append((times[row], number, row))
-    for candidates in there.values():
-        candidates.sort(reverse=True)  # taken from the end: the first copies stay
-    pairs = []
-    labels = index.labels
-    for place, position in enumerate(wanted.tolist()):
-        candidates = there.get((index.names[position], int(labels[position])), [])
-        if candidates:
-            _, number, row = candidates.pop()
-            pairs.append((place, number, row))
-    return pairs
-
-
-def _compare(
-    shards: Sequence[StoredShard],
+def find_image_changes(
+    shards: Sequence[StoredShard[ShardRecords]],
     index: SourceIndex,
-    wanted: Positions,
-    pairs: Sequence[tuple[int, int, int]],
+    positions: Positions,
     stamps: npt.NDArray[np.uint64] | None,
-) -> npt.NDArray[np.bool_]:
-    """Return which pairs have one content, (n_pairs,)."""
-    if not pairs:
-        return np.empty(0, bool)
-    held = np.array([shards[shard].records.stamps[row] for _, shard, row in pairs], np.uint64)
-    digests = np.array([shards[shard].records.digests[row] for _, shard, row in pairs], np.uint64)
-    positions = wanted[[place for place, _, _ in pairs]]
-    now = np.zeros(len(pairs), np.uint64) if stamps is None else stamps[positions]
-    same: npt.NDArray[np.bool_] = (now == held) & (now != 0)
-    doubtful = np.flatnonzero(~same)
-    found, can_be_read = content_digests(index.reader, positions[doubtful])
-    same[doubtful] = can_be_read & (found == digests[doubtful])
-    return same
+    version: int,
+) -> Change[ShardRecords]:
+    """Compare the images of an earlier version with those that are wanted now, as ``find_changes`` does.
+
+    An image is the same if name and label are, and either its stamp or the checksum of its content: only records whose
+    stamp says nothing are read.
+
+    Args:
+        shards: As for ``find_changes``.
+        index: Of the source.
+        positions: Wanted records, ascending; one may stand there several times.
+        stamps: Of all records of the source; None where they show no change.
+        version: As for ``find_changes``.
+
+    Returns:
+        The change; the positions in its shards are those in the source.
+    """
+    rows = [shard.rows for shard in shards]
+    records = [shard.records for shard in shards]
+
+    def is_same(wanted: Positions, samples: Positions) -> npt.NDArray[np.bool_]:
+        read = positions[wanted]
+        now = np.zeros(len(read), np.uint64) if stamps is None else stamps[read]
+        same: npt.NDArray[np.bool_] = (now == joined_keys(records, rows, "stamps")[samples]) & (now != 0)
+        doubtful = np.flatnonzero(~same)
+        digests, can_be_read = content_digests(index.reader, read[doubtful])
+        same[doubtful] = can_be_read & (digests == joined_keys(records, rows, "digests")[samples][doubtful])
+        return same
+
+    keys = [RowRecords(_hashed(held.names), held.labels.astype(np.uint64), held.repeats) for held in records]
+    names = _hashed([index.names[i] for i in positions.tolist()])
+    change = find_changes(shards, keys, names, index.labels[positions].astype(np.uint64), version, is_same)
+    carried = tuple(
+        replace(shard, positions=np.where(shard.positions < 0, -1, positions[shard.positions]))
+        for shard in change.carried
+    )
+    return replace(change, carried=carried)
 
 
-def _names_gone(shards: Sequence[StoredShard], found: Sequence[Positions]) -> set[str]:
-    return {
-        shard.records.names[row]
-        for shard, positions in zip(shards, found, strict=True)
-        for row in shard.rows[positions[shard.rows] < 0].tolist()
-    }
+def _hashed(names: Sequence[str]) -> Hashes:
+    return name_hashes(names, salt=b"name")

@@ -1,4 +1,4 @@
-"""A shard that a dataset names, with what is known of its samples, whoever wrote it."""
+"""A shard that a dataset names, with what is known of its samples or rows, whoever wrote it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ import numpy.typing as npt
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.images.mean import Sums
 from deepspark_ops.ingest.records import Positions
+from deepspark_ops.ingest.selection.records_of_split import About
+from deepspark_ops.ingest.selection.row_hash import Hashes
 from deepspark_ops.run_paths import sync_folder
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import ShardFormat, ShardRecord
@@ -23,22 +26,25 @@ from deepspark_ops.shards.reader import read_rows
 from deepspark_ops.shards.shard_records import ShardRecords
 
 _ROWS_READ: Final = 256
+Records = TypeVar("Records")
+"""``ShardRecords`` of images, ``RowRecords`` of a table."""
 
 
 @dataclass(frozen=True)
-class StoredShard:
+class StoredShard(Generic[Records]):
     """One shard.
 
     Attributes:
         record: As the manifest names it.
         records: Of all its rows, those that do not count included.
-        positions: (n_rows,) of each row's record in its source; -1 for a row that does not count.
+        positions: (n_rows,) of each row's record in its source, or among a table's rows that are wanted; -1 for a row
+            that does not count.
         folder: Where its files are.
         shard_format: Of the file.
     """
 
     record: ShardRecord
-    records: ShardRecords
+    records: Records
     positions: Positions
     folder: Path
     shard_format: ShardFormat
@@ -48,13 +54,12 @@ class StoredShard:
         """Rows that count, ascending."""
         return kept_rows(self.record.excluded, self.record.n_rows)
 
-    @property
-    def labels(self) -> npt.NDArray[np.int64]:
-        """Labels of the samples that count, in their order."""
+    def labels(self: StoredShard[ShardRecords]) -> npt.NDArray[np.int64]:
+        """Return the labels of the images that count, in their order."""
         labels: npt.NDArray[np.int64] = self.records.labels[self.rows]
         return labels
 
-    def sums(self) -> Sums:
+    def sums(self: StoredShard[ShardRecords]) -> Sums:
         """Return the sum of the pixels of all samples that count.
 
         Raises:
@@ -69,7 +74,7 @@ class StoredShard:
                 total = total - images.astype(total.dtype).sum(axis=0)
         return np.asarray(total)
 
-    def findings(self) -> Findings:
+    def findings(self: StoredShard[ShardRecords]) -> Findings:
         """Return what there is to say of the samples that count."""
         counts = set(self.rows.tolist())
         gone = Counter(kind for kind, row, _ in self.records.findings if row not in counts)
@@ -80,6 +85,49 @@ class StoredShard:
         ]
         left = {kind: count - gone[kind] for kind, count in self.records.counts.items()}
         return Findings(Counter({kind: count for kind, count in left.items() if count > 0}), named)
+
+
+@dataclass(frozen=True)
+class StoredImages:
+    """The images of a split's shards that were read from the source, see ``Comparable``: each once, in its order.
+
+    Attributes:
+        shards: Of the split.
+    """
+
+    shards: Sequence[StoredShard[ShardRecords]]
+
+    @cached_property
+    def _rows(self) -> tuple[Positions, Positions, Positions]:
+        """Shard, row and position of each image."""
+        rows = [np.flatnonzero((shard.positions >= 0) & (shard.records.repeats == 0)) for shard in self.shards]
+        of_shard = np.repeat(np.arange(len(rows)), [len(one) for one in rows])
+        positions = [shard.positions[one] for shard, one in zip(self.shards, rows, strict=True)]
+        order = np.argsort(np.concatenate([np.empty(0, np.int64), *positions]), kind="stable")
+        of_row, of_position = (np.concatenate([np.empty(0, np.int64), *parts])[order] for parts in (rows, positions))
+        return of_shard[order], of_row, of_position
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._rows[0])
+
+    def contents(self) -> tuple[Hashes, npt.NDArray[np.bool_]]:
+        """See ``Comparable``."""
+        of_shard, of_row, _ = self._rows
+        contents = np.empty(len(self), np.uint64)
+        for number, shard in enumerate(self.shards):
+            contents[of_shard == number] = shard.records.digests[of_row[of_shard == number]]
+        return contents, np.ones(len(self), bool)
+
+    def about(self, place: int) -> About:
+        """See ``Comparable``."""
+        shard, row, position = (int(numbers[place]) for numbers in self._rows)
+        records = self.shards[shard].records
+        return About(records.names[row], int(records.labels[row]), position)
+
+    def same_text(self, of_split: str, of: About, own: About) -> str:
+        """See ``Comparable``."""
+        return f"has the content of {of_split} record {of.name}, label {of.label}; its own label is {own.label}"
 
 
 def link_files(folder: Path, names: Sequence[str], target: Path) -> None:

@@ -13,7 +13,7 @@ from deepspark_ops.ingest.named_classes import sorted_classes
 from deepspark_ops.ingest.plan import MAX_UNASKED_CLASSES
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import PartSummary
-from deepspark_ops.ingest.tables.selection.split_rows import CODES_SUFFIX
+from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX
 
 FEW_CLASSES = 1000
 """Whole labels below this, from 0, are classes unless label_kind says otherwise."""

@@ -15,7 +15,7 @@ from deepspark_ops.ingest.tables.planning.shard_tasks import note_chosen
 from deepspark_ops.ingest.tables.planning.spread import Spread
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import Parts, PartSummary, Run
-from deepspark_ops.ingest.tables.selection.split_rows import SplitRows
+from deepspark_ops.ingest.tables.split_rows import SplitRows
 from deepspark_ops.ingest.tables.table_shards import chosen_sums
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.table_columns import FeatureColumn, LabelKind, TableColumns

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.findings import Findings
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.tables.listed_rows import ListedRows, find_in_list
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import Parts, PartSummary
-from deepspark_ops.ingest.tables.selection.split_rows import SplitRows
+from deepspark_ops.ingest.tables.split_rows import SplitRows
 from deepspark_ops.shards.manifest import SplitName
 
 
@@ -47,50 +45,3 @@ def asked_splits(rows: RowRecipe, parts: Parts) -> set[SplitName]:
         return {*parts, *rows.listed.asked()}
     by_share = {split for split, share in shares.items() if share and rows.roles.split is None}
     return {"train", *parts, *by_share}
-
-
-def require_rows(
-    config: IngestConfig,
-    split: SplitName,
-    n_rows: int,
-    n_before: int,
-    rejected: Mapping[SplitName, Sequence[Rejection]],
-) -> None:
-    """Refuse a split that is left without rows.
-
-    Args:
-        config: Names the options that may have left it so.
-        split: Which.
-        n_rows: That it has.
-        n_before: That it had before some were left out by wish.
-        rejected: Rows that cannot be used, by source.
-
-    Raises:
-        ConfigError: An option is why.
-        DataError: The rows are why.
-    """
-    if n_rows:
-        return
-    if n_before:
-        given = ", ".join(
-            f"{name}={value}" for name in ("limit", "deduplicate_across", "balance") if (value := getattr(config, name))
-        )
-        msg = f"{given} leaves the {split} set empty, which had {n_before:,} rows; ask for less"
-        raise ConfigError(msg)
-    if config.split_list is not None:
-        msg = f"split_list={config.split_list} leaves the {split} set empty: it names no usable row for it"
-        raise ConfigError(msg)
-    first = next((f"; first: {item.name}: {item.reason}" for items in rejected.values() for item in items), "")
-    own = {"validation": config.validation_source, "test": config.test_source}.get(split)
-    if first or own is not None:
-        msg = f"no usable row is left for the {split} set{first}"
-        raise DataError(msg)
-    if config.split_column is not None:
-        msg = f"split_column={config.split_column} leaves the {split} set empty: no row has that word there"
-        raise ConfigError(msg)
-    option = "validation_fraction" if split == "validation" else "test_fraction"
-    msg = (
-        f"{option}={getattr(config, option)} leaves the {split} set empty: each row's side is a hash of its group, id"
-        f" or content; change {option} or seed, or give {option.removesuffix('_fraction')}_source"
-    )
-    raise ConfigError(msg)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.ingest.selection.choice import require_classes
 from deepspark_ops.ingest.tables.columns import TableRoles
 from deepspark_ops.ingest.tables.listed_rows import read_listed_rows
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.selection.row_choice import require_classes
 
 
 def row_recipe(

@@ -12,12 +12,12 @@ from deepspark_ops.ingest.plan import Recipe, shard_name
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.shard_assignment import asked_shards
 from deepspark_ops.ingest.tables.row_files import Run, write_chosen
-from deepspark_ops.ingest.tables.selection.split_rows import SplitRows
+from deepspark_ops.ingest.tables.split_rows import SplitRows
 from deepspark_ops.ingest.tables.table_shards import TableShardTask, cut_runs, rows_per_shard
-from deepspark_ops.ingest.versions.base import first_number
-from deepspark_ops.ingest.versions.row_changes import TableBase
+from deepspark_ops.ingest.versions.base import Base, first_number
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import SplitName
+from deepspark_ops.shards.row_records import RowRecords
 
 NO_ROWS = np.empty(0, np.int64)
 
@@ -35,19 +35,19 @@ def shard_tasks(
     recipe: Recipe,
     splits: Mapping[SplitName, SplitRows],
     n_features: int,
-    base: TableBase | None,
+    base: Base[RowRecords] | None,
 ) -> tuple[list[TableShardTask], dict[SplitName, Positions]]:
     """Return the tasks, and of each split the places of the rows that are written, in the order of its shards."""
     tasks: list[TableShardTask] = []
     order: dict[SplitName, Positions] = {}
     for split, chosen in splits.items():
         order[split] = NO_ROWS
-        if not chosen.n_rows:
+        if not len(chosen):
             continue
         starts = np.cumsum([0, *(len(taken) for taken in chosen.rows)])
         of_shards = []
         keys = [held.key[taken] for held, taken in zip(chosen.keys, chosen.rows, strict=True)]
-        n_rows = chosen.n_rows
+        n_rows = len(chosen)
         most = rows_per_shard(config.samples_per_shard if config.shards is None else n_rows, n_features)
         least = 1 if config.shards is None else asked_shards(n_rows, most, config.shards, where=split)
         first = first_number(config, recipe.sha256, split, None if base is None else base.manifests.get(split))

@@ -5,20 +5,30 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.commit import check_rejections
 from deepspark_ops.ingest.files.table_files import no_rows
-from deepspark_ops.ingest.findings import Findings
-from deepspark_ops.ingest.plan import Recipe
+from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Findings
+from deepspark_ops.ingest.plan import DatasetPlan, Recipe
 from deepspark_ops.ingest.records import Positions, Rejection
-from deepspark_ops.ingest.tables.column_sums import merged
-from deepspark_ops.ingest.tables.known_files import KnownFiles, SeenFiles, SeenRows, SeenSource, StoredRun
+from deepspark_ops.ingest.selection.choice import Choice, choose, limited, require_classes, takes_all
+from deepspark_ops.ingest.selection.duplicates import find_duplicates
+from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
+from deepspark_ops.ingest.tables.known_files import (
+    KnownFiles,
+    SeenFiles,
+    SeenRows,
+    SeenSource,
+    StoredRun,
+    write_seen_files,
+)
 from deepspark_ops.ingest.tables.planning.classes import count_classes, write_codes
 from deepspark_ops.ingest.tables.planning.columns import (
     column_findings,
@@ -32,66 +42,22 @@ from deepspark_ops.ingest.tables.planning.required_rows import (
     asked_splits,
     list_findings,
     named_rejections,
-    require_rows,
 )
 from deepspark_ops.ingest.tables.planning.shard_tasks import NO_ROWS, note_chosen, shard_tasks
 from deepspark_ops.ingest.tables.planning.spread import Spread, one_by_one
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import Parts, PartSummary
-from deepspark_ops.ingest.tables.selection.duplicate_rows import find_duplicate_rows
-from deepspark_ops.ingest.tables.selection.row_choice import choose_rows
-from deepspark_ops.ingest.tables.selection.split_rows import SplitRows, all_rows
-from deepspark_ops.ingest.tables.table_shards import TableShards, TableShardTask
-from deepspark_ops.ingest.versions.base import labels_stay
-from deepspark_ops.ingest.versions.row_changes import RowChange, TableBase, columns_stay, find_row_changes
+from deepspark_ops.ingest.tables.split_rows import SplitRows, all_rows
+from deepspark_ops.ingest.tables.table_shards import TableShards, TableShardTask, run_table_shard
+from deepspark_ops.ingest.versions.base import Base, labels_stay
+from deepspark_ops.ingest.versions.changes import Change, find_changes, positions_of
 from deepspark_ops.shards.manifest import SPLITS, SplitName
+from deepspark_ops.shards.row_records import RowRecords
 from deepspark_ops.shards.table_columns import TableColumns
 
-
-@dataclass(frozen=True)
-class TablePlan:
-    """What is known once all rows were read.
-
-    Attributes:
-        tasks: Every shard of every split.
-        shared: What they share: the columns, and how many classes there are.
-        class_names: In label order, may be empty.
-        n_records: Rows read, those that cannot be used included.
-        counts: Rows left out or repeated by wish, by split.
-        n_rejected: Rows that cannot be used, by split.
-        rejected: Those of them that are named.
-        findings: What there is to say of the rows, by split.
-        base: The dataset that is gone on from; None where all is written.
-        changes: What is taken over of it, by split; empty without.
-        carried_counts: Labels of what is taken over, (n_classes,) by split.
-        shift: Largest distance of a feature's mean from that of the base, in its deviations; 0 without a base.
-        seen: What there is to keep of the table's files; None where all of it is read every time.
-    """
-
-    tasks: tuple[TableShardTask, ...]
-    shared: TableShards
-    class_names: tuple[str, ...]
-    n_records: int
-    counts: Mapping[SplitName, Mapping[str, int]]
-    n_rejected: Mapping[SplitName, int]
-    rejected: Mapping[SplitName, tuple[Rejection, ...]]
-    findings: Mapping[SplitName, Findings]
-    base: TableBase | None = None
-    changes: Mapping[SplitName, RowChange] = field(default_factory=dict)
-    carried_counts: Mapping[SplitName, npt.NDArray[np.int64]] = field(default_factory=dict)
-    shift: float = 0.0
-    seen: SeenFiles | None = None
-
-    @property
-    def version(self) -> int:
-        """Of the dataset that is made."""
-        return 1 if self.base is None else self.base.version
-
-    def splits(self) -> list[SplitName]:
-        """Return the splits that have tasks or take something over, train first."""
-        there = {task.split for task in self.tasks}
-        there |= {split for split, change in self.changes.items() if change.carried}
-        return [split for split in SPLITS if split in there]
+_log = logging.getLogger(__name__)
+_MEASURED: Final = frozenset({"mean", "std"})
+"""What the first version measured; everything else about the columns must be the same."""
 
 
 def content_digest(parts: Parts) -> dict[SplitName, str]:
@@ -145,11 +111,11 @@ def plan_read_table(
     found: WhatWasRead,
     folder: Path,
     spread: Spread,
-    base: TableBase | None,
+    base: Base[RowRecords] | None,
     now: Mapping[SplitName, SeenSource] | None,
     known: KnownFiles | None,
     read: Callable[[KnownFiles | None], WhatWasRead],
-) -> TablePlan:
+) -> DatasetPlan[TableShardTask]:
     """Plan as ``plan_table`` does, reading again with further files where that finds that they have to be read.
 
     Raises:
@@ -177,10 +143,10 @@ def plan_table(
     folder: Path,
     class_names: Sequence[str] = (),
     spread: Spread = one_by_one,
-    base: TableBase | None = None,
+    base: Base[RowRecords] | None = None,
     now: Mapping[SplitName, SeenSource] | None = None,
     known: KnownFiles | None = None,
-) -> TablePlan:
+) -> DatasetPlan[TableShardTask]:
     """Decide labels, which rows are taken, standardisation and shards.
 
     Args:
@@ -211,15 +177,14 @@ def plan_table(
     runs = {split: [run for part in every for run in part.runs if run.split == split] for split in SPLITS}
     stored = {split: [] if known is None else known.stored(split) for split in SPLITS}
     held = {
-        split: all_rows(folder, runs[split], stored[split], has_codes=has_codes)
+        split: all_rows(folder, rows, runs[split], stored[split], has_codes=has_codes)
         for split in SPLITS
         if runs[split] or any(len(run.rows) for run in stored[split]) or split in asked_splits(rows, parts)
     }
     listed = Findings() if rows.listed is None else list_findings(rows.listed, held, every)
-    choice = choose_rows(config, rows, folder, held, n_classes=n_classes)
-    for split, chosen in choice.splits.items():
-        require_rows(config, split, chosen.n_rows, held[split].n_rows, rejected)
-    if choice.are_all:
+    choice = _choose_rows(config, held, n_classes, rejected)
+    are_all = takes_all(config)
+    if are_all:
         sums = merged((part.sums for part in every), rows.n_features)
     else:
         sums = sums_of_chosen(choice.splits, rows, folder, spread)
@@ -227,54 +192,71 @@ def plan_table(
     base = _base_that_fits(base, columns, class_names, n_classes)
     changes = _changes(base, choice.splits)
     base = base if changes else None
+    carried = {split: positions_of(change.carried) for split, change in changes.items()}
     added = {
-        split: np.arange(chosen.n_rows) if base is None else changes[split].added
+        split: np.arange(len(chosen)) if base is None else changes[split].added
         for split, chosen in choice.splits.items()
     }
     written = {split: chosen.taken(added[split]) for split, chosen in choice.splits.items()}
     if known is not None:
         _require_read(known, written, class_names, base)
-    are_chosen = base is not None or not choice.are_all
+    are_chosen = base is not None or not are_all
     if base is not None:
         note_chosen(written, folder)
     tasks, order = shard_tasks(config, recipe, written, rows.n_features, base)
     seen = None
-    if now is not None and choice.are_all:
-        places = {
-            split: np.concatenate([changes[split].places if changes else NO_ROWS, added[split][order[split]]])
-            for split in written
-        }
+    if now is not None and are_all:
+        places = {split: np.concatenate([carried.get(split, NO_ROWS), added[split][order[split]]]) for split in written}
         seen = SeenFiles(_with_parts(now, parts), _rows_of_files(choice.splits, every, places))
-    findings = find_duplicate_rows(folder, rows, choice.splits)
+    findings = find_duplicates({split: chosen.once() for split, chosen in choice.splits.items()}, NAMED_OF_A_KIND)
     for split, found in choice.findings.items():
         findings[split].merge(found)
     findings["train"].merge(column_findings(columns, sums))
     findings["train"].merge(value_findings(columns, every))
     findings["train"].merge(listed)
-    shift = 0.0
     if base is not None:
-        columns = base.columns
-        drift, shift = find_drift(columns, sums)
-        findings["train"].merge(drift)
-    return TablePlan(
+        columns = _columns_of(base)
+        findings["train"].merge(_drift(config, columns, sums))
+    shared = TableShards(folder, rows, columns, n_classes, has_codes, are_chosen=are_chosen)
+    return DatasetPlan(
         tasks=tuple(tasks),
-        shared=TableShards(folder, rows, columns, n_classes, has_codes, are_chosen=are_chosen),
-        class_names=tuple(class_names),
+        run=partial(run_table_shard, shared=shared),
+        sample_shape=(columns.n_features,),
         n_records=_n_rows(every),
-        counts=choice.counts,
-        n_rejected=n_rejected,
+        n_classes=n_classes,
+        class_names=tuple(class_names),
         rejected=rejected,
+        n_rejected=n_rejected,
         findings=findings,
+        counts=choice.counts,
         base=base,
         changes=changes,
         carried_counts={
-            split: np.bincount(choice.splits[split].label()[change.places].astype(np.int64), minlength=n_classes)
-            for split, change in changes.items()
+            split: np.bincount(choice.splits[split].label()[places].astype(np.int64), minlength=n_classes)
+            for split, places in carried.items()
             if n_classes
         },
-        shift=shift,
-        seen=seen,
+        table=columns,
+        write_files=None if seen is None else partial(write_seen_files, seen=seen),
     )
+
+
+def _choose_rows(
+    config: IngestConfig,
+    held: Mapping[SplitName, SplitRows],
+    n_classes: int,
+    rejected: Mapping[SplitName, tuple[Rejection, ...]],
+) -> Choice[SplitRows]:
+    """Return the rows of each split that are taken; a limit of the training source counts for all that comes of it."""
+    require_classes(config, n_classes)
+    sources = {"validation": config.validation_source, "test": config.test_source}
+    of_train = [split for split in held if sources.get(split) is None]
+    parts = [held[split] for split in of_train]
+    of_source = {split: rows for split, rows in held.items() if split not in of_train}
+    taken, counts = limited(config, {"train": SplitRows.joined(parts), **of_source}, has_classes=n_classes > 0)
+    splits = {**taken, **dict(zip(of_train, taken["train"].cut(parts), strict=True))}
+    n_before = {split: len(rows) for split, rows in held.items()}
+    return choose(config, {split: splits[split] for split in held}, counts, n_before, rejected)
 
 
 def _checked_rejections(
@@ -296,7 +278,7 @@ def _require_read(
     known: KnownFiles,
     written: Mapping[SplitName, SplitRows],
     class_names: Sequence[str],
-    base: TableBase | None,
+    base: Base[RowRecords] | None,
 ) -> None:
     """Raise ``MoreToRead`` unless every row that is written was read."""
     others = {source: range(len(seen.names)) for source, seen in known.now.items()}
@@ -336,26 +318,49 @@ def _rows_of_files(
 
 
 def _base_that_fits(
-    base: TableBase | None, columns: TableColumns, class_names: Sequence[str], n_classes: int
-) -> TableBase | None:
-    if base is None or not columns_stay(base, columns):
+    base: Base[RowRecords] | None, columns: TableColumns, class_names: Sequence[str], n_classes: int
+) -> Base[RowRecords] | None:
+    """Return the base if its rows hold the same columns and classes; the log says what differs."""
+    if base is None:
+        return None
+    before, now = (one.model_dump(mode="json", exclude=set(_MEASURED)) for one in (_columns_of(base), columns))
+    if differing := [name for name in now if now[name] != before[name]]:
+        _log.info("ingest: %s is written anew: the table has other %s", base.folder, ", ".join(differing))
         return None
     return base if labels_stay(base.manifests["train"], class_names, n_classes) else None
 
 
-def _changes(base: TableBase | None, splits: Mapping[SplitName, SplitRows]) -> dict[SplitName, RowChange]:
+def _columns_of(base: Base[RowRecords]) -> TableColumns:
+    columns = base.manifests["train"].table
+    assert columns is not None
+    return columns
+
+
+def _drift(config: IngestConfig, columns: TableColumns, sums: ColumnSums) -> Findings:
+    """Return the features that have moved since version 1; the log has the largest distance."""
+    drift, shift = find_drift(columns, sums)
+    if config.standardize:
+        _log.info(
+            "ingest: features are standardised as in version 1, whose means differ by %.2f deviations at most; full"
+            " computes them anew",
+            shift,
+        )
+    return drift
+
+
+def _changes(
+    base: Base[RowRecords] | None, splits: Mapping[SplitName, SplitRows]
+) -> dict[SplitName, Change[RowRecords]]:
     """Return what has changed in each split; nothing where no shard stays, so that all is written anew."""
     if base is None:
         return {}
-    changes = {
-        split: find_row_changes(base, split, chosen.column("name"), chosen.column("state"))
-        for split, chosen in splits.items()
-    }
+    changes: dict[SplitName, Change[RowRecords]] = {}
+    for split, chosen in splits.items():
+        shards = base.shards(split)
+        keys = [shard.records for shard in shards]
+        changes[split] = find_changes(shards, keys, chosen.column("name"), chosen.column("state"), base.version)
     return changes if changes["train"].carried else {}
 
 
 def _n_rows(parts: Sequence[PartSummary]) -> int:
     return sum(part.n_rows for part in parts)
-
-
-_log = logging.getLogger(__name__)

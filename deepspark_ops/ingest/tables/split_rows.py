@@ -1,49 +1,98 @@
-"""The rows of a split as the driver sees them: hashes and labels, some 40 bytes each, and which of them are taken."""
+"""The rows of a table as the driver sees them: hashes and labels, some 40 bytes each, and which of them are taken."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.ingest.records import Positions
-from deepspark_ops.ingest.selection.row_hash import Hashes
+from deepspark_ops.ingest.selection.records_of_split import About
+from deepspark_ops.ingest.selection.row_hash import Hashes, mixed
+from deepspark_ops.ingest.tables.arrow_columns import Flags
 from deepspark_ops.ingest.tables.known_files import StoredRun
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import RowKeys, Run, read_keys, read_run, told_id
 
 CODES_SUFFIX = ".codes.npy"
 """Of a file beside a part's rows: which class each number is that its labels have."""
+_LISTS: Final = ("runs", "keys", "labels", "rows")
+_SALTS: Final = {"limit": 0x6C696D, "balance": 0x62616C}
+"""A limit by the hash of the split would take test rows first."""
 
 
 @dataclass(frozen=True)
 class SplitRows:
-    """The rows of a split that are taken.
+    """The rows of a split that are taken, see ``Choosable``.
 
     Attributes:
+        folder: Of the runs.
+        recipe: How rows were read.
         runs: Where they are; those of shards come before those that were read.
         keys: Of each run, all of its rows.
         labels: Of each run, classes where there are some.
         rows: Of each run, ascending; one that is taken several times stands there as often.
     """
 
+    unit: ClassVar[str] = "row"
+    owner: ClassVar[str] = "group, id or content"
+    folder: Path
+    recipe: RowRecipe
     runs: Sequence[Run | StoredRun]
     keys: Sequence[RowKeys]
     labels: Sequence[npt.NDArray[np.float64]]
     rows: Sequence[Positions]
 
-    @property
-    def n_rows(self) -> int:
-        """How many are taken."""
+    @classmethod
+    def joined(cls, parts: Sequence[SplitRows]) -> SplitRows:
+        """Return the rows of several splits together."""
+        lists = (chain.from_iterable(getattr(part, name) for part in parts) for name in _LISTS)
+        return cls(parts[0].folder, parts[0].recipe, *map(list, lists))
+
+    def cut(self, parts: Sequence[SplitRows]) -> Iterator[SplitRows]:
+        """Yield the rows that are taken of each of the parts that were ``joined``."""
+        start = 0
+        for part in parts:
+            stop = start + len(part.runs)
+            yield replace(part, rows=self.rows[start:stop])
+            start = stop
+
+    def __len__(self) -> int:
+        """Return how many are taken."""
         return sum(len(rows) for rows in self.rows)
 
     def once(self) -> SplitRows:
         """Return the same rows, each once."""
-        return SplitRows(self.runs, self.keys, self.labels, [np.unique(rows) for rows in self.rows])
+        return replace(self, rows=[np.unique(rows) for rows in self.rows])
+
+    def class_numbers(self) -> Positions:
+        """See ``Choosable``."""
+        return self.label().astype(np.int64)
+
+    def hashes(self, what: str, seed: int) -> Hashes:
+        """See ``Choosable``."""
+        return mixed(mixed(self.column("name"), _SALTS[what]), seed)
+
+    def order(self) -> Positions:
+        """See ``Choosable``."""
+        return np.argsort(self.column("state"), kind="stable")
+
+    def ties(self) -> tuple[Hashes, ...]:
+        """See ``Choosable``."""
+        return self.column("key"), self.column("state")
+
+    def contents(self) -> tuple[Hashes, Flags]:
+        """See ``Choosable``."""
+        return self.column("content"), np.ones(len(self), bool)
+
+    def same_text(self, of_split: str, of: About, own: About) -> str:
+        """See ``Choosable``."""
+        return f"has the features of {of_split} {of.name}"
 
     def column(self, name: str) -> Hashes:
         """Return a column of the keys of the rows that are taken, run by run."""
@@ -54,11 +103,11 @@ class SplitRows:
         return _joined([labels[rows] for labels, rows in zip(self.labels, self.rows, strict=True)], np.float64)
 
     def taken(self, places: Positions) -> SplitRows:
-        """Return some of the rows that are taken, by their places among them, ascending, maybe several times."""
+        """See ``Choosable``."""
         starts = np.cumsum([0, *(len(rows) for rows in self.rows)])
         cuts = np.searchsorted(places, starts)
         rows = [self.rows[i][places[cuts[i] : cuts[i + 1]] - starts[i]] for i in range(len(self.rows))]
-        return SplitRows(self.runs, self.keys, self.labels, rows)
+        return replace(self, rows=rows)
 
     def files(self, file_of: Mapping[str, int]) -> npt.NDArray[np.int32]:
         """Return the (n,) files of the rows that are taken.
@@ -72,36 +121,33 @@ class SplitRows:
         ]
         return _joined(of_runs, np.int32)
 
-    def told(self, folder: Path, recipe: RowRecipe, place: int) -> tuple[str, list[float], int | None]:
-        """Return what a message calls a row that is taken, its labels, and its position in its part of the table.
-
-        Args:
-            folder: Of the runs.
-            recipe: How rows were read.
-            place: Among the rows that are taken.
-        """
+    def about(self, place: int) -> About:
+        """See ``Choosable``; the position is that in a part of the table."""
         ends = np.cumsum([len(rows) for rows in self.rows])
         number = int(np.searchsorted(ends, place, "right"))
         run, row = self.runs[number], int(self.rows[number][place - int(ends[number])])
         if isinstance(run, StoredRun):
-            return *run.told(row), None
-        held = read_run(folder, run, recipe, (row, row + 1))[0]
+            return About(*run.told(row), None)
+        held = read_run(self.folder, run, self.recipe, (row, row + 1))[0]
         position = int(held["position"])
-        shown = f"row {position} of part {run.part}" if recipe.roles.id is None else told_id(held["id"])
+        shown = f"row {position} of part {run.part}" if self.recipe.roles.id is None else told_id(held["id"])
         # A single one as it was looked up: each part of a table numbers names of classes by itself.
         labels = held["label"] if len(held["label"]) > 1 else self.labels[number][row : row + 1]
-        return shown, labels.astype(np.float32).tolist(), position
+        return About(shown, labels.astype(np.float32).tolist(), position)
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
-def all_rows(folder: Path, runs: Sequence[Run], stored: Sequence[StoredRun] = (), *, has_codes: bool) -> SplitRows:
+def all_rows(
+    folder: Path, recipe: RowRecipe, runs: Sequence[Run], stored: Sequence[StoredRun] = (), *, has_codes: bool
+) -> SplitRows:
     """Return all rows of runs.
 
     Args:
         folder: Of the runs.
+        recipe: How rows were read.
         runs: Of one split.
         stored: Its rows that were not read.
         has_codes: Whether a file beside each part says which class its numbers are.
@@ -113,4 +159,4 @@ def all_rows(folder: Path, runs: Sequence[Run], stored: Sequence[StoredRun] = ()
         labels = [code[label.astype(np.int64)] for code, label in zip(codes, labels, strict=True)]
     of_stored = [run.keys for run in stored]
     keys, labels = of_stored + keys, [held.label for held in of_stored] + labels
-    return SplitRows([*stored, *runs], keys, labels, [np.arange(len(held.name)) for held in keys])
+    return SplitRows(folder, recipe, [*stored, *runs], keys, labels, [np.arange(len(held.name)) for held in keys])
