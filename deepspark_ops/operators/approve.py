@@ -30,9 +30,9 @@ from deepspark_ops.operators.tasks.installation import site_path
 from deepspark_ops.operators.tasks.run_addresses import run_url
 from deepspark_ops.operators.tasks.run_note import REASON_KEY
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
-from deepspark_ops.registry.approval import COMMENT_KEPT, answered, gate_decision, question, subject, waiting_text
+from deepspark_ops.registry.approval import MAX_COMMENT_CHARS, answered, gate_decision, question, subject, waiting_text
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
-from deepspark_ops.registry.changes import Author, note_kept
+from deepspark_ops.registry.changes import Author, note_rejected
 from deepspark_ops.registry.gate import Approval
 from deepspark_ops.registry.versions import now_text
 from deepspark_ops.run_paths import RunPaths
@@ -123,7 +123,7 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
             write_decision(run, decision)
             if not decision.promotes:
                 author = Author(approval.who) if approval.who else author_of(context)
-                note_kept(self.promote_config(context), decision, author, run.run_dir)
+                note_rejected(self.promote_config(context), decision, author, run.run_dir)
             tell_report(run, promotes=decision.promotes, reason=decision.reason)
             context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
             self.log.info("%s", decision.reason)
@@ -144,7 +144,7 @@ def _approval(event: Mapping[str, Any], asked: str, *, approve: str) -> Approval
     person = event.get("responded_by_user")
     who = str(person["name"] or person["id"]) if person else None
     at = event.get("responded_at")
-    comment = " ".join(str((event.get("params_input") or {}).get(_COMMENT) or "").split())[:COMMENT_KEPT]
+    comment = " ".join(str((event.get("params_input") or {}).get(_COMMENT) or "").split())[:MAX_COMMENT_CHARS]
     answer = "nobody" if who is None else "approved" if event["chosen_options"] == [approve] else "refused"
     return Approval.model_validate(
         {

@@ -28,8 +28,8 @@ from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, en
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION, decide_by_hand, find_candidate
 from deepspark_ops.registry.champion import decide_against
-from deepspark_ops.registry.changes import Author, note_kept, promote
-from deepspark_ops.registry.gate import KEPT, Decision, decide
+from deepspark_ops.registry.changes import Author, note_rejected, promote
+from deepspark_ops.registry.gate import KEPT_PRODUCTION, Decision, decide
 from deepspark_ops.registry.overview import model_names, read_model
 from deepspark_ops.registry.production import Production, version_folder
 from deepspark_ops.run_paths import RunPaths, write_text_whole
@@ -203,7 +203,7 @@ class DeepSparkDecideOperator(ModelArguments, BaseOperator):
             context["ti"].xcom_push(key=REASON_KEY, value=decision.reason)
             self.log.info("%s", decision.reason)
             if not decision.promotes:
-                note_kept(config, decision, author_of(context), run.run_dir)
+                note_rejected(config, decision, author_of(context), run.run_dir)
                 notify(context, "kept", decision.reason)
                 raise AirflowSkipException(decision.reason)
         return {**run.to_xcom(), "decision": str(path), "digest": file_digest(path)}
@@ -308,7 +308,7 @@ class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
         try:
             return promote(RunPaths(run.run_dir).bundle, decision, config, author, run_dir=run.run_dir)
         except ConfigError as error:
-            told = f"{KEPT}{error}"
+            told = f"{KEPT_PRODUCTION}{error}"
             tell_report(run, promotes=False, reason=told)
             context["ti"].xcom_push(key=REASON_KEY, value=told)
             raise

@@ -1,4 +1,4 @@
-"""A person's word on a candidate that passed the gate: what is asked, and what the answer makes of the decision."""
+"""A person's approval of a candidate that passed the gate: the question, and the decision with the answer."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.comparison.section import changed_classes
 from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, interval_text
-from deepspark_ops.registry.gate import KEPT, PROMOTED, Approval, Decision
+from deepspark_ops.registry.gate import KEPT_PRODUCTION, PROMOTED, Approval, Decision
 
 CLASSES_SHOWN: Final = 6
-COMMENT_KEPT: Final = 500
+MAX_COMMENT_CHARS: Final = 500
 """Characters of a person's comment."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&:/@])")
 
 
 def gate_decision(decision: Decision) -> Decision:
-    """Return the decision as the gate made it: without what was answered when it was asked before."""
+    """Return the gate's decision, without the answer to an earlier question."""
     if decision.approval is None:
         return decision
     return decision.model_copy(update={"promotes": True, "reason": decision.approval.asked, "approval": None})
 
 
 def answered(decision: Decision, approval: Approval, *, timeout: str) -> Decision:
-    """Return the decision with the answer in it.
+    """Return the decision with the answer.
 
     Args:
-        decision: The gate's; it promotes.
-        approval: The answer to it.
-        timeout: How long was waited for one, as a person wrote it.
+        decision: Decision of the gate, which promotes.
+        approval: Answer of a person.
+        timeout: Time limit of the answer, as the user wrote it.
     """
     figures = decision.reason.removeprefix(PROMOTED)
-    said = f" ({approval.comment})" if approval.comment else ""
+    comment_text = f" ({approval.comment})" if approval.comment else ""
     reason = {
-        "approved": f"{PROMOTED}{figures}; approved by {approval.who}{said}",
-        "refused": f"{KEPT}refused by {approval.who}{said}; {figures}",
-        "nobody": f"{KEPT}nobody approved within {timeout}; {figures}",
+        "approved": f"{PROMOTED}{figures}; approved by {approval.who}{comment_text}",
+        "refused": f"{KEPT_PRODUCTION}refused by {approval.who}{comment_text}; {figures}",
+        "nobody": f"{KEPT_PRODUCTION}nobody approved within {timeout}; {figures}",
     }[approval.answer]
     return decision.model_copy(
         update={"promotes": approval.answer == "approved", "reason": reason, "approval": approval}
@@ -47,7 +47,7 @@ def answered(decision: Decision, approval: Approval, *, timeout: str) -> Decisio
 
 
 def waiting_text(decision: Decision) -> str:
-    """Return the sentence that stands for the decision until there is an answer."""
+    """Return the reason of the decision before the answer."""
     return f"waits for approval: {decision.reason.removeprefix(PROMOTED)}"
 
 
@@ -66,30 +66,33 @@ def question(
     timeout: str,
     links: Mapping[str, str],
 ) -> str:
-    """Return what a person needs to answer, in Markdown; names of classes and of the model count as text.
+    """Return the question with its facts, in Markdown; special characters in names are escaped.
 
     Args:
-        decision: The gate's.
-        candidate: The candidate's figures.
-        production: Those of what is in production, on the same samples; None if there is no such model.
-        model: Whose version it would be.
-        timeout: How long the answer may take, as a person wrote it.
-        links: What to look at -> its address.
+        decision: Decision of the gate.
+        candidate: Figures of the candidate.
+        production: Figures of the model in production, on the same samples; None without such a model.
+        model: Name of the model.
+        timeout: Time limit of the answer, as the user wrote it.
+        links: Name of a page -> address.
     """
     against = _text(decision.against or "production")
-    found = f"passed the comparison with what is in production ({against})."
-    kept = f"keeps {against}."
+    gate_text = f"passed the comparison with the model in production ({against})."
+    refusal_text = f"keeps {against}."
     if production is None:
-        found, kept = "has no other to be compared with. Nothing is in production yet.", "leaves the model without one."
+        gate_text, refusal_text = (
+            "has no other to be compared with. Nothing is in production yet.",
+            "leaves the model without one.",
+        )
     parts = [
-        f"A model that was trained for **{_text(model)}** {found}",
+        f"A model that was trained for **{_text(model)}** {gate_text}",
         _figures(candidate, production, against),
     ]
     if decision.comparison is not None:
         parts += [_gain(decision.comparison), _classes(decision.comparison)]
     parts += [
         " · ".join(f"[{name}]({address})" for name, address in links.items()),
-        f"**Approve** puts it into production. **Reject**, or no answer within {timeout}, {kept}",
+        f"**Approve** puts it into production. **Reject**, or no answer within {timeout}, {refusal_text}",
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -98,7 +101,13 @@ def _figures(candidate: MetricsReport, production: MetricsReport | None, against
     columns = [("new", candidate)] + ([] if production is None else [(f"production ({against})", production)])
     if classes_of(candidate) is None:
         rows = [
-            (row.label, [{one.name: one.text() for one in metrics.rows()}.get(row.name, "-") for _, metrics in columns])
+            (
+                row.label,
+                [
+                    {row_of_metrics.name: row_of_metrics.text() for row_of_metrics in metrics.rows()}.get(row.name, "-")
+                    for _, metrics in columns
+                ],
+            )
             for row in candidate.rows()
         ]
     else:
@@ -112,22 +121,23 @@ def _accuracies(columns: list[MetricsReport]) -> list[tuple[str, list[str]]]:
     rows = [
         (
             "accuracy (95 % interval)",
-            [f"{one.main.text()} [{interval_text(one.main, between=', ')}]" for one in columns],
+            [f"{metrics.main.text()} [{interval_text(metrics.main, between=', ')}]" for metrics in columns],
         )
     ]
-    found = [classes_of(one) for one in columns]
-    if found[0] is not None and found[0].top5 is not None:
-        rows.append(("top-5 accuracy", [_percent(one.top5 if one else None) for one in found]))
-    rows.append(("loss", [f"{one.loss:.4g}" for one in columns]))
+    class_metrics = [classes_of(metrics) for metrics in columns]
+    if class_metrics[0] is not None and class_metrics[0].top5 is not None:
+        rows.append(("top-5 accuracy", [_percent(metrics.top5 if metrics else None) for metrics in class_metrics]))
+    rows.append(("loss", [f"{metrics.loss:.4g}" for metrics in columns]))
     return rows
 
 
 def _gain(comparison: Comparison) -> str:
     groups = "" if comparison.n_groups is None else f" ({comparison.n_groups:,} groups of samples)"
     if comparison.figures is not None:
-        mine, theirs = comparison.figures
+        candidate_figure, production_figure = comparison.figures
         return (
-            f"Gain: **{mine.label} {mine.text()} against {theirs.text()}**; {comparison.gain:.4g} less error a sample, "
+            f"Gain: **{candidate_figure.label} {candidate_figure.text()} against {production_figure.text()}**; "
+            f"{comparison.gain:.4g} less error a sample, "
             f"{_interval(comparison, '.4g', 1)}, {p_text(comparison.p_value)}{groups}. The error "
             f"of {comparison.n_gained:,} samples is smaller with the new model, of {comparison.n_lost:,} with "
             "production's."
@@ -155,8 +165,8 @@ def _classes(comparison: Comparison) -> str:
     if not changed:
         return ""
     rows = [
-        (_text(one.name), [f"{one.n_samples:,}", _percent(one.candidate), _percent(one.production)])
-        for one in changed[:CLASSES_SHOWN]
+        (_text(change.name), [f"{change.n_samples:,}", _percent(change.candidate), _percent(change.production)])
+        for change in changed[:CLASSES_SHOWN]
     ]
     head = ["| classes that changed most | samples | new | production |", "| --- | --- | --- | --- |"]
     return "\n".join([*head, *_rows(rows)])
@@ -175,7 +185,7 @@ def _percent(share: float | None) -> str:
 
 
 def _text(name: str) -> str:
-    r"""Return a name as Markdown that shows it as it is.
+    r"""Return a name as Markdown, with special characters escaped.
 
     Example:
         >>> print(_text("[a](b)\n|"))

@@ -1,4 +1,4 @@
-"""A bundle that a person wants in production: where its scores are, and the gate for it."""
+"""A bundle that a person wants to promote: its scores, and the gate."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from deepspark_ops.registry.production import read_production, version_folder
 from deepspark_ops.run_paths import RunPaths
 
 PRODUCTION_EVALUATION = "evaluation_production"
-"""Folder of a run that holds the evaluation of what is in production."""
+"""Folder of a run with the evaluation of the model in production."""
 Score = Callable[[Path, Path, Path], None]
 """Scores a bundle on a run's data: (run_dir, bundle, output folder)."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is to be promoted.
+    """A bundle to promote.
 
     Attributes:
         bundle: A complete bundle.
-        run_dir: The run that it lies in; None for a bundle by itself.
+        run_dir: Run of the bundle; None for a bundle outside a run.
     """
 
     bundle: Path
@@ -37,10 +37,10 @@ class Candidate:
 
 
 def find_candidate(path: Path) -> Candidate:
-    """Return the bundle that ``path`` is, or that the run ``path`` has.
+    """Return the bundle in folder ``path``, or the bundle of the run ``path``.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: The folder is neither a bundle nor a run with a bundle.
     """
     run = RunPaths(path)
     if (path / MANIFEST_NAME).is_file():
@@ -49,28 +49,28 @@ def find_candidate(path: Path) -> Candidate:
         return Candidate(path, path.parent if is_of_run else None)
     if (run.bundle / MANIFEST_NAME).is_file():
         return Candidate(run.bundle, path)
-    found = "a run without a bundle" if run.config.is_file() else "no bundle and no run"
-    msg = f'bundle={path}: {found}; give a folder that "deepspark export" wrote, or the run that has one'
+    content = "a run without a bundle" if run.config.is_file() else "no bundle and no run"
+    msg = f'bundle={path}: {content}; give a folder that "deepspark export" wrote, or the run that has one'
     raise ConfigError(msg)
 
 
 def decide_by_hand(candidate: Candidate, config: PromoteConfig, score: Score) -> Decision:
-    """Decide by the gate of retraining about a bundle that a person chose.
+    """Decide with the gate of retraining about a bundle that a person chose.
 
-    Production is compared by its own answers, if it was scored on the candidate's samples; else, if the candidate lies
-    in its run, ``score`` makes them, and the run keeps them.
+    Production's answers are compared if production was scored on the candidate's samples. Otherwise ``score`` scores
+    production, if the candidate lies in a run, and the run keeps the scores.
 
     Raises:
-        ConfigError: There is nothing to compare by.
-        DataError: Something is damaged.
+        ConfigError: The candidate or production has no scores.
+        DataError: A file is damaged.
     """
-    mine = _own_evaluation(candidate)
+    candidate_scores = _candidate_evaluation(candidate)
     production = read_production(config.models, config.model)
     if production is None:
-        return decide(mine, None, config)
+        return decide(candidate_scores, None, config)
     champion = version_folder(config.models, production)
-    theirs = _production_evaluation(candidate, mine, champion, score)
-    return decide_against(mine, theirs, champion, config)
+    production_scores = _production_evaluation(candidate, candidate_scores, champion, score)
+    return decide_against(candidate_scores, production_scores, champion, config)
 
 
 def forced(candidate: Candidate, config: PromoteConfig, reason: str) -> Decision:
@@ -94,7 +94,7 @@ def forced(candidate: Candidate, config: PromoteConfig, reason: str) -> Decision
     )
 
 
-def _own_evaluation(candidate: Candidate) -> Evaluated:
+def _candidate_evaluation(candidate: Candidate) -> Evaluated:
     folder = candidate.bundle
     if candidate.run_dir is not None and (RunPaths(candidate.run_dir).evaluation / SAMPLES_NAME).is_file():
         folder = RunPaths(candidate.run_dir).evaluation
@@ -104,21 +104,23 @@ def _own_evaluation(candidate: Candidate) -> Evaluated:
             "promote with --force"
         )
         raise ConfigError(msg)
-    found = read_evaluation(folder)
+    evaluated = read_evaluation(folder)
     exported = read_manifest(candidate.bundle).origin.weights_digest
-    if (scored := found.metrics.scored.weights_digest) != exported:
+    if (scored := evaluated.metrics.scored.weights_digest) != exported:
         msg = f"{folder} is the evaluation of the weights {scored}, the bundle has {exported}; evaluate the run again"
         raise DataError(msg)
-    return found
+    return evaluated
 
 
-def _production_evaluation(candidate: Candidate, mine: Evaluated, champion: Path, score: Score) -> Evaluated:
-    data = mine.metrics.scored.dataset_digest
+def _production_evaluation(
+    candidate: Candidate, candidate_scores: Evaluated, champion: Path, score: Score
+) -> Evaluated:
+    data = candidate_scores.metrics.scored.dataset_digest
     if (champion / SAMPLES_NAME).is_file():
-        known = read_evaluation(champion)
-        if known.metrics.scored.dataset_digest == data:
-            # The bundle names the snapshot that was scored; its weights file holds the same numbers.
-            return _named_by(known, file_digest(champion / WEIGHTS_NAME))
+        champion_scores = read_evaluation(champion)
+        if champion_scores.metrics.scored.dataset_digest == data:
+            # The evaluation names the scored snapshot; the bundle's weights file holds the same numbers.
+            return _named_by(champion_scores, file_digest(champion / WEIGHTS_NAME))
     if candidate.run_dir is None:
         msg = (
             f"production was not scored on the samples of {candidate.bundle} ({data}); give the run's folder instead, "

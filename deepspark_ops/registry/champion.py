@@ -1,4 +1,4 @@
-"""The gate for a candidate against the bundle that was in production when the candidate's run began."""
+"""Gate for a candidate against the production bundle at the start of the candidate's run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def decide_against(candidate: Evaluated, production: Evaluated, bundle: Path, co
     """Decide about a candidate.
 
     Args:
-        candidate: Its evaluation.
+        candidate: Evaluation of the candidate.
         production: The evaluation of the bundle's weights on the same samples.
         bundle: A version of the model.
-        config: The bounds, and which model.
+        config: Bounds of the gate, and the model's name.
 
     Raises:
         ConfigError: The metric is not defined for these classes.
@@ -43,6 +43,6 @@ def decide_against(candidate: Evaluated, production: Evaluated, bundle: Path, co
         config,
         production_labels=manifest.output.labels or tuple(str(label) for label in range(manifest.output.n_classes)),
         production_split=manifest.origin.split_rule,
-        known=read_samples(samples).content if samples.is_file() else None,
+        known_content=read_samples(samples).content if samples.is_file() else None,
         against=names.get(bundle.name, bundle.name),
     )

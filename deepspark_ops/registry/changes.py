@@ -1,4 +1,4 @@
-"""What changes a model's folder: promotion, rollback, retention, and what a decision leaves in the history.
+"""Changes of a model's folder: promotion, rollback, retention, and the history's lines of decisions.
 
 Every change holds the model's lock, writes the history before the pointer, and replaces the pointer by one rename.
 """
@@ -35,42 +35,42 @@ from deepspark_ops.train.setup.run_dataset import noted_digest
 
 _log = logging.getLogger(__name__)
 _COPY = ".new."
-"""Start of the name of a bundle's copy that is no version yet."""
+"""Prefix of the name of a copied bundle before it becomes a version."""
 _LOCK = ".lock"
-"""End of the name of the lock that the process of a copy holds."""
+"""Suffix of the lock file that the copying process holds."""
 
 
 @dataclass(frozen=True)
 class Author:
-    """Who changes something, and what they say about it.
+    """Author of a change, with a comment.
 
     Attributes:
-        who: A user, or the kind of an Airflow run that nobody triggered.
-        comment: In their words.
+        name: A user, or the kind of a scheduled Airflow run.
+        comment: Comment of the author.
     """
 
-    who: str
+    name: str
     comment: str | None = None
 
 
 def promote(
     bundle: Path, decision: Decision, config: PromoteConfig, author: Author, *, run_dir: Path | None = None
 ) -> Production:
-    """Copy a bundle among the versions, point production at it, and remove what is more than ``keep`` asks for.
+    """Copy a bundle into the versions, set the production pointer, and remove versions beyond ``keep``.
 
-    Repeating it with the same bundle while that is in production changes nothing.
+    A repeated call with the bundle in production changes nothing.
 
     Args:
         bundle: A complete bundle.
         decision: The decision to record; must promote.
-        config: Where, the model's name, and how many bundles stay.
-        author: For the history.
-        run_dir: The run that made the bundle.
+        config: Folder of models, the model's name, and the number of bundles to keep.
+        author: Author in the history.
+        run_dir: Run of the bundle.
 
     Raises:
-        ConfigError: The decision does not promote, or was made against another version than is in production now.
+        ConfigError: The decision does not promote, or compared another version than the present production.
         DataError: The bundle is incomplete.
-        RegistryBusy: Somebody else has held the lock for too long.
+        RegistryBusy: Another process has held the lock for too long.
     """
     if not decision.promotes:
         msg = f"decision says: {decision.reason}; only a better model goes into production"
@@ -79,14 +79,21 @@ def promote(
     model = ModelFolder(config.models / config.model)
     with _copied(bundle, model) as copy, model.locked():
         records = _adopt(model, author)
-        before = read_pointer(model)
+        previous = read_pointer(model)
         digest = file_digest(copy / MANIFEST_NAME)
-        if before is not None and before.manifest_digest == digest:
-            return before
-        _require_same_champion(decision, before)
-        record = _place(model, records, copy, digest, run_dir)
+        if previous is not None and previous.manifest_digest == digest:
+            return previous
+        _require_same_champion(decision, previous)
+        record = _add_version(model, records, copy, digest, run_dir)
         production = _move(
-            model, record, before, author, action="promoted", reason=decision.reason, decision=decision, run_dir=run_dir
+            model,
+            record,
+            previous,
+            author,
+            action="promoted",
+            reason=decision.reason,
+            decision=decision,
+            run_dir=run_dir,
         )
         _remove_old(model, config.keep, author)
     return production
@@ -96,29 +103,29 @@ def roll_back(model: ModelFolder, author: Author, *, to: str | None = None, was:
     """Put an earlier version back into production.
 
     Args:
-        model: Whose.
-        author: For the history; the comment is the reason.
-        to: ``v6``, ``6``, or a run's name; None: what was in production when the present version was promoted.
-        was: The version that the author believes to be in production; None: whichever is.
+        model: Folder of the model.
+        author: Author in the history; the comment is the reason.
+        to: ``v6``, ``6``, or a run's name; None: the version before the present version.
+        was: Version that the author believes to be in production; None: any version.
 
     Raises:
-        ConfigError: There is no such version, or nothing came before, or it is in production already; or another than
-            ``was`` is in production by now.
-        DataError: Its bundle was removed or is damaged.
-        RegistryBusy: Somebody else has held the lock for too long.
+        ConfigError: The version does not exist or is in production already, or no earlier version exists, or a version
+            other than ``was`` is in production.
+        DataError: The version's bundle was removed or is damaged.
+        RegistryBusy: Another process has held the lock for too long.
     """
     if not model.root.is_dir():
         msg = f"{model.root}: no such model"
         raise ConfigError(msg)
     with model.locked():
         records = _adopt(model, author)
-        before = _pointer_or_none(model) if to else read_pointer(model)
-        if was is not None and (before is None or before.version != was):
-            now = before.version if before else "nothing"
+        previous = _pointer_or_none(model) if to else read_pointer(model)
+        if was is not None and (previous is None or previous.version != was):
+            now = previous.version if previous else "nothing"
             msg = f'model "{model.name}": {now} is in production by now, no more {was}; look at it again'
             raise ConfigError(msg)
-        record = find_version(records, to) if to else find_version(records, _version_before(model, before))
-        if before is not None and record.version == before.version:
+        record = find_version(records, to) if to else find_version(records, _previous_version(model, previous))
+        if previous is not None and record.version == previous.version:
             msg = f'model "{model.name}": {record.version} is in production already'
             raise ConfigError(msg)
         bundle = model.bundle(record.folder)
@@ -126,22 +133,22 @@ def roll_back(model: ModelFolder, author: Author, *, to: str | None = None, was:
             msg = f"{record.version}: its bundle was removed (option keep); there are: {_present(model, records)}"
             raise DataError(msg)
         read_manifest(bundle)
-        start = before.version if before else "nothing"
+        start = previous.version if previous else "nothing"
         reason = f"rolled back from {start} to {record.version}" + (f": {author.comment}" if author.comment else "")
-        return _move(model, record, before, author, action="rolled back", reason=reason)
+        return _move(model, record, previous, author, action="rolled back", reason=reason)
 
 
-def note_kept(config: PromoteConfig, decision: Decision, author: Author, run_dir: Path) -> None:
-    """Add to the history that a run's candidate stayed out, and which data it had seen; once for each run and reason.
+def note_rejected(config: PromoteConfig, decision: Decision, author: Author, run_dir: Path) -> None:
+    """Add a rejected candidate of a run to the history, with the digest of its training set; once per run and reason.
 
     Args:
-        config: Which model.
-        decision: The decision; does not promote.
-        author: For the history.
-        run_dir: The candidate's run, or its bundle where the run is not known.
+        config: Folder of models and the model's name.
+        decision: Decision, which does not promote.
+        author: Author in the history.
+        run_dir: The candidate's run, or its bundle if the run is unknown.
 
     Raises:
-        RegistryBusy: Somebody else has held the lock for too long.
+        RegistryBusy: Another process has held the lock for too long.
     """
     model = ModelFolder(config.models / config.model)
     with model.locked():
@@ -164,7 +171,7 @@ def _pointer_or_none(model: ModelFolder) -> Production | None:
 
 
 def _adopt(model: ModelFolder, author: Author) -> tuple[VersionRecord, ...]:
-    """Give bundles without a record theirs for good; return all records."""
+    """Write the missing records of bundles without a record; return all records."""
     records = read_versions(model)
     for record in records:
         if not model.record(record.version).is_file():
@@ -174,8 +181,8 @@ def _adopt(model: ModelFolder, author: Author) -> tuple[VersionRecord, ...]:
     return records
 
 
-def _require_same_champion(decision: Decision, before: Production | None) -> None:
-    against, now = decision.against, before.version if before else None
+def _require_same_champion(decision: Decision, previous: Production | None) -> None:
+    against, now = decision.against, previous.version if previous else None
     if decision.format_version == 1 or decision.is_forced or against == now:
         return
     msg = (
@@ -206,17 +213,17 @@ def _copied(bundle: Path, model: ModelFolder) -> Iterator[Path]:
 
 
 def _remove_abandoned_copies(model: ModelFolder) -> None:
-    """Remove copies of promotions that were killed: no process holds the locks of these copies."""
+    """Remove copies of killed promotions: no process holds the locks of these copies."""
     for lock in model.versions.glob(f"{_COPY}*{_LOCK}"):
         with suppress(RegistryBusy), held_lock(lock, 0, RegistryBusy(str(lock))):
             shutil.rmtree(lock.with_name(lock.name.removesuffix(_LOCK)), ignore_errors=True)
             lock.unlink(missing_ok=True)
 
 
-def _place(
+def _add_version(
     model: ModelFolder, records: Sequence[VersionRecord], copy: Path, digest: str, run_dir: Path | None
 ) -> VersionRecord:
-    """Return the record of the bundle, which gets the next number unless it has one already."""
+    """Return the record of the bundle; a new bundle gets the next number."""
     for record in records:
         if record.manifest_digest == digest and model.bundle(record.folder).is_dir():
             return record
@@ -232,7 +239,7 @@ def _place(
 def _move(
     model: ModelFolder,
     record: VersionRecord,
-    before: Production | None,
+    previous: Production | None,
     author: Author,
     *,
     action: Action,
@@ -246,10 +253,10 @@ def _move(
         version=record.version,
         folder=record.folder,
         promoted=now_text(),
-        who=author.who,
+        who=author.name,
         manifest_digest=record.manifest_digest,
-        previous=before.version if before else None,
-        change=_last_change(model, before) + 1,
+        previous=previous.version if previous else None,
+        change=_last_change(model, previous) + 1,
         decision=decision,
         reason=reason,
     )
@@ -260,14 +267,14 @@ def _move(
     return production
 
 
-def _last_change(model: ModelFolder, before: Production | None) -> int:
-    """Return the number of the last change; where the pointer is lost, the highest that the history has."""
-    if before is not None:
-        return before.change
+def _last_change(model: ModelFolder, previous: Production | None) -> int:
+    """Return the number of the last change; if the pointer is lost, the highest number in the history."""
+    if previous is not None:
+        return previous.change
     return max((entry.change or 0 for entry in read_history(model, 1 << 62)), default=0)
 
 
-def _version_before(model: ModelFolder, production: Production | None) -> str:
+def _previous_version(model: ModelFolder, production: Production | None) -> str:
     if production is None:
         msg = f'model "{model.name}": nothing is in production, so there is nothing to roll back; give --to VERSION'
         raise ConfigError(msg)
@@ -314,7 +321,7 @@ def _entry(
     return HistoryEntry(
         format_version=JOURNAL_VERSION,
         at=now_text(),
-        who=author.who,
+        who=author.name,
         action=action,
         version=version,
         previous=previous,

@@ -1,4 +1,4 @@
-"""The rule that moves production: only a model that is better beyond chance goes in."""
+"""Gate of promotion: only a significantly better model replaces production."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from deepspark_ops.shards.manifest import SplitRule
 
 DECISION_VERSION: Final = 3
 CLASS_ALARM: Final = 0.2
-"""If no class got worse, at most this share of candidates is refused for a class that seems to have: all classes
-together (Bonferroni), so that a thousand classes do not refuse everything. A refusal by mistake keeps what works."""
+"""Family-wise error rate of the test for worse classes (Bonferroni over the classes): the share of candidates that the
+gate refuses although no class is worse. A wrong refusal keeps a working model."""
 ANSWERED_ANYWAY: Final = 0.5
-"""A class that production answers for this share of the other classes' samples is not looked at: a model that answers
-nothing else has all of it right, and whatever tells classes apart has less."""
+"""Classes that production predicts for this share of other classes' samples are skipped. A constant predictor scores
+100 % on its class, so any real classifier looks worse there."""
 
 SLOWER_S: Final = 1e-3
-"""A batch that takes less than this longer is not slower: so long takes the call of a tiny net, or a disturbance."""
+"""Tolerated extra time per batch: the call overhead of a tiny net, or a disturbance of the measurement."""
 
 PROMOTED: Final = "promoted: "
-KEPT: Final = "kept production: "
+KEPT_PRODUCTION: Final = "kept production: "
 
 
 class Approval(BaseModel):
-    """What came of asking a person about a candidate that passed the gate.
+    """A person's answer about a candidate that passed the gate.
 
     Attributes:
-        answer: ``nobody`` where none came in time.
-        who: Who answered.
-        at: When; UTC, ISO 8601, whole seconds.
-        comment: What they said about it.
-        asked: The gate's reason when it was asked.
+        answer: The answer; ``nobody`` without an answer in time.
+        who: Name of the person.
+        at: Time of the answer; UTC, ISO 8601, whole seconds.
+        comment: Comment of the person.
+        asked: Reason of the gate in the question.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,21 +64,21 @@ class Decision(BaseModel):
     """Should the candidate go into production?
 
     Attributes:
-        format_version: Version of this form; version 1 ends with ``reason``, had no ``format_version`` and compared
-            plain values. Version 2 knows no ``main``.
-        promotes: The answer.
-        metric: What was compared; ``main``: the figure that the task is judged by, of another than classification.
-        candidate: The candidate's value; None if a person promoted a bundle that was never scored.
-        production: The value of the model in production on the same samples; None if there is no such model.
-        dataset_digest: Digest of the samples; None likewise.
-        reason: One sentence for people.
-        confidence: What was asked for.
+        format_version: Version of the file; version 1 ends with ``reason``, lacks ``format_version`` and compares
+            plain values. Version 2 lacks ``main``.
+        promotes: Whether the candidate goes into production.
+        metric: Compared metric; ``main``: the main figure of a task other than classification.
+        candidate: The candidate's value; None if a person promoted a bundle without scores.
+        production: The value of the model in production on the same samples; None without such a model.
+        dataset_digest: Digest of the samples; None for a bundle without scores.
+        reason: Reason in one sentence.
+        confidence: Required confidence.
         comparison: Gain, interval, p-value, discordant samples and classes; None without a model in production.
-        candidate_speed: How fast the candidate scores; None if not measured.
-        production_speed: Likewise.
-        against: The version in production that it was compared with, ``v6``; None if nothing was in production.
+        candidate_speed: Scoring speed of the candidate; None if not measured.
+        production_speed: Scoring speed of the model in production; None if not measured.
+        against: Compared version in production, ``v6``; None if production was empty.
         is_forced: Did a person decide against or without the comparison?
-        approval: What a person said to it; None if none was asked, or none has answered yet.
+        approval: A person's answer; None without a question or before the answer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -106,45 +106,45 @@ def decide(
     *,
     production_labels: Sequence[str] = (),
     production_split: SplitRule | None = None,
-    known: npt.NDArray[np.uint64] | None = None,
+    known_content: npt.NDArray[np.uint64] | None = None,
     against: str | None = None,
 ) -> Decision:
-    """Compare two models that were scored on the same samples; without one in production the candidate goes in.
+    """Compare two models that were scored on the same samples; without a model in production the candidate is promoted.
 
-    The candidate must be better, by ``min_gain`` at least, and with ``confidence`` that it was not luck; no class may
-    be worse by more than ``max_class_loss`` (beyond chance), the net not slower by more than ``max_slowdown``, and the
-    label set the same.
+    The candidate must be better by at least ``min_gain``, with ``confidence`` that the gain is not chance. No class may
+    be worse by more than ``max_class_loss`` (beyond chance), the net must not be slower by more than ``max_slowdown``,
+    and the label sets must be equal.
 
     Args:
-        candidate: The candidate's evaluation.
-        production: That of what is in production, on the same samples.
-        config: The bounds.
-        production_labels: Class names of what is in production; empty if they are not known.
-        production_split: How production's training samples were told from test samples; None if that is not known.
-        known: Content hashes of the samples on which production was promoted; None if they are not known.
-        against: Name of the version in production, to be recorded.
+        candidate: Evaluation of the candidate.
+        production: Evaluation of the model in production, on the same samples.
+        config: Bounds of the gate.
+        production_labels: Class names of the model in production; empty if unknown.
+        production_split: Rule that separated production's training samples from test samples; None if unknown.
+        known_content: Content hashes of the samples at production's promotion; None if unknown.
+        against: Name of the version in production, for the record.
 
     Raises:
         ConfigError: The metric is not defined for these classes (top5 of five or fewer).
         DataError: The two were scored on different samples.
     """
     metric = compared_metric(candidate.metrics, config.metric)
-    mine = metric_value(candidate.metrics, metric)
+    candidate_value = metric_value(candidate.metrics, metric)
     comparison = None
     if production is None:
         problem, reason = None, f"{PROMOTED}{_value_text(candidate.metrics, metric)}; no model was in production"
     else:
-        comparison = _compared(candidate, production, metric, config, known)
+        comparison = _compared(candidate, production, metric, config, known_content)
         problem = _other_split(candidate.metrics.scored.split_rule, production_split) or _first_problem(
             candidate, production, comparison, config, production_labels
         )
-        reason = f"{KEPT}{problem}" if problem else f"{PROMOTED}{_gain_text(comparison)}"
+        reason = f"{KEPT_PRODUCTION}{problem}" if problem else f"{PROMOTED}{_gain_text(comparison)}"
         reason += _new_samples_text(comparison)
     return Decision(
         format_version=DECISION_VERSION,
         promotes=problem is None,
         metric=metric,
-        candidate=mine,
+        candidate=candidate_value,
         production=_value_in_production(comparison, metric),
         dataset_digest=candidate.metrics.scored.dataset_digest,
         reason=reason,
@@ -157,10 +157,10 @@ def decide(
 
 
 def compared_metric(metrics: MetricsReport, metric: str) -> Metric | Literal["main"]:
-    """Return the metric that ``main`` stands for, another one as it is.
+    """Return the metric that ``main`` stands for; other metrics are returned unchanged.
 
     Raises:
-        ConfigError: The metric is not one of this task's.
+        ConfigError: The task has no such metric.
     """
     is_classification = classes_of(metrics) is not None
     if metric == "main":
@@ -177,7 +177,7 @@ def metric_value(metrics: MetricsReport, metric: str) -> float:
     """Return a metric's value.
 
     Raises:
-        ConfigError: It is not defined for these classes.
+        ConfigError: The metric is not defined for these classes.
     """
     metric = compared_metric(metrics, metric)
     if metric == "loss":
@@ -197,12 +197,16 @@ def _compared(
     production: Evaluated,
     metric: Metric | Literal["main"],
     config: PromoteConfig,
-    known: npt.NDArray[np.uint64] | None,
+    known_content: npt.NDArray[np.uint64] | None,
 ) -> Comparison:
-    mine, theirs = candidate.metrics.main, production.metrics.main
+    candidate_figure, production_figure = candidate.metrics.main, production.metrics.main
     if classes_of(candidate.metrics) is None or classes_of(production.metrics) is None:
         return compare_losses_of(
-            candidate.samples, production.samples, (mine, theirs), confidence=config.confidence, known_content=known
+            candidate.samples,
+            production.samples,
+            (candidate_figure, production_figure),
+            confidence=config.confidence,
+            known_content=known_content,
         )
     return compare_samples(
         candidate.samples,
@@ -210,7 +214,7 @@ def _compared(
         metric="top1" if metric == "main" else metric,
         confidence=config.confidence,
         class_names=candidate.class_names(),
-        known_content=known,
+        known_content=known_content,
     )
 
 
@@ -247,26 +251,28 @@ def _other_split(now: SplitRule | None, then: SplitRule | None) -> str | None:
     )
 
 
-def _changed_labels(mine: Sequence[str], theirs: Sequence[str]) -> str | None:
-    if not mine or not theirs or tuple(mine) == tuple(theirs):
+def _changed_labels(candidate_labels: Sequence[str], production_labels: Sequence[str]) -> str | None:
+    if not candidate_labels or not production_labels or tuple(candidate_labels) == tuple(production_labels):
         return None
     start = "the label set has changed"
-    if len(mine) != len(theirs):
-        return f"{start}: {len(mine)} classes, production has {len(theirs)}"
-    label = next(k for k, names in enumerate(zip(mine, theirs, strict=True)) if names[0] != names[1])
-    return f'{start}: class {label} is "{mine[label]}", in production "{theirs[label]}"'
+    if len(candidate_labels) != len(production_labels):
+        return f"{start}: {len(candidate_labels)} classes, production has {len(production_labels)}"
+    label = next(
+        k for k, names in enumerate(zip(candidate_labels, production_labels, strict=True)) if names[0] != names[1]
+    )
+    return f'{start}: class {label} is "{candidate_labels[label]}", in production "{production_labels[label]}"'
 
 
 def _lower_figure(comparison: Comparison, config: PromoteConfig) -> str | None:
-    """Say that the figure which the task is judged by has not become better, or by less than was asked for."""
+    """Return a refusal if the main figure is not better, or better by less than ``min_gain``."""
     if comparison.figures is None or config.metric == "loss":
         return None
-    mine, theirs = comparison.figures
-    if not mine.is_better_than(theirs):
+    candidate_figure, production_figure = comparison.figures
+    if not candidate_figure.is_better_than(production_figure):
         return f"{_gain_text(comparison)}; only a better model goes in"
-    if abs(mine.value - theirs.value) < config.min_gain:
-        needed = figure_text(config.min_gain, is_share=mine.is_share)
-        return f"{_gain_text(comparison)}; min_gain asks for at least {needed} of {mine.label}"
+    if abs(candidate_figure.value - production_figure.value) < config.min_gain:
+        needed = figure_text(config.min_gain, is_share=candidate_figure.is_share)
+        return f"{_gain_text(comparison)}; min_gain asks for at least {needed} of {candidate_figure.label}"
     return None
 
 
@@ -286,7 +292,7 @@ def _small_gain(comparison: Comparison, config: PromoteConfig) -> str | None:
 
 
 def _but(comparison: Comparison, problem: str | None) -> str | None:
-    """Say of a candidate that is better as a whole what is wrong with it."""
+    """Return the refusal of a candidate that is better as a whole and has this problem."""
     return None if problem is None else f"{_gain_text(comparison)}, but {problem}"
 
 
@@ -309,17 +315,25 @@ def _worse_class(comparison: Comparison, allowed: float) -> str | None:
     )
 
 
-def _slower(mine: Speed | None, theirs: Speed | None, allowed: float) -> str | None:
-    if mine is None or theirs is None or (mine.machine, mine.batch_size) != (theirs.machine, theirs.batch_size):
+def _slower(candidate_speed: Speed | None, production_speed: Speed | None, allowed: float) -> str | None:
+    if (
+        candidate_speed is None
+        or production_speed is None
+        or (candidate_speed.machine, candidate_speed.batch_size)
+        != (production_speed.machine, production_speed.batch_size)
+    ):
         return None
-    slowdown = 1 - mine.images_per_s / theirs.images_per_s
-    # At its best against the other's worst: what measuring alone may have made of equal nets refuses none.
-    theirs_at_worst = min(theirs.slowest_images_per_s or theirs.images_per_s, theirs.images_per_s)
-    lost_s = mine.batch_size / mine.images_per_s - mine.batch_size / theirs_at_worst
-    if 1 - mine.images_per_s / theirs_at_worst <= allowed or lost_s < SLOWER_S:
+    slowdown = 1 - candidate_speed.images_per_s / production_speed.images_per_s
+    # The candidate's best against production's worst: noise of the measurement must not refuse an equal net.
+    slowest_production = min(
+        production_speed.slowest_images_per_s or production_speed.images_per_s, production_speed.images_per_s
+    )
+    lost_s = candidate_speed.batch_size / candidate_speed.images_per_s - candidate_speed.batch_size / slowest_production
+    if 1 - candidate_speed.images_per_s / slowest_production <= allowed or lost_s < SLOWER_S:
         return None
     return (
-        f"it scores {mine.images_per_s:,.0f} images/s where production scores {theirs.images_per_s:,.0f}, "
+        f"it scores {candidate_speed.images_per_s:,.0f} images/s where production scores "
+        f"{production_speed.images_per_s:,.0f}, "
         f"{_percent(slowdown)} less; max_slowdown allows {_percent(allowed)}"
     )
 
@@ -347,8 +361,8 @@ def _new_samples_text(comparison: Comparison) -> str:
     return f" ({comparison.n_new:,} of the samples are new since production was promoted)"
 
 
-def _figures_text(mine: MainFigure, theirs: MainFigure) -> str:
-    return f"{mine.label} {mine.text()} against {theirs.text()}"
+def _figures_text(candidate_figure: MainFigure, production_figure: MainFigure) -> str:
+    return f"{candidate_figure.label} {candidate_figure.text()} against {production_figure.text()}"
 
 
 def _value_text(metrics: MetricsReport, metric: str) -> str:

@@ -1,4 +1,4 @@
-"""Is everything in a model's folder as it was written? Every byte of every version is compared with its digest."""
+"""Compares every byte of every version in a model's folder with its digest."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from deepspark_ops.registry.versions import VersionRecord, read_versions
 
 @dataclass(frozen=True)
 class VerifiedVersion:
-    """A version that is whole.
+    """An undamaged version.
 
     Attributes:
         version: ``v7``.
-        n_files: Files of its bundle that were compared; 0 if the bundle was removed by ``keep``.
-        n_bytes: Their size.
+        n_files: Number of compared files of the bundle; 0 if retention (``keep``) removed the bundle.
+        n_bytes: Size of the files.
     """
 
     version: str
@@ -31,8 +31,8 @@ def verify_model(model: ModelFolder) -> tuple[VerifiedVersion, ...]:
     """Compare pointer, history, records and all bundles of a model; oldest version first.
 
     Raises:
-        ConfigError: There is no such model.
-        DataError: The first damage that was found.
+        ConfigError: The model does not exist.
+        DataError: The first damage.
     """
     if not model.root.is_dir():
         msg = f"{model.root}: no such model"
@@ -46,7 +46,7 @@ def verify_model(model: ModelFolder) -> tuple[VerifiedVersion, ...]:
 
 
 def bytes_to_verify(model: ModelFolder) -> int:
-    """Return how many bytes of a model's bundles ``verify_model`` reads; what is damaged counts as it is."""
+    """Return the bytes that ``verify_model`` reads; damaged files count with their present size."""
     files = (path for path in model.versions.rglob("*") if path.is_file()) if model.versions.is_dir() else ()
     return sum(path.stat().st_size for path in files)
 
@@ -56,8 +56,8 @@ def _verify_pointer(model: ModelFolder, production: Production | None, records: 
         return
     named = [record for record in records if record.version == production.version]
     if not named or not model.bundle(production.folder).is_dir():
-        found = f"{production.version} is in production, but its bundle is missing"
-        msg = f"{model.production}: {found}; restore it or roll back"
+        problem = f"{production.version} is in production, but its bundle is missing"
+        msg = f"{model.production}: {problem}; restore the bundle or roll back"
         raise DataError(msg)
     if named[0].manifest_digest != production.manifest_digest:
         msg = (
@@ -77,8 +77,11 @@ def _verified(model: ModelFolder, record: VersionRecord, *, may_be_gone: bool) -
     if not (bundle / MANIFEST_NAME).is_file():
         msg = f"{bundle}: {MANIFEST_NAME} of {record.version} is missing"
         raise DataError(msg)
-    if (found := file_digest(bundle / MANIFEST_NAME)) != record.manifest_digest:
-        msg = f"{bundle / MANIFEST_NAME} of {record.version} has changed: {found}, recorded {record.manifest_digest}"
+    if (actual_digest := file_digest(bundle / MANIFEST_NAME)) != record.manifest_digest:
+        msg = (
+            f"{bundle / MANIFEST_NAME} of {record.version} has changed: {actual_digest}, recorded "
+            f"{record.manifest_digest}"
+        )
         raise DataError(msg)
     manifest = parse_manifest(bundle)
     if (damage := find_damage(bundle, manifest)) is not None:

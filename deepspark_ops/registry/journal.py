@@ -1,8 +1,8 @@
-"""A model's history: who changed what, when and why. Appended only; what moved production is bound to the pointer.
+"""A model's history: author, time and reason of each change. Lines are only appended.
 
-A line that moves production is written before the pointer and carries the number of the change, ``change``. The pointer
-carries the number of the last change that took effect, so a line whose pointer was never written does not count, and of
-two lines with one number the later counts.
+The line of a change of production is written before the pointer, with the number of the change, ``change``. The pointer
+has the number of the last completed change. So a line without its pointer does not count, and of two lines with the
+same number the later line counts.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ class HistoryEntry(BaseModel):
     """One line.
 
     Attributes:
-        format_version: Version of this form; 1 has no ``train_digest``.
+        format_version: Version of the line; 1 lacks ``train_digest``.
         at: UTC, ISO 8601, whole seconds.
-        who: Airflow's user, the kind of a run that nobody triggered, or the user of the command.
-        action: ``promoted``, ``rolled back``; ``kept``: a candidate stayed out; ``adopted``: a bundle of release 0.2.0
-            got its number; ``removed``: its bundle was removed, since more than ``keep`` were there.
-        version: What is in production after it, or what was adopted or removed; None for a candidate that stayed out.
-        previous: What was in production before; None if nothing was, or nothing moved.
-        reason: The decision's sentence, or what a person gave.
-        comment: What a person added.
-        run: Name of the run's folder; None where no run has a part.
-        change: Number of the change of production; None where nothing moved.
+        who: Airflow's user, the kind of a scheduled run, or the user of the command.
+        action: ``promoted``, ``rolled back``; ``kept``: a candidate was rejected; ``adopted``: a bundle of release
+            0.2.0 got its number; ``removed``: retention removed the bundle, because more than ``keep`` existed.
+        version: Version in production after the change, or the adopted or removed version; None for a rejected
+            candidate.
+        previous: Version in production before the change; None without such a version, or without a change.
+        reason: Reason of the decision, or of a person.
+        comment: Comment of a person.
+        run: Name of the run's folder; None without a run.
+        change: Number of the change of production; None without a change.
         candidate: The candidate's value of the metric.
-        production: That of the model that was in production.
-        gain: How much better the candidate was.
-        p_value: One-sided.
-        train_digest: Of the training set of a candidate that stayed out, ``sha256:<hex>``; None if it is not known.
+        production: The value of the model in production.
+        gain: Gain of the candidate.
+        p_value: One-sided p-value.
+        train_digest: Digest of the training set of a rejected candidate, ``sha256:<hex>``; None if unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,25 +64,25 @@ class HistoryEntry(BaseModel):
 
 
 def append_entry(model: ModelFolder, entry: HistoryEntry) -> None:
-    """Append a line and bring it to the disk. The caller holds the model's lock."""
+    """Append a line and sync the file. The caller holds the model's lock."""
     line = entry.model_dump_json() + "\n"
     with model.journal.open("ab") as handle:
         if handle.tell() and not _ends_with_newline(model):
-            line = "\n" + line  # a line that a crash cut off stays by itself
+            line = "\n" + line  # keeps a line that a crash cut off on a line by itself
         handle.write(line.encode())
         handle.flush()
         os.fsync(handle.fileno())
 
 
 def read_history(model: ModelFolder, last_change: int) -> tuple[HistoryEntry, ...]:
-    """Return what happened, oldest first.
+    """Return the history, oldest first.
 
     Args:
-        model: Whose.
-        last_change: Number of the last change that took effect, as the pointer says.
+        model: Folder of the model.
+        last_change: Number of the last completed change, from the pointer.
 
     Raises:
-        DataError: A whole line is not of this form.
+        DataError: A complete line is no valid entry.
     """
     if not model.journal.is_file():
         return ()
@@ -99,13 +100,13 @@ def _parse(model: ModelFolder, number: int, line: str) -> HistoryEntry | None:
     try:
         json.loads(line)
     except json.JSONDecodeError:
-        return None  # cut off by a crash: what it told never took effect
+        return None  # cut off by a crash: the change never took effect
     try:
         return HistoryEntry.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "line"
-        msg = f"{model.journal}:{number}: {place}: {first['msg']}; restore the line"
+        field_path = ".".join(str(part) for part in first["loc"]) or "line"
+        msg = f"{model.journal}:{number}: {field_path}: {first['msg']}; restore the line"
         raise DataError(msg) from error
 
 

@@ -1,10 +1,9 @@
-"""A model's folder: its paths, and the lock that its writers take.
+"""A model's folder: paths, and the writers' lock.
 
-<models>/<name>/production.json        which version is in production
-<models>/<name>/journal.jsonl          what happened, one JSON object a line, appended only
-<models>/<name>/versions/v7/           a copy of a bundle; written once, never changed
-<models>/<name>/versions/v7.json       where it comes from; stays when the bundle is removed
-<models>/<name>/.lock                  held by whoever writes
+<models>/<name>/production.json        the version in production <models>/<name>/journal.jsonl          history, one
+JSON object per line, only appended <models>/<name>/versions/v7/           a copy of a bundle; written once, never
+changed <models>/<name>/versions/v7.json       sources of the version; kept when the bundle is removed
+<models>/<name>/.lock                  held by the writer
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NUMBERED = re.compile(r"v([1-9]\d*)")
 
 
 class RegistryBusy(DeepSparkError):
-    """Another process has been writing to the model's folder for too long."""
+    """Another process has written to the model's folder for too long."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,11 @@ class ModelFolder:
 
     @property
     def versions(self) -> Path:
-        """Holds the bundles and their records."""
+        """Folder of the bundles and their records."""
         return self.root / "versions"
 
     def bundle(self, folder: str) -> Path:
-        """The bundle of a version that is kept in ``folder``."""
+        """The bundle of a version, in ``folder``."""
         return self.versions / folder
 
     def record(self, version: str) -> Path:
@@ -62,10 +61,10 @@ class ModelFolder:
 
     @contextmanager
     def locked(self, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-        """Hold the model's lock: one writer at a time, over processes and over machines that share the folder.
+        """Hold the model's lock: one writer at a time, across processes and machines that share the folder.
 
         Raises:
-            RegistryBusy: It was not free in ``timeout_s``.
+            RegistryBusy: The lock was not free within ``timeout_s``.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         path = self.root / ".lock"

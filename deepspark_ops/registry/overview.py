@@ -1,4 +1,4 @@
-"""All of a model in one value: what the command shows and what ``--json`` prints."""
+"""All facts of a model in one value, for the command and for ``--json``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from deepspark_ops.registry.versions import VersionRecord, read_versions
 
 OVERVIEW_VERSION: Final = 1
 OWNER_OF_THE_REST: Final = "deepspark_retrain"
-"""DAG whose right to be triggered is the right to change a model that no DAG made."""
+"""DAG whose trigger permission allows changes of a model without versions from DAG runs."""
 
 
 def dag_of_run(run_dir: str | None) -> str | None:
-    """Return the DAG of a version's run; None where it is no run of a DAG."""
+    """Return the DAG of a version's run; None for a run outside Airflow."""
     path = Path(run_dir) if run_dir else None
     return path.parent.name if path is not None and path.parent.parent.name == "runs" else None
 
@@ -30,11 +30,11 @@ class ModelOverview(BaseModel):
     Attributes:
         format_version: Version of this form.
         name: The model's name.
-        folder: Its folder.
-        production: What is in production; None if nothing ever was.
+        folder: The model's folder.
+        production: Version in production; None before the first promotion.
         versions: All versions, oldest first.
-        present: Those of them whose bundle is there.
-        history: What happened, oldest first.
+        present: Versions with an existing bundle.
+        history: History, oldest first.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,13 +53,16 @@ class ModelOverview(BaseModel):
         return next((record for record in self.versions if current and record.version == current.version), None)
 
     def made_by(self) -> list[str]:
-        """Return the ids of the DAGs whose runs made versions. Who may trigger all of them may change the model."""
+        """Return the ids of the DAGs whose runs created versions.
+
+        Users who may trigger all of them may change the model.
+        """
         dags = {dag for record in self.versions if (dag := dag_of_run(record.run_dir))}
         return sorted(dags) or [OWNER_OF_THE_REST]
 
     def judged_data(self) -> dict[str, str]:
-        """Return digest of a training set -> the candidate that was trained on it and judged, in words."""
-        kept = {
+        """Return digest of a training set -> the judged candidate that was trained on the set, in words."""
+        rejected = {
             entry.train_digest: f"the candidate of run {entry.run}, which stayed out"
             for entry in self.history
             if entry.action == "kept" and entry.train_digest
@@ -69,20 +72,20 @@ class ModelOverview(BaseModel):
             for record in self.versions
             if "train" in record.origin.datasets
         }
-        return kept | promoted
+        return rejected | promoted
 
 
 def read_model(models: Path, name: str) -> ModelOverview:
-    """Return all of a model.
+    """Return all facts of a model.
 
     Raises:
-        ConfigError: There is no such model; says which there are.
-        DataError: A file of it is damaged.
+        ConfigError: The model does not exist; the message lists the existing models.
+        DataError: A file of the model is damaged.
     """
     model = ModelFolder(models / name)
     if not model.root.is_dir() or "/" in name or name.startswith("."):
-        known = ", ".join(model_names(models)) or "none"
-        msg = f'no model "{name}" in {models}; there are: {known}'
+        existing_names = ", ".join(model_names(models)) or "none"
+        msg = f'no model "{name}" in {models}; there are: {existing_names}'
         raise ConfigError(msg)
     production = read_pointer(model)
     versions = read_versions(model)
@@ -98,8 +101,10 @@ def read_model(models: Path, name: str) -> ModelOverview:
 
 
 def model_names(models: Path) -> tuple[str, ...]:
-    """Return the names of all models in a folder, in order; none if there is no such folder."""
+    """Return the sorted names of all models in a folder; empty if the folder does not exist."""
     if not models.is_dir():
         return ()
-    found = (path for path in models.iterdir() if (path / "versions").is_dir() or (path / "production.json").is_file())
-    return tuple(sorted(path.name for path in found if not path.name.startswith(".")))
+    model_folders = (
+        path for path in models.iterdir() if (path / "versions").is_dir() or (path / "production.json").is_file()
+    )
+    return tuple(sorted(path.name for path in model_folders if not path.name.startswith(".")))

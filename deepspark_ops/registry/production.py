@@ -1,4 +1,4 @@
-"""Which version of a model is in production: the pointer, read by everybody, replaced by one rename."""
+"""Pointer to the version in production; one rename replaces the pointer."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Production(BaseModel):
     """The pointer file.
 
     Attributes:
-        format_version: Version of this form; 1 named versions by their run and had no ``folder``, ``who``, ``change``.
+        format_version: Version of the file; 1 named versions by their run and lacks ``folder``, ``who``, ``change``.
         model: The model's name.
         version: ``v7``.
-        folder: Folder of its bundle below ``versions``.
-        promoted: Since when; UTC, ISO 8601, whole seconds.
-        who: Who or what put it there.
+        folder: Folder of the version's bundle below ``versions``.
+        promoted: Time of the promotion; UTC, ISO 8601, whole seconds.
+        who: Author of the promotion.
         manifest_digest: SHA-256 of the version's manifest, ``sha256:<hex>``.
-        previous: The version that was in production before; None for the first.
+        previous: Version in production before the promotion; None for the first version.
         change: Number of this change of production: 1, 2, ...; 0 in a pointer of version 1.
-        decision: Why this version is here; None after a rollback.
-        reason: One sentence.
+        decision: Decision of the promotion; None after a rollback.
+        reason: Reason in one sentence.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,10 +73,10 @@ def version_folder(models: Path, production: Production) -> Path:
 
 
 def read_production(models: Path, model: str) -> Production | None:
-    """Return what is in production, or None if nothing ever was.
+    """Return the version in production, or None before the first promotion.
 
     Raises:
-        DataError: The pointer is damaged or names a version that is not there.
+        DataError: The pointer is damaged or names a missing version.
     """
     folder = ModelFolder(models / model)
     try:
@@ -101,10 +101,10 @@ def production_weights(models: Path, model: str) -> Path | None:
 
 
 def read_pointer(folder: ModelFolder) -> Production | None:
-    """Return the pointer as it is, though its version may be gone: what repairs it must read it.
+    """Return the pointer even if its version is missing, so that a repair can read the pointer.
 
     Raises:
-        DataError: It is damaged.
+        DataError: The pointer is damaged.
     """
     try:
         return _parse(folder, regular_bytes(folder.production))
@@ -125,9 +125,10 @@ def _parse(folder: ModelFolder, content: bytes) -> Production:
         return Production.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "file"
+        field_path = ".".join(str(part) for part in first["loc"]) or "file"
         msg = (
-            f"{folder.production}: {place}: {first['msg']}; roll back (deepspark models rollback {folder.name} --to "
+            f"{folder.production}: {field_path}: {first['msg']}; roll back (deepspark models rollback {folder.name} "
+            "--to "
             "VERSION), or remove the file to start without a model in production"
         )
         raise DataError(msg) from error

@@ -1,4 +1,4 @@
-"""The versions of a model: numbered, each a bundle and a record of where it comes from."""
+"""Versions of a model: numbered bundles, each with a record of its sources."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _Frozen(BaseModel):
 
 
 class Figures(_Frozen):
-    """What the version scored when it entered the registry; the fields are those of ``metrics.json``.
+    """Scores of a version at its registration; fields as in ``metrics.json``.
 
-    Of another task than classification ``top1``, ``top1_interval`` and ``top5`` are None. ``main`` is None in a record
-    of version 1, all of which are of classifications.
+    For tasks other than classification ``top1``, ``top1_interval`` and ``top5`` are None. ``main`` is None in a record
+    of version 1, whose tasks are classifications.
     """
 
     top1: float | None
@@ -64,26 +64,26 @@ class Figures(_Frozen):
         )
 
     def judged_by(self) -> MainFigure | None:
-        """Return the figure that the version is judged by."""
+        """Return the main figure of the version."""
         if self.main is None and self.top1 is not None and self.top1_interval is not None:
             return accuracy_figure(self.top1, self.top1_interval)
         return self.main
 
 
 class VersionRecord(_Frozen):
-    """Where a version comes from.
+    """Sources of a version.
 
     Attributes:
-        format_version: Version of this form.
+        format_version: Version of the file.
         version: ``v7``.
-        folder: Folder of its bundle below ``versions``; that of release 0.2.0 is a run's name.
-        created: When it entered the registry (of release 0.2.0: when it was exported); UTC, ISO 8601, whole seconds.
+        folder: Folder of the bundle below ``versions``; a run's name for a bundle of release 0.2.0.
+        created: Time of registration (release 0.2.0: of the export); UTC, ISO 8601, whole seconds.
         manifest_digest: SHA-256 of the bundle's manifest, ``sha256:<hex>``.
-        weights_digest: SHA-256 of its weights.caffemodel.
-        run_dir: The run's folder; None if it is not known.
-        origin: Run, net, solver, config, datasets and code that it was made from, by digest.
-        started_from: The version whose weights the run began with; None for another start.
-        figures: What it scored; None if its bundle has no metrics.
+        weights_digest: SHA-256 of the bundle's weights.caffemodel.
+        run_dir: The run's folder; None if unknown.
+        origin: Run, net, solver, config, datasets and code of the bundle, by digest.
+        started_from: Version whose weights the run started from; None for another start.
+        figures: Scores; None if the bundle has no metrics.
     """
 
     format_version: Literal[1, 2]
@@ -99,10 +99,10 @@ class VersionRecord(_Frozen):
 
 
 def read_versions(model: ModelFolder) -> tuple[VersionRecord, ...]:
-    """Return all versions, oldest first, those whose bundle was removed included.
+    """Return all versions, oldest first, including versions with a removed bundle.
 
-    Bundles without a record, which release 0.2.0 left, get the next numbers in the order in which they were exported;
-    the first write makes that permanent.
+    Bundles without a record (release 0.2.0) get the next numbers in the order of their exports; the first write stores
+    the numbers.
 
     Raises:
         DataError: A record or a bundle's manifest is damaged.
@@ -114,12 +114,12 @@ def read_versions(model: ModelFolder) -> tuple[VersionRecord, ...]:
         key=lambda record: version_number(record.version) or 0,
     )
     folders = {record.folder for record in records}
-    found = [
+    unrecorded = [
         (parse_manifest(path), path)
         for path in model.versions.iterdir()
         if path.is_dir() and not path.name.startswith(".") and path.name not in folders
     ]
-    for manifest, path in sorted(found, key=lambda item: (item[0].created, item[1].name)):
+    for manifest, path in sorted(unrecorded, key=lambda item: (item[0].created, item[1].name)):
         adopted = make_record(next_version(records), path, manifest, records, run_dir=None)
         records.append(adopted.model_copy(update={"created": manifest.created}))
     return tuple(records)
@@ -133,7 +133,7 @@ def make_record(
     *,
     run_dir: Path | None,
 ) -> VersionRecord:
-    """Return the record of a bundle in its place among the versions."""
+    """Return the record of a bundle in its version folder."""
     metrics = bundle / METRICS_NAME
     start = manifest.origin.started_from_digest
     parents = [record.version for record in earlier if start is not None and record.weights_digest == start]
@@ -157,7 +157,7 @@ def write_record(model: ModelFolder, record: VersionRecord) -> None:
 
 
 def next_version(records: Sequence[VersionRecord]) -> str:
-    """Return the name after the highest one there is; a number is never used twice."""
+    """Return the name after the highest existing number; a number is never used twice."""
     return f"v{max((version_number(record.version) or 0 for record in records), default=0) + 1}"
 
 
@@ -165,19 +165,19 @@ def find_version(records: Sequence[VersionRecord], version: str) -> VersionRecor
     """Return a version by ``v7``, ``7`` or the name of its run.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The version does not exist.
     """
-    wanted = version if version_number(version) else f"v{version}"
+    version_name = version if version_number(version) else f"v{version}"
     for record in records:
-        if record.version == wanted or version in (record.folder, record.origin.run):
+        if record.version == version_name or version in (record.folder, record.origin.run):
             return record
-    known = ", ".join(record.version for record in records) or "none"
-    msg = f"version={version!r}: no such version; known: {known}"
+    existing_names = ", ".join(record.version for record in records) or "none"
+    msg = f"version={version!r}: no such version; known: {existing_names}"
     raise ConfigError(msg)
 
 
 def now_text() -> str:
-    """Return the time as the registry's files have it: UTC, ISO 8601, whole seconds."""
+    """Return the time in the format of the registry's files: UTC, ISO 8601, whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -186,6 +186,6 @@ def _read_record(path: Path) -> VersionRecord:
         return VersionRecord.model_validate_json(regular_bytes(path))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "file"
-        msg = f"{path}: {place}: {first['msg']}; restore it, or remove it to have it made again from the bundle"
+        field_path = ".".join(str(part) for part in first["loc"]) or "file"
+        msg = f"{path}: {field_path}: {first['msg']}; restore it, or remove it to have it made again from the bundle"
         raise DataError(msg) from error

@@ -48,7 +48,7 @@ from deepspark_ops.operators.tasks.stage_run import StageRun, TaskEnd, airflow_e
 from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
-from deepspark_ops.registry.changes import Author, note_kept, promote, roll_back
+from deepspark_ops.registry.changes import Author, note_rejected, promote, roll_back
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import model_names, read_model
@@ -301,7 +301,7 @@ class JudgedData:
         noted = {"format_version": 2, "dataset": "x", "train_digest": train_digest, "shards": {}}
         RunPaths(run_dir).dataset.write_text(json.dumps(noted))
         decision = decide(evaluation([0], [0]), None, PromoteConfig())
-        note_kept(self.config, decision.model_copy(update={"promotes": False}), Author("anna"), run_dir)
+        note_rejected(self.config, decision.model_copy(update={"promotes": False}), Author("anna"), run_dir)
 
     def check(self, events: Any) -> Any:
         return execute(self._check, context(self._dag, events=events))

@@ -35,7 +35,7 @@ def test_question_has_the_figures_that_a_person_decides_by():
     (low, high), (their_low, their_high) = MINE.metrics.top1_interval, THEIRS.metrics.top1_interval
     gain_low, gain_high = DECISION.comparison.interval
     assert asked() == (
-        "A model that was trained for **digits** passed the comparison with what is in production (v6).\n\n"
+        "A model that was trained for **digits** passed the comparison with the model in production (v6).\n\n"
         "| 120 samples | new | production (v6) |\n"
         "| --- | --- | --- |\n"
         f"| accuracy (95 % interval) | 99.2 % [{100 * low:.1f}, {100 * high:.1f}] "

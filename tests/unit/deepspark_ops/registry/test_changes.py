@@ -11,7 +11,7 @@ import pytest
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.registry import changes
-from deepspark_ops.registry.changes import Author, note_kept, promote, roll_back
+from deepspark_ops.registry.changes import Author, note_rejected, promote, roll_back
 from deepspark_ops.registry.journal import read_history
 from deepspark_ops.registry.model_folder import RegistryBusy
 from deepspark_ops.registry.production import production_weights, read_production, version_folder
@@ -304,7 +304,7 @@ def test_candidate_that_stays_out_is_told_once(registry, config, model):
     registry.promote("run-1")
     decision = registry.decision(wrong=True).model_copy(update={"reason": "kept production: why"})
     for _ in range(2):  # a task that is tried again
-        note_kept(config, decision, Author("scheduled"), Path("runs/run-2"))
+        note_rejected(config, decision, Author("scheduled"), Path("runs/run-2"))
     last = history(model, config)[-1]
     assert len(history(model, config)) == 2
     assert (last.action, last.run, last.version, last.who, last.reason) == (

@@ -204,7 +204,7 @@ def test_production_is_not_scored_on_what_it_was_trained_on(config, now, then, k
 
 
 def test_reason_says_how_many_samples_are_new(config):
-    decision = decide(scored(), scored(*range(9)), config, known=np.arange(350).astype(np.uint64))
+    decision = decide(scored(), scored(*range(9)), config, known_content=np.arange(350).astype(np.uint64))
     assert decision.comparison.n_new == 9
     assert decision.reason == (
         "promoted: +2.5 points on 359 samples, p = 0.002 (9 of the samples are new since production was promoted)"

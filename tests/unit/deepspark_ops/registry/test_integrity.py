@@ -55,7 +55,7 @@ def test_manifest_that_was_made_to_fit_is_found(whole):
         ),
         (
             lambda model: model.bundle("v3").rename(model.versions / ".gone"),
-            "v3 is in production, but its bundle is missing; restore it or roll back",
+            "v3 is in production, but its bundle is missing; restore the bundle or roll back",
         ),
         (lambda model: model.record("v2").write_text("{}"), r"v2\.json: format_version: Field required; restore it"),
         (lambda model: model.production.write_text("[]"), r"production\.json: file: Input should be"),
