@@ -1,1 +1,1 @@
-"""Which devices and cores a worker gets, from Spark or from the driver."""
+"""Devices and cores of a worker, assigned by Spark or by the driver."""

@@ -1,4 +1,4 @@
-"""What a worker may compute on, as plain data that travels to it. Standard library only."""
+"""Devices of a worker, as plain data that travels to the worker. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Kind = Literal["cpu", "gpu"]
 
 @dataclass(frozen=True)
 class AssignedDevices:
-    """What one worker computes on.
+    """Devices of one worker.
 
     Attributes:
-        kind: ``gpu``: on the GPUs named below; ``cpu``: on the host's cores, and no GPU is visible to the worker.
-        gpus: The GPUs' addresses as ``CUDA_VISIBLE_DEVICES`` takes them, in the order in which the worker counts its
-            devices; empty for ``cpu``.
-        n_threads: Threads that TensorFlow's kernels on the CPU may use, 1 or more.
-        note: Why it is not what the options and the solver ask for, one line; None if it is.
+        kind: ``gpu``: the GPUs in ``gpus``; ``cpu``: the host's cores, and no GPU is visible to the worker.
+        gpus: Addresses of the GPUs in the form of ``CUDA_VISIBLE_DEVICES``, in the order of the worker's device
+            numbers; empty for ``cpu``.
+        n_threads: Threads for TensorFlow's kernels on the CPU, 1 or more.
+        note: Reason of a difference from options and solver, one line; None without a difference.
     """
 
     kind: Kind = "cpu"
@@ -36,7 +36,7 @@ class AssignedDevices:
         return cls(**{**plain, "gpus": tuple(plain["gpus"])})
 
     def line(self) -> str:
-        """Return the devices as a log line names them.
+        """Return the devices in the form of a log line.
 
         Example:
             >>> AssignedDevices("gpu", ("0", "3"), 2).line(), AssignedDevices().line()

@@ -1,4 +1,4 @@
-"""The cgroups that this process is in, and those above them: their limits hold for it, too."""
+"""The cgroups of this process and their ancestors, whose limits apply to the process, too."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def cgroup_folders(root: Path, controller: str) -> Iterator[tuple[Path, int]]:
-    """Yield each cgroup's folder with its version, 1 or 2; nothing where the kernel has none.
+    """Yield each cgroup's folder with its version, 1 or 2; yield nothing if the kernel has no cgroups.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
-        controller: The controller whose folder it is in version 1, e.g. ``cpu``.
+        root: Folder of ``proc`` and ``sys``.
+        controller: Controller of the folder in version 1, e.g. ``cpu``.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

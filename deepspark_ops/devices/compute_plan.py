@@ -1,4 +1,4 @@
-"""From options to the plan of a training step: the one place where they meet the net."""
+"""Plan of a training step, from the options and the net."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from deepspark_ops.errors import ConfigError
 
 
 def compute_plan(config: TrainConfig | CheckConfig, net: NetSpec, solver: SolverSpec) -> ComputePlan:
-    """Return how a worker computes a training step of ``net``.
+    """Return the plan of a worker's training step of ``net``.
 
     Args:
         config: The options, paths absolute.
         net: The training net.
-        solver: The solver as its file has it; of replicas it counts the passes of one.
+        solver: The solver as in its file; ``iter_size`` counts the passes of a single replica.
 
     Raises:
         ConfigError: Recompute with debug_info.
@@ -40,7 +40,7 @@ def compute_plan(config: TrainConfig | CheckConfig, net: NetSpec, solver: Solver
 
 
 def _placement(config: TrainConfig | CheckConfig, net: NetSpec, solver: SolverSpec) -> Placement | None:
-    """Return which device computes which layer; None where all are on one."""
+    """Return device of each layer; None if all layers are on one device."""
     n_devices = config.gpus_per_worker
     placement = None
     if isinstance(config.placement, Path):
@@ -61,7 +61,7 @@ def _segments(net: NetSpec, solver: SolverSpec, placement: Placement | None) -> 
 
 
 def precision_note(plan: ComputePlan, net: NetSpec) -> str | None:
-    """Return what a run's log says of its arithmetic; None for float32."""
+    """Return the line of a run's log about its arithmetic; None for float32."""
     if plan.precision == "float32":
         return None
     names = layers_in_16_bit(net)
@@ -71,5 +71,5 @@ def precision_note(plan: ComputePlan, net: NetSpec) -> str | None:
 
 
 def with_replicas(solver: SolverSpec, plan: ComputePlan) -> SolverSpec:
-    """Return the solver whose iter_size counts the passes of all replicas, as ``ComputePlan`` wants it."""
+    """Return the solver whose iter_size counts the passes of all replicas, as ``ComputePlan`` requires."""
     return replace(solver, iter_size=solver.iter_size * plan.n_replicas)

@@ -1,4 +1,4 @@
-"""What a placement gives each device of a worker to do, as rows for check and for the log of a run, with advice."""
+"""Work of each device of a worker under a placement, as rows for check and for the log of a run, with advice."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from caffe_import.solver.solver_spec import SolverSpec
 from deepspark_ops.sizes import size_text
 
 _IDLE_NOTED: Final = 0.25
-"""Share of all devices' time that passes without work before check and log advise."""
+"""Check and log give advice above this idle share of all devices' time."""
 _IDLE_AIMED: Final = 0.2
 _UNEQUAL_NOTED: Final = 1.5
-"""Longest stage beside the mean of all."""
+"""Longest stage relative to the mean of all stages."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,14 @@ class DeviceRow:
     """One device of a worker.
 
     Attributes:
-        device: Its number.
-        layers: Its layers in net order.
+        device: Number of the device.
+        layers: Layers of the device in net order.
         flops: Floating-point operations of one pass, forward and backward.
-        time_share: Its part of a pass' time, forecast from operations and bytes moved.
-        idle_share: Part of a step's time in which it waits for others, if each pass goes from device to device.
-        memory_bytes: Forecast of what it keeps during a step.
-        border_bytes: Bytes that come from other devices in one pass; their gradients go back.
+        time_share: Share of the device in a pass' time, forecast from operations and bytes moved.
+        idle_share: Share of a step's time in which the device waits for others, if each pass goes from device to
+            device.
+        memory_bytes: Forecast of the memory during a step.
+        border_bytes: Bytes from other devices in one pass; their gradients go back.
     """
 
     device: int
@@ -45,7 +46,7 @@ class DeviceRow:
 
     @property
     def extent(self) -> str:
-        """Its first and last layer."""
+        """First and last layer of the device."""
         if len(self.layers) < 2:
             return "".join(self.layers) or "no layer"
         return f"{self.layers[0]} .. {self.layers[-1]}"
@@ -59,7 +60,7 @@ class DeviceRow:
 
 
 def device_rows(plan: ComputePlan, net: NetSpec, solver: SolverSpec) -> tuple[DeviceRow, ...]:
-    """Return the rows of a placement, one a device; none without one."""
+    """Return a row per device of a placement; empty without a placement."""
     if plan.placement is None:
         return ()
     loads = device_loads(net, plan.placement, step_shape(solver, plan.n_devices), plan.recompute)
@@ -80,7 +81,7 @@ def device_rows(plan: ComputePlan, net: NetSpec, solver: SolverSpec) -> tuple[De
 
 
 def step_time(times: Sequence[float], n_passes: int) -> float:
-    """Return the time of a step whose passes go from device to device, each to be in work as soon as it can.
+    """Return the time of a step whose passes go from device to device, each pass starting as soon as possible.
 
     Huang et al., "GPipe" (2019), section 2.3: of S equal stages and m passes (S - 1) / (m + S - 1) of the time is idle.
 
@@ -92,10 +93,10 @@ def step_time(times: Sequence[float], n_passes: int) -> float:
 
 
 def placement_notes(rows: Sequence[DeviceRow], solver: SolverSpec, *, is_asked: bool) -> list[str]:
-    """Return what to look at in a placement, with what to do: devices without work, unequal or idle ones.
+    """Return advice about a placement: devices without work, unequal stages, idle devices.
 
     Args:
-        rows: As ``device_rows`` returns them.
+        rows: Result of ``device_rows``.
         solver: The solver.
         is_asked: Does the config ask for a placement?
     """
@@ -126,12 +127,13 @@ def _of_unequal(rows: Sequence[DeviceRow]) -> list[str]:
 
 def _of_waiting(rows: Sequence[DeviceRow], n_passes: int) -> list[str]:
     idle = sum(row.idle_share for row in rows) / len(rows)
-    wanted = ceil((1 - _IDLE_AIMED) / _IDLE_AIMED * (len(rows) - 1))
-    if idle <= _IDLE_NOTED or n_passes >= wanted:
+    needed_passes = ceil((1 - _IDLE_AIMED) / _IDLE_AIMED * (len(rows) - 1))
+    if idle <= _IDLE_NOTED or n_passes >= needed_passes:
         return []
-    smaller = f"{wanted / n_passes:.3g}"
+    smaller = f"{needed_passes / n_passes:.3g}"
     return [
         f"with iter_size {n_passes} the {len(rows)} devices wait for each other {idle:.0%} of the time; passes that"
-        f" follow each other keep them busy: iter_size {wanted} with a batch_size {smaller} times smaller is the same"
+        f" follow each other keep them busy: iter_size {needed_passes} with a batch_size {smaller} times smaller is "
+        "the same"
         " minibatch (BatchNorm excepted)"
     ]

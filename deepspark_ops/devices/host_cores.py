@@ -1,4 +1,4 @@
-"""How many cores this process may use, a worker's share of them, and what fills them. No framework."""
+"""Cores of this process, a worker's share of the cores, and parallel passes that fill the cores. No framework."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ Threads = Literal["auto"] | int
 _UNLIMITED: Final = float("inf")
 _FLOAT_BYTES: Final = 4
 MOST_PASS_BYTES: Final = 256 * 2**20
-"""Of the blobs of a forward pass, above which there is one at a time: memory for a second one would be felt, and the
-kernels of such a net fill the cores by themselves."""
+"""Bytes of a forward pass' blobs. Larger nets compute one pass at a time: a second pass would need much memory, and the
+kernels of such a net fill the cores."""
 
 
 def host_cores(root: Path = Path("/")) -> int:
-    """Return the cores that this process may keep busy: its affinity mask, and no more than its cgroups' quota.
+    """Return the cores of this process: its affinity mask, limited by the quotas of its cgroups.
 
-    A quota of 2.5 cores counts as 2: a thread more would be stopped for part of each period.
+    A quota of 2.5 cores counts as 2: another thread would be stopped for a part of each period.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
+        root: Folder of ``proc`` and ``sys``.
     """
     quota = min(_quotas(root), default=_UNLIMITED)
     return int(max(1, min(len(os.sched_getaffinity(0)), quota)))
 
 
-def share_of_cores(asked: Threads, cores: int, n_workers: int) -> int:
-    """Return the threads of one of ``n_workers`` workers on ``cores`` cores; 1 or more.
+def share_of_cores(requested: Threads, cores: int, n_workers: int) -> int:
+    """Return the threads of each of ``n_workers`` workers on ``cores`` cores; 1 or more.
 
     Example:
         >>> share_of_cores("auto", 16, 3), share_of_cores("auto", 2, 4), share_of_cores(6, 2, 4)
         (5, 1, 6)
     """
-    return max(1, cores // n_workers) if asked == "auto" else asked
+    return max(1, cores // n_workers) if requested == "auto" else requested
 
 
 def passes_at_once(shapes: Iterable[Sequence[int]], n_threads: int, *, is_host: bool) -> int:
-    """Return how many forward passes to compute at a time: 2 where one leaves cores idle, else 1.
+    """Return the number of parallel forward passes: 2 if a pass leaves cores idle, else 1.
 
-    Between kernels, and in what numpy and Python do around a pass, most cores wait: on two cores cifar10_quick with
-    batches of 100 keeps 1.6 of them busy.
+    Between kernels, and in the Python code around a pass, most cores wait: on two cores cifar10_quick with batches of
+    100 keeps 1.6 cores busy.
 
     Args:
-        shapes: Of the net's blobs, for the batches that are computed; float32.
+        shapes: Shapes of the net's blobs, with the batch size of the computation; float32.
         n_threads: Cores for this process.
         is_host: Does the CPU compute? Kernels of a GPU run one after another anyway.
     """
@@ -58,7 +58,7 @@ def passes_at_once(shapes: Iterable[Sequence[int]], n_threads: int, *, is_host: 
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yield the limit in cores of each cgroup that holds for this process."""
+    """Yield the limit in cores of each cgroup of this process."""
     for folder, version in cgroup_folders(root, "cpu"):
         if version == 2:
             yield _limit(folder / "cpu.max")

@@ -1,4 +1,4 @@
-"""The GPUs of this host, found without TensorFlow: what CUDA_VISIBLE_DEVICES leaves, else what nvidia-smi lists."""
+"""GPUs of this host, without TensorFlow: the GPUs in CUDA_VISIBLE_DEVICES, else the list of nvidia-smi."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
-"""Environment: the GPUs that CUDA shows a process, numbers or UUIDs with commas between them."""
+"""Environment: the GPUs that CUDA shows a process, comma-separated numbers or UUIDs."""
 ORDER: Final = "CUDA_DEVICE_ORDER"
-"""Environment: what the numbers count. PCI_BUS_ID is how nvidia-smi counts; CUDA's own default is the fastest first."""
+"""Environment: order of the numbers. nvidia-smi counts by PCI_BUS_ID; CUDA's default order is fastest first."""
 NO_GPU: Final = "-1"
-"""Value of CUDA_VISIBLE_DEVICES that shows none; an empty one gets lost on the way through some launchers."""
+"""Value of CUDA_VISIBLE_DEVICES that hides all GPUs; some launchers drop an empty value."""
 DISCOVERY_SCRIPT: Final = Path(__file__).with_name("gpu_discovery.sh")
-"""Prints the host's GPUs as Spark's executors and workers want to read them."""
+"""Prints the host's GPUs in the form that Spark's executors and workers read."""
 _INDEXES: Final = ("--query-gpu=index", "--format=csv,noheader")
 _NAMES: Final = ("--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader")
 _SMI_TIMEOUT_S: Final = 60.0
@@ -24,11 +24,11 @@ _SMI_TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True)
 class HostGpus:
-    """GPUs that this process may give away.
+    """GPUs that this process may assign.
 
     Attributes:
-        addresses: As CUDA_VISIBLE_DEVICES takes them, in its order.
-        reason: Why there are none, a clause; empty if there are some.
+        addresses: Addresses in the form and order of CUDA_VISIBLE_DEVICES.
+        reason: Reason of missing GPUs, a clause; empty if the host has GPUs.
     """
 
     addresses: tuple[str, ...]
@@ -38,7 +38,7 @@ class HostGpus:
 def host_gpus(environment: Mapping[str, str]) -> HostGpus:
     """Return the GPUs that a process with this environment sees.
 
-    A setting of CUDA_VISIBLE_DEVICES is taken as it is; whether there are such GPUs TensorFlow finds out.
+    The value of CUDA_VISIBLE_DEVICES is not checked; TensorFlow reports GPUs that do not exist.
     """
     if VISIBLE in environment:
         return _named(environment[VISIBLE])
@@ -49,20 +49,22 @@ def host_gpus(environment: Mapping[str, str]) -> HostGpus:
     except (OSError, subprocess.TimeoutExpired) as error:
         return HostGpus((), f"nvidia-smi does not answer on this host ({error})")
     if answer.returncode:
-        said = next(iter((answer.stdout + answer.stderr).strip().splitlines()), "nothing")
-        return HostGpus((), f"nvidia-smi ended with code {answer.returncode} on this host and said: {said.strip()}")
-    found = tuple(line.strip() for line in answer.stdout.splitlines() if line.strip().isdigit())
-    return HostGpus(found) if found else HostGpus((), "nvidia-smi lists no GPU on this host")
+        first_line = next(iter((answer.stdout + answer.stderr).strip().splitlines()), "nothing")
+        return HostGpus(
+            (), f"nvidia-smi ended with code {answer.returncode} on this host and said: {first_line.strip()}"
+        )
+    addresses = tuple(line.strip() for line in answer.stdout.splitlines() if line.strip().isdigit())
+    return HostGpus(addresses) if addresses else HostGpus((), "nvidia-smi lists no GPU on this host")
 
 
 def gpu_names(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return name and memory of each GPU that a process with this environment sees, as nvidia-smi has them.
+    """Return name and memory of each GPU that a process with this environment sees, from nvidia-smi.
 
     Example:
-        ``("NVIDIA H200, 143771 MiB",)``; empty where there is none, or nvidia-smi does not answer.
+        ``("NVIDIA H200, 143771 MiB",)``; empty without GPUs, or if nvidia-smi does not answer.
     """
-    seen = host_gpus(environment).addresses
-    if not seen:
+    addresses = host_gpus(environment).addresses
+    if not addresses:
         return ()
     try:
         answer = ask_nvidia_smi(_NAMES, environment)
@@ -70,20 +72,22 @@ def gpu_names(environment: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     rows = [[part.strip() for part in line.split(",", 3)] for line in answer.stdout.splitlines()]
     return tuple(
-        f"{row[2]}, {row[3]}" for row in rows if len(row) == 4 and (row[0] in seen or row[1].startswith(_uuids(seen)))
+        f"{row[2]}, {row[3]}"
+        for row in rows
+        if len(row) == 4 and (row[0] in addresses or row[1].startswith(_uuids(addresses)))
     )
 
 
 def _uuids(addresses: Sequence[str]) -> tuple[str, ...]:
-    """Return those addresses that are the beginning of a UUID, as CUDA takes them."""
+    """Return the addresses that are prefixes of a UUID, as CUDA accepts them."""
     return tuple(address for address in addresses if address.startswith("GPU-"))
 
 
 def ask_nvidia_smi(query: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run nvidia-smi with some options and return what it said.
+    """Run nvidia-smi with some options and return its result.
 
     Raises:
-        OSError, subprocess.TimeoutExpired: There is no nvidia-smi on the environment's PATH, or it does not answer.
+        OSError, subprocess.TimeoutExpired: nvidia-smi is not on the environment's PATH, or does not answer.
     """
     return subprocess.run(
         ("nvidia-smi", *query),
@@ -97,26 +101,28 @@ def ask_nvidia_smi(query: Sequence[str], environment: Mapping[str, str]) -> subp
 
 
 def without_gpus(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a process that is to see no GPU."""
+    """Return the environment of a process that must not see any GPU."""
     return {**environment, VISIBLE: NO_GPU}
 
 
 def hide_gpus() -> None:
-    """Keep this process and its children off every GPU; called before TensorFlow is imported."""
+    """Hide every GPU from this process and its children; call before TensorFlow is imported."""
     os.environ.update(without_gpus(os.environ))
 
 
 def _named(setting: str) -> HostGpus:
-    """Return the GPUs of a setting. CUDA ignores whatever stands behind the first entry that it does not know.
+    """Return the GPUs of a setting. CUDA ignores the entries after the first unknown entry.
 
     Example:
         >>> _named("2, GPU-8a").addresses, _named("0,-1,1").addresses, _named("").reason
         (('2', 'GPU-8a'), ('0',), "CUDA_VISIBLE_DEVICES='' hides all GPUs of this host")
     """
-    found: list[str] = []
+    addresses: list[str] = []
     for entry in setting.split(","):
         name = entry.strip()
         if not name or name.startswith("-"):
             break
-        found.append(name)
-    return HostGpus(tuple(found)) if found else HostGpus((), f"{VISIBLE}='{setting}' hides all GPUs of this host")
+        addresses.append(name)
+    return (
+        HostGpus(tuple(addresses)) if addresses else HostGpus((), f"{VISIBLE}='{setting}' hides all GPUs of this host")
+    )

@@ -1,4 +1,4 @@
-"""In a worker's Spark task, before TensorFlow is imported: which devices it gets, and that it sees no others.
+"""Devices of a worker inside its Spark task: chooses the devices and hides others, before TensorFlow is imported.
 
 Standard library only.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.devices.host_gpus import NO_GPU, ORDER, VISIBLE, host_gpus
+from deepspark_ops.devices.requested import RequestedDevices, check_enough, without_gpus
 from deepspark_ops.devices.run_devices import RunDevices
-from deepspark_ops.devices.wanted import WantedDevices, check_enough, without_gpus
 from deepspark_ops.errors import ConfigError, DeepSparkError
 
 _NOT_ASSIGNED = (
@@ -23,10 +23,10 @@ _NOT_ASSIGNED = (
 
 @dataclass(frozen=True)
 class TaskGrant:
-    """What Spark has assigned to a task.
+    """Resources that Spark assigned to a task.
 
     Attributes:
-        gpus: Addresses of its GPUs; none in local mode and where Spark assigns no resources.
+        gpus: Addresses of the GPUs; empty in local mode, and if Spark assigns no resources.
         n_cpus: ``spark.task.cpus``.
     """
 
@@ -37,60 +37,60 @@ class TaskGrant:
 def devices_in_task(
     devices: RunDevices, worker: int, grant: TaskGrant, *, core_share: int, environment: Mapping[str, str]
 ) -> AssignedDevices:
-    """Return what a worker computes on: what the driver dealt, else what Spark assigned, else what is on its host.
+    """Return the devices of a worker: assigned by the driver, else by Spark, else the devices of the host.
 
     Args:
-        devices: What the driver knows.
-        worker: Its id.
-        grant: What the task was assigned, this try's.
+        devices: Devices of the run, from the driver.
+        worker: Id of the worker.
+        grant: Resources of the task, for this try.
         core_share: Cores of all executors over the number of workers, 1 or more.
-        environment: The task's.
+        environment: Environment of the task.
 
     Raises:
-        ConfigError: It must not do without GPUs and there are too few.
+        ConfigError: The worker requires GPUs, and the task or host has too few.
     """
     if devices.dealt:
         return devices.dealt[worker]
-    wanted = devices.wanted
-    n_threads = _threads(wanted, grant, core_share)
-    if wanted.kind == "cpu":
-        return without_gpus(wanted, "", n_threads=n_threads)
+    requested = devices.requested
+    n_threads = _threads(requested, grant, core_share)
+    if requested.kind == "cpu":
+        return without_gpus(requested, "", n_threads=n_threads)
     if grant.gpus:
-        if wanted.per_worker > len(grant.gpus):
+        if requested.per_worker > len(grant.gpus):
             msg = (
-                f"gpus_per_worker={wanted.per_worker}: Spark assigned the worker's task {len(grant.gpus)}"
-                f" ({', '.join(grant.gpus)}); set spark.task.resource.gpu.amount to {wanted.per_worker}"
+                f"gpus_per_worker={requested.per_worker}: Spark assigned the worker's task {len(grant.gpus)}"
+                f" ({', '.join(grant.gpus)}); set spark.task.resource.gpu.amount to {requested.per_worker}"
             )
             raise ConfigError(msg)
-        return AssignedDevices("gpu", grant.gpus[: wanted.per_worker], n_threads)
-    if wanted.is_required:
-        return without_gpus(wanted, "Spark assigned the worker's task no GPU", n_threads=n_threads)
+        return AssignedDevices("gpu", grant.gpus[: requested.per_worker], n_threads)
+    if requested.is_required:
+        return without_gpus(requested, "Spark assigned the worker's task no GPU", n_threads=n_threads)
     host = host_gpus(environment)
     if not host.addresses:
-        return without_gpus(wanted, f"Spark assigned no GPU and {host.reason}", n_threads=n_threads)
+        return without_gpus(requested, f"Spark assigned no GPU and {host.reason}", n_threads=n_threads)
     n_found = len(host.addresses)
-    check_enough(wanted, n_found, "the worker's host has")
-    chosen = tuple(host.addresses[(worker * wanted.per_worker + i) % n_found] for i in range(wanted.per_worker))
+    check_enough(requested, n_found, "the worker's host has")
+    chosen = tuple(host.addresses[(worker * requested.per_worker + i) % n_found] for i in range(requested.per_worker))
     return AssignedDevices("gpu", chosen, n_threads, _NOT_ASSIGNED)
 
 
-def _threads(wanted: WantedDevices, grant: TaskGrant, core_share: int) -> int:
-    if wanted.n_threads != "auto":
-        return wanted.n_threads
+def _threads(requested: RequestedDevices, grant: TaskGrant, core_share: int) -> int:
+    if requested.n_threads != "auto":
+        return requested.n_threads
     share = grant.n_cpus if grant.n_cpus > 1 else core_share
     return max(1, min(share, host_cores()))
 
 
 def show_only(assigned: AssignedDevices, environment: MutableMapping[str, str], modules: Container[str]) -> None:
-    """Let this process see the assigned GPUs and no others. Call it before TensorFlow is imported, which looks once.
+    """Hide all GPUs except the assigned ones. Call before TensorFlow is imported, because TensorFlow looks once.
 
     Args:
         assigned: The worker's devices.
-        environment: Of this process; changed.
-        modules: What is imported: ``sys.modules``.
+        environment: Environment of this process; changed.
+        modules: Imported modules: ``sys.modules``.
 
     Raises:
-        DeepSparkError: TensorFlow is imported already and sees others; a new process would help.
+        DeepSparkError: TensorFlow is already imported and sees other GPUs; a new process would help.
     """
     visible = ",".join(assigned.gpus) if assigned.kind == "gpu" else NO_GPU
     present = environment.get(VISIBLE)

@@ -1,4 +1,4 @@
-"""How much memory there is to train in: of this host, its containers' limits included, and of its GPUs."""
+"""Memory for training: of this host, limited by its containers, and of its GPUs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LIMIT_FILES: Final = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 
 def host_memory_bytes(root: Path = Path("/")) -> int:
-    """Return the bytes that processes like this one may have together: the machine's, and no more than their cgroups'.
+    """Return the memory for processes like this process: the machine's memory, limited by their cgroups.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
+        root: Folder of ``proc`` and ``sys``.
     """
     return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits(root))
 

@@ -1,4 +1,4 @@
-"""What the driver decides of the workers' devices before Spark starts, as it travels to them. Standard library only."""
+"""The driver's decisions about the workers' devices before the start of Spark. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepspark_ops.devices.assigned import AssignedDevices
-from deepspark_ops.devices.wanted import WantedDevices
+from deepspark_ops.devices.requested import RequestedDevices
 
 
 @dataclass(frozen=True)
@@ -15,23 +15,23 @@ class RunDevices:
     """The devices of a run.
 
     Attributes:
-        wanted: What each worker asks for.
-        dealt: What each gets, by worker id, in local mode; empty on a cluster, where Spark assigns it to the tasks.
+        requested: Devices that each worker requests.
+        dealt: Devices of each worker, by worker id, in local mode; empty on a cluster, where Spark assigns devices.
     """
 
-    wanted: WantedDevices
+    requested: RequestedDevices
     dealt: tuple[AssignedDevices, ...] = ()
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values."""
-        return {"wanted": self.wanted.to_plain(), "dealt": [one.to_plain() for one in self.dealt]}
+        return {"wanted": self.requested.to_plain(), "dealt": [devices.to_plain() for devices in self.dealt]}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> RunDevices:
-        """Return what ``to_plain`` was called of."""
-        dealt = tuple(AssignedDevices.from_plain(one) for one in plain["dealt"])
-        return cls(WantedDevices.from_plain(plain["wanted"]), dealt)
+        """Return the devices from the result of ``to_plain``."""
+        dealt = tuple(AssignedDevices.from_plain(devices) for devices in plain["dealt"])
+        return cls(RequestedDevices.from_plain(plain["wanted"]), dealt)
 
     def lines(self) -> list[str]:
-        """Return what each worker gets as far as it is known yet, one text per worker."""
-        return [one.line() for one in self.dealt]
+        """Return the devices of each worker, if known, one text per worker."""
+        return [devices.line() for devices in self.dealt]

@@ -1,4 +1,4 @@
-"""What a run's workers computed on, as its events tell."""
+"""Devices of a run's workers, from the run's events."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 from deepspark_ops.events import Event
 
 MAX_NAMED: Final = 8
-"""Different devices that a text names; a cluster may have hundreds."""
+"""Most different devices in a text; a cluster may have hundreds."""
 
 
 def devices_text(events: Iterable[Event]) -> str:
-    """Return one line: each device with the workers on it, the most used first; empty for a run that does not tell.
+    """Return one line: each device with its workers, the most used first; empty if the events lack devices.
 
-    Of a worker that was started again its last devices count.
+    For a restarted worker the last devices count.
     """
     last = {event.worker: str(event.data.get("text", "")) for event in events if event.kind == "worker_devices"}
     counted = Counter(last.values()).most_common()
     named = [text if times == 1 else f"{times} workers on {text}" for text, times in counted[:MAX_NAMED]]
-    others = sum(times for _, times in counted[MAX_NAMED:])
-    return "; ".join([*named, *([f"{others} more workers"] if others else [])])
+    n_unnamed = sum(times for _, times in counted[MAX_NAMED:])
+    return "; ".join([*named, *([f"{n_unnamed} more workers"] if n_unnamed else [])])

@@ -1,4 +1,4 @@
-"""What each worker computes on, as far as this host tells: memory needed there against memory there."""
+"""Devices of a worker on this host: needed memory and available memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.devices.device_rows import device_rows
 from deepspark_ops.devices.host_gpus import host_gpus
 from deepspark_ops.devices.memory_there import gpu_memory_bytes, host_memory_bytes
-from deepspark_ops.devices.wanted import wanted_devices
+from deepspark_ops.devices.requested import requested_devices
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class WorkerRow:
     """One device of a worker; every worker has the same.
 
     Attributes:
-        device: Its number in the worker.
-        computes_on: In words.
-        needed_bytes: Forecast of what the worker needs there.
-        there_bytes: What there is for it; None where this host does not tell.
-        room: What ``there_bytes`` is, or why it is not known.
+        device: Number of the device in the worker.
+        computes_on: Kind of device, in words.
+        needed_bytes: Forecast of the worker's memory on the device.
+        there_bytes: Memory of the device for the worker; None if unknown.
+        room: Meaning of ``there_bytes``, or the reason of the missing value.
     """
 
     device: int
@@ -38,7 +38,7 @@ class WorkerRow:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether it needs more than there is."""
+        """Return whether the worker needs more memory than the device has."""
         return self.there_bytes is not None and self.needed_bytes > self.there_bytes
 
 
@@ -52,36 +52,38 @@ def worker_rows(
     process_bytes: int,
     driver_bytes: int,
 ) -> tuple[WorkerRow, ...]:
-    """Return the devices of a worker as they would be on this host; a cluster's own are not asked.
+    """Return the devices of a worker as on this host; devices of a cluster are unknown.
 
     Args:
-        config: Its options about devices and ``n_workers``.
-        plan: What they make of the net.
+        config: Config with the options about devices and ``n_workers``.
+        plan: Plan of the training step.
         net: The TRAIN net.
-        solver: As its file has it: its iter_size counts the passes of one replica.
-        environment: This process's, for the GPUs of the host.
+        solver: The solver as in its file: iter_size counts the passes of a single replica.
+        environment: Environment of this process, for the GPUs of the host.
         process_bytes: Forecast of a worker's process that computes on the CPU.
-        driver_bytes: The driver's, which has its place beside the workers.
+        driver_bytes: Forecast of the driver's process on the same machine.
     """
-    wanted = wanted_devices(
+    requested = requested_devices(
         config.devices, solver_mode_is_gpu=solver.message.solver_mode == caffe_pb2.SolverParameter.GPU
     )
-    gpus = host_gpus(environment) if wanted.kind == "gpu" else None
+    gpus = host_gpus(environment) if requested.kind == "gpu" else None
     steps = _step_bytes(plan, net, solver)
-    if gpus is not None and (gpus.addresses or wanted.is_required):
-        there, room = gpu_memory_bytes(environment), "the smallest GPU of this host"
-        if there is None:
+    if gpus is not None and (gpus.addresses or requested.is_required):
+        available, room = gpu_memory_bytes(environment), "the smallest GPU of this host"
+        if available is None:
             room = f"not known here: {gpus.reason or 'nvidia-smi does not say'}"
         elif config.share_gpus:
-            there //= max(1, ceil(config.n_workers * len(steps) / len(gpus.addresses)))
+            available //= max(1, ceil(config.n_workers * len(steps) / len(gpus.addresses)))
             room = "a share of the smallest GPU of this host"
-        return tuple(WorkerRow(device, "GPU", step, there, room) for device, step in enumerate(steps))
-    there = max(0, host_memory_bytes() - driver_bytes) // config.n_workers
+        return tuple(WorkerRow(device, "GPU", step, available, room) for device, step in enumerate(steps))
+    available = max(0, host_memory_bytes() - driver_bytes) // config.n_workers
     room = "its share of this machine" if config.n_workers > 1 else "this machine, less the driver"
     if len(steps) == 1:
-        return (WorkerRow(0, "CPU", process_bytes, there, room),)
+        return (WorkerRow(0, "CPU", process_bytes, available, room),)
     name = "logical device of the CPU"
-    return tuple(WorkerRow(device, name, step, there, f"{room}, for all of them") for device, step in enumerate(steps))
+    return tuple(
+        WorkerRow(device, name, step, available, f"{room}, for all of them") for device, step in enumerate(steps)
+    )
 
 
 def _step_bytes(plan: ComputePlan, net: NetSpec, solver: SolverSpec) -> list[int]:

@@ -1,5 +1,5 @@
-"""What this host and a cluster offer a run, before one is started: each finding with its remedy.
+"""Check of this host and a cluster before a run: each finding has a remedy.
 
-``spark_job`` asks executors, ``tf_look`` TensorFlow and ``operators/airflow_facts`` Airflow, each in a process of its
-own; what they found becomes checks in plain functions.
+``spark_job`` asks executors, ``tf_look`` TensorFlow and ``operators/airflow_facts`` Airflow, each in a separate
+process; plain functions convert the facts into checks.
 """

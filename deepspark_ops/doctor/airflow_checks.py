@@ -1,4 +1,4 @@
-"""What the facts about Airflow mean. Imports no Airflow."""
+"""Checks from the facts about Airflow. Imports no Airflow."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _TRAIN_DAG = "deepspark_train.py"
 
 
 def airflow_home(environment: Mapping[str, str]) -> Path:
-    """Return where Airflow keeps its configuration."""
+    """Return the folder of Airflow's configuration."""
     return Path(environment.get("AIRFLOW_HOME") or Path(environment.get("HOME", "/"), "airflow"))
 
 
 def absent_check(environment: Mapping[str, str], connection: str | None) -> Check | None:
-    """Return the check of an Airflow that is not there, so that nothing of it is to be asked; None if it is."""
+    """Return the check of a missing Airflow; None if Airflow exists."""
     home, is_wanted = airflow_home(environment), connection is not None
     if find_spec("airflow") is None:
         remedy = 'pip install "deepspark[airflow]"' if is_wanted else ""
@@ -30,11 +30,11 @@ def absent_check(environment: Mapping[str, str], connection: str | None) -> Chec
 
 
 def airflow_checks(facts: Mapping[str, Any], connection: str | None) -> list[Check]:
-    """Return what is to be said of an Airflow.
+    """Return the checks of an Airflow.
 
     Args:
-        facts: Of ``operators/airflow_facts``.
-        connection: Name of the Spark connection that was asked for.
+        facts: Facts of ``operators/airflow_facts``.
+        connection: Name of the requested Spark connection.
     """
     checks = [
         Check("airflow", True, f"Airflow {facts['version']}, {facts['executor']}"),
@@ -72,8 +72,8 @@ def _dags(facts: Mapping[str, Any]) -> Check:
 
 
 def _connection(facts: Mapping[str, Any], connection: str) -> Check:
-    found, name = facts["connection"], f"connection {connection}"
-    if found is None:
+    settings, name = facts["connection"], f"connection {connection}"
+    if settings is None:
         remedy = f"airflow connections add {connection} --conn-type spark --conn-host spark://HOST --conn-port 7077"
         return Check(name, True, "does not exist: Spark stages run with local[*] on Airflow's worker", remedy)
-    return Check(name, True, f"master={found['master']}")
+    return Check(name, True, f"master={settings['master']}")

@@ -1,4 +1,4 @@
-"""One finding of ``deepspark doctor``."""
+"""A finding of ``deepspark doctor``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at and how it stands.
+    """A check with its result.
 
     Attributes:
-        name: In a few words.
-        ok: False where a run would fail.
-        detail: What was found.
-        remedy: What to do; of one that is ok a warning, empty where nothing is to be done.
+        name: Name in a few words.
+        ok: False if a run would fail.
+        detail: The finding.
+        remedy: Remedy; a warning if the check is ok, empty without advice.
     """
 
     name: str
@@ -29,12 +29,12 @@ class Check:
 
 
 def failed(name: str, message: str, *, otherwise: str = "correct this") -> Check:
-    """Return the check of something that was refused; our messages say finding and remedy in one.
+    """Return the failed check of an error; messages of our errors contain finding and remedy.
 
     Args:
-        name: Of the check.
-        message: Of the error.
-        otherwise: The remedy of a message that names none.
+        name: Name of the check.
+        message: Message of the error.
+        otherwise: Remedy for a message without a remedy.
 
     Example:
         >>> failed("java", "no Java found by PATH; install it")

@@ -1,4 +1,4 @@
-"""Looking from processes of their own, with a limit in time: what hangs or dies there is a finding here."""
+"""Checks in separate processes with a time limit: a hang or a crash becomes a finding."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _FACTS = "facts.json"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a process said.
+    """Result of a process.
 
     Attributes:
-        facts: Empty if it failed.
-        problem: Why it failed, one message; empty if it did not.
-        lines: What it wrote, for whoever wants to know more.
+        facts: The facts; empty if the process failed.
+        problem: Reason of the failure, one message; empty on success.
+        lines: Lines of the output, for details.
     """
 
     facts: Mapping[str, Any]
@@ -36,49 +36,49 @@ class Answer:
 
 
 def ask_module(module: str, *arguments: str, timeout_s: float, environment: Mapping[str, str]) -> Answer:
-    """Return the JSON that ``python -m MODULE`` prints in its last line.
+    """Return the JSON in the last output line of ``python -m MODULE``.
 
     Args:
-        module: Prints facts.
-        arguments: Its arguments.
-        timeout_s: Seconds that it may take.
-        environment: Of the process, beside what every stage gets.
+        module: Module that prints facts.
+        arguments: Arguments of the module.
+        timeout_s: Time limit in seconds.
+        environment: Environment of the process, besides the variables of every stage.
     """
-    done = _run([module, *arguments], timeout_s=timeout_s, environment=environment)
-    if isinstance(done, Answer):
-        return done
-    lines = (*done.stderr.splitlines(), *done.stdout.splitlines())
-    if done.returncode == 0 and done.stdout.strip():
+    completed = _run([module, *arguments], timeout_s=timeout_s, environment=environment)
+    if isinstance(completed, Answer):
+        return completed
+    lines = (*completed.stderr.splitlines(), *completed.stdout.splitlines())
+    if completed.returncode == 0 and completed.stdout.strip():
         try:
-            return Answer(json.loads(done.stdout.strip().splitlines()[-1]), lines=lines)
+            return Answer(json.loads(completed.stdout.strip().splitlines()[-1]), lines=lines)
         except json.JSONDecodeError:
             pass
-    return Answer({}, _how_it_ended(done.returncode, lines), lines)
+    return Answer({}, _how_it_ended(completed.returncode, lines), lines)
 
 
 def ask_spark(config: DoctorConfig, master: str, *, environment: Mapping[str, str]) -> Answer:
-    """Return what the Spark job finds.
+    """Return the facts of the Spark job.
 
     Args:
-        config: What the user asked for.
+        config: Options of the user.
         master: Spark master.
-        environment: Of the process, beside what every stage gets.
+        environment: Environment of the process, besides the variables of every stage.
     """
     with tempfile.TemporaryDirectory(prefix="deepspark-doctor-") as folder:
         path = Path(folder, "config.json")
         path.write_text(config.model_copy(update={"master": master}).model_dump_json(), encoding="utf-8")
         job = ["deepspark_ops.doctor.spark_job", str(path)]
-        done = _run(job, timeout_s=config.timeout_s, environment=environment, master=master)
-        if isinstance(done, Answer):
-            return done
-        lines = tuple(done.stderr.splitlines())
+        completed = _run(job, timeout_s=config.timeout_s, environment=environment, master=master)
+        if isinstance(completed, Answer):
+            return completed
+        lines = tuple(completed.stderr.splitlines())
         facts = path.with_name(_FACTS)
-        if done.returncode == 0 and facts.is_file():
+        if completed.returncode == 0 and facts.is_file():
             return Answer(json.loads(regular_text(facts)), lines=lines)
         log = JobLog(lambda level, text: None)
         for line in lines:
             log.feed(line)
-        return Answer({}, str(log.failure("doctor", done.returncode)), lines)
+        return Answer({}, str(log.failure("doctor", completed.returncode)), lines)
 
 
 def _run(
@@ -96,8 +96,8 @@ def _run(
             **popen_arguments(),
         )
     except subprocess.TimeoutExpired as error:
-        said = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else error.stderr or ""
-        return Answer({}, f"no answer within {timeout_s:g} s", tuple(said.splitlines()))
+        error_output = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else error.stderr or ""
+        return Answer({}, f"no answer within {timeout_s:g} s", tuple(error_output.splitlines()))
 
 
 def _how_it_ended(code: int, lines: Sequence[str]) -> str:
@@ -106,5 +106,5 @@ def _how_it_ended(code: int, lines: Sequence[str]) -> str:
 
 
 def own_environment() -> dict[str, str]:
-    """Return this process' environment without the JVM that a Spark driver may have started for it."""
+    """Return this process' environment, without the JVM that a Spark driver may have started for it."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY_")}

@@ -1,4 +1,4 @@
-"""What one executor finds of itself and of its way to the driver. Runs in a Spark task; no framework is loaded."""
+"""Facts of an executor and of its connection to the driver. Runs in a Spark task; loads no framework."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def look(addresses: Sequence[tuple[str, int]], token: bytes, home: str, marker: 
     """Return facts as plain values.
 
     Args:
-        addresses: Where the driver listens, one for each server of an exchange.
-        token: Of the meeting.
+        addresses: Addresses of the driver, one for each server of an exchange.
+        token: Token of the meeting.
         home: Folder that every executor must see.
-        marker: Name of a file that the driver has put there.
+        marker: Name of a file that the driver wrote into ``home``.
     """
     facts: dict[str, Any] = {
         "host": socket.gethostname(),
@@ -43,14 +43,14 @@ def look(addresses: Sequence[tuple[str, int]], token: bytes, home: str, marker: 
         try:
             facts["offset_s"], facts["offset_error_s"] = visit(host, port, token)
         except OSError as error:
-            told = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
-            facts["unreachable"] = told if len(addresses) == 1 else f"port {port}: {told}"
+            problem = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
+            facts["unreachable"] = problem if len(addresses) == 1 else f"port {port}: {problem}"
             break
     return facts
 
 
 def _home_problem(home: Path, marker: str) -> str:
-    """Return why this executor cannot use the common folder; empty if it can."""
+    """Return the reason why this executor cannot use the common folder; empty if the folder works."""
     if not (home / marker).exists():
         return "does not see what the driver writes there" if home.is_dir() else "is not there"
     try:

@@ -1,4 +1,4 @@
-"""What this host offers: versions, memory, disks, shared memory, the address and port that a driver would take."""
+"""Checks of this host: versions, memory, disks, shared memory, the driver's address and ports."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from deepspark_ops.processes.spark_submit import (
 from deepspark_ops.sizes import size_text
 
 PYTHONS = ((3, 11), (3, 13))
-"""Oldest and newest Python that this project is tested with."""
+"""Oldest and newest Python in the project's tests."""
 GIB = 2**30
 JVM_BYTES = GIB
-"""Spark's own default for a JVM; a driver with a local master needs one."""
+"""Spark's default memory of a JVM; a driver with a local master needs a JVM."""
 WORKER_BYTES = 3 * GIB // 4
-"""What a worker with TensorFlow and a small net takes."""
+"""Memory of a worker with TensorFlow and a small net."""
 LITTLE_DISK_BYTES = 5 * GIB
 LITTLE_SHARED_BYTES = GIB // 4
 _NEEDED = ("pyspark", "tensorflow")
@@ -44,17 +44,19 @@ _PROBE_BYTES = 1 << 20
 
 
 def python_check(version: tuple[int, int] | None = None) -> Check:
-    """Return whether this Python is one that the project is tested with."""
-    found = version or (sys.version_info[0], sys.version_info[1])
-    text = f"Python {platform.python_version() if version is None else '.'.join(map(str, found))}"
-    oldest, newest = (".".join(map(str, one)) for one in PYTHONS)
-    if found < PYTHONS[0]:
+    """Return whether the project is tested with this Python."""
+    running_version = version or (sys.version_info[0], sys.version_info[1])
+    text = f"Python {platform.python_version() if version is None else '.'.join(map(str, running_version))}"
+    oldest, newest = (".".join(map(str, number)) for number in PYTHONS)
+    if running_version < PYTHONS[0]:
         return Check("python", False, text, f"use Python {oldest} to {newest}")
-    return Check("python", True, text, "" if found <= PYTHONS[1] else f"tested with Python {oldest} to {newest} only")
+    return Check(
+        "python", True, text, "" if running_version <= PYTHONS[1] else f"tested with Python {oldest} to {newest} only"
+    )
 
 
 def package_checks(environment: Mapping[str, str]) -> list[Check]:
-    """Return whether Spark and TensorFlow are installed, and one of each."""
+    """Return whether Spark and TensorFlow are installed, each once."""
     checks = []
     versions = installed_versions("pyspark", "pyspark-client", *_NEEDED)
     for name in _NEEDED:
@@ -76,31 +78,31 @@ def _spark_check(versions: Mapping[str, str], environment: Mapping[str, str]) ->
 
 
 def _other_spark(version: str, environment: Mapping[str, str]) -> str:
-    """Return what to do about a second Spark that comes before the installed one; empty if there is none."""
+    """Return the remedy for a second Spark that precedes the installed Spark; empty without a second Spark."""
     home = environment.get("SPARK_HOME", "")
     release = Path(home, "RELEASE")
-    if home and release.is_file() and not (said := regular_text(release)).startswith(f"Spark {version}"):
-        said = said.splitlines()[0] if said else "of unknown version"
-        return f"SPARK_HOME={home} is {said}: unset it, or install that version of pyspark"
+    if home and release.is_file() and not (release_line := regular_text(release)).startswith(f"Spark {version}"):
+        release_line = release_line.splitlines()[0] if release_line else "of unknown version"
+        return f"SPARK_HOME={home} is {release_line}: unset it, or install that version of pyspark"
     return ""
 
 
 def java_check(environment: Mapping[str, str]) -> Check:
-    """Return whether the Java that Spark would start is there and new enough."""
+    """Return whether Spark's Java exists and is new enough."""
     try:
-        found = require_java(environment)
+        java = require_java(environment)
     except ConfigError as error:
         return failed("java", str(error), otherwise=f"install Java {OLDEST_JAVA} or newer")
-    return Check("java", True, f"{found}: {java_text(found)}")
+    return Check("java", True, f"{java}: {java_text(java)}")
 
 
 def memory_check(n_workers: int, *, is_local: bool, available: int | None = None) -> Check:
-    """Return whether what is free of this host's memory holds a driver, and with a local master its workers.
+    """Return whether this host's free memory suffices for a driver, and for the workers of a local master.
 
     Args:
-        n_workers: Of a run.
-        is_local: Whether workers are on this host.
-        available: Bytes free; default: what the kernel says.
+        n_workers: Workers of a run.
+        is_local: Whether the workers run on this host.
+        available: Free bytes; default: the kernel's figure.
     """
     total = host_memory_bytes()
     free = min(total, available_memory() if available is None else available)
@@ -121,8 +123,8 @@ def available_memory(table: Path = Path("/proc/meminfo")) -> int:
 
 
 def disk_check(name: str, folder: Path) -> Check:
-    """Return whether a folder's disk takes data now, and how much is left; a file is written there and removed."""
-    where = next(place for place in (folder, *folder.parents) if place.exists())
+    """Return whether a folder's disk is writable, with its free bytes; writes and removes a file."""
+    where = next(path for path in (folder, *folder.parents) if path.exists())
     try:
         free = free_bytes(where)
         with tempfile.TemporaryFile(dir=where) as probe:
@@ -136,7 +138,10 @@ def disk_check(name: str, folder: Path) -> Check:
 
 
 def shared_memory_check(folder: Path = SHARED_MEMORY) -> Check:
-    """Return whether the exchange's center would be in shared memory; without room it is a file of the run's folder."""
+    """Return whether the exchange's center fits into shared memory.
+
+    Without room in shared memory the center is a file of the run's folder.
+    """
     else_where = "the center is a file in the run's folder then, and exchanges are slower"
     try:
         free = free_bytes(folder)
@@ -151,50 +156,50 @@ def shared_memory_check(folder: Path = SHARED_MEMORY) -> Check:
 
 def listen_checks(
     master: str,
-    asked: str,
+    requested: str,
     port: int,
     n_servers: int = 1,
     *,
     choose: Callable[[str, str], str] = choose_listen_address,
 ) -> tuple[list[Check], str | None]:
-    """Return what is to be said of the driver's address and ports, and the address; None if there is none.
+    """Return the checks of the driver's address and ports, and the address; None if no address works.
 
     Args:
         master: Spark master.
-        asked: ``listen_address``.
+        requested: ``listen_address``.
         port: ``listen_port``.
-        n_servers: Servers of the exchange, each with a port of its own.
-        choose: Finds the address that a training would take.
+        n_servers: Servers of the exchange, one port each.
+        choose: Chooses the address as a training does.
     """
     name = "listen address"
     try:
-        address = choose(asked, master)
+        address = choose(requested, master)
     except ConfigError as error:
         return [failed(name, str(error))], None
     remedy = "give an address of this host as listen_address, and a free port or 0 as listen_port"
     if n_servers > 1:
         remedy += f"; the {n_servers} servers need listen_port and the {n_servers - 1} ports after it"
-    found = []
-    for wanted in listen_ports(port, n_servers):
+    bound_ports = []
+    for listen_port in listen_ports(port, n_servers):
         try:
             with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((address, wanted))
-                found.append(probe.getsockname()[1])
+                probe.bind((address, listen_port))
+                bound_ports.append(probe.getsockname()[1])
         except (OSError, OverflowError) as error:  # the second: the last port would be above 65535
-            told = error.strerror if isinstance(error, OSError) else None
-            return [Check(name, False, f"{asked}, port {wanted}: {told or error}", remedy)], None
+            reason = error.strerror if isinstance(error, OSError) else None
+            return [Check(name, False, f"{requested}, port {listen_port}: {reason or error}", remedy)], None
     if not port:
-        shown = f"a port that the system chooses, e.g. {found[0]}"
+        shown = f"a port that the system chooses, e.g. {bound_ports[0]}"
     else:
-        shown = f"port {port}" if n_servers == 1 else f"ports {port} to {found[-1]}"
+        shown = f"port {port}" if n_servers == 1 else f"ports {port} to {bound_ports[-1]}"
     return [Check(name, True, f"{address}, {shown}")], address
 
 
 def gpus_check(environment: Mapping[str, str], names: Sequence[str] | None = None) -> Check:
-    """Return which GPUs a process with this environment sees; none is no failure."""
-    found = gpu_names(environment) if names is None else names
-    return Check("GPUs", True, gpus_text(found) or host_gpus(environment).reason or "nvidia-smi does not name them")
+    """Return the GPUs that a process with this environment sees; a host without GPUs is no failure."""
+    names = gpu_names(environment) if names is None else names
+    return Check("GPUs", True, gpus_text(names) or host_gpus(environment).reason or "nvidia-smi does not name them")
 
 
 def gpus_text(names: Sequence[str]) -> str:
@@ -208,16 +213,16 @@ def gpus_text(names: Sequence[str]) -> str:
 
 
 def master_checks(endpoints: list[tuple[str, int]], *, timeout_s: float = 5.0) -> list[Check]:
-    """Return whether each server of a Spark master's name answers on its port."""
+    """Return whether each server in a Spark master's URL answers on its port."""
     checks = []
     for host, port in endpoints:
         name = f"master {host}:{port}"
         try:
             socket.create_connection((host, port), timeout_s).close()
         except OSError as error:
-            found = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+            problem = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
             remedy = "is the master running, are host and port those on its page, and does a firewall let this host by?"
-            checks.append(Check(name, False, found, remedy))
+            checks.append(Check(name, False, problem, remedy))
         else:
             checks.append(Check(name, True, "answers"))
     return checks
@@ -225,5 +230,5 @@ def master_checks(endpoints: list[tuple[str, int]], *, timeout_s: float = 5.0) -
 
 def free_bytes(folder: Path) -> int:
     """Return the bytes that are free for users on a folder's file system."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    file_system = os.statvfs(folder)
+    return file_system.f_bavail * file_system.f_frsize

@@ -1,6 +1,7 @@
-"""Whether executors reach the driver where training's exchange would listen, and how far their clocks are off.
+"""Checks whether executors reach the address of the exchange, and measures their clocks' offsets.
 
-An executor sends the job's token and gets the driver's time. That is all: no data, and strangers get no answer.
+An executor sends the job's token and gets the driver's time. No other data is sent, and clients without the token get
+no answer.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _POLL_S = 0.2
 
 
 def listen_ports(first: int, n_servers: int) -> list[int]:
-    """Return the ports that the servers of an exchange would listen on; one 0 where the system chooses them.
+    """Return the ports of the servers of an exchange; a single 0 if the system chooses the ports.
 
     Example:
         >>> listen_ports(7000, 3), listen_ports(0, 3)
@@ -36,7 +37,7 @@ class Meeting:
 
     Attributes:
         addresses: Host and port of each listener.
-        token: What executors send; travels in the tasks' closures as the exchange's secret does.
+        token: Token that executors send; travels in the tasks' closures, like the exchange's secret.
     """
 
     def __init__(self, host: str, *ports: int) -> None:
@@ -76,7 +77,7 @@ class Meeting:
         while not self._is_over.is_set():
             ready, _, _ = select.select(self._listeners, [], [], _POLL_S)
             for listener in ready:
-                with suppress(BlockingIOError, ConnectionError):  # whoever it was has gone already
+                with suppress(BlockingIOError, ConnectionError):  # the peer has disconnected
                     peer, _ = listener.accept()
                     threading.Thread(target=self._answer, args=(peer,), daemon=True).start()
 
@@ -87,11 +88,11 @@ class Meeting:
                 if hmac.compare_digest(received(peer, TOKEN_BYTES), self.token):
                     peer.sendall(_TIME.pack(time.time()))
             except OSError:
-                return  # whoever it was does not wait any more
+                return  # the peer no longer waits
 
 
 def visit(host: str, port: int, token: bytes, *, timeout_s: float = _PEER_TIMEOUT_S) -> tuple[float, float]:
-    """Return (driver's clock minus this host's, how exact that is), both in seconds.
+    """Return (driver's clock minus this host's clock, uncertainty), both in seconds.
 
     Raises:
         OSError: The driver was not reached, or did not answer in time.
@@ -100,16 +101,16 @@ def visit(host: str, port: int, token: bytes, *, timeout_s: float = _PEER_TIMEOU
         driver.settimeout(timeout_s)
         sent = time.time()
         driver.sendall(token)
-        (theirs,) = _TIME.unpack(received(driver, _TIME.size))
+        (driver_time,) = _TIME.unpack(received(driver, _TIME.size))
         back = time.time()
-    return theirs - (sent + back) / 2, (back - sent) / 2
+    return driver_time - (sent + back) / 2, (back - sent) / 2
 
 
 def received(peer: socket.socket, size: int) -> bytes:
     """Return ``size`` bytes from a peer.
 
     Raises:
-        OSError: It closed before.
+        OSError: The peer closed the connection early.
     """
     data = b""
     while len(data) < size:

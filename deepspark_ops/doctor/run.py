@@ -1,4 +1,4 @@
-"""All checks in their order; what depends on something that failed is left out."""
+"""All checks in order; checks that depend on a failed check are left out."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _TENSORFLOW_TIMEOUT_S = 120.0
 def run_doctor(
     config: DoctorConfig, say: Callable[[str], None], *, airflow_environment: Mapping[str, str] | None = None
 ) -> list[Check]:
-    """Look at everything; takes half a minute, and no longer than the limits of its parts, which ``say`` is told.
+    """Run all checks. Takes half a minute, at most the sum of the parts' time limits.
 
     Args:
-        config: What to look at.
-        airflow_environment: Of Airflow's processes where they have another one than this process.
-        say: Told what is done next.
+        config: Options of the checks.
+        airflow_environment: Environment of Airflow's processes, if it differs from this process' environment.
+        say: Called with a text before each step.
     """
     environment = own_environment()
     airflow, of_connection = _airflow(config, airflow_environment or environment, say)
@@ -111,7 +111,7 @@ def _tensorflow(environment: Mapping[str, str]) -> list[Check]:
 def _airflow(
     config: DoctorConfig, environment: Mapping[str, str], say: Callable[[str], None]
 ) -> tuple[list[Check], str | None]:
-    """Return what is said of Airflow, and the master that the named connection has."""
+    """Return the checks of Airflow, and the master of the named connection."""
     if (absent := absent_check(environment, config.connection)) is not None:
         return [absent], None
     say(f"Airflow, at most {_AIRFLOW_TIMEOUT_S:g} s ...")

@@ -1,4 +1,4 @@
-"""What the facts of the Spark job mean for a run."""
+"""Checks from the facts of the Spark job."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from deepspark_ops.processes.cluster_network import AUTHENTICATED_CIPHER, ENCRYP
 from deepspark_ops.sizes import size_text
 
 MOST_SKEW_S = 1.0
-"""Beyond it the times of events and certificates of different hosts do not fit together."""
+"""With a larger offset, times of events and certificates of different hosts do not match."""
 Facts = Mapping[str, Any]
 
 
 def spark_checks(
     facts: Facts, *, master: str, n_workers: int, home: str, package: str, python: str, versions: Mapping[str, str]
 ) -> list[Check]:
-    """Return what is to be said of a cluster.
+    """Return the checks of a cluster.
 
     Args:
-        facts: Of ``spark_job``.
-        master: Its master.
-        n_workers: Of a run.
+        facts: Facts of ``spark_job``.
+        master: Spark master.
+        n_workers: Workers of a run.
         home: Folder that executors must see.
-        package: Folder that this project's packages are in, on the driver.
+        package: Folder of this project's packages on the driver.
         python: Version of the driver's Python.
-        versions: Of the driver's pyspark, tensorflow and numpy.
+        versions: Versions of the driver's pyspark, tensorflow and numpy.
     """
     checks = [_encryption(facts, master), _slots(facts, master, n_workers)]
     if facts["error"]:
@@ -36,7 +36,7 @@ def spark_checks(
     executors: Sequence[Facts] = facts["executors"]
     if not executors:
         return checks
-    lacking = [one for one in executors if "missing" in one]
+    lacking = [executor for executor in executors if "missing" in executor]
     if lacking:
         remedy = f"install this project's environment under the same path on every host ({package}), or set PYTHONPATH"
         return [*checks, Check("executors' packages", False, f"{_hosts(lacking)}: {lacking[0]['missing']}", remedy)]
@@ -56,11 +56,11 @@ def _encryption(facts: Facts, master: str) -> Check:
     name = "encryption"
     if stays_on_host(master):
         return Check(name, True, "driver and executors are on this host: nothing leaves it")
-    found = facts["encryption"]
-    text = ", ".join(f"{one}={found.get(one) or 'not set'}" for one in ENCRYPTION)
-    if all(found.get(one) == value for one, value in ENCRYPTION.items()):
+    settings = facts["encryption"]
+    text = ", ".join(f"{setting}={settings.get(setting) or 'not set'}" for setting in ENCRYPTION)
+    if all(settings.get(setting) == value for setting, value in ENCRYPTION.items()):
         cipher = next(iter(AUTHENTICATED_CIPHER))
-        text = f"{text}, {cipher}={found.get(cipher) or 'AES/CTR/NoPadding'}"
+        text = f"{text}, {cipher}={settings.get(cipher) or 'AES/CTR/NoPadding'}"
         is_plain = "CTR" in text
         remedy = f"changed bytes are not noticed: set {cipher} {AUTHENTICATED_CIPHER[cipher]} (docs/guides/cluster.md)"
         return Check(name, True, text, remedy if is_plain else "")
@@ -86,10 +86,10 @@ def _slots(facts: Facts, master: str, n_workers: int) -> Check:
 
 
 def _jvms(facts: Facts) -> Check:
-    found = [f"Java {one['java']}, Spark {one['spark']}" for one in facts["jvms"]]
-    text = "; ".join(found) or "not told"
-    others = {one["spark"] for one in facts["jvms"]} - {facts["spark"]}
-    if others:
+    descriptions = [f"Java {jvm['java']}, Spark {jvm['spark']}" for jvm in facts["jvms"]]
+    text = "; ".join(descriptions) or "not told"
+    other_versions = {jvm["spark"] for jvm in facts["jvms"]} - {facts["spark"]}
+    if other_versions:
         remedy = f"install one version of Spark everywhere; the driver's is {facts['spark']}"
         return Check("executors' Java", False, text, remedy)
     return Check("executors' Java", True, text)
@@ -100,8 +100,8 @@ def _same_python(executors: Sequence[Facts], python: str) -> Check:
     return _each(
         name,
         executors,
-        lambda one: "" if _minor(one["python"]) == minor else f"Python {one['python']}",
-        fine=f"Python {', '.join(sorted({one['python'] for one in executors}))}",
+        lambda executor: "" if _minor(executor["python"]) == minor else f"Python {executor['python']}",
+        fine=f"Python {', '.join(sorted({executor['python'] for executor in executors}))}",
         remedy=f"use Python {minor} on every host, as the driver does",
     )
 
@@ -111,25 +111,25 @@ def _packages(executors: Sequence[Facts], versions: Mapping[str, str]) -> Check:
     missing = _each(
         name,
         executors,
-        lambda one: "" if "tensorflow" in one["versions"] else "no TensorFlow",
+        lambda executor: "" if "tensorflow" in executor["versions"] else "no TensorFlow",
         fine="",
         remedy='pip install "deepspark[train]" there',
     )
     if not missing.ok:
         return missing
-    others = sorted(
+    other_packages = sorted(
         {
             f"{package} {number}"
-            for one in executors
-            for package, number in one["versions"].items()
+            for executor in executors
+            for package, number in executor["versions"].items()
             if versions.get(package) not in (None, number)
         }
     )
     text = ", ".join(f"{package} {number}" for package, number in sorted(executors[0]["versions"].items()))
-    if not others:
+    if not other_packages:
         return Check(name, True, text)
     return Check(
-        name, True, f"{', '.join(others)} elsewhere than on the driver", "install the same versions everywhere"
+        name, True, f"{', '.join(other_packages)} elsewhere than on the driver", "install the same versions everywhere"
     )
 
 
@@ -137,7 +137,7 @@ def _reach(executors: Sequence[Facts]) -> Check:
     return _each(
         "exchange",
         executors,
-        lambda one: one["unreachable"],
+        lambda executor: executor["unreachable"],
         fine=f"{len(executors)} tasks on {_hosts(executors)} reach the driver's address",
         remedy="open the driver's port to the executors (give --listen-port one that the firewall lets by), or give"
         " --listen-address the driver's address on the cluster's network",
@@ -148,14 +148,14 @@ def _home(executors: Sequence[Facts], home: str) -> Check:
     return _each(
         "common folder",
         executors,
-        lambda one: one["home"],
+        lambda executor: executor["home"],
         fine=f"{home} is seen and written by {_hosts(executors)}",
         remedy=f"mount one file system under {home} on every host, or give --home a folder that all of them see",
     )
 
 
 def _clocks(executors: Sequence[Facts]) -> Check:
-    worst = max(executors, key=lambda one: abs(one["offset_s"]))
+    worst = max(executors, key=lambda executor: abs(executor["offset_s"]))
     text = f"at most {abs(worst['offset_s']):.3f} s off (+- {worst['offset_error_s']:.3f}), {worst['host']}"
     late = abs(worst["offset_s"]) - worst["offset_error_s"] > MOST_SKEW_S
     return Check(
@@ -165,22 +165,24 @@ def _clocks(executors: Sequence[Facts]) -> Check:
 
 def _sizes(executors: Sequence[Facts]) -> Check:
     of_host = {}
-    for one in executors:
-        gpus = f", {gpus_text(one['gpus'])}" if one["gpus"] else ""
-        of_host[one["host"]] = f"{one['host']} {one['cores']} cores, {size_text(one['memory_bytes'])}{gpus}"
+    for executor in executors:
+        gpus = f", {gpus_text(executor['gpus'])}" if executor["gpus"] else ""
+        of_host[executor["host"]] = (
+            f"{executor['host']} {executor['cores']} cores, {size_text(executor['memory_bytes'])}{gpus}"
+        )
     return Check("executors' hosts", True, "; ".join(of_host.values()))
 
 
 def _each(name: str, executors: Sequence[Facts], problem: Callable[[Facts], str], *, fine: str, remedy: str) -> Check:
-    """Return the check of something that no executor may have."""
-    found = {one["host"]: text for one in executors if (text := problem(one))}
-    if not found:
+    """Return the check of a problem that no executor may have."""
+    problems = {executor["host"]: text for executor in executors if (text := problem(executor))}
+    if not problems:
         return Check(name, True, fine)
-    return Check(name, False, "; ".join(f"{host}: {text}" for host, text in found.items()), remedy)
+    return Check(name, False, "; ".join(f"{host}: {text}" for host, text in problems.items()), remedy)
 
 
 def _hosts(executors: Sequence[Facts]) -> str:
-    hosts = list(dict.fromkeys(str(one["host"]) for one in executors))
+    hosts = list(dict.fromkeys(str(executor["host"]) for executor in executors))
     return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
 
 

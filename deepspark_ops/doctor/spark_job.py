@@ -1,4 +1,4 @@
-"""A small Spark job as training would start one: what its executors are, and whether they reach the driver.
+"""A small Spark job, started as training starts jobs: facts of its executors and of their connection to the driver.
 
 Started as ``python -m deepspark_ops.doctor.spark_job CONFIG.json``; the facts go to ``facts.json`` beside the config.
 """
@@ -34,7 +34,7 @@ FACTS = "facts.json"
 _log = logging.getLogger(__name__)
 _SETTLE_S = 2.0
 _HOLD_S = 1.0
-"""A task stays this long, so that the others find the other slots."""
+"""A task waits this long, so that the other tasks get the other slots."""
 _JVM = (
     "java_method('java.lang.System', 'getProperty', 'java.version') AS java",
     "java_method('org.apache.spark.package', 'SPARK_VERSION') AS spark",
@@ -42,10 +42,10 @@ _JVM = (
 
 
 def main(config_path: Path) -> None:
-    """Run the job and write what it found.
+    """Run the job and write its facts.
 
     Raises:
-        ConfigError: The cluster cannot be used as it is.
+        ConfigError: The cluster's configuration does not allow a run.
         DeepSparkError: Spark does not start.
     """
     config = parse_config(DoctorConfig, json.loads(read_config_file(config_path)))
@@ -92,16 +92,16 @@ def _is_in_process(context: SparkContext) -> bool:
 
 
 def _await_executors(context: SparkContext, timeout_s: float) -> int:
-    """Return how many executors there are when no more of them come; 0 if none has come in time."""
+    """Return the number of executors once no more executors join; 0 without executors within the time limit."""
     deadline = time.monotonic() + timeout_s
     registered: Callable[[], int] = lambda: int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: E731
     pause, count = threading.Event(), 0
     while time.monotonic() < deadline:
-        found = registered()
-        if found and found == count:
-            return found
-        count = found
-        pause.wait(_SETTLE_S if found else 0.2)
+        n_executors = registered()
+        if n_executors and n_executors == count:
+            return n_executors
+        count = n_executors
+        pause.wait(_SETTLE_S if n_executors else 0.2)
     return count
 
 

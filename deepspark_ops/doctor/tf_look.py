@@ -1,4 +1,4 @@
-"""What TensorFlow finds on this host, as one line of JSON; a process of its own, which may die of a wrong kernel.
+"""Facts of TensorFlow on this host, as one line of JSON; a separate process, because a wrong kernel may kill it.
 
 Started as ``python -m deepspark_ops.doctor.tf_look``.
 """
@@ -13,7 +13,7 @@ from deepspark_ops.devices.host_cores import host_cores
 
 
 def main() -> None:
-    """Multiply two matrices, and print what that took."""
+    """Multiply two matrices, and print TensorFlow's version, its device and the check of the product as JSON."""
     with start_lines_dropped():
         import tensorflow as tf
 

@@ -189,7 +189,7 @@ class SparkWorkers(Workers):
             listen_address=self._listen_address,
             insecure_network=config.insecure_network,
             further=lambda settings: gpu_properties(
-                config.master, settings, self._devices.wanted, n_workers=config.n_workers
+                config.master, settings, self._devices.requested, n_workers=config.n_workers
             ),
         )
 

@@ -185,7 +185,7 @@ def _watch_of(run: Run, start: Start) -> RunWatch:
 
 
 def _slots_of(run: Run, devices: RunDevices) -> SlotWatch:
-    config, wanted = run.config, devices.wanted
+    config, wanted = run.config, devices.requested
     needs = ""
     if wanted.is_required:
         needs = f"{wanted.per_worker} GPU{'s' if wanted.per_worker > 1 else ''} (docs/guides/devices.md)"

@@ -12,8 +12,8 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.devices.dealing import deal, devices_of_run
 from deepspark_ops.devices.host_gpus import HostGpus
+from deepspark_ops.devices.requested import RequestedDevices
 from deepspark_ops.devices.run_devices import RunDevices
-from deepspark_ops.devices.wanted import WantedDevices
 from deepspark_ops.errors import ConfigError
 from tests.fake_smi import smi_folder
 
@@ -29,50 +29,50 @@ def config(**options: Any) -> TrainConfig:
     return parse_config(TrainConfig, {"solver": "s.prototxt", "run_dir": "run", **options})
 
 
-def dealt(wanted: WantedDevices, host: HostGpus, n_workers: int) -> list[tuple[str, ...]]:
+def dealt(wanted: RequestedDevices, host: HostGpus, n_workers: int) -> list[tuple[str, ...]]:
     return [one.gpus for one in deal(wanted, host, n_workers=n_workers, cores=8)]
 
 
 @pytest.mark.parametrize(
     ("wanted", "n_workers", "expected"),
     [
-        (WantedDevices("gpu"), 1, [("0",)]),
-        (WantedDevices("gpu"), 4, [("0",), ("1",), ("2",), ("3",)]),
-        (WantedDevices("gpu", per_worker=2), 2, [("0", "1"), ("2", "3")]),
-        (WantedDevices("gpu", per_worker=4), 1, [("0", "1", "2", "3")]),
+        (RequestedDevices("gpu"), 1, [("0",)]),
+        (RequestedDevices("gpu"), 4, [("0",), ("1",), ("2",), ("3",)]),
+        (RequestedDevices("gpu", per_worker=2), 2, [("0", "1"), ("2", "3")]),
+        (RequestedDevices("gpu", per_worker=4), 1, [("0", "1", "2", "3")]),
         # The solver's device_id counts where one worker runs.
-        (WantedDevices("gpu", first=2), 1, [("2",)]),
-        (WantedDevices("gpu", first=3, per_worker=2), 1, [("3", "0")]),
-        (WantedDevices("gpu", first=2), 2, [("0",), ("1",)]),
+        (RequestedDevices("gpu", first=2), 1, [("2",)]),
+        (RequestedDevices("gpu", first=3, per_worker=2), 1, [("3", "0")]),
+        (RequestedDevices("gpu", first=2), 2, [("0",), ("1",)]),
         # Shared GPUs go round.
-        (WantedDevices("gpu", is_shared=True), 6, [("0",), ("1",), ("2",), ("3",), ("0",), ("1",)]),
-        (WantedDevices("gpu", is_shared=True, per_worker=3), 2, [("0", "1", "2"), ("3", "0", "1")]),
-        (WantedDevices("cpu", per_worker=9), 3, [(), (), ()]),
+        (RequestedDevices("gpu", is_shared=True), 6, [("0",), ("1",), ("2",), ("3",), ("0",), ("1",)]),
+        (RequestedDevices("gpu", is_shared=True, per_worker=3), 2, [("0", "1", "2"), ("3", "0", "1")]),
+        (RequestedDevices("cpu", per_worker=9), 3, [(), (), ()]),
     ],
 )
 def test_each_gpu_goes_to_one_worker_unless_shared(
-    wanted: WantedDevices, n_workers: int, expected: list[tuple[str, ...]]
+    wanted: RequestedDevices, n_workers: int, expected: list[tuple[str, ...]]
 ) -> None:
     assert dealt(wanted, FOUR, n_workers) == expected
 
 
 def test_cores_are_divided_by_the_workers() -> None:
-    assert [one.n_threads for one in deal(WantedDevices(), NONE, n_workers=3, cores=8)] == [2, 2, 2]
-    assert deal(WantedDevices(n_threads=5), NONE, n_workers=3, cores=8)[0].n_threads == 5
+    assert [one.n_threads for one in deal(RequestedDevices(), NONE, n_workers=3, cores=8)] == [2, 2, 2]
+    assert deal(RequestedDevices(n_threads=5), NONE, n_workers=3, cores=8)[0].n_threads == 5
 
 
 @pytest.mark.parametrize(
     ("wanted", "host", "n_workers", "message"),
     [
         (
-            WantedDevices("gpu", is_required=True),
+            RequestedDevices("gpu", is_required=True),
             NONE,
             1,
             "devices=gpu: this host has no card; make GPUs available to the workers (docs/guides/devices.md), or use"
             " devices=auto or devices=cpu",
         ),
         (
-            WantedDevices("gpu"),
+            RequestedDevices("gpu"),
             FOUR,
             5,
             "n_workers=5, gpus_per_worker=1: they need 5 GPUs, and this host has 4 (GPU 0, 1, 2, 3); use at most"
@@ -80,14 +80,14 @@ def test_cores_are_divided_by_the_workers() -> None:
             " devices=cpu",
         ),
         (
-            WantedDevices("gpu", per_worker=5, is_shared=True),
+            RequestedDevices("gpu", per_worker=5, is_shared=True),
             FOUR,
             1,
             "gpus_per_worker=5: this host has 4 GPUs; allowed: 1 to 4, or devices=cpu, where the devices of a worker"
             " are logical ones of its CPU",
         ),
         (
-            WantedDevices("gpu", first=4),
+            RequestedDevices("gpu", first=4),
             FOUR,
             1,
             "device_id: 4 in the solver: this host has 4 (GPU 0, 1, 2, 3), counted from 0; allowed: 0 to 3, e.g. by"
@@ -95,15 +95,15 @@ def test_cores_are_divided_by_the_workers() -> None:
         ),
     ],
 )
-def test_too_few_gpus_are_one_message(wanted: WantedDevices, host: HostGpus, n_workers: int, message: str) -> None:
+def test_too_few_gpus_are_one_message(wanted: RequestedDevices, host: HostGpus, n_workers: int, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         deal(wanted, host, n_workers=n_workers, cores=8)
     assert str(error.value) == message
 
 
 def test_workers_that_may_do_without_compute_on_the_cpu_with_one_reason() -> None:
-    (first, second) = deal(WantedDevices("gpu", per_worker=2), NONE, n_workers=2, cores=2)
-    (written,) = deal(WantedDevices("gpu", is_written=True), NONE, n_workers=1, cores=2)
+    (first, second) = deal(RequestedDevices("gpu", per_worker=2), NONE, n_workers=2, cores=2)
+    (written,) = deal(RequestedDevices("gpu", is_written=True), NONE, n_workers=1, cores=2)
     assert first == second
     assert (first.kind, first.gpus, first.n_threads) == ("cpu", (), 1)
     assert first.note == "training on the CPU: this host has no card"
@@ -142,7 +142,7 @@ def test_options_and_device_id_reach_the_dealing() -> None:
 def test_on_a_cluster_nothing_is_dealt_and_no_host_is_asked() -> None:
     found = devices_of_run(config(devices="gpu", master="spark://a:7077"), solver(), {"PATH": "/nowhere"})
     assert found.dealt == ()
-    assert found.wanted == WantedDevices("gpu", is_required=True)
+    assert found.requested == RequestedDevices("gpu", is_required=True)
 
 
 def test_shared_gpus_without_a_gpu_are_one_message() -> None:

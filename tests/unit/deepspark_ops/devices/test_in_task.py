@@ -7,8 +7,8 @@ import pytest
 from deepspark_ops.devices import in_task
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.devices.in_task import TaskGrant, devices_in_task, show_only
+from deepspark_ops.devices.requested import RequestedDevices
 from deepspark_ops.devices.run_devices import RunDevices
-from deepspark_ops.devices.wanted import WantedDevices
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from tests.fake_smi import smi_folder
 
@@ -21,7 +21,7 @@ def _many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def devices(
-    wanted: WantedDevices,
+    wanted: RequestedDevices,
     grant: TaskGrant,
     *,
     worker: int = 0,
@@ -34,45 +34,45 @@ def devices(
 
 def test_what_the_driver_dealt_is_final() -> None:
     dealt = (AssignedDevices("gpu", ("0",), 2), AssignedDevices("gpu", ("1",), 2))
-    run = RunDevices(WantedDevices("gpu"), dealt)
+    run = RunDevices(RequestedDevices("gpu"), dealt)
     assert devices_in_task(run, 1, TaskGrant(("7",), 9), core_share=5, environment=NO_CARD) == dealt[1]
 
 
 def test_the_tasks_own_addresses_are_taken_whatever_the_host_has(tmp_path: Path) -> None:
     env = {"PATH": f"{smi_folder(tmp_path, '0')}:/usr/bin:/bin"}
-    assert devices(WantedDevices("gpu"), TaskGrant(("3",)), env=env) == AssignedDevices("gpu", ("3",), 1)
-    two = WantedDevices("gpu", is_required=True, per_worker=2)
+    assert devices(RequestedDevices("gpu"), TaskGrant(("3",)), env=env) == AssignedDevices("gpu", ("3",), 1)
+    two = RequestedDevices("gpu", is_required=True, per_worker=2)
     assert devices(two, TaskGrant(("3", "1", "2"))).gpus == ("3", "1")
 
 
 def test_a_cpu_worker_takes_no_gpu_that_spark_assigns() -> None:
-    assert devices(WantedDevices("cpu"), TaskGrant(("3",))) == AssignedDevices("cpu", (), 1)
+    assert devices(RequestedDevices("cpu"), TaskGrant(("3",))) == AssignedDevices("cpu", (), 1)
 
 
 def test_without_an_assignment_workers_go_round_what_their_host_has(tmp_path: Path) -> None:
     folder = smi_folder(tmp_path, "0\n1\n2")
     env = {"PATH": f"{folder}:/usr/bin:/bin"}
-    wanted = WantedDevices("gpu")
+    wanted = RequestedDevices("gpu")
     found = [devices(wanted, TaskGrant(), worker=worker, env=env) for worker in range(4)]
     assert [one.gpus for one in found] == [("0",), ("1",), ("2",), ("0",)]
     assert "Spark's settings assign no GPUs" in (found[0].note or "")
-    two = WantedDevices("gpu", per_worker=2)
+    two = RequestedDevices("gpu", per_worker=2)
     assert devices(two, TaskGrant(), worker=1, env=env).gpus == ("2", "0")
     with pytest.raises(ConfigError, match=r"gpus_per_worker=4: the worker's host has 3 GPUs; allowed: 1 to 3"):
-        devices(WantedDevices("gpu", per_worker=4), TaskGrant(), env=env)
+        devices(RequestedDevices("gpu", per_worker=4), TaskGrant(), env=env)
 
 
 def test_without_any_gpu_auto_takes_the_cpu_and_gpu_refuses() -> None:
-    found = devices(WantedDevices("gpu"), TaskGrant(), core_share=3)
+    found = devices(RequestedDevices("gpu"), TaskGrant(), core_share=3)
     assert (found.kind, found.n_threads) == ("cpu", 3)
     assert "training on the CPU: Spark assigned no GPU and this host has no nvidia-smi on PATH" in (found.note or "")
     with pytest.raises(ConfigError, match=r"devices=gpu: Spark assigned the worker's task no GPU; make GPUs available"):
-        devices(WantedDevices("gpu", is_required=True), TaskGrant())
+        devices(RequestedDevices("gpu", is_required=True), TaskGrant())
 
 
 def test_too_few_addresses_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"gpus_per_worker=2: Spark assigned the worker's task 1 \(5\); set spark\."):
-        devices(WantedDevices("gpu", per_worker=2), TaskGrant(("5",)))
+        devices(RequestedDevices("gpu", per_worker=2), TaskGrant(("5",)))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_too_few_addresses_are_refused() -> None:
 def test_threads_are_the_tasks_cpus_else_its_share_and_never_more_than_the_host_has(
     asked: int, n_cpus: int, core_share: int, expected: int
 ) -> None:
-    found = devices(WantedDevices(n_threads=asked), TaskGrant(n_cpus=n_cpus), core_share=core_share)
+    found = devices(RequestedDevices(n_threads=asked), TaskGrant(n_cpus=n_cpus), core_share=core_share)
     assert found.n_threads == expected
 
 

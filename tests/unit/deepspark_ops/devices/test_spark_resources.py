@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from deepspark_ops.devices.host_gpus import DISCOVERY_SCRIPT
+from deepspark_ops.devices.requested import RequestedDevices
 from deepspark_ops.devices.spark_resources import gpu_properties
-from deepspark_ops.devices.wanted import WantedDevices
 from deepspark_ops.errors import ConfigError
 
-REQUIRED = WantedDevices("gpu", is_required=True)
-AUTO = WantedDevices("gpu")
+REQUIRED = RequestedDevices("gpu", is_required=True)
+AUTO = RequestedDevices("gpu")
 EXECUTOR, TASK = "spark.executor.resource.gpu.amount", "spark.task.resource.gpu.amount"
 SCRIPT, VENDOR = "spark.executor.resource.gpu.discoveryScript", "spark.executor.resource.gpu.vendor"
 STANDALONE, YARN, KUBERNETES = "spark://a:7077", "yarn", "k8s://https://a:6443"
@@ -56,7 +56,7 @@ def test_kubernetes_is_told_the_vendor_and_finds_the_script_in_the_image() -> No
 
 
 def test_several_gpus_a_worker() -> None:
-    found = gpu_properties(STANDALONE, {}, WantedDevices("gpu", is_required=True, per_worker=4), n_workers=2)
+    found = gpu_properties(STANDALONE, {}, RequestedDevices("gpu", is_required=True, per_worker=4), n_workers=2)
     assert (found[EXECUTOR], found[TASK], found["spark.cores.max"]) == ("4", "4", "2")
 
 
@@ -85,14 +85,14 @@ def test_auto_asks_only_where_the_cluster_grants_executors_gpus() -> None:
     assert gpu_properties(STANDALONE, {}, AUTO, n_workers=3) == {}
     assert gpu_properties(STANDALONE, {EXECUTOR: "4"}, AUTO, n_workers=3) == {TASK: "1"}
     assert gpu_properties(STANDALONE, {EXECUTOR: "4", TASK: "2"}, AUTO, n_workers=3) == {}
-    two = WantedDevices("gpu", per_worker=2)
+    two = RequestedDevices("gpu", per_worker=2)
     assert gpu_properties(YARN, {EXECUTOR: "4"}, two, n_workers=3) == {TASK: "2"}
 
 
 @pytest.mark.parametrize(
-    ("master", "wanted"), [("local[4]", REQUIRED), ("local[*]", AUTO), (STANDALONE, WantedDevices("cpu"))]
+    ("master", "wanted"), [("local[4]", REQUIRED), ("local[*]", AUTO), (STANDALONE, RequestedDevices("cpu"))]
 )
-def test_nothing_is_asked_in_local_mode_or_for_the_cpu(master: str, wanted: WantedDevices) -> None:
+def test_nothing_is_asked_in_local_mode_or_for_the_cpu(master: str, wanted: RequestedDevices) -> None:
     assert gpu_properties(master, {EXECUTOR: "4"}, wanted, n_workers=3) == {}
 
 
@@ -101,19 +101,19 @@ def test_nothing_is_asked_in_local_mode_or_for_the_cpu(master: str, wanted: Want
     [
         (
             {EXECUTOR: "2"},
-            WantedDevices("gpu", per_worker=4),
+            RequestedDevices("gpu", per_worker=4),
             "gpus_per_worker=4: Spark's settings grant an executor (spark.executor.resource.gpu.amount) 2 GPUs;"
             " allowed: 1 to 2, or devices=cpu, where the devices of a worker are logical ones of its CPU",
         ),
         (
             {EXECUTOR: "4", TASK: "0.5"},
-            WantedDevices("gpu", per_worker=2),
+            RequestedDevices("gpu", per_worker=2),
             "gpus_per_worker=2: a worker is one task, and Spark's settings give a task 0.5"
             " (spark.task.resource.gpu.amount); set that to 2, or take it out of spark-defaults.conf",
         ),
         (
             {},
-            WantedDevices("gpu", is_required=True, is_shared=True),
+            RequestedDevices("gpu", is_required=True, is_shared=True),
             "share_gpus=true: on a cluster Spark says how many tasks share a GPU, and its settings do not; put e.g."
             ' "spark.task.resource.gpu.amount 0.5" (two) into spark-defaults.conf, or leave share_gpus out',
         ),
@@ -122,7 +122,7 @@ def test_nothing_is_asked_in_local_mode_or_for_the_cpu(master: str, wanted: Want
     ],
 )
 def test_settings_that_cannot_serve_are_one_message(
-    settings: dict[str, str], wanted: WantedDevices, message: str
+    settings: dict[str, str], wanted: RequestedDevices, message: str
 ) -> None:
     with pytest.raises(ConfigError) as error:
         gpu_properties(STANDALONE, settings, wanted, n_workers=2)

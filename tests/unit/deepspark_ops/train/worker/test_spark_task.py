@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.devices.in_task import TaskGrant
+from deepspark_ops.devices.requested import RequestedDevices
 from deepspark_ops.devices.run_devices import RunDevices
-from deepspark_ops.devices.wanted import WantedDevices
 from deepspark_ops.errors import ExchangeUnavailable, WorkerFenced, WorkerReplaced
 from deepspark_ops.events import Event
 from deepspark_ops.exchange import client
@@ -121,7 +121,7 @@ class RefusingLink:
 def test_a_worker_without_the_gpu_it_needs_is_refused_and_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     link = RefusingLink()
     monkeypatch.setattr(client, "connect", lambda _: link)
-    wanted = RunDevices(WantedDevices("gpu", is_required=True))
+    wanted = RunDevices(RequestedDevices("gpu", is_required=True))
     plain = {**PLAIN, "devices": wanted.to_plain(), "core_share": 1}
     found = spark_task.run_in_task(plain, 1, 0, TaskGrant())
     assert found["ending"] == "refused"
@@ -134,7 +134,7 @@ def test_a_task_shows_tensorflow_its_own_gpus_before_anything_imports_it() -> No
 import os, sys
 from deepspark_ops.devices.in_task import TaskGrant
 from deepspark_ops.devices.run_devices import RunDevices
-from deepspark_ops.devices.wanted import WantedDevices
+from deepspark_ops.devices.requested import RequestedDevices
 from deepspark_ops.events import Event
 from deepspark_ops.exchange import client
 from deepspark_ops.exchange.transport.link import Welcome
@@ -148,7 +148,7 @@ class Tracer:
 
 sys.meta_path.insert(0, Tracer())
 plain = {"worker_tries": 3, "work": "/dev/null/work", "core_share": 1}
-plain["devices"] = RunDevices(WantedDevices("gpu")).to_plain()
+plain["devices"] = RunDevices(RequestedDevices("gpu")).to_plain()
 spark_task.run_in_task(plain, 0, 0, TaskGrant(("3", "1")))
 """
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "0,1,2,3"}

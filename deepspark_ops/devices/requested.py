@@ -1,4 +1,4 @@
-"""What options and solver ask for, and what of it a worker gets where its GPUs are known. Standard library only."""
+"""Devices that options and solver request, and the devices of a worker with known GPUs. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _OTHERWISE = "use devices=auto or devices=cpu"
 
 
 @dataclass(frozen=True)
-class WantedDevices:
-    """What every worker of a run is to compute on.
+class RequestedDevices:
+    """Devices that every worker of a run requests.
 
     Attributes:
-        kind: ``gpu``: on GPUs if there are any; ``cpu``: on none in any case.
-        is_required: The worker must not compute on anything else than GPUs.
+        kind: ``gpu``: GPUs if the host has GPUs; ``cpu``: never GPUs.
+        is_required: The worker must not compute without GPUs.
         per_worker: GPUs of each worker, 1 or more.
         is_shared: Several workers may use one GPU.
-        first: Position among the host's GPUs of the first one to use where one worker runs: the solver's device_id.
+        first: Index of the first GPU of a single worker: the solver's device_id.
         n_threads: ``TrainConfig.threads_per_worker``.
-        is_written: Whether the solver itself says ``solver_mode: GPU``; else it is Caffe's default.
+        is_written: Whether the solver's file has ``solver_mode: GPU``; else the mode is Caffe's default.
     """
 
     kind: Kind = "cpu"
@@ -40,12 +40,12 @@ class WantedDevices:
         return asdict(self)
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> WantedDevices:
+    def from_plain(cls, plain: Mapping[str, Any]) -> RequestedDevices:
         """Return what ``to_plain`` was called of."""
         return cls(**plain)
 
 
-def wanted_devices(
+def requested_devices(
     devices: Literal["auto", "cpu", "gpu"],
     *,
     solver_mode_is_gpu: bool,
@@ -54,51 +54,52 @@ def wanted_devices(
     per_worker: int = 1,
     is_shared: bool = False,
     n_threads: Threads = "auto",
-) -> WantedDevices:
+) -> RequestedDevices:
     """Return what is asked for; ``devices=auto`` takes Caffe's ``solver_mode``, whose default is GPU."""
     is_gpu = devices == "gpu" or (devices == "auto" and solver_mode_is_gpu)
-    return WantedDevices(
+    return RequestedDevices(
         "gpu" if is_gpu else "cpu", devices == "gpu", per_worker, is_shared, device_id, n_threads, is_written
     )
 
 
-def without_gpus(wanted: WantedDevices, reason: str, *, n_threads: int) -> AssignedDevices:
-    """Return the host's cores for a worker that has no GPU, and if it asked for one, why.
+def without_gpus(requested: RequestedDevices, reason: str, *, n_threads: int) -> AssignedDevices:
+    """Return the host's cores for a worker without GPU, with a note if the worker requested GPUs.
 
     Args:
-        wanted: What it asked for.
-        reason: What was found instead of a GPU, a clause.
-        n_threads: Its threads.
+        requested: Devices that the worker requests.
+        reason: Reason of the missing GPU, a clause.
+        n_threads: Threads of the worker.
 
     Raises:
-        ConfigError: It must not compute on anything else.
+        ConfigError: The worker requires GPUs.
     """
-    if wanted.kind == "cpu":
+    if requested.kind == "cpu":
         return AssignedDevices("cpu", (), n_threads)
-    if wanted.is_required:
+    if requested.is_required:
         msg = f"devices=gpu: {reason}; make GPUs available to the workers (docs/guides/devices.md), or {_OTHERWISE}"
         raise ConfigError(msg)
     note = f"training on the CPU: {reason}"
-    if wanted.is_written:
+    if requested.is_written:
         note = f"the solver says solver_mode: GPU, but {reason}: training on the CPU, as with solver_mode: CPU"
     return AssignedDevices("cpu", (), n_threads, note)
 
 
-def check_enough(wanted: WantedDevices, n_found: int, where: str) -> None:
-    """Refuse more GPUs a worker than there are.
+def check_enough(requested: RequestedDevices, n_found: int, where: str) -> None:
+    """Refuse more GPUs per worker than exist.
 
     Args:
-        wanted: What a worker asks for.
-        n_found: GPUs there, 1 or more.
-        where: What has them, with its verb: "this host has".
+        requested: Devices that a worker requests.
+        n_found: Number of existing GPUs, 1 or more.
+        where: Owner of the GPUs, with a verb: "this host has".
 
     Raises:
-        ConfigError: They are too few for one worker.
+        ConfigError: The GPUs do not suffice for one worker.
     """
-    if wanted.per_worker > n_found:
-        found = "1 GPU" if n_found == 1 else f"{n_found} GPUs"
+    if requested.per_worker > n_found:
+        gpus_text = "1 GPU" if n_found == 1 else f"{n_found} GPUs"
         msg = (
-            f"gpus_per_worker={wanted.per_worker}: {where} {found}; allowed: 1 to {n_found}, or devices=cpu, where"
+            f"gpus_per_worker={requested.per_worker}: {where} {gpus_text}; allowed: 1 to {n_found}, or devices=cpu, "
+            "where"
             " the devices of a worker are logical ones of its CPU"
         )
         raise ConfigError(msg)
