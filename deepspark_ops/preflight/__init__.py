@@ -1,1 +1,1 @@
-"""Stage check: what a solver and its nets need and whether they fit together, before any cluster time is spent."""
+"""Stage check: needs and consistency of a solver and its nets, before a cluster is needed."""

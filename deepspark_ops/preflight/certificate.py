@@ -1,6 +1,6 @@
-"""Compares this installation with recorded outputs of Caffe, for the layer types that a net uses.
+"""Compares this installation with recorded outputs of Caffe, for the layer types of a net.
 
-The comparison needs TensorFlow, so it runs in a process of its own (``python -m caffe_import.parity``).
+The comparison needs TensorFlow and runs in a separate process (``python -m caffe_import.parity``).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CERTIFICATE_VERSION: Final = 2
 
 
 def write_certificate(report: PreflightReport, cases: Path | None, path: Path) -> None:
-    """Keep the comparison of a report that ``certified`` returned, whole or not at all.
+    """Write the comparison of a report from ``certified``; the file is complete or absent.
 
     Args:
         report: The report.
-        cases: As ``certified`` got them.
+        cases: Folder of cases that ``certified`` used.
         path: The run's ``parity.json``.
     """
     failed = (problem.finding for problem in report.problems if problem.finding.startswith(_FAILED))
@@ -44,11 +44,11 @@ def write_certificate(report: PreflightReport, cases: Path | None, path: Path) -
 
 
 def certified(report: PreflightReport, folder: Path | None, *, on_gpu: bool = False) -> PreflightReport:
-    """Return the report with the comparison for the layer types of its nets; a case that fails is an error in it.
+    """Return the report with the comparison for the layer types of its nets; a failed case becomes an error.
 
     Args:
-        report: Says which types.
-        folder: Folder with recorded cases; None for those that come with the package.
+        report: Report with the layer types.
+        folder: Folder with recorded cases; None for the cases in the package.
         on_gpu: Compare on the first GPU, within the bounds of GPUs; else on the CPU, and no GPU is touched.
 
     Raises:
@@ -57,13 +57,13 @@ def certified(report: PreflightReport, folder: Path | None, *, on_gpu: bool = Fa
     """
     folder = folder or RECORDED_CASES
     cases = _cases_of(report.layer_types, folder)
-    outcomes = _compare(folder, [case.name for own in cases.values() for case in own], on_gpu=on_gpu)
+    outcomes = _compare(folder, [case.name for type_cases in cases.values() for case in type_cases], on_gpu=on_gpu)
     failed = [
         Problem(severity="error", finding=f"{_FAILED}{name}: {outcome['status']}: {'; '.join(outcome['faults'])}")
         for name, outcome in outcomes.items()
         if outcome["status"] != "passed"
     ]
-    parity = tuple(_row(kind, [outcomes[case.name] for case in own]) for kind, own in cases.items())
+    parity = tuple(_row(kind, [outcomes[case.name] for case in type_cases]) for kind, type_cases in cases.items())
     return report.model_copy(update={"parity": parity, "problems": (*failed, *report.problems)})
 
 
@@ -95,12 +95,12 @@ def _compare(folder: Path, names: Sequence[str], *, on_gpu: bool) -> Mapping[str
     device = "GPU:0" if on_gpu else "CPU:0"
     command = [sys.executable, "-m", "caffe_import.parity", str(folder), "--json", "--device", device, "--only", *names]
     environment = dict(os.environ) if on_gpu else without_gpus(os.environ)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     try:
-        outcomes = {outcome["name"]: outcome for outcome in json.loads(done.stdout)["cases"]}
+        outcomes = {outcome["name"]: outcome for outcome in json.loads(completed.stdout)["cases"]}
     except ValueError as error:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        msg = f"parity: the comparison ended with code {done.returncode} and no result: {last}"
+        last = (completed.stderr.strip().splitlines() or ["no message"])[-1]
+        msg = f"parity: the comparison ended with code {completed.returncode} and no result: {last}"
         raise DeepSparkError(msg) from error
     return outcomes
 

@@ -1,4 +1,4 @@
-"""The whole stage: the report, the comparison with Caffe, its certificate and the picture, as the config asks."""
+"""The stage: report, comparison with Caffe, certificate and picture, as the config requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_check(config: CheckConfig) -> PreflightReport:
     """
     report = inspect_solver(config)
     write_picture(report, config.svg)
-    # A run that is refused anyway needs no certificate.
+    # A refused run needs no certificate.
     if config.parity and not (report.errors and config.run_dir is not None):
         report = certified(report, config.parity_cases, on_gpu=config.devices == "gpu")
         if config.run_dir is not None:

@@ -1,4 +1,4 @@
-"""Whether the options about a worker's devices fit the training net, and what each device will do."""
+"""Checks the options for a worker's devices against the training net, and reports the work of each device."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from deepspark_ops.sizes import size_text
 
 @dataclass(frozen=True)
 class DeviceFindings:
-    """What was found.
+    """Result of the check of devices.
 
     Attributes:
         solver: The solver with the passes of all replicas.
-        devices: One per device of a placement.
-        problems: An option that does not fit, or what to look at.
-        plan: What the options make of the net; the plain one where they do not fit.
+        devices: A row per device of a placement.
+        problems: Options that do not fit, and advice.
+        plan: Plan of the training step; the plain plan if the options do not fit.
     """
 
     solver: SolverSpec
@@ -37,7 +37,7 @@ class DeviceFindings:
 
 
 def check_devices(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> DeviceFindings:
-    """Return what the options make of a training net and the solver as its file has it."""
+    """Return the findings for a training net and the solver as in its file."""
     plan, problems = ComputePlan(), []
     try:
         plan = compute_plan(config, net, solver)
@@ -56,9 +56,10 @@ def check_devices(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> Devi
 def with_worker_devices(
     work: WorkReport, config: CheckConfig, plan: ComputePlan, net: NetSpec, solver: SolverSpec
 ) -> tuple[WorkReport, list[Problem]]:
-    """Return the work with each worker's devices, and a warning for one whose memory is too small.
+    """Return the work with each worker's devices, and a warning for each device with too little memory.
 
-    ``solver`` is as its file has it. A machine that is too small for all workers has a warning of its own.
+    ``solver`` is as in its file. The warning about too little memory for all workers together comes from
+    ``machine_notes``.
     """
     rows = worker_rows(
         config, plan, net, solver, os.environ, process_bytes=work.worker_bytes, driver_bytes=work.driver_bytes
@@ -76,7 +77,7 @@ def with_worker_devices(
 
 
 def with_precision_notes(report: NetReport, net: NetSpec, precision: Precision) -> NetReport:
-    """Return the training net's report in which each layer that computes in 16 bits says so."""
+    """Return the training net's report with a note at each layer that computes in 16 bits."""
     names = layers_in_16_bit(net) if precision != "float32" else ()
     layers = tuple(
         layer.model_copy(update={"notes": (*layer.notes, f"computes in {precision} in training")})

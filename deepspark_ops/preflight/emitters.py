@@ -1,4 +1,4 @@
-"""Which layer types a worker can compute; found without TensorFlow, which computes them."""
+"""Layer types that a worker can compute; determined without TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, FED_BY_COLUMN, READS_FILES
 
 _FED_TYPES: Final = (*READS_FILES, *FED_BY_COLUMN, *DRAWS_ITSELF)
-"""Types whose tops come from outside the graph."""
+"""Types with tops from outside the graph."""
 
 
 @cache
 def _emitter_modules() -> frozenset[str]:
-    """Return the module names in ``caffe_import.tf_graph.layers``; none is imported, since they need TensorFlow."""
+    """Return the module names in ``caffe_import.tf_graph.layers`` without an import: imports need TensorFlow."""
     folders = [str(Path(folder, "tf_graph", "layers")) for folder in caffe_import.__path__]
     return frozenset(module.name for module in pkgutil.iter_modules(folders))
 
 
 def require_emitter(layer: caffe_pb2.LayerParameter) -> None:
-    """Refuse a layer that no worker could compute: its file in layers/ has none of the same name in tf_graph/layers/.
+    """Refuse a layer that no worker can compute: tf_graph/layers/ lacks the module of the same name as in layers/.
 
     Raises:
-        NetError: The type is unknown, or it can be read only.
+        NetError: The type is unknown, or has no emitter.
     """
     module = find_layer_type(layer.type, layer=layer.name).define.__module__.rsplit(".", 1)[-1]
     if layer.type not in _FED_TYPES and module not in _emitter_modules():

@@ -1,4 +1,4 @@
-"""Reads a solver, its nets and what they read, without TensorFlow, and reports what it finds."""
+"""Reads a solver, its nets and their data, without TensorFlow, and reports problems."""
 
 from __future__ import annotations
 
@@ -64,17 +64,16 @@ MAX_RATE_POINTS = 12
 
 
 def inspect_solver(config: CheckConfig) -> PreflightReport:
-    """Return the report on a solver, its nets, their data and the weights to start from.
+    """Return the report on a solver, its nets, their data and the initial weights.
 
     Raises:
-        CaffeImportError: The solver or a net's file cannot be read. Whatever is found after that is a problem in
-            the report.
+        CaffeImportError: The solver or a net's file cannot be read. Later errors are problems in the report.
     """
     outside: list[str] = []
     with tempfile.TemporaryDirectory(prefix="deepspark-check-") as scratch:
-        own = [config.solver.parent, config.dataset, config.run_dir]
-        own += [] if config.ingest is None else source_folders(config.ingest)
-        limit_named_files(config.named_files, own, scratch=Path(scratch), warn=outside.append)
+        trusted_folders = [config.solver.parent, config.dataset, config.run_dir]
+        trusted_folders += [] if config.ingest is None else source_folders(config.ingest)
+        limit_named_files(config.named_files, trusted_folders, scratch=Path(scratch), warn=outside.append)
         solver = load_solver(config.solver, config.overrides)
         nets = solver_nets(solver, config.solver)
         inspection = _Inspection(config, solver, Path(scratch))
@@ -118,7 +117,7 @@ class _Inspection:
         self.no_result = ""
 
     def _look_ahead(self, source: SourceConfig, scratch: Path) -> Preview | None:
-        """Return the first samples of data that are ingested later; None, with the reason noted, if there are none."""
+        """Return the first samples of data that are ingested later; None, with the reason noted, if reading fails."""
         try:
             if reason := why_no_preview(source):
                 self._note("warning", f"shapes are not checked, the data are ingested later: {reason}")
@@ -139,7 +138,7 @@ class _Inspection:
     def _check_splits(self) -> None:
         dataset = self._dataset
         if dataset is None or not is_dataset(dataset):
-            return  # whoever reads it says so
+            return  # the reader of the dataset reports the error
         try:
             require_one_recipe(dataset, read_splits(dataset))
         except DataError as error:
@@ -161,13 +160,13 @@ class _Inspection:
                 self._check_test_iter(self.nets[-1], solver.spec.test_iter[index])
         self._look_for_results(of_training, scored, has_test_net=bool(of_tests))
         if train is not None:
-            found = check_devices(self._config, train, solver.spec)
-            self.devices = found.devices
-            self.problems += found.problems
-            self.nets[0] = with_precision_notes(self.nets[0], train, found.plan.precision)
+            findings = check_devices(self._config, train, solver.spec)
+            self.devices = findings.devices
+            self.problems += findings.problems
+            self.nets[0] = with_precision_notes(self.nets[0], train, findings.plan.precision)
             saved = saved_by_recompute(self._config, train, solver.spec)
-            work = _work(found.solver, self.nets, train, self._config.n_workers, saved)
-            self.work, notes = with_worker_devices(work, self._config, found.plan, train, solver.spec)
+            work = _work(findings.solver, self.nets, train, self._config.n_workers, saved)
+            self.work, notes = with_worker_devices(work, self._config, findings.plan, train, solver.spec)
             self.problems += [*machine_notes(self.work), *notes]
             if self._config.memory:
                 self.memory_rows = memory_rows(train, solver.spec)
@@ -176,7 +175,7 @@ class _Inspection:
     def _look_for_results(self, of_training: SolverNet, scored: NetSpec | None, *, has_test_net: bool) -> None:
         """Say what evaluation will score: the first test net, else the training net in phase TEST."""
         if self._has_no_data_yet or (has_test_net and scored is None):
-            return  # what is wrong with the net is noted already
+            return  # the net's error is already noted
 
         def in_phase_test() -> NetSpec:
             if scored is not None:
@@ -192,17 +191,17 @@ class _Inspection:
         if self.no_result and wish != NO_WISH:
             self._note("error", f"evaluate: {self.no_result}")
 
-    def _note(self, severity: Literal["error", "warning"], finding: str, place: Place | None = None) -> None:
-        path, line, column = (place.path, place.line, place.column) if place else ("", 0, 0)
+    def _note(self, severity: Literal["error", "warning"], finding: str, position: Place | None = None) -> None:
+        path, line, column = (position.path, position.line, position.column) if position else ("", 0, 0)
         self.problems.append(Problem(severity=severity, finding=finding, path=path, line=line, column=column))
 
     def _blame(self, source: SolverNet, error: Exception) -> None:
-        """Note an error with the place of the layer."""
-        finding, place = source.finding(error)
-        self._note("error", f"{finding}{self._remedy(error)}", place)
+        """Note an error with the position of the layer."""
+        finding, position = source.finding(error)
+        self._note("error", f"{finding}{self._remedy(error)}", position)
 
     def _inspect_net(self, source: SolverNet) -> NetSpec | None:
-        """Report one net and return it; None, with the problem noted, if it cannot be built."""
+        """Report a net and return the net; None, with the problem noted, if the net cannot be built."""
         title = source.title
         try:
             layers = filter_layers(
@@ -223,8 +222,8 @@ class _Inspection:
         self.nets.append(report if self._preview is None else self._with_whole_source(report, self._preview))
         for note in net.notes:
             self._note("warning", f"{title} net: {note}")
-        for text, place in source.shared_memory(net):
-            self._note("warning", text, place)
+        for text, position in source.shared_memory(net):
+            self._note("warning", text, position)
         self._check_labels(net, fed)
         return net
 
@@ -237,25 +236,25 @@ class _Inspection:
         return self._config.ingest is not None and self._preview is None
 
     def _with_whole_source(self, report: NetReport, preview: Preview) -> NetReport:
-        """Return the report with the whole source, of which only the first samples were read."""
+        """Return the report with the whole source, although only the first samples were read."""
         source = self._config.ingest
         if source is None:
             return report
         split: SplitName = "train" if report.phase == "TRAIN" else "test"
         path = source.test_source if split == "test" and source.test_source is not None else source.source
-        whole = {"source": str(path), "n_samples": preview.n_samples and preview.n_samples[split]}
-        return report.model_copy(update={"data": tuple(data.model_copy(update=whole) for data in report.data)})
+        source_fields = {"source": str(path), "n_samples": preview.n_samples and preview.n_samples[split]}
+        return report.model_copy(update={"data": tuple(data.model_copy(update=source_fields) for data in report.data)})
 
     def _blame_types(self, source: SolverNet, layers: caffe_pb2.NetParameter) -> bool:
-        """Note every layer of a type that is unknown or not computed; return whether there is one."""
-        found = False
+        """Note every layer of an unknown or unsupported type; return whether any layer was noted."""
+        has_problem = False
         for message in layers.layer:
             try:
                 require_emitter(message)
             except NetError as error:
-                found = True
+                has_problem = True
                 self._blame(source, error)
-        return found
+        return has_problem
 
     def _remedy(self, error: Exception) -> str:
         if self._reads_own_sources and isinstance(error, DataError | DataSourceError):
@@ -301,7 +300,7 @@ class _Inspection:
         self._check_weights(net, self._config.weights or [Path(path) for path in self._solver.weights])
 
     def _check_weights(self, net: NetSpec, files: Sequence[Path]) -> None:
-        """Say which layers no weights file fills; a file that fills none is an error."""
+        """Note the layers that no weights file fills; a file that fills no layer is an error."""
         owners = dict.fromkeys(entry.layer for entry in net.params.entries)
         filled: set[str] = set()
         for path in files:
@@ -319,15 +318,15 @@ class _Inspection:
             self._note("warning", f"{names} {has} no weights for {fresh}: these layers start fresh")
 
     def _check_test_iter(self, report: NetReport, test_iter: int) -> None:
-        if not report.data or report.batch_size is None or (there := report.data[0].n_samples) is None:
+        if not report.data or report.batch_size is None or (n_samples := report.data[0].n_samples) is None:
             return
         scored = test_iter * report.batch_size
-        if scored != there:
-            how = "the rest is scored by later tests" if scored < there else "some are scored twice"
+        if scored != n_samples:
+            how = "the rest is scored by later tests" if scored < n_samples else "some are scored twice"
             self._note(
                 "warning",
                 f"{report.title} net: test_iter {test_iter} x batch_size {report.batch_size} = {scored:,} samples of "
-                f"{there:,}; {how}",
+                f"{n_samples:,}; {how}",
             )
 
 
@@ -339,10 +338,10 @@ def _net_report(title: str, net: NetSpec, fed: Sequence[FedLayer], drawn: Mappin
     """Return the report of a net.
 
     Args:
-        title: As in the report.
+        title: Title in the report.
         net: The net.
-        fed: Its data layers.
-        drawn: Name of a layer that draws at random -> what it draws from.
+        fed: Data layers of the net.
+        drawn: Name of a layer with random samples -> its source.
         resized: As in ``DataReport``.
     """
     owned: dict[str, int] = {}
@@ -401,14 +400,14 @@ def _layer_report(
 
 
 def _work(spec: SolverSpec, nets: Sequence[NetReport], net: NetSpec, n_workers: int, saved_bytes: int) -> WorkReport:
-    """Return the work of a solver; ``nets`` are its nets' reports, the training net's first.
+    """Return the work of a solver; ``nets`` are the reports of its nets, the training net's report first.
 
-    ``saved_bytes`` come off a worker's memory.
+    A worker's memory is reduced by ``saved_bytes``.
     """
     train = nets[0]
     batch_size = train.batch_size or 1
     n_samples = spec.max_iter * batch_size * spec.iter_size
-    there = train.data[0].n_samples if train.data else None
+    n_available = train.data[0].n_samples if train.data else None
     n_params, n_slots = net.params.n_params, RULES[spec.type].n_slots
     worker = worker_bytes(
         n_params,
@@ -427,7 +426,7 @@ def _work(spec: SolverSpec, nets: Sequence[NetReport], net: NetSpec, n_workers: 
         n_workers=n_workers,
         effective_batch=batch_size * spec.iter_size * n_workers,
         n_samples=n_samples,
-        epochs=n_samples / there if there else None,
+        epochs=n_samples / n_available if n_available else None,
         learning_rates=tuple(
             RatePoint(clock=clock, learning_rate=learning_rate(spec, clock)) for clock in _rate_clocks(spec)
         ),
@@ -439,7 +438,7 @@ def _work(spec: SolverSpec, nets: Sequence[NetReport], net: NetSpec, n_workers: 
 
 
 def _sample_bytes(data: DataReport) -> int:
-    """Return what the samples of a source take as they are stored: pixels one byte, other values four."""
+    """Return the bytes of a source's stored samples: one byte per pixel, four bytes per other value."""
     return (data.n_samples or 0) * sum(prod(shape) * (1 if len(shape) == 3 else 4) for shape in data.sample_shapes)
 
 

@@ -1,4 +1,4 @@
-"""Notes on one layer for the report: what Caffe does without a message and a user may not have meant."""
+"""Notes on a layer for the report: silent effects in Caffe that a user may not intend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOUR_CHANNELS: Final = 3
 
 
 def layer_notes(layer: LayerSpec, phase: Phase) -> tuple[str, ...]:
-    """Return the notes of one layer: its type's own, then what is easily overlooked."""
+    """Return the notes of a layer: first the notes of its type, then frequent oversights."""
     notes = list(layer.definition.notes)
     if layer.definition.is_data:
         notes += _data_notes(layer)
@@ -88,8 +88,8 @@ def _batch_norm_notes(layer: LayerSpec, phase: Phase) -> list[str]:
 
 def _rate_notes(layer: LayerSpec) -> list[str]:
     learned = [index for index, blob in enumerate(layer.definition.blobs) if blob.kind == "weight"]
-    given = layer.message.param
-    unsaid = [index for index in learned if index >= len(given) or not given[index].HasField("lr_mult")]
+    param_specs = layer.message.param
+    unsaid = [index for index in learned if index >= len(param_specs) or not param_specs[index].HasField("lr_mult")]
     if not unsaid:
         return []
     blobs = ", ".join(str(index) for index in unsaid)

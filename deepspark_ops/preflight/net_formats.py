@@ -1,4 +1,4 @@
-"""In which form the files of a solver and its nets are written."""
+"""Format versions of the files of a solver and its nets."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from deepspark_ops.preflight.report import FormatReport
 
 
 def net_formats(solver: LoadedSolver, path: Path, files: Sequence[NetFile | None]) -> tuple[FormatReport, ...]:
-    """Return the form of every file in ``files``, of every net in the solver itself, and of an upgraded solver.
+    """Return the format of every file in ``files``, of every net in the solver itself, and of an upgraded solver.
 
     Raises:
-        CaffeImportError: A file changed since it was read and cannot be read now.
+        CaffeImportError: A file changed since the first reading and cannot be read now.
     """
     message = solver.spec.message
     forms = {str(file.path): read_net_form(file.path) for file in files if file is not None}
@@ -24,6 +24,6 @@ def net_formats(solver: LoadedSolver, path: Path, files: Sequence[NetFile | None
     for number, net in enumerate([*inside, *message.test_net_param], start=1):
         forms[f"{path}, net {number} inside"] = net_form(net)
     of_solver = read_solver_upgrades(path)
-    own = (FormatReport(file=str(path), version="old", upgrades=of_solver),) if of_solver else ()
+    solver_reports = (FormatReport(file=str(path), version="old", upgrades=of_solver),) if of_solver else ()
     nets = (FormatReport(file=file, version=f.version, upgrades=f.upgrades) for file, f in forms.items())
-    return (*own, *nets)
+    return (*solver_reports, *nets)

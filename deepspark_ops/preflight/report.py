@@ -1,4 +1,4 @@
-"""The report of stage check: plain values, so that it can be printed, compared and written as JSON."""
+"""The report of stage check: plain values, for printing, comparison and JSON."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class _Frozen(BaseModel):
 
 
 class Problem(_Frozen):
-    """Something that is wrong or may surprise.
+    """An error, or a possible surprise.
 
     Attributes:
-        severity: ``error``: training cannot work; ``warning``: it can, but look at it.
-        finding: Where and what; the whole message.
-        path: The net's file, empty where no single place in it is to blame.
-        line: 1-based, 0 likewise.
-        column: 1-based, 0 likewise.
+        severity: ``error``: training cannot work; ``warning``: training works, but the user should know.
+        finding: The whole message, with position.
+        path: The net's file; empty without a position in a file.
+        line: Line from 1; 0 without a position.
+        column: Column from 1; 0 without a position.
     """
 
     severity: Literal["error", "warning"]
@@ -33,12 +33,12 @@ class Problem(_Frozen):
 
 
 class FormatReport(_Frozen):
-    """The form in which a net is written in its file, or a solver of an old form.
+    """Format version of a net in its file, or of an old solver.
 
     Attributes:
-        file: The net's file; the solver's, for a net inside a solver.
-        version: Generation of its layers: V0, V1 or current; ``old`` for a solver with the solver_type enum.
-        upgrades: What was upgraded after reading, one line per step.
+        file: The net's file; the solver's file for a net inside a solver.
+        version: Generation of the layers: V0, V1 or current; ``old`` for a solver with the solver_type enum.
+        upgrades: Upgrades after reading, one line per step.
     """
 
     file: str
@@ -47,13 +47,13 @@ class FormatReport(_Frozen):
 
 
 class ParityReport(_Frozen):
-    """How one layer type compares with recorded outputs of Caffe.
+    """Comparison of a layer type with recorded outputs of Caffe.
 
     Attributes:
         layer_type: The type.
-        n_cases: Recorded cases that were run; 0 if there are none for it.
-        n_passed: Those within their bounds.
-        largest_error: Largest relative error of all values compared; None without a case.
+        n_cases: Number of recorded cases for the type.
+        n_passed: Number of cases within their bounds.
+        largest_error: Largest relative error of all compared values; None without a case.
     """
 
     layer_type: str
@@ -63,14 +63,14 @@ class ParityReport(_Frozen):
 
 
 class Certificate(_Frozen):
-    """``parity.json``: what a run keeps of the comparison.
+    """``parity.json``: the comparison, stored in the run.
 
     Attributes:
         format_version: Version of this form.
         cases: Folder of the recorded cases.
-        tensorflow: Version of TensorFlow that was compared.
-        parity: One per layer type of the nets.
-        failed: Findings of the cases that failed.
+        tensorflow: Compared version of TensorFlow.
+        parity: A report per layer type of the nets.
+        failed: Findings of the failed cases.
     """
 
     format_version: Literal[2]
@@ -84,15 +84,15 @@ class LayerReport(_Frozen):
     """One layer of a net.
 
     Attributes:
-        name: Its name.
-        type: Its type.
-        bottoms: Blobs read, by the names that the file gives them.
-        tops: Blobs written.
-        top_shapes: Their shapes in Caffe's order, batch axis included.
-        n_params: Parameters it owns; shared ones count at their owner.
+        name: Name of the layer.
+        type: Type of the layer.
+        bottoms: Input blobs, by their names in the file.
+        tops: Output blobs.
+        top_shapes: Shapes of the tops in Caffe's order, batch axis included.
+        n_params: Number of owned parameters; shared parameters count at their owner.
         flops: Floating-point operations of one forward pass over the batch (a multiply-add is two).
-        activation_bytes: Bytes of its tops; 0 where it works in place.
-        notes: Traps of this layer.
+        activation_bytes: Bytes of the tops; 0 for an in-place layer.
+        notes: Notes on the layer.
     """
 
     name: str
@@ -107,14 +107,14 @@ class LayerReport(_Frozen):
 
 
 class DataReport(_Frozen):
-    """What a data layer reads.
+    """Data of a data layer.
 
     Attributes:
         layer: The layer's name.
-        source: Its source, or the dataset's folder.
-        n_samples: Samples there; None if the data are not ingested yet and too many to count.
-        sample_shapes: Shape of one sample per top, as stored.
-        resized: Sizes that the ingestion's resize changes, as a sentence; empty if it changes none.
+        source: Source of the layer, or the dataset's folder.
+        n_samples: Number of samples; None if the data are not ingested yet and too many to count.
+        sample_shapes: Stored shape of one sample per top.
+        resized: Sizes that the ingestion's resize changes, as a sentence; empty without changes.
     """
 
     layer: str
@@ -130,12 +130,12 @@ class NetReport(_Frozen):
     Attributes:
         title: ``train``, ``test`` or ``test 1``.
         phase: TRAIN or TEST.
-        name: The net's own name.
+        name: Name of the net.
         batch_size: Samples of one pass; None if the net has no data layer.
         layers: In order of execution, without the automatic Split layers.
-        data: What its data layers read.
+        data: Data of the data layers.
         n_params: Length of the parameter vector.
-        flops: Of one forward pass over the batch.
+        flops: Floating-point operations of one forward pass over the batch.
         activation_bytes: Bytes of all blobs of one pass.
     """
 
@@ -151,14 +151,14 @@ class NetReport(_Frozen):
 
 
 class RatePoint(_Frozen):
-    """The learning rate at one minibatch of the clock, without rate_scale."""
+    """Learning rate at a minibatch of the clock, without rate_scale."""
 
     clock: int
     learning_rate: float
 
 
 class WorkReport(_Frozen):
-    """What the training amounts to.
+    """Work of a training.
 
     Attributes:
         solver_type: SGD, Adam, ...
@@ -166,15 +166,15 @@ class WorkReport(_Frozen):
         iter_size: Passes of one minibatch.
         batch_size: Samples of one pass.
         n_workers: Workers.
-        effective_batch: batch_size x iter_size x n_workers: samples in work at the same time.
-        n_samples: Samples that the whole run computes.
-        epochs: Times that it sees the training set; None if its size is not known.
-        learning_rates: At the start, at every change of a stepwise policy, and at the end.
-        worker_bytes: Forecast of one worker process' peak memory.
-        driver_bytes: The same of the driver.
-        machine_bytes: The same of one machine that runs all workers and the driver.
+        effective_batch: batch_size x iter_size x n_workers: samples computed at the same time.
+        n_samples: Samples of the whole run.
+        epochs: Passes over the training set; None if its size is unknown.
+        learning_rates: Rates at the start, at every change of a stepwise policy, and at the end.
+        worker_bytes: Forecast of a worker process' peak memory.
+        driver_bytes: Forecast of the driver's peak memory.
+        machine_bytes: Forecast of the peak memory of a machine with all workers and the driver.
         center_bytes: Bytes of the center.
-        worker_devices: What each worker computes on.
+        worker_devices: Devices of each worker.
     """
 
     solver_type: str
@@ -194,15 +194,15 @@ class WorkReport(_Frozen):
 
 
 class MemoryRow(_Frozen):
-    """The memory of one layer of the training net while a step is computed.
+    """Memory of a layer of the training net during a step.
 
     Attributes:
-        layer: Its name.
-        type: Its type.
-        bytes: All of it without recompute: what is kept of a pass, and its parameters' share.
-        activation_bytes: What the backward pass reads of the tensors that it makes.
-        recompute_bytes: The same where recompute keeps less.
-        param_bytes: Its parameters, their gradients and history.
+        layer: Name of the layer.
+        type: Type of the layer.
+        bytes: Total without recompute: kept tensors of a pass, and the parameters' share.
+        activation_bytes: Tensors of the layer that the backward pass reads.
+        recompute_bytes: The same with recompute.
+        param_bytes: Parameters, their gradients and history.
     """
 
     layer: str
@@ -214,19 +214,19 @@ class MemoryRow(_Frozen):
 
 
 class MemoryReport(_Frozen):
-    """Whether a training step fits into the memory that is there.
+    """Comparison of a training step's memory with the available memory.
 
     Attributes:
         step_bytes: Forecast of the peak of one step on one device.
         recompute_step_bytes: The same with recompute.
-        room: Where it must fit, in words.
-        room_bytes: How much there is.
-        needed_bytes: What is needed there.
-        recompute_needed_bytes: The same with recompute.
-        largest_batch: Largest batch_size that fits there; 0 if none does.
+        room: Name of the available memory, in words.
+        room_bytes: Size of the available memory.
+        needed_bytes: Needed bytes.
+        recompute_needed_bytes: Needed bytes with recompute.
+        largest_batch: Largest batch_size that fits; 0 if no batch size fits.
         recompute_largest_batch: The same with recompute.
-        fits: Does the net fit with the options as they are?
-        advice: What would make it fit, one line each; empty where it fits.
+        fits: Does the net fit with the present options?
+        advice: Changes that make the net fit, one line each; empty if the net fits.
     """
 
     step_bytes: int
@@ -242,16 +242,16 @@ class MemoryReport(_Frozen):
 
 
 class ResultReport(_Frozen):
-    """One result that evaluation will find and export ship; the main one is the first.
+    """A result that evaluation scores and export exports; the main result is first.
 
     Attributes:
-        task: What the net is for, as ``config.shared_options.task.TaskName``.
+        task: Task of the net, as ``config.shared_options.task.TaskName``.
         outputs: Blobs with the answers.
-        target: Blob with what they should be; None: evaluation has nothing to compare with.
-        activation: What turns the blob into the answer: ``softmax``, ``sigmoid`` or ``none``.
-        found_by: What told.
-        figures: What comes out, in words.
-        text: All of it in one line.
+        target: Blob with the expected answers; None: evaluation has nothing to compare with.
+        activation: Function from blob to answer: ``softmax``, ``sigmoid`` or ``none``.
+        found_by: Evidence for the task.
+        figures: Figures of the evaluation, in words.
+        text: Summary in one line.
     """
 
     task: str
@@ -269,17 +269,17 @@ class PreflightReport(_Frozen):
     Attributes:
         format_version: Version of this form.
         solver: The solver's path.
-        nets: Those that could be built.
-        formats: The files that the nets come from; the solver's too where it was upgraded.
-        work: None where the training net could not be built.
-        problems: Errors first.
-        layer_types: Types of the nets' layers, those of nets that could not be built included.
-        parity: One per layer type of the nets, if the comparison was asked for.
-        devices: One per device of a worker, if the training net is placed on several.
-        rows: Memory by layer of the training net, if it was asked for.
-        memory: Whether the net fits, likewise.
-        results: What evaluation will score and export ship, the main result first.
-        no_result: Why evaluation and export will refuse the net; empty if they will not.
+        nets: Reports of nets that could be built.
+        formats: Formats of the nets' files, and of an upgraded solver's file.
+        work: Work of the training; None if the training net could not be built.
+        problems: Problems, errors first.
+        layer_types: Types of the nets' layers, including nets that could not be built.
+        parity: A report per layer type of the nets, if the comparison was requested.
+        devices: A row per device of a worker, if the training net is placed on several devices.
+        rows: Memory by layer of the training net, if requested.
+        memory: Comparison with the available memory, if requested.
+        results: Results of evaluation and export, the main result first.
+        no_result: Reason why evaluation and export will refuse the net; empty without a reason.
     """
 
     format_version: Literal[4]
@@ -298,5 +298,5 @@ class PreflightReport(_Frozen):
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Findings that make training impossible."""
+        """Findings that prevent training."""
         return tuple(problem.finding for problem in self.problems if problem.severity == "error")

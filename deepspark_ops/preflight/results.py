@@ -1,4 +1,4 @@
-"""What evaluation will score and export ship, said before anything is trained."""
+"""Results that evaluation will score and export will export, reported before training."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from deepspark_ops.preflight.report import ResultReport
 
 
 def results_of(net: Callable[[], NetSpec], wish: TaskWish) -> tuple[tuple[ResultReport, ...], str]:
-    """Return the results of a net, the main one first, and why there is none.
+    """Return the results of a net, the main result first, and the reason of missing results.
 
     Args:
         net: Builds the net in phase TEST, as evaluation does.
-        wish: What the user says of it.
+        wish: The user's options about the task.
     """
     try:
         tasks = choose_tasks(net(), wish)
@@ -25,13 +25,13 @@ def results_of(net: Callable[[], NetSpec], wish: TaskWish) -> tuple[tuple[Result
         return (), str(error)
     return tuple(
         ResultReport(
-            task=one.task,
-            outputs=one.outputs,
-            target=one.target,
-            activation=one.activation,
-            found_by=one.found_by,
-            figures=kind_of(one).figures,
-            text=one.text(),
+            task=task.task,
+            outputs=task.outputs,
+            target=task.target,
+            activation=task.activation,
+            found_by=task.found_by,
+            figures=kind_of(task).figures,
+            text=task.text(),
         )
-        for one in tasks
+        for task in tasks
     ), ""

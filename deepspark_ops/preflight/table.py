@@ -26,13 +26,13 @@ from deepspark_ops.preflight.report import (
 from deepspark_ops.sizes import size_text
 
 LOG_WIDTH = 150
-"""Characters of a line where there is no terminal."""
+"""Characters of a line without a terminal."""
 _NAMES_SHOWN = 4
 
 
 def report_view(report: PreflightReport) -> RenderableType:
-    """Return everything of a report but its errors, which the caller prints last."""
-    parts: list[RenderableType] = [_format_line(found) for found in report.formats]
+    """Return the report without its errors, which the caller prints last."""
+    parts: list[RenderableType] = [_format_line(format_report) for format_report in report.formats]
     for net in report.nets:
         parts += [_title(net), _net_table(net), _layer_notes(net)]
     parts += _result_lines(report)
@@ -92,46 +92,51 @@ def _net_table(net: NetReport) -> Table:
 
 
 def _layer_notes(net: NetReport) -> Group:
-    """Say each note once, with the layers that it is about."""
+    """Show each note once, with its layers."""
     layers: dict[str, list[str]] = {}
     for layer in net.layers:
         for note in layer.notes:
             layers.setdefault(note, []).append(layer.name)
     return Group(
-        *(Text.from_markup(f"  [yellow]{escape(_some(who))}[/]: {escape(note)}") for note, who in layers.items())
+        *(
+            Text.from_markup(f"  [yellow]{escape(_shortened(names))}[/]: {escape(note)}")
+            for note, names in layers.items()
+        )
     )
 
 
 def _result_lines(report: PreflightReport) -> list[Text]:
-    """Say what evaluation and export will do."""
+    """Describe the results of evaluation and export."""
     if report.no_result:
         return [Text(f"\nevaluate and export will refuse the net: {report.no_result}")]
     lines = []
-    for at, one in enumerate(report.results):
+    for at, result in enumerate(report.results):
         start = "\nevaluate" if at == 0 else "     and"
-        figures = one.figures if one.target is not None else "nothing, there is no target"
-        lines.append(Text(f"{start}: {one.text}; gives {figures}"))
+        figures = result.figures if result.target is not None else "nothing, there is no target"
+        lines.append(Text(f"{start}: {result.text}; gives {figures}"))
     if report.results:
-        outputs = ", ".join(_exported(one) for one in report.results)
+        outputs = ", ".join(_exported(result) for result in report.results)
         lines.append(Text(f"export: {outputs}; as {', '.join(BY_DEFAULT)}, but what a layer has no form in"))
     return lines
 
 
 def _exported(result: ResultReport) -> str:
-    """Return what export makes of a result; of a pair one side, for both have the same weights."""
+    """Return the exported form of a result; for a pair one branch, because both branches share weights."""
     through = "" if result.activation == "none" else f" through a {result.activation}"
     side = "one side of the pair, " if len(result.outputs) > 1 else ""
     return f'{side}blob "{result.outputs[0]}"{through}'
 
 
-def _some(names: list[str]) -> str:
+def _shortened(names: list[str]) -> str:
     shown = ", ".join(names[:_NAMES_SHOWN])
     return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
 
 
-def _format_line(found: FormatReport) -> Text:
-    text = f"{escape(found.file)}: {found.version} format"
-    return Text.from_markup(f"[dim]{text}{', upgraded: ' if found.upgrades else ''}{'; '.join(found.upgrades)}[/]")
+def _format_line(format_report: FormatReport) -> Text:
+    text = f"{escape(format_report.file)}: {format_report.version} format"
+    return Text.from_markup(
+        f"[dim]{text}{', upgraded: ' if format_report.upgrades else ''}{'; '.join(format_report.upgrades)}[/]"
+    )
 
 
 def _device_table(devices: Sequence[DeviceRow]) -> Table:
@@ -231,14 +236,14 @@ def _work_table(work: WorkReport) -> Table:
 
 
 def _worker_lines(work: WorkReport) -> list[str]:
-    """Return a line per device of a worker, those that are alike in one."""
-    alike: dict[tuple[str, int, int | None, str], list[int]] = {}
+    """Return a line per device of a worker, with equal devices in one line."""
+    numbers_by_row: dict[tuple[str, int, int | None, str], list[int]] = {}
     for row in work.worker_devices:
-        alike.setdefault((row.computes_on, row.needed_bytes, row.there_bytes, row.room), []).append(row.device)
+        numbers_by_row.setdefault((row.computes_on, row.needed_bytes, row.there_bytes, row.room), []).append(row.device)
     lines = []
-    for (computes_on, needed, there, room), devices in alike.items():
+    for (computes_on, needed, available, room), devices in numbers_by_row.items():
         numbers = f"device {', '.join(map(str, devices))}: " if len(work.worker_devices) > 1 else ""
-        held = room if there is None else f"{size_text(there)} there ({room})"
+        held = room if available is None else f"{size_text(available)} there ({room})"
         lines.append(f"{numbers}{computes_on}: needs about {size_text(needed)}, {held}")
     return lines
 

@@ -1,4 +1,4 @@
-"""An iterator on a thread of its own: the next items are made while whoever asks for them works on the last one."""
+"""An iterator on a separate thread: prefetches items while the caller processes the last item."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 _Item = TypeVar("_Item")
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 _WAIT_S = 0.5
-"""How long either side waits at a time before it looks whether the other one has ended."""
+"""Wait of either side before it checks whether the other side has ended."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class _Failure:
 
 
 class _End:
-    """What comes after the last item."""
+    """Marker after the last item."""
 
 
 def ahead(items: Iterable[_Item], *, most: int = 2, name: str = "ahead") -> Generator[_Item, None, None]:
-    """Yield ``items`` in their order; a thread takes them from the iterable, ``most`` ahead.
+    """Yield ``items`` in order; a thread prefetches up to ``most`` items.
 
-    The thread begins with the first item that is asked for, and has ended when the generator has: at the last item, at
-    an error of the iterable, which comes out here as it is, or when the generator is closed. Only that thread touches
-    the iterable, its end included, so that a generator's ``finally`` runs there, too.
+    The thread starts with the first request, and has ended when the generator has ended: at the last item, at an error
+    of the iterable, which the generator raises unchanged, or when the generator is closed. Only the thread touches the
+    iterable, also at its end, so a generator's ``finally`` runs in the thread.
 
     Args:
-        items: Belongs to the thread from now on.
-        most: Items that are held at most, beside the one being made and the one being used.
-        name: Of the thread.
+        items: Iterable; only the thread may use it from now on.
+        most: Most prefetched items, besides the item in production and the item in use.
+        name: Name of the thread.
 
     Example:
         >>> list(ahead(iter([1, 2, 3]), most=1))
@@ -57,29 +57,30 @@ def ahead(items: Iterable[_Item], *, most: int = 2, name: str = "ahead") -> Gene
 
 
 def mapped_ahead(
-    items: Iterable[_Item], make: Callable[[_Item], _Made], *, n_threads: int, name: str = "ahead"
-) -> Generator[tuple[_Item, _Made], None, None]:
-    """Yield each item with what ``make`` makes of it, in order; a thread takes the items, ``n_threads`` make.
+    items: Iterable[_Item], make: Callable[[_Item], _Result], *, n_threads: int, name: str = "ahead"
+) -> Generator[tuple[_Item, _Result], None, None]:
+    """Yield each item with the result of ``make``, in order.
 
-    So the last thing made can be used, and the next item be read, while others are made. All threads have ended when
-    the generator has. An error of ``make`` comes out where its item would, one of the iterable as soon as it is found.
+    One thread takes items, ``n_threads`` threads call ``make``. So the last result is used, and the next item is read,
+    while other results are computed. All threads have ended when the generator has ended. An error of ``make`` is
+    raised at its item; an error of the iterable is raised as soon as it occurs.
 
     Args:
-        items: Belongs to a thread from now on, as of ``ahead``.
-        make: Called on several threads at once where ``n_threads`` is more than 1.
-        n_threads: Items that are made at the same time; one more is held that is made already.
-        name: Of the threads.
+        items: Iterable; only one thread may use it from now on, as in ``ahead``.
+        make: Function of an item; called on several threads at once if ``n_threads`` is more than 1.
+        n_threads: Number of parallel calls; one further result is held.
+        name: Name of the threads.
 
     Example:
         >>> list(mapped_ahead([1, 2, 3], lambda item: item * item, n_threads=2))
         [(1, 1), (2, 4), (3, 9)]
     """
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix=name)
-    with closing(ahead(items, most=1, name=f"{name}-items")) as found:
+    with closing(ahead(items, most=1, name=f"{name}-items")) as prefetched:
         try:
-            begun: deque[tuple[_Item, Future[_Made]]] = deque()
+            begun: deque[tuple[_Item, Future[_Result]]] = deque()
             while True:
-                for item in islice(found, n_threads + 1 - len(begun)):
+                for item in islice(prefetched, n_threads + 1 - len(begun)):
                     begun.append((item, pool.submit(make, item)))
                 if not begun:
                     return
@@ -90,21 +91,21 @@ def mapped_ahead(
 
 
 class _Maker(Generic[_Item]):
-    """The thread's side of ``ahead``."""
+    """Producer thread of ``ahead``."""
 
     def __init__(self, items: Iterable[_Item], most: int) -> None:
         self._items = items
-        self._made: queue.Queue[_Item | _Failure | _End] = queue.Queue(most)
+        self._queue: queue.Queue[_Item | _Failure | _End] = queue.Queue(most)
         self._is_over = threading.Event()
 
     def run(self) -> None:
-        """Make items until there are no more, or nobody wants them."""
+        """Produce items until the iterable or the consumer ends."""
         iterator = iter(self._items)
         try:
             for item in iterator:
                 if not self._put(item):
                     break
-        except BaseException as error:  # noqa: BLE001 - raised again where the items are used
+        except BaseException as error:  # noqa: BLE001 - raised again in the consumer
             self._put(_Failure(error))
         else:
             self._put(_End())
@@ -113,23 +114,23 @@ class _Maker(Generic[_Item]):
                 iterator.close()
 
     def stop(self) -> None:
-        """Say that nobody wants more."""
+        """Tell the producer that the consumer has ended."""
         self._is_over.set()
 
     def next_item(self, thread: threading.Thread) -> _Item | _Failure | _End:
-        """Return the next item; ``thread`` makes them."""
+        """Return the next item of the producer ``thread``."""
         while True:
             try:
-                return self._made.get(timeout=_WAIT_S)
+                return self._queue.get(timeout=_WAIT_S)
             except queue.Empty:
-                if not thread.is_alive() and self._made.empty():
+                if not thread.is_alive() and self._queue.empty():
                     msg = f"thread {thread.name} has ended without a word"
                     raise RuntimeError(msg) from None
 
     def _put(self, item: _Item | _Failure | _End) -> bool:
         while not self._is_over.is_set():
             try:
-                self._made.put(item, timeout=_WAIT_S)
+                self._queue.put(item, timeout=_WAIT_S)
             except queue.Full:
                 continue
             return True

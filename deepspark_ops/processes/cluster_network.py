@@ -1,7 +1,7 @@
-"""Where the driver's servers listen, and how Spark protects what driver and executors send each other.
+"""Listen addresses of the driver's servers, and Spark's encryption between driver and executors.
 
-Pure decisions from a Spark master's name and Spark's own settings; ``spark_context`` applies them. They matter for
-training since the exchange's secret travels in the tasks' closures.
+Pure decisions from a Spark master's URL and Spark's settings; ``spark_context`` applies the decisions. Encryption
+matters for training because the exchange's secret travels in the tasks' closures.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ LOOPBACK = "127.0.0.1"
 AUTHENTICATE = "spark.authenticate"
 CLUSTER_SECRET = "spark.authenticate.secret"
 ENCRYPTION = {AUTHENTICATE: "true", "spark.network.crypto.enabled": "true"}
-"""Spark properties with which driver and executors encrypt all that they send each other."""
+"""Spark properties for encryption of all traffic between driver and executors."""
 AUTHENTICATED_CIPHER: Mapping[str, str] = {
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.network.crypto.authEngineVersion": "2",
 }
-"""Spark's own default cipher, AES/CTR, does not notice bytes that were changed on the way (CVE-2025-55039)."""
+"""Spark's default cipher, AES/CTR, does not detect changed bytes (CVE-2025-55039)."""
 
 _OUTSIDE = (("203.0.113.1", 9), ("2001:db8::1", 9))
-"""Addresses that no host has (RFC 5737, RFC 3849): what leads to them leads out of this host."""
+"""Addresses for documentation (RFC 5737, RFC 3849): a route to them leaves this host."""
 _MAKE_THEIR_OWN_SECRET = ("yarn", "k8s://")
 _TRUSTED = "insecure_network=true (--insecure-network) on a network that you trust"
 
@@ -39,11 +39,11 @@ Protection = Literal["off", "mac", "tls"]
 
 @dataclass(frozen=True)
 class ExchangeProtection:
-    """How the exchange protects what it sends.
+    """Protection of the exchange's traffic.
 
     Attributes:
         kind: See ``exchange.transport.channel.base``.
-        warning: What the user has to know; None if there is nothing.
+        warning: Warning for the user; None without a warning.
     """
 
     kind: Protection
@@ -56,7 +56,7 @@ class ClusterNetwork:
 
     Attributes:
         properties: Spark properties to set before the context starts.
-        warning: What the user has to know; None if there is nothing.
+        warning: Warning for the user; None without a warning.
     """
 
     properties: Mapping[str, str]
@@ -64,7 +64,7 @@ class ClusterNetwork:
 
 
 def stays_on_host(master: str) -> bool:
-    """Return whether driver and executors of a Spark master are all on this host, so that nothing leaves it.
+    """Return whether driver and executors of a Spark master all run on this host, so that no traffic leaves the host.
 
     Example:
         >>> [stays_on_host(m) for m in ("local[2]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077", "yarn")]
@@ -76,71 +76,73 @@ def stays_on_host(master: str) -> bool:
     return bool(hosts) and all(_is_loopback(host) for host in hosts)
 
 
-def choose_listen_address(asked: str, master: str, *, towards: Callable[[str, int], str] | None = None) -> str:
-    """Return the address that the driver's servers listen on: the exchange's and Spark's own.
+def choose_listen_address(requested: str, master: str, *, towards: Callable[[str, int], str] | None = None) -> str:
+    """Return the listen address of the driver's servers: the exchange's servers and Spark's.
 
     Args:
-        asked: ``auto``, or an address or name of this host.
+        requested: ``auto``, or an address or name of this host.
         master: The job's Spark master.
-        towards: ``address_towards``, or what takes its place in tests.
+        towards: ``address_towards``, or a replacement in tests.
 
     Raises:
         ConfigError: Workers on other hosts could not reach the address, or ``auto`` finds none.
     """
     towards = towards or address_towards
-    if asked != AUTO:
-        _refuse_unreachable(asked, master)
-        return asked
+    if requested != AUTO:
+        _refuse_unreachable(requested, master)
+        return requested
     if master.startswith("local"):
         return LOOPBACK
     on_host, reasons = stays_on_host(master), []
     for host, port in endpoints(master) or _OUTSIDE:
         try:
-            found = towards(host, port)
+            address = towards(host, port)
         except OSError as error:
             reasons.append(f"{host}: {error.strerror or error}")
             continue
-        if on_host or not _is_loopback(found):
-            return found
-        reasons.append(f"{host}: reached by {found}, which other hosts cannot reach")
+        if on_host or not _is_loopback(address):
+            return address
+        reasons.append(f"{host}: reached by {address}, which other hosts cannot reach")
     msg = (
-        f"listen_address={asked}: found no address of this host towards master={master} ({'; '.join(reasons)});"
+        f"listen_address={requested}: found no address of this host towards master={master} ({'; '.join(reasons)});"
         " give listen_address: this host's address on the cluster's network"
     )
     raise ConfigError(msg)
 
 
-def _refuse_unreachable(asked: str, master: str) -> None:
+def _refuse_unreachable(requested: str, master: str) -> None:
     remedy = f"use listen_address={AUTO} or this host's address on the cluster's network"
-    if _is_wildcard(asked):
-        msg = f"listen_address={asked}: workers connect to the address that is given here; {remedy}"
+    if _is_wildcard(requested):
+        msg = f"listen_address={requested}: workers connect to the address that is given here; {remedy}"
         raise ConfigError(msg)
-    if _is_loopback(asked) and not stays_on_host(master):
-        msg = f"listen_address={asked}: a loopback address, which workers of master={master} cannot reach; {remedy}"
+    if _is_loopback(requested) and not stays_on_host(master):
+        msg = f"listen_address={requested}: a loopback address, which workers of master={master} cannot reach; {remedy}"
         raise ConfigError(msg)
 
 
 def choose_protection(
-    asked: Literal["auto", "on", "off", "mac"], master: str, *, listen_address: str, insecure_network: bool = False
+    requested: Literal["auto", "on", "off", "mac"], master: str, *, listen_address: str, insecure_network: bool = False
 ) -> ExchangeProtection:
-    """Return how the exchange protects what it sends: by TLS where it leaves the host, unless told otherwise.
+    """Return the protection of the exchange's traffic.
+
+    TLS if the traffic leaves the host, unless an option changes this.
 
     Args:
-        asked: Option ``tls``.
+        requested: Option ``tls``.
         master: The job's Spark master.
-        listen_address: Of ``choose_listen_address``.
+        listen_address: Result of ``choose_listen_address``.
         insecure_network: The user accepts an open network.
 
     Raises:
-        ConfigError: Workers on other hosts would exchange with no protection at all.
+        ConfigError: Workers on other hosts would exchange without protection.
     """
-    if asked == "on":
+    if requested == "on":
         return ExchangeProtection("tls")
-    if asked == "mac":
+    if requested == "mac":
         return ExchangeProtection("mac")
     if _is_loopback(listen_address):
         return ExchangeProtection("off")
-    if asked == "auto":
+    if requested == "auto":
         return ExchangeProtection("tls")
     if not stays_on_host(master) and not insecure_network:
         msg = (
@@ -157,19 +159,19 @@ def choose_protection(
 def cluster_network(
     master: str, settings: Mapping[str, str], *, listen_address: str, insecure_network: bool = False
 ) -> ClusterNetwork:
-    """Return the Spark properties that bind the driver and encrypt what it and the executors send each other.
+    """Return the Spark properties that bind the driver and encrypt traffic between driver and executors.
 
-    YARN and Kubernetes make a secret for each application. A standalone cluster hands its executors its own secret
-    and none of an application's, so there the cluster must have one.
+    YARN and Kubernetes create a secret for each application. A standalone cluster gives executors the cluster's secret
+    and no secret of an application, so the cluster must have a secret.
 
     Args:
         master: The job's Spark master.
-        settings: Spark's settings as they are: spark-defaults.conf and what spark-submit was given.
-        listen_address: Of ``choose_listen_address``.
-        insecure_network: The user accepts what the settings allow.
+        settings: Present settings of Spark: spark-defaults.conf and the arguments of spark-submit.
+        listen_address: Result of ``choose_listen_address``.
+        insecure_network: The user accepts missing encryption.
 
     Raises:
-        ConfigError: Nothing, or not everything, would be encrypted.
+        ConfigError: Some traffic would not be encrypted.
     """
     properties = _driver_address(master, settings, listen_address)
     if stays_on_host(master):
@@ -185,9 +187,9 @@ def cluster_network(
 
 
 def _cipher(settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the properties of a cipher that authenticates, unless daemons of the cluster have to have the same.
+    """Return the properties of an authenticating cipher, unless daemons of the cluster need the same setting.
 
-    A master, a worker and a shuffle service that encrypt take part with their own settings.
+    A master, a worker and a shuffle service that encrypt use their own settings.
     """
     if settings.get("spark.shuffle.service.enabled", "false").strip().lower() == "true" or any(
         name.startswith("spark.network.crypto.") for name in settings
@@ -197,7 +199,7 @@ def _cipher(settings: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _driver_address(master: str, settings: Mapping[str, str], address: str) -> dict[str, str]:
-    # In YARN's and Kubernetes' cluster mode, and where hosts are behind a translation of addresses, it is given.
+    # YARN's and Kubernetes' cluster mode, and hosts behind address translation, set the driver's address.
     if master.startswith("local") or "spark.driver.host" in settings:
         return {}
     host = f"[{address}]" if ":" in address else address
@@ -205,12 +207,12 @@ def _driver_address(master: str, settings: Mapping[str, str], address: str) -> d
 
 
 def _encryption_problem(master: str, settings: Mapping[str, str]) -> str | None:
-    """Return why the cluster cannot encrypt, with the remedy; None if it can."""
+    """Return the reason why the cluster cannot encrypt, with the remedy; None if the cluster can encrypt."""
     clear = "so that the exchange's secret would cross the network in clear"
     off = [name for name, value in ENCRYPTION.items() if settings.get(name, value).strip().lower() != value]
     if off:
-        found = ", ".join(f"{name}={settings[name]}" for name in off)
-        return f"master={master}: Spark's settings say {found}, {clear}; remove that there, or give {_TRUSTED}"
+        wrong_settings = ", ".join(f"{name}={settings[name]}" for name in off)
+        return f"master={master}: Spark's settings say {wrong_settings}, {clear}; remove that there, or give {_TRUSTED}"
     if master.startswith(_MAKE_THEIR_OWN_SECRET) or (AUTHENTICATE in settings and settings.get(CLUSTER_SECRET)):
         return None
     return (
@@ -222,14 +224,14 @@ def _encryption_problem(master: str, settings: Mapping[str, str]) -> str | None:
 
 
 def address_towards(host: str, port: int) -> str:
-    """Return this host's address from which ``host`` is reached, an IPv4 one if there is one. Nothing is sent.
+    """Return this host's address on the route to ``host``, preferably an IPv4 address. Nothing is sent.
 
     Raises:
-        OSError: The name is unknown or no way leads there.
+        OSError: The name is unknown, or the host has no route to it.
     """
     last = OSError(f"{host} has no address")
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    for family, kind, protocol, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
+    candidates = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    for family, kind, protocol, _, address in sorted(candidates, key=lambda candidate: candidate[0] != socket.AF_INET):
         try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.connect(address)
@@ -240,7 +242,7 @@ def address_towards(host: str, port: int) -> str:
 
 
 def endpoints(master: str) -> list[tuple[str, int]]:
-    """Return (host, port) of each server that a master's name holds; none for YARN and local masters.
+    """Return (host, port) of each server in a master's URL; empty for YARN and local masters.
 
     Example:
         >>> endpoints("spark://a:7077,b:7078"), endpoints("k8s://https://[::1]:6443"), endpoints("yarn")
@@ -248,23 +250,23 @@ def endpoints(master: str) -> list[tuple[str, int]]:
     """
     if "://" not in master:
         return []
-    found = []
+    servers = []
     for server in master.rpartition("://")[2].split("/")[0].split(","):
         if match := re.fullmatch(r"\[(.+)\](?::(\d+))?|([^:]+)(?::(\d+))?", server.strip()):
-            found.append((match[1] or match[3], int(match[2] or match[4] or 443)))
-    return found
+            servers.append((match[1] or match[3], int(match[2] or match[4] or 443)))
+    return servers
 
 
 def _addresses(host: str) -> list[str]:
-    """Return the addresses of a host; none if its name is unknown."""
+    """Return the addresses of a host; empty if its name is unknown."""
     with suppress(OSError):
-        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        return [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     return []
 
 
 def _is_loopback(host: str) -> bool:
-    found = _addresses(host)
-    return bool(found) and all(ip_address(address.partition("%")[0]).is_loopback for address in found)
+    addresses = _addresses(host)
+    return bool(addresses) and all(ip_address(address.partition("%")[0]).is_loopback for address in addresses)
 
 
 def _is_wildcard(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""Signals that a stage answers: Ctrl-C on ``deepspark train`` and Airflow's kill reach the process that trains."""
+"""Signals that a stage handles: Ctrl-C on ``deepspark train`` and Airflow's kill reach the training process."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from deepspark_ops.processes.process_table import parent_pids
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _HANDED_ON = (*_ENDING, signal.SIGHUP)
 _LEFT_TO_THE_CHILD = 2
-"""Signals that ask for the end; what comes after them ends the command and with it the child."""
+"""Number of ending signals passed to the child; the next ending signal ends the command and the child."""
 
 
 @contextmanager
 def handed_on(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Send this process' SIGINT, SIGTERM and SIGHUP to a child instead, until the block ends.
+    """Pass this process' SIGINT, SIGTERM and SIGHUP to a child until the block ends.
 
-    Use it in the main thread. Signals that were ignored before stay ignored (``nohup``, jobs in the background). The
-    child should have a process group of its own: a terminal sends Ctrl-C to the whole group.
+    Use in the main thread. Ignored signals stay ignored (``nohup``, background jobs). The child should have its own
+    process group: a terminal sends Ctrl-C to the whole group.
 
     Raises:
-        KeyboardInterrupt: The third signal that asks for the end.
+        KeyboardInterrupt: The third ending signal.
     """
     n_ending = 0
 
@@ -37,23 +37,23 @@ def handed_on(process: subprocess.Popen[str]) -> Iterator[None]:
             raise KeyboardInterrupt
         process.send_signal(number)
 
-    before = {number: signal.getsignal(number) for number in _HANDED_ON}
-    taken = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    old_handlers = {number: signal.getsignal(number) for number in _HANDED_ON}
+    handled = [number for number, handler in old_handlers.items() if handler is not signal.SIG_IGN]
     try:
-        for number in taken:
+        for number in handled:
             signal.signal(number, hand_on)
         yield
     finally:
-        for number in taken:
-            signal.signal(number, before[number])
+        for number in handled:
+            signal.signal(number, old_handlers[number])
 
 
 def raise_interruption(exit_code: int) -> None:
-    """End this process as its child did, if that was ended by a signal or says so by its exit code, 128 + number.
+    """End this process as its child ended, if a signal ended the child or its exit code is 128 + signal.
 
     Raises:
-        KeyboardInterrupt: It was SIGINT.
-        SystemExit: It was SIGTERM.
+        KeyboardInterrupt: The signal was SIGINT.
+        SystemExit: The signal was SIGTERM.
     """
     number = exit_code - 128 if exit_code > 0 else -exit_code
     if number == signal.SIGINT:
@@ -63,13 +63,13 @@ def raise_interruption(exit_code: int) -> None:
 
 
 def stop_driver(submit: subprocess.Popen[str], application: str, *, patience_s: float) -> None:
-    """Ask the Python driver below a spark-submit to end (SIGTERM) and wait until spark-submit has ended with it.
+    """Send SIGTERM to the Python driver below a spark-submit and wait until spark-submit has ended.
 
-    A training takes a snapshot meanwhile. Linux only; elsewhere nothing happens.
+    A training takes a snapshot meanwhile. Linux only; other systems do nothing.
 
     Args:
         submit: The running spark-submit.
-        application: Path of the driver's file, as spark-submit was given it.
+        application: Path of the driver's file, as in spark-submit's arguments.
         patience_s: Seconds to wait at most.
     """
     drivers = [

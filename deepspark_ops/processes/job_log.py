@@ -1,8 +1,8 @@
-"""The log of a stage's process: levels, lines that no reader needs, and the message that it ended with.
+"""The log of a stage's process: levels, dropped noise, and the last error message.
 
-A stage writes log lines to stderr as ``LEVEL: text``, further lines of the same message as ``LEVEL| text``, and ends
-with exit code 0, with ``USER_MISTAKE`` where only the user can help, or with ``FAILED`` where another try may.
-``stage_process`` is the side that writes, ``JobLog`` the one that reads.
+A stage writes log lines to stderr as ``LEVEL: text``, further lines of the same message as ``LEVEL| text``. Exit code 0
+is success, ``USER_MISTAKE`` a mistake that only the user can correct, ``FAILED`` an error that a retry may solve.
+``stage_process`` writes the lines, ``JobLog`` reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from caffe_import.tensorflow_start import START_LINES
 from deepspark_ops.errors import DeepSparkError
 
 USER_MISTAKE = 2
-"""Exit code of a stage whose input must be corrected; repeating it unchanged cannot help."""
+"""Exit code of a stage with wrong input; an unchanged repetition fails, too."""
 FAILED = 1
 LineHandler = Callable[[int, str], None]
 """Takes the level of ``logging`` and the text of one line of a job's output."""
@@ -32,7 +32,7 @@ _SPARK_LEVELS = {
     "FATAL": logging.CRITICAL,
 }
 _JAVA_FRAME = re.compile(r"\s+at [^\s(]+\(.*\)|\s*\.\.\. \d+ more")
-# Every JVM and every TensorFlow process writes these lines; a reader of the task log can do nothing about them.
+# Every JVM and every TensorFlow process writes these lines; they require no action.
 _NOISE = re.compile(
     r"WARNING: Using incubator modules: jdk\.incubator\.vector"
     r"|.*WARN NativeCodeLoader: Unable to load native-hadoop library"
@@ -51,24 +51,24 @@ class StageFailed(DeepSparkError):
 
     Attributes:
         exit_code: The process' exit code; negative for a signal.
-        is_user_mistake: Whether the user must correct something; else another try may succeed.
+        is_user_mistake: Whether the user must correct the input; else a retry may succeed.
     """
 
     def __init__(self, message: str, exit_code: int) -> None:
-        """Keep the stage's own last error message and its exit code."""
+        """Store the stage's last error message and its exit code."""
         super().__init__(message)
         self.exit_code = exit_code
         self.is_user_mistake = exit_code == USER_MISTAKE
 
 
 class JobLog:
-    """Reads a job's output line by line: finds each line's level, drops known noise, keeps the last error message.
+    """Reads a job's output line by line: levels, noise, the last error message.
 
     Not thread-safe: one reader.
     """
 
     def __init__(self, on_line: LineHandler) -> None:
-        """Hand every line that is worth reading to ``on_line``."""
+        """Pass every useful line to ``on_line``."""
         self._on_line = on_line
         self._level = logging.INFO
         self._error: list[str] = []
@@ -76,11 +76,11 @@ class JobLog:
         self._last_line = ""
 
     def feed(self, raw: str) -> None:
-        """Take one line, with or without its newline."""
+        """Process one line, with or without its newline."""
         line = raw.rstrip()
         if not line or _NOISE.match(line):
             return
-        if _JAVA_FRAME.fullmatch(line):  # thirty of them for every worker that is killed
+        if _JAVA_FRAME.fullmatch(line):  # thirty frames for every killed worker
             self._on_line(logging.DEBUG, line)
             return
         if match := _STAGE_LINE.fullmatch(line):
@@ -103,7 +103,7 @@ class JobLog:
             self._error, self._error_is_open = [text], True
 
     def _level_of_foreign(self, line: str) -> int:
-        """Level of a line that no stage wrote: Spark's own mark, a traceback, else plain output."""
+        """Return the level of a line from outside the stages: Spark's mark, a traceback, else plain output."""
         if match := _SPARK_LINE.fullmatch(line):
             return _SPARK_LEVELS[match[1]]
         if line.startswith(("Traceback (most recent call last)", 'Exception in thread "')):
@@ -112,13 +112,13 @@ class JobLog:
         return self._level if is_continuation else logging.INFO
 
     def failure(self, stage: str, exit_code: int, *, ended_by: str | None = None, reads: str = "") -> StageFailed:
-        """Return the error of a job that ended with ``exit_code``: the stage's last message, else how it ended.
+        """Return the error of a job that ended with ``exit_code``: the stage's last message, else the kind of end.
 
         Args:
-            stage: The stage's word.
+            stage: Name of the stage.
             exit_code: The process' exit code; negative for a signal.
-            ended_by: What ended it on purpose, as far as it is known; then its last message is not the reason.
-            reads: The data that it was given, for the message of a read that killed it.
+            ended_by: Cause of an intended end, if known; the last message is then not the reason.
+            reads: Data of the stage, for the message of a read that killed the process.
         """
         if ended_by is not None:
             return StageFailed(f"stage {stage} was ended: {ended_by}", exit_code)

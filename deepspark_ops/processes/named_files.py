@@ -1,4 +1,4 @@
-"""Limits what this process reads and imports because a net or a solver names it."""
+"""Limits on files and modules that a net or a solver names."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ _REMEDY = "move it there, or allow its folder: --allowed-root, in Airflow DEEPSP
 
 def limit_named_files(
     config: NamedFiles,
-    own: Iterable[Path | None],
+    trusted: Iterable[Path | None],
     *,
     scratch: Path | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Let this process follow what nets and solvers name as the config says, until it is called again.
+    """Apply the config's limits on files and modules that nets and solvers name, until the next call.
 
     Args:
         config: The options.
-        own: Folders that belong to what is run: the solver's, the dataset, the run's. None and stores are passed over.
+        trusted: Folders of the solver, the dataset and the run. None and stores are skipped.
         scratch: Temporary folder of this process, which no message names.
-        warn: Is told of each folder outside of them that is read all the same; default: the log.
+        warn: Called for each other folder that is read although no limit allows it; default: the log.
     """
-    use_allowed_roots(allowed_roots(config, own, scratch=scratch, warn=warn))
+    use_allowed_roots(allowed_roots(config, trusted, scratch=scratch, warn=warn))
     allow_python_modules(None if config.allow_python_layers else config.python_layers)
 
 
 def allowed_roots(
     config: ListedFiles,
-    own: Iterable[Path | None],
+    trusted: Iterable[Path | None],
     *,
     scratch: Path | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> AllowedRoots:
-    """Return the roots that ``limit_named_files`` uses; the working directory is one where it is a user's choice."""
-    folders = [folder for folder in own if folder is not None and not isinstance(folder, StorePath)]
+    """Return the roots for ``limit_named_files``; the working directory is a root unless ``confined`` is set."""
+    folders = [folder for folder in trusted if folder is not None and not isinstance(folder, StorePath)]
     folders += config.allowed_root
     if not config.confined:
         folders.append(Path.cwd())

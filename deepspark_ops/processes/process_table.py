@@ -1,4 +1,4 @@
-"""Which process is whose child, as the kernel lists it. Linux; elsewhere the list is empty."""
+"""Parents of processes, from the kernel's table. Linux; empty on other systems."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def parent_pids() -> dict[int, int]:
-    """Return process id -> its parent's, of every process that lives; zombies are left out."""
+    """Return process id -> parent's process id, for every live process except zombies."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = entry.read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # it ended meanwhile
+        except OSError:  # the process ended meanwhile
             continue
         if state != "Z":
             parents[int(entry.parent.name)] = int(parent)

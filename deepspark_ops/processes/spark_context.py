@@ -1,6 +1,6 @@
-"""The Spark context of a stage: the one place that starts it, bound and encrypted as ``cluster_network`` says.
+"""Start of a stage's Spark context, bound and encrypted according to ``cluster_network``.
 
-The one file outside ``spark_job.py`` that imports pyspark; so Spark's types in Arrow's are here, too.
+The only file outside ``spark_job.py`` that imports pyspark; so the conversion of Spark's types to Arrow's is here, too.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ _log = logging.getLogger(__name__)
 
 
 class SparkOnDemand:
-    """Spark, started where something first needs it."""
+    """Spark, started at the first use."""
 
     def __init__(self, start: Callable[[], SparkContext], *, is_allowed: bool = True) -> None:
-        """Take what starts it, and whether it may be started."""
+        """Take the start function, and whether a start is allowed."""
         self._start = start
         self.is_allowed = is_allowed
         self._context: SparkContext | None = None
 
     @classmethod
     def running(cls, context: SparkContext) -> SparkOnDemand:
-        """Return one that has been started."""
-        found = cls(lambda: context)
-        found.context()
-        return found
+        """Return an object for a running context."""
+        spark = cls(lambda: context)
+        spark.context()
+        return spark
 
     @property
     def is_started(self) -> bool:
-        """Whether it has been needed."""
+        """Whether the context was started."""
         return self._context is not None
 
     def context(self) -> SparkContext:
@@ -69,7 +69,7 @@ class SparkOnDemand:
         return self._context
 
     def stop(self) -> None:
-        """Stop it if it was started."""
+        """Stop the context if it was started."""
         if self._context is not None:
             self._context.stop()
 
@@ -84,19 +84,19 @@ def start_context(
 ) -> SparkContext:
     """Start Spark's driver in this process.
 
-    The JVM comes first, with properties that anyone may read in its argument list. It reads spark-defaults.conf, where
-    a cluster's secret is; what has to do with that is set inside it, before the context starts.
+    The JVM starts first, with properties that anyone may read in its argument list. The JVM reads spark-defaults.conf
+    with a cluster's secret; settings that depend on the secret are made inside the JVM, before the context starts.
 
     Args:
         master: Spark master.
-        properties: Spark properties, no secret among them; ``spark.app.name`` is needed.
+        properties: Spark properties without secrets; ``spark.app.name`` is required.
         listen_address: Address of this host that the driver binds to, unless the master is local.
-        insecure_network: The user accepts that driver and executors do not encrypt what they send each other.
-        further: Takes Spark's settings as they are, spark-defaults.conf included, and returns properties to add.
+        insecure_network: The user accepts traffic without encryption between driver and executors.
+        further: Returns additional properties for Spark's present settings, with spark-defaults.conf.
 
     Raises:
-        ConfigError: pyspark and pyspark-client differ, there is no Java, the cluster's settings forbid encryption, or
-            ``further`` refuses them.
+        ConfigError: pyspark and pyspark-client differ, Java is missing, the cluster's settings prevent encryption, or
+            ``further`` refuses the settings.
         DeepSparkError: Spark does not start.
     """
     require_one_pyspark()
@@ -104,8 +104,8 @@ def start_context(
         require_java()
     for name, value in job_variables(os.environ, master=master).items():
         os.environ.setdefault(name, value)
-    given = {**properties, "spark.master": master}
-    gateway = _launch(given)
+    start_properties = {**properties, "spark.master": master}
+    gateway = _launch(start_properties)
     settings: dict[str, str] = {}
     try:
         conf = SparkConf(_jvm=gateway.jvm)
@@ -113,21 +113,21 @@ def start_context(
         network = cluster_network(master, settings, listen_address=listen_address, insecure_network=insecure_network)
         if network.warning is not None:
             _log.warning("%s", network.warning)
-        added = {**given, **network.properties, **further(settings)}
+        added = {**start_properties, **network.properties, **further(settings)}
         settings |= added
         return SparkContext(conf=conf.setAll(list(added.items())), gateway=gateway)
     except (Py4JError, PySparkException) as error:
-        told = _not_started(error, master, settings)  # first: the text of a Java error is read from the JVM
+        start_error = _not_started(error, master, settings)  # first: the text of a Java error is read from the JVM
         gateway.shutdown()
-        raise told from error
+        raise start_error from error
     except BaseException:
         gateway.shutdown()
         raise
 
 
-def _launch(given: Mapping[str, str]) -> JavaGateway:
+def _launch(start_properties: Mapping[str, str]) -> JavaGateway:
     try:
-        return launch_gateway(SparkConf(loadDefaults=False).setAll(list(given.items())))
+        return launch_gateway(SparkConf(loadDefaults=False).setAll(list(start_properties.items())))
     except PySparkException as error:
         msg = (
             "Spark's JVM ended before it was ready; its own lines are above. Often what only the start of Java"
@@ -141,7 +141,7 @@ def _not_started(error: Exception, master: str, settings: Mapping[str, str]) -> 
     try:
         refused = refused_setting(error, settings)
     except Py4JError:
-        refused = None  # the JVM has ended since
+        refused = None  # the JVM has ended
     if refused is not None:
         return ConfigError(
             f"{refused}; put it right in conf/spark-defaults.conf (SPARK_CONF_DIR names the folder) or where the job"
@@ -153,11 +153,11 @@ def _not_started(error: Exception, master: str, settings: Mapping[str, str]) -> 
 
 
 def arrow_schema(schema: Any) -> Any:
-    """Return the columns of a frame of Spark, a ``StructType``, as a ``pyarrow.Schema``.
+    """Return the columns of a Spark frame, a ``StructType``, as a ``pyarrow.Schema``.
 
-    A type that Arrow has not becomes an empty struct.
+    A type that Arrow lacks becomes an empty struct.
     """
-    # pyarrow and Spark's SQL, which most stages do not need.
+    # Most stages do not need pyarrow and Spark's SQL.
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 

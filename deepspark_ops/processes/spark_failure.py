@@ -1,4 +1,4 @@
-"""One line for the error of a Spark job, which is a page of Java frames with perhaps a Python traceback inside."""
+"""One line for the error of a Spark job, extracted from Java frames and Python tracebacks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _REFUSED = re.compile(
     re.MULTILINE,
 )
 _SPARK_CODE = re.compile(r"\[[A-Z_.]+\] | SQLSTATE: \w+")
-"""What Spark puts before and after its own messages."""
+"""Codes before and after Spark's messages."""
 _JAVA_NEXT = re.compile(r"\s+at |Caused by: |\s*\.\.\. \d+ more")
 _SETTING = re.compile(r"\bspark(?:\.\w+)+")
 _HIDDEN = re.compile(r"secret|password|token|credential", re.IGNORECASE)
 _SHORTEST_VALUE = 2
-"""Characters of a setting's value that a message is taken to speak of; one of a single digit is in many messages."""
+"""Shortest value of a setting to search for in a message; single digits occur in many messages."""
 
 JVM_ENDED = (
     "Spark's JVM on this host has ended: it was killed, mostly since the host or its container ran out of memory (dmesg"
@@ -41,18 +41,18 @@ _LOST_PEER = (ConnectionError, BrokenPipeError)
 
 
 def jvm_has_ended(error: BaseException) -> bool:
-    """Return whether an error is what a driver gets whose JVM is gone: py4j finds nobody at the other end.
+    """Return whether an error means that the driver's JVM has ended: py4j lost the connection.
 
-    An error that Java itself raised is the answer of a JVM that lives.
+    An error that Java raised proves that the JVM lives.
 
     Args:
-        error: As py4j or pyspark raised it.
+        error: Error of py4j or pyspark.
     """
-    seen: BaseException | None = error
-    while seen is not None and type(seen).__name__ != "Py4JJavaError":
-        if type(seen).__name__ == "Py4JNetworkError" or (isinstance(seen, _LOST_PEER) and _came_from_py4j(seen)):
+    cause: BaseException | None = error
+    while cause is not None and type(cause).__name__ != "Py4JJavaError":
+        if type(cause).__name__ == "Py4JNetworkError" or (isinstance(cause, _LOST_PEER) and _came_from_py4j(cause)):
             return True
-        seen = seen.__cause__ or seen.__context__
+        cause = cause.__cause__ or cause.__context__
     return False
 
 
@@ -66,12 +66,12 @@ def _came_from_py4j(error: BaseException) -> bool:
 
 
 def spark_failure(error: Exception, *, master: str, task: str) -> str:
-    """Return what went wrong in one line.
+    """Return the error in one line.
 
     Args:
-        error: As pyspark or py4j raised it.
+        error: Error of pyspark or py4j.
         master: Spark master of the job.
-        task: What a task of the job is called.
+        task: Name of the job's tasks.
 
     Example:
         >>> text = "Job aborted: Task 1 in stage 0.0 failed 4 times, most recent failure: Lost task 1.3 (x): gone."
@@ -85,7 +85,7 @@ def spark_failure(error: Exception, *, master: str, task: str) -> str:
     except Exception as silent:
         if not jvm_has_ended(silent):
             raise
-        return JVM_ENDED  # the text of a Java error is in the JVM, which has ended since
+        return JVM_ENDED  # the text of a Java error was in the JVM, which has ended
     if _ENDED.search(text):
         return (
             f"the application was ended from outside: master={master} does not answer, has another"
@@ -94,20 +94,20 @@ def spark_failure(error: Exception, *, master: str, task: str) -> str:
             " docs/guides/cluster.md), or ended it; Spark's own lines are above"
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # Of a Python error inside a Java one the cause is the last line of the Python traceback.
+    # The cause of a Python error inside a Java error is the last line of the Python traceback.
     causes = [line for line in lines if _PYTHON_ERROR.match(line)]
     if not causes and (lost := _TASK_LOST.search(text)):
         return f"{task} {lost[1]} was lost {lost[2]} times, most recently by {lost[3]}; was its host out of memory?"
     return (causes or _JAVA_ERROR.findall(_SPARK_CODE.sub("", text)) or lines or [type(error).__name__])[0]
 
 
-def error_of_task(told: str) -> DeepSparkError | None:
-    """Return the error that code of this program raised in a task; None of another line.
+def error_of_task(line: str) -> DeepSparkError | None:
+    """Return the error that DeepSpark raised in a task; None for other lines.
 
     Args:
-        told: As ``spark_failure`` returns it.
+        line: Result of ``spark_failure``.
     """
-    kind, _, text = told.partition(": ")
+    kind, _, text = line.partition(": ")
     if not kind.startswith(_OWN_ERRORS):
         return None
     kinds = {error.__name__: error for error in (ConfigError, DeepSparkError)}
@@ -115,29 +115,29 @@ def error_of_task(told: str) -> DeepSparkError | None:
 
 
 def refused_setting(error: Exception, settings: Mapping[str, str]) -> str | None:
-    """Return which of Spark's settings Java refuses, with its reason in one line; None for other errors.
+    """Return Spark's refused setting, with the reason in one line; None for other errors.
 
-    Spark's message mostly names the setting. Where its last line has the value alone, the settings of that value are
+    Spark's message usually names the setting. If its last line has only the value, the settings with this value are
     named.
 
     Args:
-        error: As py4j raised it; its JVM still answers.
-        settings: All that Spark was given, name -> value.
+        error: Error of py4j; the JVM must still answer.
+        settings: All settings of Spark, name -> value.
     """
     text = str(error)
     if (kind := _REFUSED.search(text)) is None:
         return None
     lines = itertools.takewhile(lambda line: not _JAVA_NEXT.match(line), text[kind.end() :].splitlines())
-    said = [line.strip() for line in lines if line.strip()]
-    reason = _SPARK_CODE.sub("", " ".join(said))
+    message_lines = [line.strip() for line in lines if line.strip()]
+    reason = _SPARK_CODE.sub("", " ".join(message_lines))
     if "ClassNotFound" in kind[0]:
         reason = f"there is no class {reason}"
     named = [name for name in dict.fromkeys(_SETTING.findall(reason)) if name in settings]
     of_value = [
         name
         for name, value in settings.items()
-        if len(value) >= _SHORTEST_VALUE and re.search(rf"(?<![\w.]){re.escape(value)}(?!\w)", said[-1])
+        if len(value) >= _SHORTEST_VALUE and re.search(rf"(?<![\w.]){re.escape(value)}(?!\w)", message_lines[-1])
     ]
-    found = named or of_value
-    shown = " or ".join(name if _HIDDEN.search(name) else f"{name}={settings[name]}" for name in found)
+    suspects = named or of_value
+    shown = " or ".join(name if _HIDDEN.search(name) else f"{name}={settings[name]}" for name in suspects)
     return f"Spark refuses {shown or 'a setting'}: {reason}"

@@ -1,7 +1,7 @@
-"""Stages as processes, from their parent's side: how one is started, watched and ended.
+"""Stages as processes, seen from their parent: start, supervision and end.
 
-Used by the command line and by the Airflow operators; imports neither Airflow nor pyspark. ``job_log`` describes how
-a stage reports to its parent.
+Used by the command line and by the Airflow operators; imports neither Airflow nor pyspark. ``job_log`` describes the
+reports of a stage to its parent.
 """
 
 from __future__ import annotations
@@ -29,29 +29,30 @@ OLDEST_JAVA = 17
 """Spark 4 needs Java 17 or newer."""
 
 _GATEWAY = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"})
-"""Environment: the JVM that spark-submit has started for this driver."""
+"""Environment: the JVM that spark-submit started for this driver."""
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _DATA = ("source", "test_source", "validation_source", "dataset", "input", "run_dir")
-"""Fields of stages' configs that name what is read."""
+"""Fields of stages' configs that name input data."""
 _STOP_TIMEOUT_S = 10.0
 _JAVA_TIMEOUT_S = 60.0
 
 
 def popen_arguments() -> dict[str, object]:
-    """Return what ``subprocess.Popen`` needs so that a child cannot outlive its parent.
+    """Return arguments of ``subprocess.Popen`` for a child that cannot outlive its parent.
 
-    ``stdin`` is cut off since an Airflow task's is the socket to its supervisor: a child that holds it keeps a dead
-    task "running" for a minute. The death signal is bound to the thread that starts the child: use the main thread.
+    ``stdin`` is closed because an Airflow task's stdin is the socket to its supervisor: a child that holds the socket
+    keeps a dead task "running" for a minute. The death signal is bound to the thread that starts the child: use the
+    main thread.
     """
     parent = os.getpid()
     return {"stdin": subprocess.DEVNULL, "preexec_fn": lambda: set_parent_death_signal(parent)}
 
 
 def job_variables(inherited: Mapping[str, str], *, master: str = "local[*]") -> dict[str, str]:
-    """Return the environment variables that a stage's process and its Spark workers need beside ``inherited``.
+    """Return the environment variables of a stage's process and its Spark workers, in addition to ``inherited``.
 
     Args:
-        inherited: The environment that they will be added to; its settings for TensorFlow and addresses are kept.
+        inherited: Base environment; its settings for TensorFlow and addresses take precedence.
         master: Spark master of the job.
     """
     paths = [str(_PACKAGE_ROOT), *inherited.get("PYTHONPATH", "").split(os.pathsep)]
@@ -59,29 +60,29 @@ def job_variables(inherited: Mapping[str, str], *, master: str = "local[*]") -> 
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path for path in paths if path)),
-        # A script's own folder does not come before the standard library, so no stage module can shadow one of it.
+        # A script's folder must not precede the standard library: stage modules could shadow standard modules.
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         PARENT_WATCH: str(os.getpid()),
     }
     if master.startswith("local"):
-        # Else Spark binds to the address of the host's name and warns when that is a loopback one.
+        # Otherwise Spark binds to the address of the host's name and warns about a loopback address.
         variables["SPARK_LOCAL_IP"] = inherited.get("SPARK_LOCAL_IP", "127.0.0.1")
     return variables
 
 
 def spark_conf(local_dir: Path | None = None) -> dict[str, str]:
-    """Return the Spark properties of every job of ours.
+    """Return the Spark properties of every DeepSpark job.
 
     Args:
-        local_dir: Folder for Spark's scratch files; they go with the run instead of filling /tmp.
+        local_dir: Folder for Spark's scratch files, inside the run instead of /tmp.
     """
     conf = {
         "spark.log.level": "WARN",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Two copies of one worker would take each other's grants.
+        # Two copies of a worker would take each other's grants.
         "spark.speculation": "false",
     }
     if local_dir is not None:
@@ -90,7 +91,7 @@ def spark_conf(local_dir: Path | None = None) -> dict[str, str]:
 
 
 def require_spark() -> None:
-    """Refuse to start a Spark stage in this Python without one pyspark and Java.
+    """Refuse to start a Spark stage without Java, or without exactly one pyspark.
 
     Raises:
         ModuleNotFoundError: pyspark is missing; the message names the extra.
@@ -102,31 +103,31 @@ def require_spark() -> None:
 
 
 def require_one_pyspark() -> None:
-    """Refuse a pyspark and a pyspark-client of two versions in this Python.
+    """Refuse different versions of pyspark and pyspark-client.
 
     Raises:
-        ConfigError: The versions differ; the message has the command that mends the installation.
+        ConfigError: The versions differ; the message has the command that repairs the installation.
     """
     if mixed := mixed_pyspark(installed_versions("pyspark", "pyspark-client")):
         raise ConfigError(mixed)
 
 
 def installed_versions(*distributions: str) -> dict[str, str]:
-    """Return name -> version of those distributions that are installed."""
-    found = {}
+    """Return name -> version of the installed distributions."""
+    versions = {}
     for name in distributions:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def mixed_pyspark(versions: Mapping[str, str]) -> str | None:
-    """Return finding and remedy of a pyspark and a pyspark-client of different versions; None for a sound installation.
+    """Return finding and remedy for different versions of pyspark and pyspark-client; None for a sound installation.
 
-    The remedy takes the client's version: each version of pyspark-client exists of pyspark, too, but not the reverse.
+    The remedy takes the client's version: every version of pyspark-client exists of pyspark, too, but not the reverse.
 
     Args:
-        versions: Distribution -> version of those that are installed, further ones among them.
+        versions: Installed distribution -> version; may have further distributions.
 
     Example:
         >>> mixed_pyspark({"pyspark": "4.2.0", "pyspark-client": "4.2.0"})
@@ -146,25 +147,25 @@ def require_java(environment: Mapping[str, str] | None = None) -> Path:
     """Return the ``java`` that Spark will start.
 
     Raises:
-        ConfigError: None is found, or it is older than Spark 4 accepts.
+        ConfigError: Java is missing, or older than Spark 4 accepts.
     """
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME", "")
-    found = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java", path=environment.get("PATH"))
+    java = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java", path=environment.get("PATH"))
     remedy = "install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
-    if found is None:
+    if java is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         msg = f"no Java found by {where}; Spark needs Java {OLDEST_JAVA} or newer: {remedy}"
         raise ConfigError(msg)
-    release = java_version(java_text(Path(found)))
+    release = java_version(java_text(Path(java)))
     if release is None or release < OLDEST_JAVA:
-        msg = f"{found} is Java {release or 'of unknown version'}; Spark needs {OLDEST_JAVA} or newer: {remedy}"
+        msg = f"{java} is Java {release or 'of unknown version'}; Spark needs {OLDEST_JAVA} or newer: {remedy}"
         raise ConfigError(msg)
-    return Path(found)
+    return Path(java)
 
 
 def java_text(java: Path) -> str:
-    """Return the first line of what ``java -version`` prints; empty where it does not answer."""
+    """Return the first line of ``java -version``; empty without an answer."""
     try:
         answer = subprocess.run(
             [java, "-version"],
@@ -200,21 +201,21 @@ def run_job(
     cwd: Path | None = None,
     answers_signals: bool = False,
 ) -> None:
-    """Run ``python -m MODULE CONFIG.json`` to its end; nothing of it outlives this process.
+    """Run ``python -m MODULE CONFIG.json`` to its end; no part of the job outlives this process.
 
-    Call it from the main thread (see ``popen_arguments``). Any exception, KeyboardInterrupt included, ends the child.
+    Call from the main thread (see ``popen_arguments``). Any exception, KeyboardInterrupt included, ends the child.
 
     Args:
         module: Entry module of a stage, e.g. ``deepspark_ops.ingest.spark_job``.
-        config: Written as JSON for the child.
+        config: Config, written as JSON for the child.
         on_line: Called with level and text of each line as it arrives.
-        config_path: Where the JSON is kept; default: a temporary file.
-        cwd: Folder that relative paths inside Caffe's files are relative to; default: this process'.
-        answers_signals: Whether Ctrl-C, SIGTERM and SIGHUP are handed on to the stage, which ends by itself.
+        config_path: File of the JSON; default: a temporary file.
+        cwd: Base of relative paths inside Caffe's files; default: this process' working directory.
+        answers_signals: Whether Ctrl-C, SIGTERM and SIGHUP are passed to the stage, which ends by itself.
 
     Raises:
-        StageFailed: The stage ended with an error; the message is its own last one.
-        KeyboardInterrupt, SystemExit: The stage ended by a signal that was handed on.
+        StageFailed: The stage ended with an error; the message is the stage's last message.
+        KeyboardInterrupt, SystemExit: The stage ended by a passed signal.
     """
     with _config_file(config, config_path) as path:
         command = [sys.executable, "-m", module, str(path)]
@@ -231,10 +232,10 @@ def run_job(
 
 
 def named_data(config: StageConfig) -> str:
-    """Return the data that a stage's config names, for a message; without a dataset what its solver's nets name."""
-    given = {name: getattr(config, name, None) for name in _DATA}
-    named = [f"{name}={value}" for name, value in given.items() if value]
-    if given["dataset"] is None and (solver := getattr(config, "solver", None)):
+    """Return the input data in a stage's config, for a message; without a dataset the sources of the solver's nets."""
+    values = {name: getattr(config, name, None) for name in _DATA}
+    named = [f"{name}={value}" for name, value in values.items() if value]
+    if values["dataset"] is None and (solver := getattr(config, "solver", None)):
         named.insert(0, f"what the nets of {solver} name")
     return ", ".join(named)
 
@@ -266,13 +267,13 @@ def run_command(
     answers_signals: bool = False,
     reads: str = "",
 ) -> None:
-    """Run a stage's command, hand on its lines, and raise its own last message if it fails; see ``run_job``.
+    """Run a stage's command, pass its lines on, and raise its last message if it fails; see ``run_job``.
 
     Raises:
         StageFailed: The exit code is not 0.
-        KeyboardInterrupt, SystemExit: The stage ended by a signal that was handed on.
+        KeyboardInterrupt, SystemExit: The stage ended by a passed signal.
     """
-    # A stage has a JVM of its own: that of a Spark driver which starts it is another application's.
+    # A stage starts its own JVM; the JVM of a Spark driver that starts the stage belongs to another application.
     inherited = {name: value for name, value in os.environ.items() if name not in _GATEWAY}
     env = {**inherited, **job_variables(os.environ, master=master)}
     log = JobLog(on_line)
@@ -301,7 +302,7 @@ def run_command(
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """End a child that still lives: ask, wait, then kill; what it started ends with it."""
+    """End a live child with its own children: ask, wait, then kill."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -1,4 +1,4 @@
-"""A stage as a process of its own: its outermost loop, its exit code, and its end when its parent dies."""
+"""A stage as a separate process: its outermost loop, its exit code, and its end when its parent dies."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class _StageFormatter(logging.Formatter):
-    """``LEVEL: first line``, then ``LEVEL| next line`` for each further line, so that a message can be put together."""
+    """``LEVEL: first line``, then ``LEVEL| next line`` for each further line, so that a reader can join the message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        first, *others = super().format(record).splitlines() or [""]
-        return "\n".join([f"{record.levelname}: {first}", *(f"{record.levelname}| {line}" for line in others)])
+        first, *further = super().format(record).splitlines() or [""]
+        return "\n".join([f"{record.levelname}: {first}", *(f"{record.levelname}| {line}" for line in further)])
 
 
 def _is_for_people(record: logging.LogRecord) -> bool:
-    """Leave out the tracebacks that py4j writes to the root logger for each call to a JVM that is gone."""
+    """Filter out the tracebacks that py4j writes to the root logger for each call to a JVM that has ended."""
     return record.levelno >= logging.WARNING or f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
 def keep_imports() -> None:
-    """Have no garbage looked for in what the imports of this process made: it stays. Once for a process.
+    """Exclude imported objects from garbage collection. Call once per process.
 
-    At its end Python looks through all objects several times, which took a fifth of a short command's processor time.
+    At exit Python collects garbage several times, which took a fifth of a short command's processor time.
     """
     if not gc.get_freeze_count():
         gc.freeze()
 
 
 def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = None) -> int:
-    """Run a stage as the outermost loop of its own process and return the exit code.
+    """Run a stage as the outermost loop of its process and return the exit code.
 
     Args:
-        run: The stage; takes the path of its config, JSON.
+        run: The stage, a function of the path of its config, JSON.
         arguments: The command line without the program's name; default ``sys.argv[1:]``.
 
     Example:
@@ -85,9 +85,9 @@ def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = No
         log.error("%s", error)  # noqa: TRY400
         return FAILED
     except Exception as error:
-        if told := user_trouble(error):
-            log.error("%s", told[1])  # noqa: TRY400
-            return told[0]
+        if trouble := user_trouble(error):
+            log.error("%s", trouble[1])  # noqa: TRY400
+            return trouble[0]
         log.info("%s", "where it happened:", exc_info=error)
         log.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the traceback is above
         return FAILED
@@ -104,7 +104,7 @@ def user_trouble(error: Exception) -> tuple[int, str] | None:
 
 
 def file_trouble(error: OSError) -> tuple[int, str] | None:
-    """Return exit code and message where file system or object store refuses a path; None for other errors.
+    """Return exit code and message if file system or object store refuses a path; None for other errors.
 
     Example:
         >>> file_trouble(PermissionError(errno.EACCES, "Permission denied", "/data/run"))
@@ -137,19 +137,19 @@ def read_config_file(path: Path) -> str:
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to end this process when its parent dies, if it was started with ``job_variables``.
+    """Request the end of this process when its parent dies, if the process was started with ``job_variables``.
 
-    Needed in the Python driver below spark-submit: the JVM between it and the task is its parent, and a JVM that is
-    killed leaves its Python child alive. Linux only; elsewhere the child ends when its pipe to the JVM breaks.
+    Needed in the Python driver below spark-submit: the JVM between driver and task is its parent, and a killed JVM
+    leaves its Python child alive. Linux only; on other systems the child ends when its pipe to the JVM breaks.
     """
     if PARENT_WATCH in os.environ:
         set_parent_death_signal(os.getppid())
 
 
 def set_parent_death_signal(parent: int) -> None:
-    """Have the kernel end this process when the thread of process ``parent`` that started it ends. Linux only."""
+    """Request the end of this process when the thread of process ``parent`` that started it ends. Linux only."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # the parent died before the request took effect
+    if os.getppid() != parent:  # the parent died before the call
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,1 +1,1 @@
-"""What MLflow is told of runs and models: planned without it, sent by a child process that alone imports it."""
+"""Runs and models in MLflow: planned without MLflow, sent by a child process, which alone imports MLflow."""

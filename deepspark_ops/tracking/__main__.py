@@ -1,4 +1,4 @@
-"""The client's process: ``python -m deepspark_ops.tracking CONFIG.json``. See ``tell``, which starts it."""
+"""The client's process: ``python -m deepspark_ops.tracking CONFIG.json``. See ``tell``, which starts the process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _LOG = logging.getLogger(__name__)
 
 
 def main(config_path: Path) -> None:
-    """Send what MLflow does not have of a run or a model."""
-    from deepspark_ops.tracking.mlflow_client import MlflowServer  # whose import takes seconds
+    """Send the data of a run or a model that MLflow lacks."""
+    from deepspark_ops.tracking.mlflow_client import MlflowServer  # the import takes seconds
 
     config = TrackConfig.model_validate_json(read_config_file(config_path))
     server = MlflowServer()
     model = ModelFolder(config.folder)
     is_model = model.versions.is_dir()
-    done = send_model(server, model) if is_model else send_run(server, config.folder, over=config.over)
-    _LOG.info("MLflow: %s", done)
+    result = send_model(server, model) if is_model else send_run(server, config.folder, over=config.over)
+    _LOG.info("MLflow: %s", result)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether there is an MLflow to tell, and what environment its client gets: MLflow's own variables say it."""
+"""Configuration of tracking from MLflow's environment variables, and the environment of the client's process."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
 """The variable that turns tracking on."""
 DEFAULT_EXPERIMENT: Final = "deepspark"
-"""Where runs go unless ``MLFLOW_EXPERIMENT_NAME`` or ``MLFLOW_EXPERIMENT_ID`` says otherwise."""
+"""Experiment of the runs without ``MLFLOW_EXPERIMENT_NAME`` and ``MLFLOW_EXPERIMENT_ID``."""
 _CLIENT_DEFAULTS: Final = {
-    # MLflow's own are 120 s and 7 tries: a server that is silent would hold a task up for a quarter of an hour.
+    # MLflow's defaults are 120 s and 7 tries: a silent server would delay a task by a quarter of an hour.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the next stage of the run tells everything that is missing
-    "MLFLOW_DISABLE_TELEMETRY": "true",  # of use is reported to nobody unless whoever runs this says so
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the next stage of the run sends missing data
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # no usage reports, unless the user enables them
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 _OF_A_SECRET = re.compile(r"(PASSWORD|PASSWD|TOKEN|SECRET|ACCESS_KEY|API_KEY)(_|$)")
 _USER_OF_URI = re.compile(r"(?<=://)[^/\s'\"]*@")
 _SHORTEST_SECRET: Final = 4
-"""A shorter value is not looked for: it would be found in half the words."""
+"""Shorter values are not redacted: they occur in many words."""
 
 
 def is_configured(environment: Mapping[str, str]) -> bool:
@@ -29,12 +29,12 @@ def is_configured(environment: Mapping[str, str]) -> bool:
 
 
 def client_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that the client's process gets beside ``environment``, whose own settings stay."""
+    """Return the additional variables of the client's process; variables in ``environment`` take precedence."""
     return {name: value for name, value in _CLIENT_DEFAULTS.items() if name not in environment}
 
 
 def redacted(text: str, environment: Mapping[str, str]) -> str:
-    """Return a text without the secrets that the environment holds: MLflow's messages repeat the URI as it is.
+    """Return a text without the secrets of the environment: MLflow's messages repeat the URI.
 
     Example:
         >>> redacted("http://ada:pw@host:5000/api failed, token abcd", {"MLFLOW_TRACKING_TOKEN": "abcd"})

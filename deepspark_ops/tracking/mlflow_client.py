@@ -1,4 +1,4 @@
-"""MLflow's client: the only file that imports it, and only in a process of its own."""
+"""MLflow's client: the only file that imports MLflow, and only in a separate process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from deepspark_ops.tracking.told import Told
 _MISSING: Final = "RESOURCE_DOES_NOT_EXIST"
 _EXISTS: Final = "RESOURCE_ALREADY_EXISTS"
 _MAX_SETTINGS: Final = 100
-"""Parameters, and tags, that MLflow takes in one request."""
+"""MLflow's limit of parameters, and of tags, per request."""
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
 logging.getLogger("urllib3").setLevel(logging.ERROR)
@@ -40,43 +40,45 @@ def _own_errors() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a request failed: what the network said, else MLflow's message, which would bury it."""
+    """Return the reason of a failed request: the network's error, else MLflow's message."""
     server = os.environ.get(TRACKING_URI, "")
-    found: BaseException | None = error
-    while found is not None:
-        if "Timeout" in type(found).__name__:
+    cause: BaseException | None = error
+    while cause is not None:
+        if "Timeout" in type(cause).__name__:
             return f"{server} gave no answer in {MLFLOW_HTTP_REQUEST_TIMEOUT.get()} s"
-        if isinstance(found, OSError) and found.strerror:
-            return f"{server}: {found.strerror}"
-        found = found.__cause__ or found.__context__
+        if isinstance(cause, OSError) and cause.strerror:
+            return f"{server}: {cause.strerror}"
+        cause = cause.__cause__ or cause.__context__
     return str(error)
 
 
 class MlflowServer:
-    """The server that MLflow's variables name, as ``send.TrackingServer``. Used by one thread."""
+    """The server of MLflow's variables, as ``send.TrackingServer``. Used by one thread."""
 
     def __init__(self) -> None:
-        """Connect to nothing yet.
+        """Create the client without a connection.
 
         Raises:
-            TrackingFailed: The variables are of no server that this MLflow can speak to.
+            TrackingFailed: This MLflow client does not support the server in the variables.
         """
         with _own_errors():
             self._client = MlflowClient()
 
     @_own_errors()
     def open_run(self, head: RunHead, told: Told) -> OpenRun:
-        """Return the run of ``told.id``, made if there is none."""
-        run = self._known(told.id, told.run_id)
+        """Return the run with the id ``told.id``; create the run if MLflow lacks it."""
+        run = self._existing_run(told.id, told.run_id)
         if run is None:
             experiment = self._experiment()
             query = f"tags.`{ID_TAG}` = '{told.id}'"
-            found = self._client.search_runs([experiment], query, run_view_type=ViewType.ACTIVE_ONLY, max_results=1)
-            run = found[0] if found else self._new_run(experiment, head)
+            matching_runs = self._client.search_runs(
+                [experiment], query, run_view_type=ViewType.ACTIVE_ONLY, max_results=1
+            )
+            run = matching_runs[0] if matching_runs else self._new_run(experiment, head)
         return OpenRun(str(run.info.run_id), dict(run.data.params), dict(run.data.tags))
 
-    def _known(self, own_id: str, run_id: str | None) -> Run | None:
-        """Return the run of an id; None if there is none, it was deleted, or it is another server's."""
+    def _existing_run(self, deepspark_id: str, run_id: str | None) -> Run | None:
+        """Return the run of an id; None if the run does not exist, was deleted, or belongs to another server."""
         if run_id is None:
             return None
         try:
@@ -85,21 +87,21 @@ class MlflowServer:
             if error.error_code == _MISSING:
                 return None
             raise
-        is_ours = run.data.tags.get(ID_TAG) == own_id and run.info.lifecycle_stage == "active"
+        is_ours = run.data.tags.get(ID_TAG) == deepspark_id and run.info.lifecycle_stage == "active"
         return run if is_ours else None
 
     def _experiment(self) -> str:
         if number := os.environ.get("MLFLOW_EXPERIMENT_ID"):
             return number
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or DEFAULT_EXPERIMENT
-        if (found := self._client.get_experiment_by_name(name)) is not None:
-            return str(found.experiment_id)
+        if (experiment := self._client.get_experiment_by_name(name)) is not None:
+            return str(experiment.experiment_id)
         try:
             return str(self._client.create_experiment(name))
         except MlflowException as error:
-            if error.error_code != _EXISTS or (found := self._client.get_experiment_by_name(name)) is None:
+            if error.error_code != _EXISTS or (experiment := self._client.get_experiment_by_name(name)) is None:
                 raise
-            return str(found.experiment_id)  # another process was faster
+            return str(experiment.experiment_id)  # another process was faster
 
     def _new_run(self, experiment: str, head: RunHead) -> Run:
         return self._client.create_run(
@@ -109,10 +111,10 @@ class MlflowServer:
     @_own_errors()
     def log_settings(self, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Add parameters and set tags."""
-        for some in _pieces(params):
-            self._client.log_batch(run_id, params=[Param(name, text) for name, text in some.items()])
-        for some in _pieces(tags):
-            self._client.log_batch(run_id, tags=[RunTag(name, text) for name, text in some.items()])
+        for batch in _pieces(params):
+            self._client.log_batch(run_id, params=[Param(name, text) for name, text in batch.items()])
+        for batch in _pieces(tags):
+            self._client.log_batch(run_id, tags=[RunTag(name, text) for name, text in batch.items()])
 
     @_own_errors()
     def log_points(self, run_id: str, points: Sequence[MetricPoint]) -> None:
@@ -135,7 +137,7 @@ class MlflowServer:
 
     @_own_errors()
     def read_model(self, name: str) -> Registered:
-        """Return what MLflow has of a model, made if there is none."""
+        """Return MLflow's state of a model; create the model if MLflow lacks it."""
         try:
             model = self._client.get_registered_model(name)
         except MlflowException as error:
@@ -143,7 +145,7 @@ class MlflowServer:
                 raise
             model = self._client.create_registered_model(name, {REGISTERED_TAG: "0"})
         highest, alias = model.tags.get(REGISTERED_TAG, ""), model.aliases.get(ALIAS)
-        digests = {int(found.version): found.tags.get(DIGEST_TAG, "") for found in self._versions(name)}
+        digests = {int(version.version): version.tags.get(DIGEST_TAG, "") for version in self._versions(name)}
         return Registered(int(highest) if highest.isdecimal() else None, digests, None if alias is None else int(alias))
 
     def _versions(self, name: str) -> Iterator[Any]:
@@ -156,11 +158,11 @@ class MlflowServer:
 
     @_own_errors()
     def register(self, model: str, version: ModelVersion) -> int:
-        """Register the next version and note its number at the model; return the number."""
-        run = None if version.run is None else self._known(*version.run)
-        # MLflow asks where a version's files are; without a run there it is told where they are here.
+        """Register the next version, store its number at the model, and return the number."""
+        run = None if version.run is None else self._existing_run(*version.run)
+        # MLflow requires a source for a version; without a run in MLflow the source names our version.
         source = f"deepspark:/{model}/v{version.number}" if run is None else f"{run.info.artifact_uri}/bundle"
-        made = self._client.create_model_version(
+        registered = self._client.create_model_version(
             model,
             source,
             run_id=None if run is None else run.info.run_id,
@@ -168,8 +170,8 @@ class MlflowServer:
             description=version.description,
             await_creation_for=0,
         )
-        self._client.set_registered_model_tag(model, REGISTERED_TAG, str(made.version))
-        return int(made.version)
+        self._client.set_registered_model_tag(model, REGISTERED_TAG, str(registered.version))
+        return int(registered.version)
 
     @_own_errors()
     def set_production(self, model: str, number: int | None) -> None:
@@ -181,6 +183,6 @@ class MlflowServer:
 
 
 def _pieces(settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    rest = iter(settings.items())
-    while some := dict(islice(rest, _MAX_SETTINGS)):
-        yield some
+    remaining = iter(settings.items())
+    while piece := dict(islice(remaining, _MAX_SETTINGS)):
+        yield piece

@@ -1,8 +1,8 @@
-"""What MLflow is told of a model: the same versions under the same numbers, and which is in production.
+"""Plan of a model in MLflow: the same versions with the same numbers, and the version in production.
 
-MLflow numbers a model's versions itself: 1, 2, ... and, in its databases, never a number twice, though a version was
-deleted. Ours are v1, v2, ... without a gap, whose records stay for good. So the numbers are the same as long as every
-version is registered, in order, and nobody else registers any; both are checked before a version is registered.
+MLflow numbers a model's versions itself: 1, 2, ... Its databases never reuse a number, even after a version is deleted.
+Our versions are v1, v2, ... without a gap, and their records are permanent. So the numbers are equal as long as every
+version is registered, in order, and nobody else registers versions; both are checked before each registration.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from deepspark_ops.tracking.told import read_told
 ALIAS: Final = "production"
 DIGEST_TAG: Final = "deepspark.manifest_digest"
 REGISTERED_TAG: Final = "deepspark.versions"
-"""Tag of the registered model: the highest number registered, which MLflow itself forgets when that is deleted."""
+"""Tag of the registered model: the highest registered number, which MLflow forgets when the version is deleted."""
 
 
 class NumbersDiffer(DeepSparkError):
-    """MLflow's versions are not this model's: nothing was registered."""
+    """MLflow's versions differ from this model's versions: nothing was registered."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class ModelVersion:
 
     Attributes:
         number: 7 for v7.
-        description: One line.
-        tags: Digests, places, figures.
-        run: Id and MLflow id of its run, as the run's folder notes them; None where that is not known.
+        description: Description in one line.
+        tags: Digests, folders, figures.
+        run: Id and MLflow id of the version's run, from the run's folder; None if unknown.
     """
 
     number: int
@@ -56,9 +56,9 @@ class ModelPlan:
     """A model.
 
     Attributes:
-        name: In MLflow too.
-        versions: All, ascending.
-        production: Number of the one in production; None if there is none.
+        name: Name of the model, here and in MLflow.
+        versions: All versions, ascending.
+        production: Number of the version in production; None without such a version.
     """
 
     name: str
@@ -68,12 +68,12 @@ class ModelPlan:
 
 @dataclass(frozen=True)
 class Registered:
-    """What MLflow has of a model.
+    """MLflow's state of a model.
 
     Attributes:
-        highest: Highest number that was registered from here (``REGISTERED_TAG``); None if that was never noted.
-        digests: Number -> digest that its tag has, of the versions that are there; empty for one without the tag.
-        production: Number that the alias points at; None if there is none.
+        highest: Highest number that DeepSpark registered (``REGISTERED_TAG``); None without the tag.
+        digests: Number of each existing version -> digest in its tag; empty without the tag.
+        production: Number of the alias' version; None without alias.
     """
 
     highest: int | None
@@ -82,7 +82,7 @@ class Registered:
 
 
 def plan_model(folder: ModelFolder) -> ModelPlan:
-    """Return what MLflow is told of a model.
+    """Return the plan of a model in MLflow.
 
     Raises:
         DataError: A record or the pointer is damaged.
@@ -97,14 +97,14 @@ def plan_model(folder: ModelFolder) -> ModelPlan:
 
 
 def missing_versions(plan: ModelPlan, registered: Registered) -> list[ModelVersion]:
-    """Return the versions to register, in their order, so that MLflow gives each the number it has here.
+    """Return the versions to register, in order, so that MLflow gives each version our number.
 
     Raises:
-        NumbersDiffer: It would not: some of what MLflow has under the name is not from here.
+        NumbersDiffer: Numbers would differ: MLflow has versions under this name from another model.
     """
-    ours = {version.number: version.digest for version in plan.versions}
+    our_digests = {version.number: version.digest for version in plan.versions}
     for number, digest in sorted(registered.digests.items()):
-        if digest != ours.get(number):
+        if digest != our_digests.get(number):
             msg = (
                 f'MLflow has a version {number} of model "{plan.name}" that is not v{number} of this one, so that'
                 " numbers would differ: give one of the two models another name, or use another MLflow"
@@ -124,7 +124,7 @@ def missing_versions(plan: ModelPlan, registered: Registered) -> list[ModelVersi
 
 def _version(folder: ModelFolder, record: VersionRecord) -> ModelVersion:
     number = version_number(record.version)
-    assert number is not None  # records are found by v*.json, and adopted ones get a number
+    assert number is not None  # record files match v*.json, and adopted bundles have numbers
     figures = record.figures
     judged = None if figures is None else figures.judged_by()
     named = "" if judged is None else f", {judged.name}={judged.value:.4f}"
@@ -137,12 +137,12 @@ def _version(folder: ModelFolder, record: VersionRecord) -> ModelVersion:
         "deepspark.created": record.created,
         "deepspark.started_from": record.started_from or "",
     }
-    run = None if record.run_dir is None else _told_run(Path(record.run_dir))
+    run = None if record.run_dir is None else _tracked_run(Path(record.run_dir))
     return ModelVersion(number, f"{record.version}: run {record.origin.run}{scores}", tags, run)
 
 
-def _told_run(run_dir: Path) -> tuple[str, str] | None:
+def _tracked_run(run_dir: Path) -> tuple[str, str] | None:
     if not RunPaths(run_dir).mlflow.is_file():
         return None
-    told = read_told(run_dir)
-    return None if told.run_id is None else (told.id, told.run_id)
+    tracked = read_told(run_dir)
+    return None if tracked.run_id is None else (tracked.id, tracked.run_id)

@@ -1,4 +1,4 @@
-"""A run's numbers as MLflow takes them: key, value, step, time. The step is the clock."""
+"""A run's numbers in MLflow's form: key, value, step, time. The step is the clock."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from deepspark_ops.run_view.series import SECONDS, SERVER_NUMBERS, Columns, RunS
 from deepspark_ops.run_view.thin_out import kept_points
 
 MAX_POINTS: Final = 20_000
-"""Points of one telling, over all lines: MLflow writes some thousands a second."""
+"""Points of a single transfer, over all lines: MLflow writes some thousands a second."""
 MAX_LINE_POINTS: Final = 1_000
 MIN_LINE_POINTS: Final = 20
 MAX_WORKERS: Final = 16
-"""A run of more workers has no lines of single workers, only those of all."""
+"""A run with more workers has only lines of all workers together."""
 _WORKER_LINES: Final = ("loss", "images_per_s", "staleness", "distance")
 _WHOLE_LINES: Final = ("loss", "images_per_s", "learning_rate")
 _NOT_IN_KEYS = re.compile(r"[^\w.\- ]")
@@ -29,8 +29,8 @@ class MetricPoint:
     """One number.
 
     Attributes:
-        key: Its name; what comes before a slash is a group in MLflow's pages.
-        value: Finite.
+        key: Name of the number; the part before a slash is a group in MLflow's pages.
+        value: Finite value.
         step: Minibatches granted over all workers.
         time_ms: Milliseconds since the epoch.
     """
@@ -42,13 +42,13 @@ class MetricPoint:
 
 
 def curve_points(series: RunSeries, *, after_offset: int = -1) -> list[MetricPoint]:
-    """Return the points of a run's curves, thinned out so that they are few enough to be sent at once.
+    """Return the points of a run's curves, thinned out for a single transfer.
 
-    Of a line with too many points each stretch of the clock keeps its least and its greatest value. What is not finite
-    is left out.
+    In a line with too many points each stretch of the clock keeps its smallest and its greatest value. Values that are
+    not finite are left out.
 
     Args:
-        series: Of the run.
+        series: Series of the run.
         after_offset: Offset in the run's events; only points of later events are returned.
     """
     lines = [(key, columns, name) for key, columns, name in _lines(series) if name in columns.values]
@@ -61,15 +61,18 @@ def evaluation_points(metrics: MetricsReport, group: str, clock: int, time_ms: i
 
     Args:
         metrics: The evaluation.
-        group: What the keys start with.
-        clock: Step where the scored weights have no iteration.
-        time_ms: When it was made.
+        group: Prefix of the keys.
+        clock: Step for scored weights without an iteration.
+        time_ms: Time of the evaluation.
     """
     figures = {row.name: row.value for row in (*metrics.rows(), *metrics.further_rows())} | {"loss": metrics.loss}
     if metrics.main.interval is not None:
         figures[f"{metrics.main.name}_low"], figures[f"{metrics.main.name}_high"] = metrics.main.interval
-    for other in metrics.others:
-        figures |= {f"{_NOT_IN_KEYS.sub('_', other.scored.score_blob)}/{row.name}": row.value for row in other.rows()}
+    for further_result in metrics.others:
+        figures |= {
+            f"{_NOT_IN_KEYS.sub('_', further_result.scored.score_blob)}/{row.name}": row.value
+            for row in further_result.rows()
+        }
     figures["images_per_s"] = metrics.speed.images_per_s if metrics.speed else None
     step = clock if metrics.scored.iteration is None else metrics.scored.iteration
     return [
@@ -100,8 +103,8 @@ def _line_points(key: str, columns: Columns, name: str, n_points: int, after_off
     clock, time, value = columns.line(name, after_offset=after_offset)
     is_value = np.isfinite(value)
     clock, time, value = clock[is_value], time[is_value], value[is_value]
-    kept = kept_points(clock, value, (n_points - 2) // 2)
+    kept_indices = kept_points(clock, value, (n_points - 2) // 2)
     return [
         MetricPoint(key, float(y), int(x), int(t * 1000))
-        for x, t, y in zip(clock[kept], time[kept], value[kept], strict=True)
+        for x, t, y in zip(clock[kept_indices], time[kept_indices], value[kept_indices], strict=True)
     ]

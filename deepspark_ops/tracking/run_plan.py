@@ -1,4 +1,4 @@
-"""What MLflow is told of a run, out of the run's folder: no MLflow is needed for it, and none is asked."""
+"""Plan of a run in MLflow, from the run's folder, without MLflow."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from deepspark_ops.tracking.told import Told
 
 _LOG = logging.getLogger(__name__)
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
-"""MLflow's words."""
+"""MLflow's names of states."""
 ID_TAG: Final = "deepspark.id"
 MAX_FILE_BYTES: Final = 10 * 2**20
-"""A larger file is not sent."""
+"""Larger files are not sent."""
 _MAX_PARAM: Final = 6_000
 _MAX_TAG: Final = 5_000
 _EVALUATIONS: Final = {"evaluation": "evaluation", PRODUCTION_EVALUATION: "production"}
@@ -41,20 +41,20 @@ _FILES: Final = {
     PRODUCTION_EVALUATION: (METRICS_NAME,),
     "bundle": (MANIFEST_NAME, DEPLOY_NAME, LABELS_NAME, MEAN_NAME, METRICS_NAME),
 }
-"""Folder of the run, the same in MLflow -> files. Weights stay where they are: the manifest has their digests."""
+"""Folder, equal in the run and in MLflow -> files. Weights are not sent: the manifest has their digests."""
 
 
 @dataclass(frozen=True)
 class RunHead:
-    """What a run is.
+    """Name, state and settings of a run.
 
     Attributes:
-        name: Of the run's folder.
-        status: How it stands.
-        start_ms: When it began, milliseconds since the epoch.
-        end_ms: When it ended; None while it runs.
-        params: What it was started with; name -> text.
-        tags: Where it is, and what became of it.
+        name: Name of the run's folder.
+        status: State of the run.
+        start_ms: Start of the run, milliseconds since the epoch.
+        end_ms: End of the run; None while the run goes on.
+        params: Settings of the run, name -> text.
+        tags: Folder and outcome of the run.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Artefact:
 
     Attributes:
         name: Path in the run's folder, with slashes.
-        digest: Of its content.
+        digest: Digest of the content.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Artefact:
 
     @property
     def folder(self) -> str:
-        """Its folder in MLflow, empty for the topmost."""
+        """Folder of the file in MLflow, empty for the top folder."""
         return self.name.rpartition("/")[0]
 
 
@@ -87,7 +87,7 @@ def read_run(run_dir: Path) -> RunReading:
     """Read a run's events.
 
     Raises:
-        ConfigError: There are none.
+        ConfigError: The run has no events.
     """
     if not RunPaths(run_dir).events.is_file():
         msg = f"{run_dir}: no run that has trained, nor a model; give a folder with events.jsonl or versions/"
@@ -98,13 +98,13 @@ def read_run(run_dir: Path) -> RunReading:
 
 
 def plan_head(run_dir: Path, reading: RunReading, told: Told, *, over: bool) -> RunHead:
-    """Return what a run is.
+    """Return name, state and settings of a run.
 
     Args:
         run_dir: The run's folder.
-        reading: Its events.
-        told: Its id.
-        over: Whether the training is over, though its events may not say so.
+        reading: Events of the run.
+        told: Notes with the run's id.
+        over: Whether the training is over, even if its events lack the end.
     """
     statuses = read_statuses(run_dir)
     state = state_of(reading.progress, statuses, None, exists=True)
@@ -121,7 +121,7 @@ def plan_head(run_dir: Path, reading: RunReading, told: Told, *, over: bool) -> 
 
 
 def run_status(state: RunState, *, over: bool) -> RunStatus:
-    """Return MLflow's word for how a run stands: a later stage that failed makes it a failed one."""
+    """Return MLflow's state of a run; a run with a failed later stage is failed."""
     if state.error is not None or state.name == "failed":
         return "FAILED"
     if state.name == "stopped":
@@ -132,7 +132,7 @@ def run_status(state: RunState, *, over: bool) -> RunStatus:
 
 
 def run_params(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return a run's settings as MLflow takes them; what is empty is left out.
+    """Return a run's settings in MLflow's form, without empty values.
 
     Example:
         >>> run_params({"net digest": "sha256:1", "solver: base_lr": "0.01", "weights": ""})
@@ -143,7 +143,7 @@ def run_params(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def plan_points(run_dir: Path, reading: RunReading, told: Told) -> list[MetricPoint]:
-    """Return the numbers that MLflow does not have yet."""
+    """Return the numbers that MLflow lacks."""
     points = curve_points(reading.series, after_offset=told.offset(reading.token))
     for folder, group in _EVALUATIONS.items():
         path = run_dir / folder / METRICS_NAME
@@ -154,13 +154,13 @@ def plan_points(run_dir: Path, reading: RunReading, told: Told) -> list[MetricPo
         except DataError as error:
             _LOG.warning("%s", error)
             continue
-        made = int(datetime.fromisoformat(metrics.created).timestamp() * 1000)
-        points += evaluation_points(metrics, group, reading.progress.clock, made)
+        created_ms = int(datetime.fromisoformat(metrics.created).timestamp() * 1000)
+        points += evaluation_points(metrics, group, reading.progress.clock, created_ms)
     return points
 
 
 def plan_artefacts(run_dir: Path, told: Told) -> list[Artefact]:
-    """Return the files that MLflow does not have yet, or has as they were before."""
+    """Return the files that MLflow lacks or has in an older version."""
     return [file for file in _files(run_dir) if told.files.get(file.name) != file.digest]
 
 
@@ -195,7 +195,7 @@ def _tags(run_dir: Path, told: Told, state: RunState, statuses: Mapping[str, Sta
 
 def _read_json(path: Path) -> Mapping[str, Any]:
     with suppress(OSError, ValueError):
-        found = json.loads(regular_bytes(path))
-        if isinstance(found, dict):
-            return found
+        content = json.loads(regular_bytes(path))
+        if isinstance(content, dict):
+            return content
     return {}

@@ -1,4 +1,4 @@
-"""Brings a tracking server up to what a run or a model has: in which order, and what is noted when."""
+"""Sends missing data of a run or a model to a tracking server, and notes progress in the run's folder."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from deepspark_ops.tracking.told import Told, read_told, write_told
 
 _LOG = logging.getLogger(__name__)
 MAX_BATCH: Final = 1_000
-"""Numbers that MLflow takes in one request."""
+"""MLflow's limit of numbers per request."""
 _LOCK_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run as MLflow has it.
+    """MLflow's state of a run.
 
     Attributes:
         run_id: MLflow's id.
-        params: Its parameters, which never change.
-        tags: Its tags.
+        params: Parameters of the run, which never change.
+        tags: Tags of the run.
     """
 
     run_id: str
@@ -40,10 +40,10 @@ class OpenRun:
 
 
 class TrackingServer(Protocol):
-    """What is asked of MLflow; every call may raise ``TrackingFailed``."""
+    """Requests to MLflow; every call may raise ``TrackingFailed``."""
 
     def open_run(self, head: RunHead, told: Told) -> OpenRun:
-        """Return the run of ``told.id``, made if there is none."""
+        """Return the run with the id ``told.id``; create the run if MLflow lacks it."""
 
     def log_settings(self, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Add parameters and set tags."""
@@ -52,37 +52,37 @@ class TrackingServer(Protocol):
         """Add at most ``MAX_BATCH`` numbers."""
 
     def log_file(self, run_id: str, path: Path, folder: str) -> None:
-        """Store a file in a folder of the run's artefacts, over what is there."""
+        """Store a file in a folder of the run's artefacts, replacing an older file."""
 
     def set_status(self, run_id: str, head: RunHead) -> None:
         """Say how the run stands."""
 
     def read_model(self, name: str) -> Registered:
-        """Return what MLflow has of a model, made if there is none."""
+        """Return MLflow's state of a model; create the model if MLflow lacks it."""
 
     def register(self, model: str, version: ModelVersion) -> int:
-        """Register the next version and note its number at the model; return the number."""
+        """Register the next version, store its number at the model, and return the number."""
 
     def set_production(self, model: str, number: int | None) -> None:
-        """Move the alias of what is in production; None takes it away."""
+        """Move the alias of the version in production; None removes the alias."""
 
 
 class TrackingFailed(DeepSparkError):
-    """MLflow did not do what it was asked; the message is its own."""
+    """MLflow refused a request; the message is MLflow's."""
 
 
 def send_run(server: TrackingServer, run_dir: Path, *, over: bool) -> str:
-    """Send what a server does not have of a run; return what was sent in one line.
+    """Send the data of a run that a server lacks; return a summary in one line.
 
-    What has arrived is noted in the run's folder piece by piece, so that a telling that is cut off goes on there.
+    Progress is noted in the run's folder piece by piece, so that an interrupted transfer is continued.
 
     Raises:
-        ConfigError: The folder is no run's.
+        ConfigError: The folder is no run.
         TrackingFailed: The server refused, or did not answer.
     """
     reading = read_run(run_dir)
     told = read_told(run_dir)
-    write_told(run_dir, told)  # the id, before a run with it exists: a crash in between makes no second one
+    write_told(run_dir, told)  # stored before MLflow's run exists: a crash in between creates no second run
     head = plan_head(run_dir, reading, told, over=over)
     run = server.open_run(head, told)
     told = told.of_run(run.run_id)
@@ -99,7 +99,7 @@ def send_run(server: TrackingServer, run_dir: Path, *, over: bool) -> str:
 
 
 def _send_points(server: TrackingServer, run_dir: Path, reading: RunReading, told: Told) -> tuple[Told, int]:
-    """Send the numbers that are new, batch by batch; return what is told then, and how many went."""
+    """Send new numbers, batch by batch; return the updated notes, and the number of sent points."""
     assert told.run_id is not None
     points = plan_points(run_dir, reading, told)
     start = told.n_sent(reading.token)
@@ -114,10 +114,10 @@ def _send_points(server: TrackingServer, run_dir: Path, reading: RunReading, tol
 
 
 def _settings(head: RunHead, run: OpenRun) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the parameters that are new, and the tags; an empty one takes the place of what an earlier telling said.
+    """Return the new parameters, and the tags; an empty tag replaces the text of an earlier transfer.
 
-    MLflow never changes a parameter; one that a later start of the run has otherwise, such as a larger max_iter, is a
-    tag beside the first.
+    MLflow never changes a parameter; a parameter that a later start of the run changes, such as a larger max_iter,
+    becomes a tag.
     """
     new = {name: text for name, text in head.params.items() if name not in run.params}
     changed = {f"now.{name}": text for name, text in head.params.items() if run.params.get(name, text) != text}
@@ -125,11 +125,11 @@ def _settings(head: RunHead, run: OpenRun) -> tuple[dict[str, str], dict[str, st
 
 
 def send_model(server: TrackingServer, folder: ModelFolder, *, lock_timeout_s: float = _LOCK_TIMEOUT_S) -> str:
-    """Register a model's versions that a server does not have, and move its alias; return what was done in one line.
+    """Register a model's versions that a server lacks, and move its alias; return a summary in one line.
 
     Raises:
         DataError: The model's folder is damaged.
-        NumbersDiffer: Versions would get other numbers than they have here; nothing was registered.
+        NumbersDiffer: Versions would get other numbers in MLflow; nothing was registered.
         TrackingFailed: The server refused, or did not answer.
     """
     with _one_at_a_time(folder, lock_timeout_s):
@@ -155,7 +155,7 @@ def _register(server: TrackingServer, plan: ModelPlan, version: ModelVersion) ->
 
 
 def _one_at_a_time(folder: ModelFolder, timeout_s: float) -> AbstractContextManager[None]:
-    """Let one process after the other register, not holding up whoever promotes."""
+    """Let a single process register at a time, without blocking promotions."""
     path = folder.root / ".mlflow.lock"
     busy = TrackingFailed(f"{path}: another process has been registering versions for {timeout_s:g} s")
     return held_lock(path, timeout_s, busy)

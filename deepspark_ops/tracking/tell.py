@@ -1,7 +1,7 @@
-"""Tells MLflow of a run or a model by a child process: bounded in time, and a warning at most.
+"""Sends a run or a model to MLflow by a child process, with a time limit; a failure is a warning.
 
-MLflow is never loaded into this process, which may be Airflow's. Each telling brings MLflow up to what the folder has,
-so that one that failed is made up for by the next.
+MLflow is never loaded into this process, which may be Airflow's. Each transfer sends everything that MLflow lacks, so
+the next transfer makes up for a failed one.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from deepspark_ops.processes.spark_submit import job_variables
 from deepspark_ops.tracking.configured import TRACKING_URI, client_variables, is_configured, redacted
 
 TELL_TIMEOUT_S: Final = 60.0
-"""A telling that takes longer is ended; what it has sent stays, the next one sends the rest."""
-_MESSAGE_KEPT: Final = 400
+"""Time limit of a transfer; sent data stay in MLflow, and the next transfer continues."""
+_MAX_MESSAGE_CHARS: Final = 400
 """Characters of MLflow's message in the warning."""
 
 
 def tell_run(run_dir: Path, on_line: LineHandler, *, timeout_s: float = TELL_TIMEOUT_S) -> None:
-    """Tell MLflow of a run whose stage has ended, if one is configured; a trouble with it is one warning."""
+    """Send a run after the end of a stage, if MLflow is configured; a failure is one warning."""
     _tell_or_warn(TrackConfig(folder=run_dir, over=True), on_line, timeout_s)
 
 
 def tell_model(model: Path, on_line: LineHandler, *, timeout_s: float = TELL_TIMEOUT_S) -> None:
-    """Tell MLflow of a model's versions and which is in production, likewise."""
+    """Send a model's versions and the version in production, if MLflow is configured; a failure is one warning."""
     _tell_or_warn(TrackConfig(folder=model), on_line, timeout_s)
 
 
@@ -44,23 +44,25 @@ def _tell_or_warn(config: TrackConfig, on_line: LineHandler, timeout_s: float) -
     except MissingExtra as error:
         on_line(logging.WARNING, f"MLflow is not told of {config.folder}: {error}")
     except StageFailed as error:
-        what = f"MLflow was not told all of {config.folder}: {error}"
-        on_line(logging.WARNING, f"{what}. Nothing else depends on it; to try again: deepspark track {config.folder}")
+        problem = f"MLflow was not told all of {config.folder}: {error}"
+        on_line(
+            logging.WARNING, f"{problem}. Nothing else depends on it; to try again: deepspark track {config.folder}"
+        )
 
 
 def tell(config: TrackConfig, on_line: LineHandler, *, timeout_s: float = TELL_TIMEOUT_S) -> None:
-    """Tell the MLflow that the environment names of a run or a model.
+    """Send a run or a model to the MLflow of the environment.
 
-    Thread-safe. The client ends with the thread that calls this.
+    Thread-safe. The client ends with the calling thread.
 
     Args:
-        config: Of what.
+        config: Folder of the run or model.
         on_line: Takes the client's lines, without secrets.
-        timeout_s: How long it may take, at most.
+        timeout_s: Time limit in seconds.
 
     Raises:
         MissingExtra: MLflow's client is not installed.
-        StageFailed: MLflow does not have it all; the message is one line without secrets.
+        StageFailed: Not all data were sent; the message is one line without secrets.
     """
     require("mlflow", part=TRACKING_URI)
     log = JobLog(lambda level, text: None if level >= logging.ERROR else on_line(level, redacted(text, os.environ)))
@@ -76,15 +78,15 @@ def _run_client(config: TrackConfig, timeout_s: float) -> tuple[int, str]:
     """Run the client to its end; return its exit code and output.
 
     Raises:
-        StageFailed: It could not be started, or took too long.
+        StageFailed: The client could not be started, or took too long.
     """
     with tempfile.TemporaryDirectory(prefix="deepspark-") as folder:
         path = Path(folder, "config.json")
         path.write_text(config.model_dump_json(), encoding="utf-8")
         try:
-            # The client asks by itself to end with this thread: no code of ours between fork and exec, where a process
-            # with many threads, such as a server, may hang.
-            done = subprocess.run(
+            # The client itself requests its end with this thread: Python code between fork and exec may hang in a
+            # process with many threads, such as a server.
+            completed = subprocess.run(
                 [sys.executable, "-m", "deepspark_ops.tracking", str(path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -101,9 +103,9 @@ def _run_client(config: TrackConfig, timeout_s: float) -> tuple[int, str]:
         except (OSError, subprocess.SubprocessError) as error:
             msg = f"its client could not be started: {error}"
             raise StageFailed(msg, FAILED) from error
-    return done.returncode, done.stdout
+    return completed.returncode, completed.stdout
 
 
 def _first_line(text: str) -> str:
     line = text.strip().splitlines()[0] if text.strip() else "no message"
-    return line if len(line) <= _MESSAGE_KEPT else f"{line[:_MESSAGE_KEPT]}..."
+    return line if len(line) <= _MAX_MESSAGE_CHARS else f"{line[:_MAX_MESSAGE_CHARS]}..."

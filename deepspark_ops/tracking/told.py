@@ -1,4 +1,4 @@
-"""What MLflow has been told of a run, kept in the run's folder, so that a retry goes on with the same MLflow run."""
+"""State of a run's transfer to MLflow, in the run's folder, so that a retry continues with the same MLflow run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Told(BaseModel):
 
     Attributes:
         format_version: Version of this form.
-        id: Of the run's folder, made here; its MLflow run carries it as a tag, and is found again by it.
-        run_id: MLflow's own id of that run; None before there is one.
-        events: Place in the run's events up to which their numbers were sent (``RunReading.token``).
-        sending: Place up to which they were being sent when that was cut off; empty if it was not.
-        sent: How many of those had arrived.
-        files: Path in the run's folder -> digest of what was sent of it.
+        id: Generated id of the run's folder; the MLflow run has the id as a tag.
+        run_id: MLflow's id of the run; None before the first transfer.
+        events: Position in the run's events up to which numbers were sent (``RunReading.token``).
+        sending: Target position of an interrupted transfer; empty without an interruption.
+        sent: Number of points that the interrupted transfer sent.
+        files: Path in the run's folder -> digest of the sent file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,14 +41,14 @@ class Told(BaseModel):
     files: Mapping[str, str] = Field(default_factory=dict)
 
     def of_run(self, run_id: str) -> Told:
-        """Return what that MLflow run was told: nothing if the file speaks of another, such as another server's."""
+        """Return the state for an MLflow run; empty if the file is about another run or server."""
         return self if run_id == self.run_id else Told(id=self.id, run_id=run_id)
 
     def offset(self, token: str) -> int:
-        """Return the offset in the events behind which numbers are new; -1 if all are.
+        """Return the offset in the events after which numbers are new; -1 if all numbers are new.
 
         Args:
-            token: Of the events as they are now.
+            token: Present token of the events.
         """
         file, _, end = token.partition(".")
         told_file, _, told_end = self.events.partition(".")
@@ -56,12 +56,12 @@ class Told(BaseModel):
         return int(told_end) if is_same else -1
 
     def n_sent(self, token: str) -> int:
-        """Return how many of the numbers up to a place had arrived when their sending was cut off."""
+        """Return the number of points before a position that an interrupted transfer sent."""
         return self.sent if self.sending == token else 0
 
 
 def read_told(run_dir: Path) -> Told:
-    """Return what was told of a run; a damaged file counts as missing, and the run becomes a new one in MLflow."""
+    """Return the state of a run; a damaged file counts as missing, and the run becomes a new run in MLflow."""
     path = RunPaths(run_dir).mlflow
     try:
         return Told.model_validate_json(regular_bytes(path))
@@ -73,5 +73,5 @@ def read_told(run_dir: Path) -> Told:
 
 
 def write_told(run_dir: Path, told: Told) -> None:
-    """Write the file whole."""
+    """Write the file as a whole."""
     write_text_whole(RunPaths(run_dir).mlflow, told.model_dump_json(indent=1) + "\n")

@@ -1,1 +1,1 @@
-"""How much memory a run will take, as a whole and by layer."""
+"""Memory of a run, in total and by layer."""

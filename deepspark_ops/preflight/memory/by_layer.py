@@ -1,4 +1,4 @@
-"""``deepspark check --memory``: memory by layer, and what would make a training net fit into what is there."""
+"""``deepspark check --memory``: memory by layer, and changes that make a training net fit into the memory."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _DEVICES_TRIED: Final = (2, 3, 4, 6, 8)
 
 @dataclass(frozen=True)
 class _Room:
-    """Where the steps of some workers must fit.
+    """Memory for the steps of some workers.
 
     Attributes:
-        name: In words.
-        n_bytes: How much there is.
-        other_bytes: What is needed there besides the steps.
-        n_steps: How many workers' steps are there at a time.
-        is_device: Is it one device's memory, so that a placement over several helps?
+        name: Name in words.
+        n_bytes: Size of the memory.
+        other_bytes: Needed bytes besides the steps.
+        n_steps: Number of workers whose steps share the memory.
+        is_device: Whether the memory belongs to one device, so that a placement over several devices helps.
     """
 
     name: str
@@ -62,7 +62,7 @@ class _Room:
 
 
 def memory_rows(net: NetSpec, solver: SolverSpec) -> tuple[MemoryRow, ...]:
-    """Return the memory of each layer of a training net, automatic Split layers left out."""
+    """Return the memory of each layer of a training net, without automatic Split layers."""
     copies = 2 + RULES[solver.type].n_slots
     every = zip(net.layers, layer_rows(net), layer_rows(net, choose_segments(net)), strict=True)
     return tuple(
@@ -71,64 +71,64 @@ def memory_rows(net: NetSpec, solver: SolverSpec) -> tuple[MemoryRow, ...]:
             type=layer.type,
             bytes=plain.activation_bytes + copies * plain.param_bytes,
             activation_bytes=plain.activation_bytes,
-            recompute_bytes=again.activation_bytes,
+            recompute_bytes=recomputed.activation_bytes,
             param_bytes=copies * plain.param_bytes,
         )
-        for layer, plain, again in every
+        for layer, plain, recomputed in every
         if layer.type != "Split"
     )
 
 
 def memory_report(config: CheckConfig, net: NetSpec, solver: SolverSpec, work: WorkReport) -> MemoryReport:
-    """Return what a training step needs with and without recompute, and what would make it fit.
+    """Return the memory of a training step with and without recompute, and changes that make the step fit.
 
     Args:
-        config: Its ``memory_limit`` is the room, if it has one.
+        config: Config; ``memory_limit``, if set, is the available memory.
         net: The TRAIN net.
-        solver: The solver; of replicas it counts the passes of one.
-        work: What the whole run amounts to.
+        solver: The solver; ``iter_size`` counts the passes of a single replica.
+        work: Work of the whole run.
     """
     plain = step_memory(net, step_shape(solver))
-    again = step_memory(net, step_shape(solver), choose_segments(net))
-    chosen = again if config.recompute else plain
+    recomputed = step_memory(net, step_shape(solver), choose_segments(net))
+    chosen = recomputed if config.recompute else plain
     room = _room(config, solver, work, chosen)
     fits = room.needs(chosen) <= room.n_bytes
     largest = {
-        recompute: room.largest_batch(step, work.batch_size) for recompute, step in ((False, plain), (True, again))
+        recompute: room.largest_batch(step, work.batch_size) for recompute, step in ((False, plain), (True, recomputed))
     }
     return MemoryReport(
         step_bytes=plain.total_bytes,
-        recompute_step_bytes=again.total_bytes,
+        recompute_step_bytes=recomputed.total_bytes,
         room=room.name,
         room_bytes=room.n_bytes,
         needed_bytes=room.needs(plain),
-        recompute_needed_bytes=room.needs(again),
+        recompute_needed_bytes=room.needs(recomputed),
         largest_batch=largest[False],
         recompute_largest_batch=largest[True],
         fits=fits,
-        advice=() if fits else _advice(config, net, solver, room, largest, room.needs(again)),
+        advice=() if fits else _advice(config, net, solver, room, largest, room.needs(recomputed)),
     )
 
 
 def saved_by_recompute(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> int:
-    """Return the bytes that the config's ``recompute`` takes off a worker's peak; 0 without it."""
+    """Return the bytes by which the config's ``recompute`` reduces a worker's peak; 0 without ``recompute``."""
     if not config.recompute:
         return 0
-    plain, again = (
+    plain, recomputed = (
         step_memory(net, step_shape(solver), segments).total_bytes for segments in ((), choose_segments(net))
     )
-    return max(0, plain - again)
+    return max(0, plain - recomputed)
 
 
 def machine_notes(work: WorkReport) -> list[Problem]:
-    """Return a warning where all workers and the driver together need more than this machine has."""
-    needed, there = work.machine_bytes, host_memory_bytes()
-    if needed <= there:
+    """Return a warning if all workers and the driver together need more memory than this machine has."""
+    needed, available = work.machine_bytes, host_memory_bytes()
+    if needed <= available:
         return []
     finding = (
         f"{work.n_workers} workers and the driver need about {size_text(needed)}, this machine has "
-        f"{size_text(there)}; take fewer workers, a smaller batch_size, --recompute, or more machines"
-        " (deepspark check --memory shows where it goes)"
+        f"{size_text(available)}; take fewer workers, a smaller batch_size, --recompute, or more machines"
+        " (deepspark check --memory shows the memory by layer)"
     )
     return [Problem(severity="warning", finding=finding)]
 
@@ -138,18 +138,18 @@ def _room(config: CheckConfig, solver: SolverSpec, work: WorkReport, step: StepM
         return _Room("memory_limit, for one device", config.memory_limit, 0, 1, is_device=True)
     in_solver = solver.message.solver_mode == caffe_pb2.SolverParameter.GPU
     if (config.devices == "gpu" or (config.devices == "auto" and in_solver)) and (
-        there := gpu_memory_bytes(os.environ)
+        gpu_bytes := gpu_memory_bytes(os.environ)
     ) is not None:
-        return _Room("the smallest GPU of this host", there, 0, 1, is_device=True)
-    others = work.machine_bytes - work.n_workers * step.total_bytes
+        return _Room("the smallest GPU of this host", gpu_bytes, 0, 1, is_device=True)
+    other_bytes = work.machine_bytes - work.n_workers * step.total_bytes
     name = f"this machine, for {work.n_workers} workers and the driver"
-    return _Room(name, host_memory_bytes(), max(0, others), work.n_workers, is_device=False)
+    return _Room(name, host_memory_bytes(), max(0, other_bytes), work.n_workers, is_device=False)
 
 
 def _advice(
     config: CheckConfig, net: NetSpec, solver: SolverSpec, room: _Room, largest: Mapping[bool, int], with_recompute: int
 ) -> tuple[str, ...]:
-    """Return one line for each thing that alone, or with recompute, makes the net fit; none where it fits already."""
+    """Return a line per change that alone, or with recompute, makes the net fit; empty if the net fits."""
     advice = []
     batch = largest[config.recompute]
     if batch:

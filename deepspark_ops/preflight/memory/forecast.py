@@ -28,14 +28,14 @@ from deepspark_ops.train.data.batches import RING_BYTES, RING_STEPS
 from deepspark_ops.train.data.sample_cache import CACHE_BYTES
 
 WORKER_BYTES: Final = 745 * 2**20
-"""A worker with TensorFlow loaded and next to no net."""
+"""A worker with TensorFlow loaded and a tiny net."""
 LIBRARY_BYTES: Final = 450 * 2**20
-"""The part of it that all workers of a machine share: TensorFlow's libraries."""
+"""Memory that all workers of a machine share: TensorFlow's libraries."""
 DRIVER_BYTES: Final = 200 * 2**20
 OTHER_BYTES: Final = 300 * 2**20
 
 _ACTIVATIONS: Final = 1.9
-"""Kept for the backward pass, and their gradients while they live."""
+"""Activations kept for the backward pass, and their live gradients."""
 _WORKER_VECTORS: Final = 9.5
 _WORKER_VECTORS_PER_SLOT: Final = 3.4
 """While a step runs, parameters and history exist before and after it, gradients in Caffe's and in TensorFlow's layout;
@@ -48,28 +48,28 @@ _DRIVER_VECTORS_PER_SLOT: Final = 4.3
 def worker_bytes(
     n_params: int, activation_bytes: int, n_slots: int, *, step_bytes: int = 0, sample_bytes: Iterable[int] = ()
 ) -> int:
-    """Forecast the peak of one worker process, what it shares with others included.
+    """Forecast the peak memory of a worker process, including shared memory.
 
     Args:
         n_params: Length of the parameter vector.
         activation_bytes: All blobs of one pass of the training net.
         n_slots: The solver's history vectors.
-        step_bytes: Values that one minibatch is fed; steps are made ahead.
-        sample_bytes: Each dataset's samples as stored; small ones are kept.
+        step_bytes: Bytes of a minibatch's inputs; steps are prefetched.
+        sample_bytes: Stored bytes of each dataset's samples; small datasets are cached.
     """
     ring = min(RING_BYTES, RING_STEPS * step_bytes)
-    kept = sum(size for size in sample_bytes if size <= CACHE_BYTES)
+    cached = sum(size for size in sample_bytes if size <= CACHE_BYTES)
     vectors = _WORKER_VECTORS + _WORKER_VECTORS_PER_SLOT * n_slots
-    return int(WORKER_BYTES + ring + kept + _ACTIVATIONS * activation_bytes + 4 * vectors * n_params)
+    return int(WORKER_BYTES + ring + cached + _ACTIVATIONS * activation_bytes + 4 * vectors * n_params)
 
 
 def driver_bytes(n_params: int, n_slots: int, n_workers: int) -> int:
-    """Forecast the peak of the driver, which is that of a snapshot: it holds every worker's history."""
+    """Forecast the peak memory of the driver: during a snapshot, which holds every worker's history."""
     vectors = _DRIVER_VECTORS + (_DRIVER_VECTORS_PER_SLOT + n_workers - 1) * n_slots
     return int(DRIVER_BYTES + 4 * vectors * n_params)
 
 
 def machine_bytes(worker: int, driver: int, n_params: int, n_workers: int) -> int:
-    """Return what one machine needs for all workers and the driver; they share the libraries and the center."""
+    """Return the memory of one machine for all workers and the driver, which share libraries and center."""
     shared = LIBRARY_BYTES + 4 * n_params
     return n_workers * (worker - shared) + shared + driver + OTHER_BYTES

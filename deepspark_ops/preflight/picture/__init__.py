@@ -1,1 +1,1 @@
-"""The picture of a net: where its boxes are, and the SVG text."""
+"""Picture of a net: positions of its boxes, and the SVG text."""

@@ -1,4 +1,4 @@
-"""A net as a picture: SVG text that every browser shows, without fonts, scripts or styles from elsewhere."""
+"""Picture of a net as SVG text for every browser, without external fonts, scripts or styles."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LINE: Final = 13.0
 _PADDING: Final = 6.0
 _RANK_GAP: Final = 26.0
 _CHARACTER: Final = 6.3
-"""Width of a character at 11 pixels; a little more than most fonts take."""
+"""Width of a character at 11 pixels, for the widest common fonts."""
 _FAR: Final = 6
-"""An edge from a data layer over more ranks than this is named in the box instead: its line would cross everything."""
+"""A longer edge from a data layer, in ranks, becomes a name in the box: its line would cross the drawing."""
 
 _COLOURS: Final = {"data": "#dbeafe", "weights": "#fef3c7", "pool": "#dcfce7", "loss": "#fee2e2", "other": "#f3f4f6"}
 _KINDS: Final = {
@@ -79,7 +79,7 @@ def write_picture(report: PreflightReport, path: Path | None) -> None:
 def net_svg(net: NetReport) -> str:
     """Return the picture of a net as an SVG document: a box per layer with name, type and top shapes.
 
-    In-place layers are shown in the box of the layer whose top they change. Data run from top to bottom.
+    In-place layers are shown in the box of the layer whose top they change. Data flow from top to bottom.
 
     Example:
         >>> empty = NetReport(title="train", phase="TRAIN", name="a<b", batch_size=None, layers=(), data=(),
@@ -152,7 +152,7 @@ def _edge(
     tops: Sequence[float],
     shift: float,
 ) -> str:
-    """Draw straight through the ranks that an edge passes, and bend in the gaps between two ranks."""
+    """Draw an edge straight through its ranks, with bends in the gaps between ranks."""
     x, y = start[0] + shift, tops[start[1]] + upper.height()
     path = [f"M{x:.1f} {y:.1f}"]
     for to_x, rank in [*route, end]:
