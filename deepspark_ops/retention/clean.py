@@ -92,7 +92,7 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
 
     Args:
         config: What to do.
-        on_step: Told of each removal.
+        on_step: TransferState of each removal.
         now: The time, seconds since the epoch; default: the clock's.
 
     Raises:

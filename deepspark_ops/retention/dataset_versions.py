@@ -104,7 +104,7 @@ def prune_versions(
         keep: So many earlier versions stay, the newest.
         remove: Really remove them.
         home: Folder of ``runs/`` and ``models/``; None: the one whose ``datasets/`` the dataset is in.
-        on_step: Told of each removal.
+        on_step: TransferState of each removal.
 
     Raises:
         ConfigError: An ingestion is at work on the dataset.

@@ -38,8 +38,8 @@ def serve(config: ServeConfig, *, say: Say, warn: Say) -> None:
 
     Args:
         config: What and where.
-        say: Told of the address, and how TensorFlow Serving would do it.
-        warn: Told of an address that others reach.
+        say: TransferState of the address, and how TensorFlow Serving would do it.
+        warn: TransferState of an address that others reach.
 
     Raises:
         DeepSparkError, CaffeImportError: What the user can correct: no bundle, a port that is taken, no such device.

@@ -49,7 +49,7 @@ def mean_outputs(config: NetTestConfig, on_batch: Callable[[int, int], None] = l
 
     Args:
         config: What is run.
-        on_batch: Told after each batch how many are done, and of how many.
+        on_batch: TransferState after each batch how many are done, and of how many.
 
     Raises:
         CaffeImportError: Net, weights and data that do not fit together.

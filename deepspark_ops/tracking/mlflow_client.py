@@ -20,7 +20,7 @@ from deepspark_ops.tracking.model_plan import ALIAS, DIGEST_TAG, REGISTERED_TAG,
 from deepspark_ops.tracking.points import MetricPoint
 from deepspark_ops.tracking.run_plan import ID_TAG, RunHead
 from deepspark_ops.tracking.send import OpenRun, TrackingFailed
-from deepspark_ops.tracking.told import Told
+from deepspark_ops.tracking.transfer import TransferState
 
 _MISSING: Final = "RESOURCE_DOES_NOT_EXIST"
 _EXISTS: Final = "RESOURCE_ALREADY_EXISTS"
@@ -65,12 +65,12 @@ class MlflowServer:
             self._client = MlflowClient()
 
     @_own_errors()
-    def open_run(self, head: RunHead, told: Told) -> OpenRun:
-        """Return the run with the id ``told.id``; create the run if MLflow lacks it."""
-        run = self._existing_run(told.id, told.run_id)
+    def open_run(self, head: RunHead, transfer: TransferState) -> OpenRun:
+        """Return the run with the id ``transfer.id``; create the run if MLflow lacks it."""
+        run = self._existing_run(transfer.id, transfer.run_id)
         if run is None:
             experiment = self._experiment()
-            query = f"tags.`{ID_TAG}` = '{told.id}'"
+            query = f"tags.`{ID_TAG}` = '{transfer.id}'"
             matching_runs = self._client.search_runs(
                 [experiment], query, run_view_type=ViewType.ACTIVE_ONLY, max_results=1
             )

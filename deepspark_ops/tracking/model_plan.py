@@ -17,7 +17,7 @@ from deepspark_ops.registry.model_folder import ModelFolder, version_number
 from deepspark_ops.registry.production import read_pointer
 from deepspark_ops.registry.versions import VersionRecord, read_versions
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.tracking.told import read_told
+from deepspark_ops.tracking.transfer import read_transfer
 
 ALIAS: Final = "production"
 DIGEST_TAG: Final = "deepspark.manifest_digest"
@@ -144,5 +144,5 @@ def _version(folder: ModelFolder, record: VersionRecord) -> ModelVersion:
 def _tracked_run(run_dir: Path) -> tuple[str, str] | None:
     if not RunPaths(run_dir).mlflow.is_file():
         return None
-    tracked = read_told(run_dir)
+    tracked = read_transfer(run_dir)
     return None if tracked.run_id is None else (tracked.id, tracked.run_id)

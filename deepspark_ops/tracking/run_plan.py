@@ -23,7 +23,7 @@ from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.stage_status import StageStatus, read_statuses
 from deepspark_ops.run_view.state import RunState, state_of
 from deepspark_ops.tracking.points import MetricPoint, curve_points, evaluation_points
-from deepspark_ops.tracking.told import Told
+from deepspark_ops.tracking.transfer import TransferState
 
 _LOG = logging.getLogger(__name__)
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
@@ -97,13 +97,13 @@ def read_run(run_dir: Path) -> RunReading:
     return reading
 
 
-def plan_head(run_dir: Path, reading: RunReading, told: Told, *, over: bool) -> RunHead:
+def plan_head(run_dir: Path, reading: RunReading, transfer: TransferState, *, over: bool) -> RunHead:
     """Return name, state and settings of a run.
 
     Args:
         run_dir: The run's folder.
         reading: Events of the run.
-        told: Notes with the run's id.
+        transfer: Notes with the run's id.
         over: Whether the training is over, even if its events lack the end.
     """
     statuses = read_statuses(run_dir)
@@ -116,7 +116,7 @@ def plan_head(run_dir: Path, reading: RunReading, told: Told, *, over: bool) -> 
         start_ms=int((reading.progress.first_time or 0.0) * 1000),
         end_ms=None if status == "RUNNING" else int(ended * 1000),
         params=run_params(settings_of(run_dir, summarize(reading, run_dir))),
-        tags=_tags(run_dir, told, state, statuses),
+        tags=_tags(run_dir, transfer, state, statuses),
     )
 
 
@@ -142,12 +142,12 @@ def run_params(settings: Mapping[str, str]) -> dict[str, str]:
     return {name: text[:_MAX_PARAM] for name, text in named.items() if text}
 
 
-def plan_points(run_dir: Path, reading: RunReading, told: Told) -> list[MetricPoint]:
+def plan_points(run_dir: Path, reading: RunReading, transfer: TransferState) -> list[MetricPoint]:
     """Return the numbers that MLflow lacks."""
-    points = curve_points(reading.series, after_offset=told.offset(reading.token))
+    points = curve_points(reading.series, after_offset=transfer.offset(reading.token))
     for folder, group in _EVALUATIONS.items():
         path = run_dir / folder / METRICS_NAME
-        if not path.is_file() or told.files.get(f"{folder}/{METRICS_NAME}") == file_digest(path):
+        if not path.is_file() or transfer.files.get(f"{folder}/{METRICS_NAME}") == file_digest(path):
             continue
         try:
             metrics = read_metrics(path)
@@ -159,9 +159,9 @@ def plan_points(run_dir: Path, reading: RunReading, told: Told) -> list[MetricPo
     return points
 
 
-def plan_artefacts(run_dir: Path, told: Told) -> list[Artefact]:
+def plan_artefacts(run_dir: Path, transfer: TransferState) -> list[Artefact]:
     """Return the files that MLflow lacks or has in an older version."""
-    return [file for file in _files(run_dir) if told.files.get(file.name) != file.digest]
+    return [file for file in _files(run_dir) if transfer.files.get(file.name) != file.digest]
 
 
 def _files(run_dir: Path) -> Iterator[Artefact]:
@@ -176,11 +176,13 @@ def _files(run_dir: Path) -> Iterator[Artefact]:
             yield Artefact(f"{folder}/{name}".lstrip("/"), file_digest(path))
 
 
-def _tags(run_dir: Path, told: Told, state: RunState, statuses: Mapping[str, StageStatus]) -> dict[str, str]:
+def _tags(
+    run_dir: Path, transfer: TransferState, state: RunState, statuses: Mapping[str, StageStatus]
+) -> dict[str, str]:
     manifest = RunPaths(run_dir).bundle / MANIFEST_NAME
     decision = _read_json(run_dir / "decision.json")
     tags = {
-        ID_TAG: told.id,
+        ID_TAG: transfer.id,
         "deepspark.run": f"{run_dir.parent.name}/{run_dir.name}",
         "deepspark.folder": str(run_dir),
         "deepspark.stages": " ".join(f"{name}={stage.status}" for name, stage in statuses.items()),

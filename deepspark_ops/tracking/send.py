@@ -16,7 +16,7 @@ from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.tracking.model_plan import ModelPlan, ModelVersion, Registered, missing_versions, plan_model
 from deepspark_ops.tracking.points import MetricPoint
 from deepspark_ops.tracking.run_plan import RunHead, plan_artefacts, plan_head, plan_points, read_run
-from deepspark_ops.tracking.told import Told, read_told, write_told
+from deepspark_ops.tracking.transfer import TransferState, read_transfer, write_transfer
 
 _LOG = logging.getLogger(__name__)
 MAX_BATCH: Final = 1_000
@@ -42,8 +42,8 @@ class OpenRun:
 class TrackingServer(Protocol):
     """Requests to MLflow; every call may raise ``TrackingFailed``."""
 
-    def open_run(self, head: RunHead, told: Told) -> OpenRun:
-        """Return the run with the id ``told.id``; create the run if MLflow lacks it."""
+    def open_run(self, head: RunHead, transfer: TransferState) -> OpenRun:
+        """Return the run with the id ``transfer.id``; create the run if MLflow lacks it."""
 
     def log_settings(self, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Add parameters and set tags."""
@@ -81,36 +81,38 @@ def send_run(server: TrackingServer, run_dir: Path, *, over: bool) -> str:
         TrackingFailed: The server refused, or did not answer.
     """
     reading = read_run(run_dir)
-    told = read_told(run_dir)
-    write_told(run_dir, told)  # stored before MLflow's run exists: a crash in between creates no second run
-    head = plan_head(run_dir, reading, told, over=over)
-    run = server.open_run(head, told)
-    told = told.of_run(run.run_id)
-    write_told(run_dir, told)
+    transfer = read_transfer(run_dir)
+    write_transfer(run_dir, transfer)  # stored before MLflow's run exists: a crash in between creates no second run
+    head = plan_head(run_dir, reading, transfer, over=over)
+    run = server.open_run(head, transfer)
+    transfer = transfer.of_run(run.run_id)
+    write_transfer(run_dir, transfer)
     server.log_settings(run.run_id, *_settings(head, run))
-    told, n_points = _send_points(server, run_dir, reading, told)
-    files = plan_artefacts(run_dir, told)
+    transfer, n_points = _send_points(server, run_dir, reading, transfer)
+    files = plan_artefacts(run_dir, transfer)
     for file in files:
         server.log_file(run.run_id, run_dir / file.name, file.folder)
-        told = told.model_copy(update={"files": {**told.files, file.name: file.digest}})
-        write_told(run_dir, told)
+        transfer = transfer.model_copy(update={"files": {**transfer.files, file.name: file.digest}})
+        write_transfer(run_dir, transfer)
     server.set_status(run.run_id, head)
     return f"run {run.run_id} is {head.status}: {n_points:,} numbers and {len(files)} files sent"
 
 
-def _send_points(server: TrackingServer, run_dir: Path, reading: RunReading, told: Told) -> tuple[Told, int]:
+def _send_points(
+    server: TrackingServer, run_dir: Path, reading: RunReading, transfer: TransferState
+) -> tuple[TransferState, int]:
     """Send new numbers, batch by batch; return the updated notes, and the number of sent points."""
-    assert told.run_id is not None
-    points = plan_points(run_dir, reading, told)
-    start = told.n_sent(reading.token)
+    assert transfer.run_id is not None
+    points = plan_points(run_dir, reading, transfer)
+    start = transfer.n_sent(reading.token)
     for at in range(start, len(points), MAX_BATCH):
         batch = points[at : at + MAX_BATCH]
-        server.log_points(told.run_id, batch)
-        told = told.model_copy(update={"sending": reading.token, "sent": at + len(batch)})
-        write_told(run_dir, told)
-    told = told.model_copy(update={"events": reading.token, "sending": "", "sent": 0})
-    write_told(run_dir, told)
-    return told, max(0, len(points) - start)
+        server.log_points(transfer.run_id, batch)
+        transfer = transfer.model_copy(update={"sending": reading.token, "sent": at + len(batch)})
+        write_transfer(run_dir, transfer)
+    transfer = transfer.model_copy(update={"events": reading.token, "sending": "", "sent": 0})
+    write_transfer(run_dir, transfer)
+    return transfer, max(0, len(points) - start)
 
 
 def _settings(head: RunHead, run: OpenRun) -> tuple[dict[str, str], dict[str, str]]:

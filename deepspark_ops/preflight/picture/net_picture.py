@@ -21,7 +21,7 @@ _PADDING: Final = 6.0
 _RANK_GAP: Final = 26.0
 _CHARACTER: Final = 6.3
 """Width of a character at 11 pixels, for the widest common fonts."""
-_FAR: Final = 6
+_LONG_EDGE_RANKS: Final = 6
 """A longer edge from a data layer, in ranks, becomes a name in the box: its line would cross the drawing."""
 
 _COLOURS: Final = {"data": "#dbeafe", "weights": "#fef3c7", "pool": "#dcfce7", "loss": "#fee2e2", "other": "#f3f4f6"}
@@ -122,7 +122,7 @@ def _boxes_and_edges(layers: Sequence[LayerReport]) -> tuple[list[_Box], list[tu
         read = {blob: makers[blob] for blob in layer.bottoms if blob in makers}
         depth = 1 + max((depths[maker] for maker in read.values()), default=-1)
         for blob, maker in read.items():
-            if not boxes[maker].layer.bottoms and depth - depths[maker] > _FAR:
+            if not boxes[maker].layer.bottoms and depth - depths[maker] > _LONG_EDGE_RANKS:
                 box.named_inputs.append(blob)
             else:
                 edges[maker, len(boxes)] = None

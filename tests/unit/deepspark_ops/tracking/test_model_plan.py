@@ -15,7 +15,7 @@ from deepspark_ops.tracking.model_plan import (
     missing_versions,
     plan_model,
 )
-from deepspark_ops.tracking.told import Told, write_told
+from deepspark_ops.tracking.transfer import TransferState, write_transfer
 from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import evaluation
 
@@ -67,7 +67,7 @@ def test_a_model_is_told_with_its_versions_their_runs_and_what_is_in_production(
         bundle = make_bundle(run / "bundle", name.encode(), run=name, evaluated=evaluation([0, 1], [0, 1]))
         decision = decide(evaluation([1], [1]), None, config, against=f"v{len(made)}" if made else None)
         made.append(promote(bundle, decision, config, Author("anna"), run_dir=run))
-    write_told(tmp_path / "runs" / "second", Told(id="abc", run_id="r2"))
+    write_transfer(tmp_path / "runs" / "second", TransferState(id="abc", run_id="r2"))
     first, second = plan_model(model).versions
     assert (first.number, first.digest, first.run) == (1, made[0].manifest_digest, None)
     assert (second.number, second.digest, second.run) == (2, made[1].manifest_digest, ("abc", "r2"))

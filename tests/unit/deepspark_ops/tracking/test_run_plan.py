@@ -9,7 +9,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.tracking.run_plan import MAX_FILE_BYTES, plan_artefacts, plan_head, plan_points, read_run, run_params
-from deepspark_ops.tracking.told import Told, read_told, write_told
+from deepspark_ops.tracking.transfer import TransferState, read_transfer, write_transfer
 from tests.reference.evaluations import evaluation, write_evaluation
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage
 
@@ -28,7 +28,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def head(run_dir: Path, *, over: bool = True):
-    return plan_head(run_dir, read_run(run_dir), Told(id="abc"), over=over)
+    return plan_head(run_dir, read_run(run_dir), TransferState(id="abc"), over=over)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_small_files_are_sent_once_and_again_when_they_change(run_dir: Path) -> 
     (run_dir / "bundle" / "manifest.json").write_text("{}")
     (run_dir / "bundle" / "weights.caffemodel").write_bytes(b"not sent: the manifest has its digest")
     (run_dir / "net.prototxt").write_bytes(b" " * (MAX_FILE_BYTES + 1))
-    first = plan_artefacts(run_dir, Told())
+    first = plan_artefacts(run_dir, TransferState())
     assert [(file.name, file.folder) for file in first] == [("config.json", ""), ("bundle/manifest.json", "bundle")]
-    told = Told(files={file.name: file.digest for file in first})
+    told = TransferState(files={file.name: file.digest for file in first})
     assert plan_artefacts(run_dir, told) == []
     (run_dir / "bundle" / "manifest.json").write_text("{ }")
     (again,) = plan_artefacts(run_dir, told)
@@ -94,7 +94,7 @@ def test_an_evaluations_figures_are_sent_once_and_those_of_production_beside_the
     write_evaluation(run_dir / "evaluation", evaluation([0, 1], [0, 1]))
     write_evaluation(run_dir / "evaluation_production", evaluation([0, 0], [0, 1]))
     reading = read_run(run_dir)
-    told = Told(events=reading.token)
+    told = TransferState(events=reading.token)
     points = {point.key: point.value for point in plan_points(run_dir, reading, told)}
     assert (points["evaluation/top1"], points["production/top1"]) == (1.0, 0.5)
     known = {file.name: file.digest for file in plan_artefacts(run_dir, told)}
@@ -107,23 +107,23 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_mlflow_run_has_been_told_nothing() -> None:
-    told = Told(id="abc", run_id="r1", events="00000001.50", files={"a": "b"})
+    told = TransferState(id="abc", run_id="r1", events="00000001.50", files={"a": "b"})
     assert told.of_run("r1") is told
-    assert told.of_run("r2") == Told(id="abc", run_id="r2")
+    assert told.of_run("r2") == TransferState(id="abc", run_id="r2")
 
 
 @pytest.mark.parametrize(
     ("now", "offset"), [("00000001.80", 50), ("00000001.50", 50), ("00000001.40", -1), ("00000002.80", -1)]
 )
 def test_a_file_of_events_that_was_replaced_is_told_from_its_beginning(now: str, offset: int) -> None:
-    assert Told(events="00000001.50").offset(now) == offset
-    assert Told().offset(now) == -1
+    assert TransferState(events="00000001.50").offset(now) == offset
+    assert TransferState().offset(now) == -1
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"format_version": 2, "id": "a"}'])
 def test_a_damaged_note_counts_as_missing_and_is_told_of(tmp_path: Path, text: str, caplog) -> None:
-    write_told(tmp_path, Told(id="abc"))
-    assert read_told(tmp_path).id == "abc"
+    write_transfer(tmp_path, TransferState(id="abc"))
+    assert read_transfer(tmp_path).id == "abc"
     (tmp_path / "mlflow.json").write_text(text)
-    assert read_told(tmp_path).id != "abc"
+    assert read_transfer(tmp_path).id != "abc"
     assert "MLflow gets the run as a new one" in caplog.text

@@ -15,7 +15,7 @@ from deepspark_ops.tracking.model_plan import DIGEST_TAG, ModelPlan, ModelVersio
 from deepspark_ops.tracking.points import MetricPoint
 from deepspark_ops.tracking.run_plan import RunHead
 from deepspark_ops.tracking.send import OpenRun, TrackingFailed, send_model, send_run
-from deepspark_ops.tracking.told import Told, read_told
+from deepspark_ops.tracking.transfer import TransferState, read_transfer
 from tests.reference.evaluations import evaluation, write_evaluation
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, loss, stage, started
 
@@ -38,7 +38,7 @@ class FakeServer:
             msg = "connection reset"
             raise TrackingFailed(msg)
 
-    def open_run(self, head: RunHead, told: Told) -> OpenRun:
+    def open_run(self, head: RunHead, told: TransferState) -> OpenRun:
         run_id = self.ids.setdefault(told.id, f"run{len(self.ids)}-{id(self):x}")
         run = self.runs.setdefault(run_id, {"params": {}, "tags": {}, "points": [], "files": {}, "batches": []})
         self._may_fail("open_run")
@@ -241,4 +241,4 @@ def test_a_run_keeps_the_id_that_its_mlflow_run_is_found_by(run_dir: Path) -> No
     server = FakeServer(fail_at="open_run")
     with pytest.raises(TrackingFailed):
         send_run(server, run_dir, over=True)
-    assert list(server.ids) == [read_told(run_dir).id]
+    assert list(server.ids) == [read_transfer(run_dir).id]

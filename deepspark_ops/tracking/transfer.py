@@ -14,10 +14,10 @@ from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 _LOG = logging.getLogger(__name__)
-TOLD_VERSION: Final = 1
+TRANSFER_VERSION: Final = 1
 
 
-class Told(BaseModel):
+class TransferState(BaseModel):
     """The file.
 
     Attributes:
@@ -32,7 +32,7 @@ class Told(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[1] = TOLD_VERSION
+    format_version: Literal[1] = TRANSFER_VERSION
     id: str = Field(default_factory=lambda: uuid.uuid4().hex)
     run_id: str | None = None
     events: str = ""
@@ -40,9 +40,9 @@ class Told(BaseModel):
     sent: int = 0
     files: Mapping[str, str] = Field(default_factory=dict)
 
-    def of_run(self, run_id: str) -> Told:
+    def of_run(self, run_id: str) -> TransferState:
         """Return the state for an MLflow run; empty if the file is about another run or server."""
-        return self if run_id == self.run_id else Told(id=self.id, run_id=run_id)
+        return self if run_id == self.run_id else TransferState(id=self.id, run_id=run_id)
 
     def offset(self, token: str) -> int:
         """Return the offset in the events after which numbers are new; -1 if all numbers are new.
@@ -60,18 +60,18 @@ class Told(BaseModel):
         return self.sent if self.sending == token else 0
 
 
-def read_told(run_dir: Path) -> Told:
+def read_transfer(run_dir: Path) -> TransferState:
     """Return the state of a run; a damaged file counts as missing, and the run becomes a new run in MLflow."""
     path = RunPaths(run_dir).mlflow
     try:
-        return Told.model_validate_json(regular_bytes(path))
+        return TransferState.model_validate_json(regular_bytes(path))
     except FileNotFoundError:
-        return Told()
+        return TransferState()
     except ValidationError:
         _LOG.warning("%s: damaged or of another version; MLflow gets the run as a new one", path)
-        return Told()
+        return TransferState()
 
 
-def write_told(run_dir: Path, told: Told) -> None:
+def write_transfer(run_dir: Path, transfer: TransferState) -> None:
     """Write the file as a whole."""
-    write_text_whole(RunPaths(run_dir).mlflow, told.model_dump_json(indent=1) + "\n")
+    write_text_whole(RunPaths(run_dir).mlflow, transfer.model_dump_json(indent=1) + "\n")
