@@ -33,7 +33,7 @@ def airflow_checks(facts: Mapping[str, Any], connection: str | None) -> list[Che
     """Return the checks of an Airflow.
 
     Args:
-        facts: Facts of ``operators/airflow_facts``.
+        facts: Facts of ``operators/provider/airflow_facts``.
         connection: Name of the requested Spark connection.
     """
     checks = [

@@ -116,7 +116,7 @@ def _airflow(
         return [absent], None
     say(f"Airflow, at most {_AIRFLOW_TIMEOUT_S:g} s ...")
     named = [] if config.connection is None else [config.connection]
-    module = "deepspark_ops.operators.airflow_facts"
+    module = "deepspark_ops.operators.provider.airflow_facts"
     answer = ask_module(module, *named, timeout_s=_AIRFLOW_TIMEOUT_S, environment=environment)
     if answer.problem:
         return [Check("airflow", False, answer.problem, "does airflow info work in this shell?")], None

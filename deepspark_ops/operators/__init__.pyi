@@ -1,6 +1,7 @@
 """Written by docs/generate/operators.py (make format) from the config models; do not edit."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from os import PathLike
 from typing import Any, Literal
 
@@ -393,7 +394,7 @@ class DeepSparkCheckOperator(BaseOperator):
             warm_start: Whether training starts from the model in production, ``model`` in the folder ``models``.
             dataset_asset: The Asset whose events trigger a DAG that retrains. The run is skipped if the events are of
                 another source or of data that a candidate was judged on already, and if the timetable's time has
-                passed.
+                passed. Events that came since the run was made count, too.
         """
 
 class DeepSparkCleanOperator(BaseOperator):
@@ -717,10 +718,13 @@ class DeepSparkExportOperator(BaseOperator):
 class DeepSparkIngestOperator(SparkSubmitOperator):
     """Ingest raw data into a dataset: into ``output``, else into the run's, else into one that source and options name.
 
-    A dataset that is there already is the same source under the same config: it is used as it is. Airflow takes the
-    Asset's event from a task that succeeds, so one that dies after its commit has announced nothing. Therefore the
-    event is sent for every dataset that no training has begun with: a training begins after an ingestion succeeded
-    (``note_announced``). Two runs that ingest one source at the same time may both send it; none is lost.
+    A dataset of the same source and config is used unchanged. Tasks that write one dataset at the same time write one
+    after the other. Each of the others waits without a worker's slot, at most ``turn_limit``, and finds the dataset
+    afterwards.
+
+    Airflow takes the Asset's event from a task that succeeds, so one that dies after its commit has announced nothing.
+    Therefore the event is sent for every dataset that the Asset has no event of yet. Two runs that ingest one source at
+    the same time may both send it; none is lost.
 
     Its output has the run's paths, in it ``dataset``, the folder, and the digests of the dataset's manifests.
 
@@ -792,6 +796,7 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
         refuse_unknown_conf: bool = False,
         asset: Asset | None = None,
         skips_judged_data: bool = False,
+        turn_limit: timedelta = ...,
         conn_id: str = 'spark_default',
         **kwargs: Any,
     ) -> None:
@@ -884,6 +889,7 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
             asset: Its events announce new datasets.
             skips_judged_data: Whether a run that data have started goes on only with data that no candidate of the
                 model ``model``, in the folder ``models``, was judged on.
+            turn_limit: How long the task waits at most while another task writes the same dataset; then it fails.
             conn_id: Spark connection; its master runs the stage.
         """
 

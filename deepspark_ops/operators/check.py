@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,21 @@ from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.ingest import chosen_dataset
 from deepspark_ops.operators.notices.send import setting_problem
 from deepspark_ops.operators.promote import ModelArguments, promote_config, skip, skip_judged_data
+from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.run_plan import DECIDED_VERSION, Places, is_ingested
-from deepspark_ops.operators.tasks.run_start import DataEvent, data_events, missed_text, start_text
+from deepspark_ops.operators.tasks.run_start import (
+    BY_DATA,
+    DataEvent,
+    data_events,
+    kind_of,
+    missed_text,
+    start_text,
+    stored_events,
+)
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
@@ -65,9 +73,11 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
             warm_start: Whether training starts from the model in production, ``model`` in the folder ``models``.
             dataset_asset: The Asset whose events trigger a DAG that retrains. The run is skipped if the events are of
                 another source or of data that a candidate was judged on already, and if the timetable's time has
-                passed.
+                passed. Events that came since the run was made count, too.
             kwargs: Fields of the config models, Airflow's arguments.
         """
+        if dataset_asset is not None:
+            kwargs["inlets"] = [*(kwargs.get("inlets") or ()), dataset_asset]  # whose events the task reads
         super().__init__(**kwargs)
         self.warm_start = warm_start
         self.dataset_asset = dataset_asset
@@ -77,11 +87,14 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
         """Return the run's folder, its dataset and the weights in production."""
         values, run_dir = self.values(), self.stage_run(context).run_dir
         with noted_stage(run_dir, self.stage, self.log, first_group="preflight") as on_line, airflow_errors():
-            start = start_text(context["dag_run"], self._events(context))
+            events = self._events(context)
+            start = start_text(context["dag_run"], events)
             self.log.info("%s", start)
+            for event in events:
+                self.log.info("event of the dataset: %s", event.text())
             _note_decided(run_dir, started=start)
             self.refuse_unknown_conf(context)
-            self._skip_without_reason(context, run_dir)
+            self._skip_without_reason(context, run_dir, events)
             require_solver(values, context["dag_run"].dag_id, self.places.root, is_scheduled=self.warm_start)
             dataset = self.path("dataset") or chosen_dataset(values, self.places)
             run = StageRun(run_dir, dataset, self._production(context))
@@ -102,12 +115,19 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
         return run.to_xcom()
 
     def _events(self, context: Any) -> list[DataEvent]:
-        """Return the events of the dataset Asset that triggered the run."""
-        if self.dataset_asset is None:
-            return []
-        return data_events(context["triggering_asset_events"].get(self.dataset_asset, []))
+        """Return the events of the dataset Asset that triggered the run, and those that came since it was made.
 
-    def _skip_without_reason(self, context: Any, run_dir: Path) -> None:
+        While the DAG may not begin another run, Airflow (3.3) keeps one row for all events of an Asset. The run that it
+        makes of the row gets the events until the first of them was queued. Airflow gives the later events to the DAG's
+        next run by data, if there ever is one. So this run reads them.
+        """
+        run, asset = context["dag_run"], self.dataset_asset
+        if asset is None or kind_of(run) != BY_DATA:
+            return []
+        triggering = context["triggering_asset_events"].get(asset, [])
+        return data_events([*triggering, *stored_events(context, asset, since=run.run_after)])
+
+    def _skip_without_reason(self, context: Any, run_dir: Path, events: Sequence[DataEvent]) -> None:
         """Skip a run of a DAG that retrains if other data started it, or if its time has passed.
 
         Raises:
@@ -117,7 +137,7 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
             return
         if missed := missed_text(context["dag_run"], run_dir, os.environ):
             skip(context, missed)
-        sources = {event.source for event in self._events(context)}
+        sources = {event.source for event in events}
         source = self.values().get("source")
         if sources and self.places.place_of(source) not in {self.places.place_of(other) for other in sources}:
             skip(context, f"the updated dataset is of {', '.join(sorted(sources))}; this DAG retrains on {source}")

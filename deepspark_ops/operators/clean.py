@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from deepspark_ops.config.clean import CleanConfig
-from deepspark_ops.operators.deprecated_names import old_name_of
+from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.retention.clean import clean

@@ -22,18 +22,18 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.airflow_names import AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.check import checked_config, require_solver
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.ingest import DeepSparkIngestOperator, chosen_dataset
 from deepspark_ops.operators.notices.send import setting_problem
+from deepspark_ops.operators.provider.airflow_names import AirflowFailException, AirflowSkipException
+from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.simulate import simulates, simulation_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.trial_run import TrialRun, comparison_run
 from deepspark_ops.operators.train import DeepSparkTrainOperator
-from deepspark_ops.operators.trial_run import TrialRun, comparison_run
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.processes.spark_submit import run_job
@@ -166,10 +166,9 @@ class DeepSparkIngestOnceOperator(DeepSparkIngestOperator):
         super().__init__(**kwargs)
         self.trials = trials
 
-    @ends_plainly
-    def execute(self, context: Any) -> Any:
+    def ingest(self, context: Any, until: float) -> Any:
         """Ingest, unless there is nothing to do, and return the trials to train: none if they are simulated."""
-        super().execute(context)
+        super().ingest(context, until)
         return [] if simulates(self.values(), self.places) else list(self.trials)
 
     def stage_run(self, context: Any) -> StageRun:

@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 
 from airflow.sdk import Asset
 
-from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.sources.registry import require_source
 from deepspark_ops.ingest.versions.base import previous_dataset
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params, is_left_out
 from deepspark_ops.operators.promote import promote_config, skip_judged_data
+from deepspark_ops.operators.provider.airflow_names import TaskDeferred
+from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.run_plan import Places, is_ingested
+from deepspark_ops.operators.tasks.run_start import stored_events
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
-from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.operators.tasks.turn import TurnTrigger, holder_of, turn_at
+from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.shards.manifest import present_splits, split_digests
 from deepspark_ops.shards.reader import verify
 
-ANNOUNCED_NAME: Final = "announced.json"
-"""File in a dataset's folder: digests of the manifests with which a training has begun."""
-ANNOUNCED_VERSION: Final = 1
+EVENTS_LOOKED_AT: Final = 1_000
+"""Newest events of the Asset among which an ingestion looks for the dataset's own."""
+TURN_LIMIT: Final = timedelta(hours=24)
+_LATE: Final = timedelta(minutes=10)
+"""Airflow ends a wait that the triggerer has not ended this long after its limit."""
 
 
 class DeepSparkIngestOperator(SparkStageOperator):
     """Ingest raw data into a dataset: into ``output``, else into the run's, else into one that source and options name.
 
-    A dataset that is there already is the same source under the same config: it is used as it is. Airflow takes the
-    Asset's event from a task that succeeds, so one that dies after its commit has announced nothing. Therefore the
-    event is sent for every dataset that no training has begun with: a training begins after an ingestion succeeded
-    (``note_announced``). Two runs that ingest one source at the same time may both send it; none is lost.
+    A dataset of the same source and config is used unchanged. Tasks that write one dataset at the same time write one
+    after the other. Each of the others waits without a worker's slot, at most ``turn_limit``, and finds the dataset
+    afterwards.
+
+    Airflow takes the Asset's event from a task that succeeds, so one that dies after its commit has announced nothing.
+    Therefore the event is sent for every dataset that the Asset has no event of yet. Two runs that ingest one source at
+    the same time may both send it; none is lost.
 
     Its output has the run's paths, in it ``dataset``, the folder, and the digests of the dataset's manifests.
 
@@ -55,20 +62,30 @@ class DeepSparkIngestOperator(SparkStageOperator):
     stage = "ingest"
     module = "deepspark_ops.ingest.spark_job"
 
-    def __init__(self, *, asset: Asset | None = None, skips_judged_data: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        asset: Asset | None = None,
+        skips_judged_data: bool = False,
+        turn_limit: timedelta = TURN_LIMIT,
+        **kwargs: Any,
+    ) -> None:
         """Say what follows an ingestion.
 
         Args:
             asset: Its events announce new datasets.
             skips_judged_data: Whether a run that data have started goes on only with data that no candidate of the
                 model ``model``, in the folder ``models``, was judged on.
+            turn_limit: How long the task waits at most while another task writes the same dataset; then it fails.
             kwargs: Fields of ``IngestConfig``, the Spark provider's arguments, Airflow's.
         """
         if asset is not None:
             kwargs["outlets"] = [*(kwargs.get("outlets") or ()), asset]
+            kwargs["inlets"] = [*(kwargs.get("inlets") or ()), asset]  # whose events the task reads
         super().__init__(**kwargs)
         self._skips_judged_data = skips_judged_data
         self._asset = asset
+        self._turn_limit = turn_limit
 
     def stage_run(self, context: Any) -> StageRun:
         """Return the paths of the run, with the dataset that is written."""
@@ -82,39 +99,92 @@ class DeepSparkIngestOperator(SparkStageOperator):
         return config.model_copy(update={"previous": previous_dataset(config)})
 
     @ends_plainly
-    def execute(self, context: Any) -> dict[str, str | None]:
-        """Ingest, unless there is nothing to do."""
+    def execute(self, context: Any) -> Any:
+        """Ingest, unless there is nothing to do.
+
+        Raises:
+            TaskDeferred: Another task writes the same dataset.
+        """
+        return self.ingest(context, until=time.time() + self._turn_limit.total_seconds())
+
+    @ends_plainly
+    def execute_in_turn(self, context: Any, event: Mapping[str, Any]) -> Any:
+        """Go on when the turn is free, or when the time for it is over."""
+        return self.ingest(context, float(event["until"]))
+
+    def ingest(self, context: Any, until: float) -> Any:
+        """Ingest, unless there is nothing to do, and return the task's output.
+
+        Args:
+            context: Airflow's.
+            until: Until when the task waits for its turn, seconds since the epoch.
+
+        Raises:
+            TaskDeferred: Another task writes the same dataset.
+            ConfigError: It still does, and the time is over.
+        """
         with airflow_errors():
             run = self.stage_run(context)
         if run.dataset is None:
             self.log.info("no source given: training reads the sources that the net names")
             return run.to_xcom()
-        with airflow_errors(), _one_at_a_time(run.dataset):
-            config = self.stage_config(context, run, "local")
-            if is_known(config) and self._is_whole(run.dataset):
-                self.log.info("source and config are unchanged: dataset %s is used as it is", run.dataset)
-                made = {**run.to_xcom(), **self.result(run, config)}
+        with airflow_errors(), turn_at(run.dataset, _task_text(context)) as is_free:
+            if is_free:
+                output = self._write(context, run, run.dataset)
             else:
-                made = super().execute(context)
+                self._wait(run, run.dataset, until)
         if self._skips_judged_data:
             # Files that are newer may hold what they held.
             skip_judged_data(context, run, promote_config(self), str(self.values()["source"]))
         if self._asset is not None:
-            self._announce(context, run.dataset)
-        return made
+            self._announce(context, self._asset, run.dataset)
+        return output
 
-    def _announce(self, context: Any, dataset: Path) -> None:
-        """Have Airflow send the event of a dataset, if no training has begun with it.
+    def _write(self, context: Any, run: StageRun, dataset: Path) -> dict[str, str | None]:
+        config = self.stage_config(context, run, "local")
+        if is_known(config) and self._is_whole(dataset):
+            self.log.info("source and config are unchanged: dataset %s is used as it is", dataset)
+            return {**run.to_xcom(), **self.result(run, config)}
+        output: dict[str, str | None] = super().execute(context)
+        return output
+
+    def _wait(self, run: StageRun, dataset: Path, until: float) -> NoReturn:
+        """Give the worker's slot back until the turn is free.
+
+        Raises:
+            TaskDeferred: In every case but the next.
+            ConfigError: The time is over.
+        """
+        rest, holder = timedelta(seconds=round(until - time.time())), holder_of(dataset) or "another task"
+        if rest <= timedelta():
+            msg = (
+                f"{dataset}: {holder} still writes this dataset, and this task has waited {self._turn_limit} for its"
+                " turn (turn_limit); see what the other task does, end it if it stands still, and clear this one"
+            )
+            raise ConfigError(msg)
+        text = f"{holder} writes dataset {dataset}; this task waits for its end without a worker's slot"
+        self.log.info("%s, %s at most (turn_limit)", text, rest)
+        StatusFile(run.run_dir, self.stage).end("waiting", text)
+        raise TaskDeferred(
+            trigger=TurnTrigger(str(dataset), until),
+            method_name="execute_in_turn",
+            timeout=rest + _LATE,
+        )
+
+    def _announce(self, context: Any, asset: Asset, dataset: Path) -> None:
+        """Have Airflow send the event of a dataset, if the Asset has none of it.
 
         Airflow sends an event of each outlet that the task has at its end. An AssetAlias would make events optional,
         too. But the first two tasks that end together both insert its association with the Asset. Airflow (3.3) then
         fails one task for good: "UNIQUE constraint failed: asset_alias_asset".
         """
-        if is_announced(dataset):
-            self.outlets: list[Any] = [outlet for outlet in self.outlets if outlet != self._asset]
+        extra = {"dataset": str(dataset), **_manifest_digests(dataset), "source": str(self.values()["source"])}
+        sent = stored_events(context, asset, newest=EVENTS_LOOKED_AT)
+        if any(is_announced_by(event, dataset) for event in sent):
+            self.log.info("the event of this dataset was sent before")
+            self.outlets: list[Any] = [outlet for outlet in self.outlets if outlet != asset]
         else:
-            extra = {"dataset": str(dataset), **_manifest_digests(dataset), "source": str(self.values()["source"])}
-            context["outlet_events"][self._asset].extra = extra
+            context["outlet_events"][asset].extra = extra
 
     def _is_whole(self, dataset: Path) -> bool:
         """Whether the dataset is there and its files are what the manifests list; a damaged one is made again."""
@@ -165,35 +235,20 @@ def _require_test_split(config: IngestConfig) -> None:
         raise ConfigError(msg)
 
 
-def is_announced(dataset: Path) -> bool:
-    """Whether a training has begun with the dataset as it is now; only a manifest's content counts, not its time."""
-    try:
-        noted = json.loads(regular_text(dataset / ANNOUNCED_NAME))
-    except (OSError, ValueError):
-        return False
-    return bool(noted == {"format_version": ANNOUNCED_VERSION, **_manifest_digests(dataset)})
-
-
-def note_announced(dataset: Path) -> None:
-    """Note that the ingestion of the dataset succeeded, so that its event was sent; for the task that comes next."""
-    if is_announced(dataset):
-        return
-    with suppress(OSError):  # a folder that cannot be written may have its event sent again; training need not fail
-        noted = {"format_version": ANNOUNCED_VERSION, **_manifest_digests(dataset)}
-        write_text_whole(dataset / ANNOUNCED_NAME, json.dumps(noted, indent=1) + "\n")
+def is_announced_by(event: Any, dataset: Path) -> bool:
+    """Return whether an event of the Asset announced a dataset with its present content, by its manifests' digests."""
+    extra = event.extra or {}
+    present = {"dataset": str(dataset), **_manifest_digests(dataset)}
+    return all(extra.get(name) == value for name, value in present.items())
 
 
 def _manifest_digests(dataset: Path) -> dict[str, str]:
     return {f"{split}_digest": digest for split, digest in split_digests(dataset).items()}
 
 
-@contextmanager
-def _one_at_a_time(dataset: Path) -> Iterator[None]:
-    """Let one task write a dataset; another that wants the same one waits and then finds it. A dead task lets go."""
-    dataset.parent.mkdir(parents=True, exist_ok=True)
-    with dataset.with_name(f".{dataset.name}.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+def _task_text(context: Any) -> str:
+    ti = context["ti"]
+    return f"task {ti.task_id} of {ti.dag_id}, run {ti.run_id}"
 
 
 __getattr__ = old_name_of(__name__, globals())

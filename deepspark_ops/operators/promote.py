@@ -17,12 +17,13 @@ from deepspark_ops.evaluate.comparison.section import with_decision
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import REPORT_NAME
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.airflow_names import AirflowSkipException
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import is_left_out
 from deepspark_ops.operators.notices.send import notify
+from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
+from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.run_note import REASON_KEY
 from deepspark_ops.operators.tasks.run_plan import is_ingested
+from deepspark_ops.operators.tasks.run_start import BY_DATA, kind_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
@@ -162,8 +163,7 @@ def skip_judged_data(context: Any, run: StageRun, config: PromoteConfig, source:
     Raises:
         AirflowSkipException: Says which candidate that was.
     """
-    kind = context["dag_run"].run_type
-    if run.dataset is None or not is_ingested(run.dataset) or getattr(kind, "value", kind) != "asset_triggered":
+    if run.dataset is None or not is_ingested(run.dataset) or kind_of(context["dag_run"]) != BY_DATA:
         return
     if config.model not in model_names(config.models):
         return
@@ -326,7 +326,7 @@ def _require_approval(decision: Decision, config: ApprovalConfig) -> None:
 def author_of(context: Any) -> Author:
     """Return who triggered a run, or what kind of run nobody triggered: scheduled, asset_triggered, backfill."""
     run = context["dag_run"]
-    return Author(str(getattr(run, "triggering_user_name", None) or getattr(run.run_type, "value", run.run_type)))
+    return Author(str(getattr(run, "triggering_user_name", None) or kind_of(run)))
 
 
 def event_figures(production: Production) -> dict[str, Any]:

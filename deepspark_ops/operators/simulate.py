@@ -12,13 +12,13 @@ from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.airflow_names import AirflowSkipException
-from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params, form_schemas
+from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
+from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun, ends_plainly
-from deepspark_ops.operators.trial_run import comparison_run
+from deepspark_ops.operators.tasks.trial_run import comparison_run
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.simulation.simulate import PAGE_FILE, REPORT_FILE, check_strategies
 

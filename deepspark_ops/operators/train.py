@@ -9,8 +9,7 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.deprecated_names import old_name_of
-from deepspark_ops.operators.ingest import note_announced
+from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
 from deepspark_ops.run_paths import RunPaths, write_text_whole
@@ -37,12 +36,9 @@ class DeepSparkTrainOperator(SparkStageOperator):
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
-        """Train. Airflow runs this task only after the run's ingestion has succeeded."""
-        run = self.stage_run(context)
+        """Train, if no other task has trained in the run's folder."""
         with airflow_errors():
-            self._claim(run, context)
-        if run.dataset is not None:
-            note_announced(run.dataset)
+            self._claim(self.stage_run(context), context)
         trained: dict[str, str | None] = super().execute(context)
         return trained
 

@@ -24,7 +24,7 @@ _TEXT_KEPT: Final = 20_000
 """Characters of a message; a longer message is cut."""
 _COUNT = re.compile(r"\b(\d[\d,]*)/(\d[\d,]*)\b")
 Status = Literal["running", "finished", "failed", "skipped", "waiting"]
-"""waiting: for a person's answer."""
+"""waiting: for what its message says, without a message for a person's answer."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ TASKS_BEFORE_TRAINING: Final = ("check", "ingest")
 """Tasks before a training, in their order."""
 _FAILED: Final = ("failed", "upstream_failed")
 ASKING: Final = ("awaiting_input", "deferred")
-"""Airflow's states of a task that waits for a person's answer; ``deferred`` has other uses before Airflow 3.3."""
+"""Airflow's states of a task that waits for a person's answer; ``deferred`` also of a task that waits for its turn."""
 _OVER: Final = ("success", *_FAILED, "skipped", "removed")
 _TASKS_AFTER_TRAINING: Final = ("evaluate_production", "evaluate", "decide", "export")
 """Tasks after a training, in their order; tasks of other names follow."""
@@ -120,7 +120,7 @@ def _asking(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState])
     """Return the task whose status is waiting and that Airflow still has as waiting."""
     for name, status in statuses.items():
         task = tasks.get(name)
-        if status.status == "waiting" and task is not None and task.state in ASKING:
+        if status.status == "waiting" and not status.message and task is not None and task.state in ASKING:
             return name
     return None
 
@@ -257,6 +257,8 @@ def _waits_for(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskStat
             return f"waits for task {name}{': ' + text if text else ', which runs'}"
         if task.state == "up_for_retry":
             return f"waits for task {name}: try {task.try_number} failed, Airflow tries again soon"
+        if task.state in ASKING and name in statuses and statuses[name].message:
+            return f"waits for task {name}: {statuses[name].message}"
         return f"waits for task {name}, which {'is in the queue' if task.state == 'queued' else 'has not begun'}"
     return "waits for its first task"
 

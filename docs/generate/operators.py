@@ -15,6 +15,7 @@ IN_PAGE = ("Check", "Ingest", "Train", "Evaluate", "Export", "Promote", "Convert
 _HEAD = '''"""Written by docs/generate/operators.py (make format) from the config models; do not edit."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from os import PathLike
 from typing import Any, Literal
 
@@ -63,11 +64,16 @@ def _class_text(kind: Any) -> str:
             default = "" if name in kind.required else " | None = None"
             lines.append(f"        {name}: {text}{default},")
         else:
-            given = parameter.default is inspect.Parameter.empty
-            lines.append(f"        {name}: {parameter.annotation}{'' if given else f' = {parameter.default!r}'},")
+            lines.append(f"        {name}: {parameter.annotation}{_default_text(parameter.default)},")
     described = [f"{name}: {text}" for name, text in _described(kind)]
     doc = '"""Take the arguments.\n\nArgs:\n' + "\n".join(_wrapped(text) for text in described) + '\n"""'
     return "\n".join([*lines, "        **kwargs: Any,", "    ) -> None:", _indented(doc, 8), ""])
+
+
+def _default_text(value: Any) -> str:
+    if value is inspect.Parameter.empty:
+        return ""
+    return f" = {value!r}" if value is None or isinstance(value, bool | int | float | str) else " = ..."
 
 
 def _parameters(kind: Any) -> dict[str, inspect.Parameter]:

@@ -31,14 +31,14 @@ from deepspark_ops.operators import (
     form_params,
     form_templates,
 )
-from deepspark_ops.operators.airflow_names import (
+from deepspark_ops.operators.dags.deepspark_train import DATASET
+from deepspark_ops.operators.dags.documentation import with_example
+from deepspark_ops.operators.notices.send import failure_notices
+from deepspark_ops.operators.provider.airflow_names import (
     AssetOrTimeSchedule,
     CronTriggerTimetable,
     DescribedCronTimetable,
 )
-from deepspark_ops.operators.dags.deepspark_train import DATASET
-from deepspark_ops.operators.dags.documentation import with_example
-from deepspark_ops.operators.notices.send import failure_notices
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.retries import stage_retries
 from deepspark_ops.operators.tasks.task_settings import DagSettings
@@ -106,6 +106,7 @@ def make_dag() -> DAG:
         ingest = DeepSparkIngestOperator(
             task_id="ingest",
             run=check.output,
+            asset=DATASET,
             skips_judged_data=True,
             model=judged["model"],
             models=judged["models"],

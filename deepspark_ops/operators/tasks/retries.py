@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from deepspark_ops.operators.airflow_names import GROWING_DELAY
+from deepspark_ops.operators.provider.airflow_names import GROWING_DELAY
 
 OWN_RETRIES = 2
 """Tries after the first of a task that fails by itself, but for a user's mistake, which has none."""

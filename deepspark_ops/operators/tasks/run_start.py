@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from deepspark_ops.run_view.stage_status import read_statuses
 LATEST_VARIABLE: Final = "DEEPSPARK_RETRAIN_LATEST_START"
 LATEST_START_MIN: Final = 15
 """A scheduler that works starts a run within seconds; one that is restarted, within minutes."""
+BY_DATA: Final = "asset_triggered"
 _EVENTS_SHOWN: Final = 3
 
 
@@ -53,6 +54,31 @@ def data_events(events: Iterable[Any]) -> list[DataEvent]:
     ]
 
 
+def stored_events(
+    context: Any, asset: Any, *, since: datetime | None = None, newest: int | None = None
+) -> Sequence[Any]:
+    """Return the events of an Asset that Airflow keeps.
+
+    Args:
+        context: Airflow's, of a task that has the Asset among its inlets.
+        asset: The Asset.
+        since: Only events from this moment on.
+        newest: At most so many, the newest ones, newest first.
+    """
+    events = context["inlet_events"][asset]
+    if isinstance(events, list):  # Airflow 3.1 selects none: it gives all, oldest first
+        later = [event for event in events if since is None or event.timestamp >= since]
+        return later if newest is None else later[::-1][:newest]
+    if since is not None:
+        events = events.after(since.isoformat())
+    return list(events if newest is None else events.ascending(False).limit(newest))
+
+
+def kind_of(dag_run: Any) -> str:
+    """Return Airflow's word for what started a run."""
+    return str(getattr(dag_run.run_type, "value", dag_run.run_type))
+
+
 def start_text(dag_run: Any, events: Iterable[DataEvent]) -> str:
     """Return what started a run: a person, the timetable, or which data.
 
@@ -60,8 +86,8 @@ def start_text(dag_run: Any, events: Iterable[DataEvent]) -> str:
         dag_run: Airflow's run.
         events: Of the dataset Asset, that triggered it.
     """
-    kind = str(getattr(dag_run.run_type, "value", dag_run.run_type))
-    if kind == "asset_triggered":
+    kind = kind_of(dag_run)
+    if kind == BY_DATA:
         texts = list(dict.fromkeys(event.text() for event in events))
         shown = "; ".join(texts[-_EVENTS_SHOWN:][::-1]) or "an event that names no source"
         more = f"; and {len(texts) - _EVENTS_SHOWN} events before" if len(texts) > _EVENTS_SHOWN else ""
@@ -88,7 +114,7 @@ def missed_text(dag_run: Any, run_dir: Path, environment: Mapping[str, str]) -> 
     Raises:
         ConfigError: The variable is no number of minutes.
     """
-    kind = str(getattr(dag_run.run_type, "value", dag_run.run_type))
+    kind = kind_of(dag_run)
     if kind != "scheduled" or dag_run.start_date is None or getattr(dag_run, "clear_number", None):
         return None
     allowed_s = 60.0 * _latest_start_min(environment)

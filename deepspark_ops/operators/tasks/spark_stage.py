@@ -22,7 +22,7 @@ from airflow.sdk import Connection
 
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.operators.airflow_names import AirflowException, AirflowNotFoundException
+from deepspark_ops.operators.provider.airflow_names import AirflowException, AirflowNotFoundException
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
 from deepspark_ops.operators.tasks.task_lines import Group

@@ -19,7 +19,7 @@ from airflow.sdk import get_current_context
 from caffe_import.errors import CaffeImportError
 from caffe_import.extras import missing_extra
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
-from deepspark_ops.operators.airflow_names import (
+from deepspark_ops.operators.provider.airflow_names import (
     WAITS,
     AirflowException,
     AirflowFailException,

@@ -6,12 +6,15 @@ has this file. Airflow parses it, too.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from airflow.sdk import DAG, TaskGroup, task
+from airflow.sdk import DAG, Asset, TaskGroup, task
 
 from deepspark_ops.operators import (
     DeepSparkCheckOperator,
@@ -71,13 +74,16 @@ with DAG("taskflow", schedule=None) as taskflow:
     )
     report(DeepSparkEvaluateOperator(task_id="score", run=fitted.output, split="train").output)
 
-DAGS = (alone, two, grouped, mapped, taskflow)
+with DAG("waits", schedule=None) as waits:
+    DeepSparkIngestOperator(task_id="data", source=LIST, output="held", asset=Asset("x"))
+
+DAGS = (alone, two, grouped, mapped, taskflow, waits)
 
 
 def main(result: Path) -> None:
     """Run every DAG to its end, and write what its stages ran with and what its tasks returned."""
     from deepspark_ops.operators import check, evaluate, predict
-    from deepspark_ops.operators.tasks import process_stage, spark_stage
+    from deepspark_ops.operators.tasks import process_stage, spark_stage, turn
     from tests.reference.dataset_files import put_manifest_text
 
     started: list[dict[str, Any]] = []
@@ -106,9 +112,18 @@ def main(result: Path) -> None:
         module.run_job = run_job  # type: ignore[attr-defined]
     spark_stage.StageSubmitHook.submit = submit  # type: ignore[assignment]
     spark_stage.require_java = lambda *_: Path("java")
+    held = ExitStack()
+
+    async def end_of_the_other_task(seconds: float) -> None:
+        assert not started, "the stage began beside another task"
+        held.close()
+
+    turn.asyncio = SimpleNamespace(to_thread=asyncio.to_thread, sleep=end_of_the_other_task)  # type: ignore[attr-defined]
     runs = {}
     for dag in DAGS:
         started.clear()
+        if dag is waits:
+            assert held.enter_context(turn.turn_at(result.parent / "held", "task x of y, run z"))
         dag_run = dag.test()
         runs[dag.dag_id] = {
             "state": str(dag_run.state),

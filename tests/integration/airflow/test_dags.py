@@ -31,8 +31,8 @@ from deepspark_ops.config.task_settings import SparkTaskConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.local_airflow.dag_files import install_dags
-from deepspark_ops.operators.airflow_names import AssetOrTimeSchedule
 from deepspark_ops.operators.form import config_from_params, form_schemas
+from deepspark_ops.operators.provider.airflow_names import AssetOrTimeSchedule
 from deepspark_ops.operators.tasks.retries import own_retries
 from tests.paths import ROOT
 
@@ -107,8 +107,10 @@ def test_graph_is_as_written(dag_id: str) -> None:
 def test_tasks_announce_by_assets_and_by_no_alias() -> None:
     """The first two tasks that end together with an alias both insert its association, and Airflow fails one."""
     outlets = {(dag_id, task.task_id): task.outlets for dag_id in GRAPHS for task in load(dag_id).tasks if task.outlets}
+    dataset = Asset("deepspark_dataset", uri="x-deepspark://dataset")
     assert outlets == {
-        ("deepspark_train", "ingest"): [Asset("deepspark_dataset", uri="x-deepspark://dataset")],
+        ("deepspark_train", "ingest"): [dataset],
+        ("deepspark_retrain", "ingest"): [dataset],
         ("deepspark_retrain", "promote"): [Asset("deepspark_model", uri="x-deepspark://model")],
     }
 
@@ -188,7 +190,7 @@ def test_retraining_is_scheduled_by_time_or_by_the_dataset_one_run_at_a_time() -
     assert words in (dag.description or "")
     assert words in (dag.doc_md or "")
     outlets = {task_id: task.outlets for task_id, task in dag.task_dict.items() if task.outlets}
-    assert list(outlets) == ["promote"]
+    assert list(outlets) == ["ingest", "promote"]
 
 
 def test_another_timetable_is_told_in_words_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,3 +112,10 @@ def test_functions_of_the_user_stand_before_and_after(own_runs: OwnRuns) -> None
     assert own_runs.folder("taskflow", outputs["fit"]) == ""
     assert outputs["report"] == "of the stub"
     assert own_runs.started("taskflow", "evaluate")[0]["split"] == "train"
+
+
+def test_an_ingestion_waits_deferred_for_another_task_that_writes_its_dataset(own_runs: OwnRuns) -> None:
+    output = own_runs.outputs("waits")["data"]
+    (config,) = own_runs.started("waits", "ingest")
+    assert output["dataset"] == config["output"]
+    assert Path(config["output"]).name == "held"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,8 +38,12 @@ def context(
     conf: dict[str, Any] | None = None,
     events: Any = None,
     late_min: float = 0.0,
+    stored: Any = (),
 ) -> dict[str, Any]:
-    """Return a task's context: of a run that ``events`` triggered, else of one by the timetable."""
+    """Return a task's context: of a run that ``events`` triggered, else of one by the timetable.
+
+    ``stored`` are all events of the dataset Asset that Airflow keeps, oldest first.
+    """
     params = dag.params.dump() | (conf or {})
     pushed: dict[str, str] = {}
     return {
@@ -64,7 +69,29 @@ def context(
         "pushed": pushed,
         "triggering_asset_events": events or {},
         "outlet_events": OutletEvents(),
+        "inlet_events": {InletEvents.key: InletEvents(list(stored))},
     }
+
+
+class InletEvents:
+    """Airflow's from 3.2 on: events of an Asset among a task's inlets. Each call narrows what is read."""
+
+    key = DATASET
+
+    def __init__(self, events: list[Any]) -> None:
+        self._events = events
+
+    def after(self, moment: str) -> InletEvents:
+        return InletEvents([event for event in self._events if event.timestamp >= datetime.fromisoformat(moment)])
+
+    def ascending(self, ascending: bool) -> InletEvents:
+        return self if ascending else InletEvents(self._events[::-1])
+
+    def limit(self, count: int) -> InletEvents:
+        return InletEvents(self._events[:count])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._events)
 
 
 class OutletEvents:

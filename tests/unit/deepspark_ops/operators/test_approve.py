@@ -19,10 +19,10 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.operators import approve as approve_module
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import promote as promote_module
-from deepspark_ops.operators.airflow_names import WAITS, AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.approve import DeepSparkApproveOperator
 from deepspark_ops.operators.check import DeepSparkCheckOperator
 from deepspark_ops.operators.form import form_params
+from deepspark_ops.operators.provider.airflow_names import WAITS, AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.overview import read_model

@@ -16,7 +16,6 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import DRIVER, Event
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.operators import compare as compare_module
-from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException
 from deepspark_ops.operators.compare import (
     DeepSparkCheckTrialsOperator,
     DeepSparkCompareOperator,
@@ -26,6 +25,7 @@ from deepspark_ops.operators.compare import (
 )
 from deepspark_ops.operators.dags import deepspark_compare
 from deepspark_ops.operators.form import config_from_params, form_params
+from deepspark_ops.operators.provider.airflow_names import AirflowException, AirflowFailException
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import StatusFile

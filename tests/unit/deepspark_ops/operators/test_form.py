@@ -14,8 +14,8 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.operators.airflow_names import ParamValidationError
 from deepspark_ops.operators.form import config_from_params, form_params, refuse_unknown
+from deepspark_ops.operators.provider.airflow_names import ParamValidationError
 
 pytestmark = pytest.mark.airflow
 

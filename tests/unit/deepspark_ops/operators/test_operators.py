@@ -8,8 +8,10 @@ import json
 import logging
 import re
 import threading
+import time
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Asset, BaseOperator
 from airflow.sdk.execution_time.task_runner import set_current_context
+from airflow.sdk.module_loading import import_string
 from jinja2 import UndefinedError
 
 from deepspark_ops import operators
@@ -33,18 +36,24 @@ from deepspark_ops.operators import evaluate as evaluate_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import promote as promote_module
 from deepspark_ops.operators import train as train_module
-from deepspark_ops.operators.airflow_names import AirflowException, AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.check import DeepSparkCheckOperator, chosen_dataset
 from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator, DeepSparkEvaluateProductionOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import DeepSparkIngestOperator
 from deepspark_ops.operators.promote import DeepSparkDecideOperator, DeepSparkPromoteOperator, write_decision
+from deepspark_ops.operators.provider.airflow_names import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    TaskDeferred,
+)
 from deepspark_ops.operators.tasks import spark_stage, stage_run
 from deepspark_ops.operators.tasks.retries import OWN_DELAY
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator, StageSubmitHook
 from deepspark_ops.operators.tasks.stage_arguments import argument_fields
 from deepspark_ops.operators.tasks.stage_run import StageRun, TaskEnd, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.operators.tasks.turn import TurnTrigger, turn_at
 from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.processes.job_log import LineHandler, StageFailed
@@ -60,6 +69,7 @@ from tests.reference.dataset_files import put_manifest_text
 from tests.reference.evaluations import evaluation, write_evaluation
 from tests.unit.deepspark_ops.operators.operator_calls import (
     DATASET,
+    SLOT,
     Retraining,
     context,
     execute,
@@ -257,6 +267,29 @@ def test_an_updated_dataset_of_another_source_skips_the_run(
         execute(operator, context(dag, events=events_of(DATASET, "list.txt::list.txt")))
 
 
+@pytest.mark.parametrize("is_old_airflow", [False, True], ids=["3.2 and later", "3.1"])
+def test_an_event_that_came_while_the_run_waited_in_the_queue_counts(
+    places: Places, dag: DAG, checked: list[StageConfig], is_old_airflow: bool
+) -> None:
+    operator = operator_of(DeepSparkCheckOperator, dag, places, dataset_asset=DATASET)
+    assert rendered(operator, context(dag)).inlets == [DATASET], "else Airflow gives none of its events"
+    before, other, lost = (
+        SimpleNamespace(extra={"source": source}, timestamp=SLOT + timedelta(seconds=seconds))
+        for source, seconds in (("list.txt", -60), ("other.txt", -1), ("list.txt", 5))
+    )
+
+    def check(*stored: Any) -> Any:
+        values = context(dag, events=events_of(DATASET, "other.txt"), stored=stored)
+        if is_old_airflow:
+            values["inlet_events"] = {DATASET: list(stored)}
+        return execute(operator, values)
+
+    with pytest.raises(AirflowSkipException, match=r"other\.txt"):
+        check(before, other)
+    assert check(before, other, lost)["dataset"]
+    assert read_decided(places.run_folder("d", "r")).started == "started by data: list.txt; other.txt"
+
+
 def test_a_run_by_the_timetable_whose_time_has_passed_is_skipped_and_says_so(
     places: Places, dag: DAG, checked: list[StageConfig]
 ) -> None:
@@ -345,14 +378,15 @@ def test_files_that_are_newer_and_hold_the_same_start_no_training_either(judged_
 
 
 class Ingestion:
-    """A dataset folder and the operators of runs that use it; no Spark job runs."""
+    """A dataset folder, the operators of runs that use it, and Airflow's events; no Spark job runs."""
 
     def __init__(self, places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
         self.dataset = places.home / "datasets" / "x"
         self.content = "first"
+        self.events: list[Any] = []
         self._dag = dag
         self._places = places
-        self._xcom = StageRun(places.home / "r", self.dataset, None).to_xcom()
+        self.xcom = StageRun(places.home / "r", self.dataset, None).to_xcom()
         self._train = operator_of(DeepSparkTrainOperator, dag, places)
         monkeypatch.setattr(SparkStageOperator, "execute", lambda operator, values: self._submit(operator, values))
         monkeypatch.setattr(ingest_module, "verify", lambda folder, digests: None)
@@ -366,21 +400,26 @@ class Ingestion:
         run = operator.stage_run(values)
         return {**run.to_xcom(), **operator.result(run, IngestConfig(source="x", output=self.dataset))}
 
-    def try_once(self) -> list[dict[str, str]]:
-        """Return the events of one try, which Airflow would send if the try succeeds."""
-        values = context(self._dag, xcom=self._xcom)
-        made = operator_of(DeepSparkIngestOperator, self._dag, self._places, asset=DATASET)
-        operator = rendered(made, values)
-        assert operator.outlets == [DATASET]
+    def try_once(self, *, dies: bool = False, asset: Asset | None = DATASET, **arguments: Any) -> list[dict[str, str]]:
+        """Return the events of one try; Airflow sends them if the try does not die before its end."""
+        values = self.context()
+        operator = rendered(self.operator(asset=asset, **arguments), values)
         output = type(operator).execute.__wrapped__(operator, values)
-        events = [values["outlet_events"][asset].extra for asset in operator.outlets]
+        events = [values["outlet_events"][outlet].extra for outlet in operator.outlets]
         announced = {name: output[name] for name in ("dataset", "train_digest", "test_digest")}
         assert events in ([], [{**announced, "source": "list.txt"}])
+        if not dies:
+            self.events += [SimpleNamespace(extra=extra, timestamp=SLOT) for extra in events]
         return events
 
-    def begin_training(self) -> None:
-        """A training begins after its ingestion succeeded."""
-        execute(self._train, context(self._dag, xcom=self._xcom))
+    def operator(self, **arguments: Any) -> Any:
+        return operator_of(DeepSparkIngestOperator, self._dag, self._places, **arguments)
+
+    def context(self) -> dict[str, Any]:
+        return context(self._dag, xcom=self.xcom, stored=self.events)
+
+    def train(self) -> None:
+        execute(self._train, self.context())
 
 
 @pytest.fixture
@@ -389,25 +428,67 @@ def ingestion(places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> Inge
 
 
 def test_the_retry_of_an_ingestion_that_died_after_its_commit_announces_the_dataset(ingestion: Ingestion) -> None:
-    lost = ingestion.try_once()
+    lost = ingestion.try_once(dies=True)
     assert lost
     assert ingestion.try_once() == lost
 
 
-def test_a_dataset_that_a_training_has_begun_with_is_not_announced_again(ingestion: Ingestion) -> None:
-    ingestion.try_once()
-    ingestion.begin_training()
+def test_a_dataset_is_announced_once(ingestion: Ingestion) -> None:
+    assert ingestion.try_once()
     assert ingestion.try_once() == []
-    ingestion.begin_training()
+    ingestion.train()
     assert ingestion.try_once() == []
+
+
+def test_a_dataset_that_an_ingestion_without_the_asset_made_and_a_training_used_is_announced(
+    ingestion: Ingestion,
+) -> None:
+    """Nobody was told of it so far, whoever trained with it."""
+    assert ingestion.try_once(asset=None) == []
+    ingestion.train()
+    assert ingestion.try_once()
 
 
 def test_a_dataset_that_was_made_anew_with_other_content_is_announced(ingestion: Ingestion) -> None:
     ingestion.try_once()
-    ingestion.begin_training()
     (ingestion.dataset / "dataset.json").unlink()
     ingestion.content = "second"
     assert ingestion.try_once()
+
+
+def test_an_ingestion_whose_dataset_another_task_writes_gives_its_slot_back_and_says_whom_it_waits_for(
+    ingestion: Ingestion, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operator = rendered(ingestion.operator(asset=DATASET, turn_limit=timedelta(hours=2)), ingestion.context())
+    values, began = ingestion.context(), time.time()
+    with turn_at(ingestion.dataset, "task load of nightly, run 7"):
+        with pytest.raises(TaskDeferred) as deferred:
+            type(operator).execute.__wrapped__(operator, values)
+        status = read_statuses(Path(ingestion.xcom["run_dir"]))["ingest"]
+        assert status.status == "waiting"
+        assert re.match(r"task load of nightly, run 7, since \d.* UTC writes dataset /.*/x; this", status.message)
+        assert f"{status.message}, 2:00:00 at most (turn_limit)" in capsys.readouterr().out
+        waits = deferred.value
+        event = {"holder": None, "until": waits.trigger.serialize()[1]["until"]}
+        assert event["until"] == pytest.approx(began + 7200, abs=60)
+        assert timedelta(hours=2) <= waits.timeout <= timedelta(hours=2.2)
+        restored = import_string(waits.trigger.serialize()[0])(**waits.trigger.serialize()[1])
+        assert isinstance(restored, TurnTrigger)
+        with pytest.raises(TaskDeferred) as again:  # a third task was faster
+            operator.resume_execution(waits.method_name, {"event": event}, values)
+        assert again.value.trigger.serialize() == waits.trigger.serialize()
+    resumed = operator.resume_execution(waits.method_name, {"event": event}, values)
+    assert resumed["dataset"] == str(ingestion.dataset)
+    assert values["outlet_events"][DATASET].extra["dataset"] == str(ingestion.dataset)
+
+
+def test_an_ingestion_that_has_waited_for_its_turn_too_long_fails_and_names_whom_it_waited_for(
+    ingestion: Ingestion,
+) -> None:
+    operator = rendered(ingestion.operator(turn_limit=timedelta(minutes=5)), ingestion.context())
+    with turn_at(ingestion.dataset, "task load of nightly, run 7"):
+        with pytest.raises(AirflowFailException, match=r"task load of nightly, run 7, since .* has waited 0:05:00"):
+            operator.resume_execution("execute_in_turn", {"event": {"until": time.time()}}, ingestion.context())
 
 
 def test_a_damaged_dataset_is_ingested_again(places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:

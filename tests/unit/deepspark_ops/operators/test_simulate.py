@@ -12,7 +12,6 @@ import pytest
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.operators import compare as compare_module
-from deepspark_ops.operators.airflow_names import AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.compare import (
     DeepSparkCheckTrialsOperator,
     DeepSparkCompareOperator,
@@ -20,6 +19,7 @@ from deepspark_ops.operators.compare import (
 )
 from deepspark_ops.operators.dags import deepspark_compare
 from deepspark_ops.operators.ingest import DeepSparkIngestOperator
+from deepspark_ops.operators.provider.airflow_names import AirflowFailException, AirflowSkipException
 from deepspark_ops.operators.simulate import DeepSparkSimulateTrialsOperator
 from deepspark_ops.operators.tasks import process_stage
 from deepspark_ops.operators.tasks.run_plan import Places
@@ -71,7 +71,7 @@ def test_a_simulated_comparison_trains_nothing_and_ends_in_the_simulations_page(
     assert read_plan(run) is None
     assert {trial["run_dir"] for trial in trials} == {str(run)}
     assert [path.name for path in run.parent.iterdir()] == ["run"], "trials have no folders"
-    monkeypatch.setattr(DeepSparkIngestOperator, "execute", lambda self, context: None)
+    monkeypatch.setattr(DeepSparkIngestOperator, "ingest", lambda self, context, until: None)
     assert execute(operator_of(DeepSparkIngestOnceOperator, values["form"], places), values) == []
     with pytest.raises(AirflowSkipException, match="task simulate has the table"):
         execute(operator_of(DeepSparkCompareOperator, values["form"], places), values)

@@ -35,6 +35,8 @@ INGESTING = note("ingest", text="ingest train: shard 3/20 written", done=3, tota
         ((), {}, airflow(check="running"), "waiting", "waits for task check, which runs"),
         ((), INGESTING, airflow(check="success", ingest="running"), "waiting",
          "waits for task ingest: ingest train: shard 3/20 written"),
+        ((), note("ingest", "waiting", message="task x writes it"),
+         airflow(check="success", ingest="deferred"), "waiting", "waits for task ingest: task x writes it"),
         ((), {}, airflow(check="success", ingest="success", train=None), "waiting",
          "waits for task train, which has not begun"),
         ((), {}, airflow(train="running"), "starting", "Spark and its workers are starting"),

@@ -72,4 +72,5 @@ __all__ = [
     "DescribedCronTimetable",
     "OwnTries",
     "ParamValidationError",
+    "TaskDeferred",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deepspark_ops.operators.airflow_names import AirflowFailException
+from deepspark_ops.operators.provider.airflow_names import AirflowFailException
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.trials.plan import Value, form_values

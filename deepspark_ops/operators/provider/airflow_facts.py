@@ -1,6 +1,6 @@
 """What this host's Airflow is, for ``deepspark doctor``, as one line of JSON. Nothing is written or migrated.
 
-Started as ``python -m deepspark_ops.operators.airflow_facts [CONNECTION]`` where Airflow has a configuration already.
+Started as ``python -m deepspark_ops.operators.provider.airflow_facts [CONNECTION]`` where Airflow has a configuration.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _connection(name: str) -> dict[str, str] | None:
     """Return the Spark master of a connection, and no password; None if there is none of that name."""
     from airflow.models.connection import Connection
 
-    from deepspark_ops.operators.airflow_names import AirflowNotFoundException
+    from deepspark_ops.operators.provider.airflow_names import AirflowNotFoundException
 
     try:
         found = Connection.get_connection_from_secrets(name)

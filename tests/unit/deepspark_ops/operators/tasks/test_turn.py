@@ -1,0 +1,117 @@
+"""Turns of tasks that write one folder, held by processes of their own, and the trigger that waits for one."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.operators.tasks import turn
+from deepspark_ops.operators.tasks.turn import TurnTrigger, holder_of, turn_at
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.airflow
+
+HOLD = """
+import sys
+from pathlib import Path
+from deepspark_ops.operators.tasks import turn
+from deepspark_ops.operators.tasks.turn import turn_at
+with turn_at(Path(sys.argv[1]), "task a of d, run r") as is_free:
+    print(is_free, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def other_process(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has the turn at a folder until its stdin is closed."""
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def events_of(trigger: TurnTrigger) -> list[Any]:
+    async def collect() -> list[Any]:
+        events = [event.payload async for event in trigger.run()]
+        assert all(event.pop("until") == trigger.serialize()[1]["until"] for event in events)
+        return events
+
+    return asyncio.run(collect())
+
+
+def test_a_turn_is_one_process_s_at_a_time_and_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "datasets" / "x"  # neither is there yet
+    with other_process(folder) as process:
+        with turn_at(folder, "task b") as is_free:
+            assert not is_free
+        holder = holder_of(folder)
+        assert holder is not None
+        assert holder.startswith("task a of d, run r, since 20")
+        process.kill()
+        process.wait()
+        assert holder_of(folder) is None
+        with turn_at(folder, "task b") as is_free:
+            assert is_free
+            assert str(holder_of(folder)).startswith("task b, since ")
+    assert holder_of(folder) is None
+
+
+class Log:
+    """A trigger's log, of which the test reads the lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, text: str, *values: object) -> None:
+        self.lines.append(text % values)
+
+    warning = info
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    log = Log()
+    monkeypatch.setattr(TurnTrigger, "log", log)
+    return log
+
+
+def test_the_trigger_waits_until_the_turn_is_free_and_logs_whom_it_waits_for(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "x"
+    with other_process(folder) as process:
+
+        def holder_then_none(asked: Path) -> str | None:
+            holder = holder_of(asked)
+            process.kill()
+            return holder
+
+        monkeypatch.setattr(turn, "holder_of", holder_then_none)
+        assert events_of(TurnTrigger(str(folder), time.time() + 60, poll_s=0.05)) == [{"holder": None}]
+    (line,) = log.lines
+    assert line.startswith(f"waits for its turn at {folder}: task a of d, run r, since ")
+
+
+def test_the_trigger_ends_when_its_time_is_over_and_says_who_has_the_turn_still(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    with other_process(folder):
+        (event,) = events_of(TurnTrigger(str(folder), time.time() + 0.2, poll_s=0.05))
+    assert event["holder"].startswith("task a of d, run r")
+
+
+def test_a_triggerer_that_does_not_see_the_folder_wakes_the_task(tmp_path: Path, log: Log) -> None:
+    assert events_of(TurnTrigger(str(tmp_path / "none" / "x"), time.time())) == [{"holder": None}]
+    assert "cannot read" in log.lines[0]
