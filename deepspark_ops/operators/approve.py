@@ -15,6 +15,7 @@ from deepspark_ops.config.shared_options.durations import length_of
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.promote import (
     ModelArguments,
@@ -25,7 +26,6 @@ from deepspark_ops.operators.promote import (
     write_decision,
 )
 from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
-from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.installation import site_path
 from deepspark_ops.operators.tasks.run_addresses import run_url
 from deepspark_ops.operators.tasks.run_note import REASON_KEY

@@ -19,11 +19,11 @@ from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.ingest import chosen_dataset
 from deepspark_ops.operators.notices.send import setting_problem
 from deepspark_ops.operators.promote import ModelArguments, promote_config, skip, skip_judged_data
-from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.run_plan import DECIDED_VERSION, Places, is_ingested
 from deepspark_ops.operators.tasks.run_start import (
     BY_DATA,

@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from deepspark_ops.config.clean import CleanConfig
-from deepspark_ops.operators.provider.deprecated_names import old_name_of
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.retention.clean import clean
@@ -40,7 +40,8 @@ class DeepSparkCleanOperator(StageArguments, BaseOperator):
         with noted_stage(run_dir, self.stage, self.log), airflow_errors():
             self.refuse_unknown_conf(context)
             # A relative models folder is below the home, as it is for promote.
-            config = self.config(CleanConfig, folder=self.places.home, home=self.places.home)
+            models = None if "models" in self.values() else self.places.models
+            config = self.config(CleanConfig, folder=self.places.home, home=self.places.home, models=models)
             report = clean(config, on_step=self.log.info)
             path = run_dir / "clean.json"
             write_text_whole(path, report.model_dump_json(indent=1) + "\n")

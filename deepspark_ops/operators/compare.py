@@ -23,12 +23,12 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.check import checked_config, require_solver
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator
 from deepspark_ops.operators.form import config_from_params
 from deepspark_ops.operators.ingest import DeepSparkIngestOperator, chosen_dataset
 from deepspark_ops.operators.notices.send import setting_problem
 from deepspark_ops.operators.provider.airflow_names import AirflowFailException, AirflowSkipException
-from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.simulate import simulates, simulation_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage

@@ -7,7 +7,7 @@ from typing import Any
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest
-from deepspark_ops.operators.provider.deprecated_names import old_name_of
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.run_paths import RunPaths

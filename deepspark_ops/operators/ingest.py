@@ -16,10 +16,10 @@ from deepspark_ops.config.promote import PromoteConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.sources.registry import require_source
 from deepspark_ops.ingest.versions.base import previous_dataset
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import config_from_params, is_left_out
 from deepspark_ops.operators.promote import promote_config, skip_judged_data
 from deepspark_ops.operators.provider.airflow_names import TaskDeferred
-from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.run_plan import Places, is_ingested
 from deepspark_ops.operators.tasks.run_start import stored_events
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator

@@ -17,12 +17,12 @@ from deepspark_ops.evaluate.comparison.section import with_decision
 from deepspark_ops.evaluate.evaluation_folder import Evaluated, read_evaluation
 from deepspark_ops.evaluate.metrics import REPORT_NAME
 from deepspark_ops.export.manifest import file_digest
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.form import is_left_out
 from deepspark_ops.operators.notices.send import notify
 from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
-from deepspark_ops.operators.provider.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.run_note import REASON_KEY
-from deepspark_ops.operators.tasks.run_plan import is_ingested
+from deepspark_ops.operators.tasks.run_plan import DEFAULT_MODELS, Places, is_ingested
 from deepspark_ops.operators.tasks.run_start import BY_DATA, kind_of
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
@@ -62,8 +62,8 @@ class ModelArguments(StageArguments):
         config = promote_config(self)
         if self._dag_model is not None:
             values = {name: value for name, value in self._dag_model.items() if not is_left_out(value)}
-            own = with_paths_from(parse_config(PromoteConfig, values), self.places.home)
-            _require_changeable(config, own, self.places.home / "models", str(context["dag_run"].dag_id))
+            own = _with_models(with_paths_from(parse_config(PromoteConfig, values), self.places.home), self.places)
+            _require_changeable(config, own, self.places.models, str(context["dag_run"].dag_id))
         return config
 
 
@@ -101,7 +101,13 @@ def promote_config(arguments: StageArguments) -> PromoteConfig:
     Raises:
         ConfigError: A value is wrong.
     """
-    return arguments.config(PromoteConfig, folder=arguments.places.home)
+    return _with_models(arguments.config(PromoteConfig, folder=arguments.places.home), arguments.places)
+
+
+def _with_models(config: PromoteConfig, places: Places) -> PromoteConfig:
+    """Return a config whose default folder of models is that of the installation."""
+    is_default = config.models == places.home / DEFAULT_MODELS
+    return config.model_copy(update={"models": places.models}) if is_default else config
 
 
 def approval_config(arguments: StageArguments) -> ApprovalConfig:

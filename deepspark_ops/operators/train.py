@@ -9,7 +9,7 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
-from deepspark_ops.operators.provider.deprecated_names import old_name_of
+from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
 from deepspark_ops.run_paths import RunPaths, write_text_whole

@@ -11,12 +11,28 @@ def get_provider_info() -> dict[str, Any]:
     The pages' plugin is not in it: its own entry point registers the plugin, and Airflow reports a second one.
     """
     from deepspark_ops import operators
+    from deepspark_ops.config.places import PlacesConfig
 
-    modules = sorted({f"{operators.__name__}.{module}" for module in operators.OPERATOR_MODULES})
+    modules = [f"{operators.__name__}.{name}" for name in operators.OPERATOR_MODULES]
+    fields = {
+        name: {"label": field.title, "description": field.description, "schema": {"type": ["string", "null"]}}
+        for name, field in PlacesConfig.model_fields.items()
+    }
     return {
         "package-name": "deepspark",
         "name": "DeepSpark",
         "description": "Caffe nets trained by Spark workers: operators for check, ingest, train, evaluate, export, "
         "promote, convert and predict",
         "operators": [{"integration-name": "DeepSpark", "python-modules": modules}],
+        "hooks": [{"integration-name": "DeepSpark", "python-modules": [f"{__name__}.connection"]}],
+        "triggers": [{"integration-name": "DeepSpark", "python-modules": [f"{operators.__name__}.tasks.turn"]}],
+        "connection-types": [
+            {
+                "connection-type": "deepspark",
+                "hook-class-name": f"{__name__}.connection.DeepSparkHook",
+                "hook-name": "DeepSpark",
+                "ui-field-behaviour": {"hidden-fields": ["host", "port", "login", "password", "schema", "extra"]},
+                "conn-fields": fields,
+            }
+        ],
     }

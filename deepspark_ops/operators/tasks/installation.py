@@ -8,12 +8,20 @@ from pathlib import Path
 
 from airflow.configuration import conf
 
+from deepspark_ops.operators.provider.connection import default_places
 from deepspark_ops.operators.tasks.run_plan import Places
 
 
 def installed_places() -> Places:
-    """Return the places of the Airflow whose configuration this process reads."""
-    return Places.of_dags_folder(Path(conf.get_mandatory_value("core", "dags_folder")), os.environ)
+    """Return the places of the Airflow whose configuration this process reads.
+
+    The connection ``deepspark_default`` comes before the environment's variables.
+
+    Raises:
+        ConfigError: A field of the connection is wrong.
+    """
+    places = Places.of_dags_folder(Path(conf.get_mandatory_value("core", "dags_folder")), os.environ)
+    return places.with_config(default_places())
 
 
 def site_url() -> str:

@@ -8,12 +8,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from caffe_import.files.regular_file import regular_text
 from deepspark_ops.config.base import WHERE_IT_RUNS, parse_config
 from deepspark_ops.config.ingest import ARCHIVE_MARK, IngestConfig, is_catalog_table
+from deepspark_ops.config.places import PlacesConfig
 from deepspark_ops.config.shared_options.named_files import ListedFiles, NamedFiles
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.archive import split_member
@@ -28,6 +29,7 @@ _AIRFLOW_RUN_FOLDER = re.compile(_AIRFLOW_RUN_ID.pattern.replace(":", "-").repla
 _HAS_DIGEST = re.compile(r"-[0-9a-f]{8}$")
 """The end of a folder name whose run id has other characters."""
 _DIGEST_LENGTH = 12
+DEFAULT_MODELS = "models"
 DECIDED_VERSION = 1
 """Of the form of ``RunPaths.decided``."""
 
@@ -42,12 +44,24 @@ class Places:
         allowed_roots: Folders whose files a net, a solver and their lists may name, besides the solver's own, that of
             the data (``<root>/data``, ``<home>/data``) and the datasets.
         python_layers: Modules that a net's Python layers may name; no other is imported.
+        models_folder: Folder of models in production, if it is not ``models/`` in ``home``.
     """
 
     root: Path
     home: Path
     allowed_roots: tuple[Path, ...] = ()
     python_layers: tuple[str, ...] = ()
+    models_folder: Path | None = None
+
+    @property
+    def models(self) -> Path:
+        """Folder of models in production."""
+        return self.models_folder or self.home / DEFAULT_MODELS
+
+    def with_config(self, config: PlacesConfig) -> Places:
+        """Return the places with what a connection says in place of the environment's values."""
+        roots = self.allowed_roots if config.allowed_roots is None else config.allowed_roots
+        return replace(self, home=config.home or self.home, models_folder=config.models, allowed_roots=roots)
 
     @classmethod
     def of_dags_folder(cls, dags: Path, environment: Mapping[str, str]) -> Places:

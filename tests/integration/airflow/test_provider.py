@@ -1,4 +1,4 @@
-"""Airflow lists DeepSpark among its providers where the package is installed."""
+"""Airflow lists DeepSpark among its providers where the package is installed, and has its connection type."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 
+import airflow
+import jsonschema
 import pytest
+from airflow.sdk import DAG
+from airflow.sdk.module_loading import import_string
 
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.operators import DeepSparkPromoteOperator
+from deepspark_ops.operators.promote import promote_config
 from deepspark_ops.operators.provider import get_provider_info
+from deepspark_ops.operators.provider.connection import DeepSparkHook
+from deepspark_ops.operators.tasks.installation import installed_places
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.airflow
@@ -38,3 +47,73 @@ def test_every_module_that_the_provider_names_has_an_operator() -> None:
     (operators,) = get_provider_info()["operators"]
     for name in operators["python-modules"]:
         assert any(one.startswith("DeepSpark") for one in vars(import_module(name)))
+
+
+def test_the_connections_page_has_a_form_with_the_folders_of_an_installation() -> None:
+    """As Airflow's schema of provider information, and its own reading of it, have it."""
+    info = get_provider_info()
+    schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
+    assert set(info) <= set(schema["properties"])
+    (connection,) = info["connection-types"]
+    whole = json.loads((Path(airflow.__file__).parent / "provider.yaml.schema.json").read_text())
+    jsonschema.validate([connection], whole["properties"]["connection-types"])
+    assert list(connection["conn-fields"]) == ["home", "models", "allowed_roots"]
+    hook = import_string(connection["hook-class-name"])
+    assert (hook.conn_type, hook.hook_name) == (connection["connection-type"], connection["hook-name"])
+    for kind in ("operators", "hooks", "triggers"):
+        for row in info[kind]:
+            for name in row["python-modules"]:
+                import_module(name)
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, extra: object, conn_type: str = "deepspark") -> None:
+    text = extra if isinstance(extra, str) else json.dumps(extra)
+    monkeypatch.setenv("AIRFLOW_CONN_DEEPSPARK_DEFAULT", json.dumps({"conn_type": conn_type, "extra": text}))
+
+
+def test_the_connection_says_where_runs_and_models_are_and_the_environment_says_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPSPARK_HOME", "/by/environment")
+    monkeypatch.setenv("DEEPSPARK_ALLOWED_ROOTS", "/pets")
+    assert (installed_places().home, installed_places().models) == (
+        Path("/by/environment"),
+        Path("/by/environment/models"),
+    )
+    connect(monkeypatch, {"home": str(tmp_path), "models": "", "allowed_roots": None})
+    places = installed_places()
+    assert (places.home, places.models, places.allowed_roots) == (tmp_path, tmp_path / "models", (Path("/pets"),))
+    connect(monkeypatch, {"models": "/shared/models", "allowed_roots": "/cats:/dogs"})
+    places = installed_places()
+    assert (places.home, places.models) == (Path("/by/environment"), Path("/shared/models"))
+    assert places.allowed_roots == (Path("/cats"), Path("/dogs"))
+    with DAG("d", schedule=None):
+        promote = DeepSparkPromoteOperator(task_id="promote", run="r", model="digits")
+        other = DeepSparkPromoteOperator(task_id="other", run="r", model="digits", models="mine")
+    assert promote_config(promote).models == Path("/shared/models")
+    assert promote_config(other).models == Path("/by/environment/mine")
+
+
+@pytest.mark.parametrize(
+    ("extra", "conn_type", "message"),
+    [
+        ({"hme": "/x"}, "deepspark", "Airflow connection deepspark_default: hme='/x': "),
+        ({"home": "x"}, "deepspark", "deepspark_default: home='x': .*x is no absolute path"),
+        ("{", "deepspark", "deepspark_default: extra is no JSON: "),
+        ("[]", "deepspark", "deepspark_default: extra is no JSON object, e.g. "),
+        ({}, "spark", "deepspark_default: its type is spark; it must be deepspark"),
+    ],
+)
+def test_a_wrong_connection_is_refused_with_its_name(
+    extra: object, conn_type: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, extra, conn_type)
+    with pytest.raises(ConfigError, match=message):
+        installed_places()
+
+
+def test_the_button_of_the_page_says_which_folder_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, {"home": str(tmp_path), "models": str(tmp_path / "no")})
+    assert DeepSparkHook().test_connection() == (False, f"no such folder: {tmp_path / 'no'}")
+    connect(monkeypatch, {"home": str(tmp_path)})
+    assert DeepSparkHook().test_connection() == (True, "all folders are there")

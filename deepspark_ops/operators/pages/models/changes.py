@@ -72,7 +72,7 @@ class ModelChanges:
         Raises:
             DeepSparkError: It stays out, there is nothing to compare it by, or something is damaged; or no reason.
         """
-        models = self.places.home / "models"
+        models = self.places.models
         bundle = chosen_bundle(self.places, read_model(models, self.name), what, dags)
         values = {"models": models, "model": self.name, "bundle": bundle, "reason": _needed(reason)}
         ended = promote_by_hand(parse_config(HandPromoteConfig, values), self.who, self._score, force=force)
@@ -102,7 +102,7 @@ class ModelChanges:
         return [{"version": one.version, "n_files": one.n_files, "n_bytes": one.n_bytes} for one in found]
 
     def _folder(self) -> ModelFolder:
-        return ModelFolder(self.places.home / "models" / self.name)
+        return ModelFolder(self.places.models / self.name)
 
     def _done(self, production: Production) -> Done:
         """Tell MLflow, where one is configured, without having the person wait for it."""

@@ -21,12 +21,12 @@ ANSWER_VERSION: Final = 1
 
 
 class ModelsPage:
-    """The list of models, and the page of one. It reads the folder ``models`` of the installation, and nothing else."""
+    """The list of models, and the page of one. It reads the installation's folder of models, and nothing else."""
 
     def __init__(self, places: Places, our_dags: Callable[[], set[str]]) -> None:
         """Look for models in ``places``; ``our_dags()`` are the DAGs that make them."""
         self._our_dags = our_dags
-        self.folder = places.home / "models"
+        self.folder = places.models
 
     def answer(self, readable: Collection[str]) -> dict[str, Any]:
         """Return all models that a person may see: who may read every DAG that a version of it comes from.
