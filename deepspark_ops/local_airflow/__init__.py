@@ -1,4 +1,4 @@
-"""An Airflow of one's own on this machine: ``deepspark ui``, ``deepspark demo``, ``deepspark dags install``.
+"""An Airflow on this machine: ``deepspark ui``, ``deepspark demo``, ``deepspark dags install``.
 
-Airflow runs as processes of its own; nothing here imports it. What runs inside Airflow is in ``operators``.
+Airflow runs as separate processes; this package does not import Airflow. Code inside Airflow is in ``operators``.
 """

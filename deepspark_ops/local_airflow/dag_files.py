@@ -1,4 +1,4 @@
-"""The DAG files: a few lines each, since the DAGs themselves are made by ``deepspark_ops.operators.dags``."""
+"""The DAG files: a few lines each, because ``deepspark_ops.operators.dags`` builds the DAGs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DAGS: Final[Mapping[str, str]] = {
     "deepspark_retrain": "train the model in production further, by time or on new data; keep the better one",
     "deepspark_convert": "a net and weights trained elsewhere in; a checked bundle out; no training",
     "deepspark_compare": "one solver trained in several ways; one table: accuracy, time, bytes",
-    "deepspark_clean": "list, or remove, the runs and datasets that nothing needs any more",
+    "deepspark_clean": "list, or remove, the runs and datasets that are no longer needed",
 }
-"""Id of a DAG, which is also the name of its file and of its module -> what it does."""
+"""Id of a DAG, which is also the name of its file and module -> description."""
 _BUILDERS: Final = "deepspark_ops.operators.dags"
 
 
 def dag_file_text(dag_id: str) -> str:
-    """Return the text of a DAG's file. It says "Airflow", by which Airflow knows a file that may hold a DAG."""
+    """Return the text of a DAG's file. The text contains "Airflow", by which Airflow recognises DAG files."""
     return f'''"""Airflow DAG {dag_id}: {DAGS[dag_id]}."""
 
 from {_BUILDERS}.{dag_id} import make_dag
@@ -32,12 +32,12 @@ dag = make_dag()
 
 
 def install_dags(folder: Path) -> list[Path]:
-    """Write the DAG files into Airflow's DAGs folder, which is made if it is missing; return their paths.
+    """Write the DAG files into Airflow's DAGs folder, creating the folder if necessary; return their paths.
 
     A file of an earlier version is replaced.
 
     Raises:
-        ConfigError: ``folder`` is no folder, or a file of that name is there and not ours; nothing is written.
+        ConfigError: ``folder`` is no folder, or has a foreign file with the same name; nothing is written.
     """
     if folder.exists() and not folder.is_dir():
         msg = f"{folder} is a file; give Airflow's DAGs folder"

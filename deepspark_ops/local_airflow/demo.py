@@ -1,4 +1,4 @@
-"""``deepspark demo``: run the example of the DAG deepspark_train through Airflow and report what came out."""
+"""``deepspark demo``: run the example of the DAG deepspark_train in Airflow and report the results."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ TASKS = ("check", "ingest", "train", "evaluate", "export")
 WAIT_FOR_DAG_S = 90.0
 POLL_S = 0.5
 _DETAIL = re.compile(r"^Spark-Submit cmd: |\bepoch clock=")
-"""Lines of the task log that a first look does not need."""
+"""Lines of the task log that the demo leaves out."""
 _GROUP_MARKS = ("::group::", "::endgroup::")
-"""They fold lines in Airflow's UI."""
+"""Marks that fold lines in Airflow's UI."""
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo's run left.
+    """Results of the demo's run.
 
     Attributes:
-        test_accuracy: Share of the test set that the model classifies rightly.
+        test_accuracy: Accuracy of the model on the test set.
         bundle: Folder of the exported model.
-        report: The page about the evaluation.
+        report: The page of the evaluation.
         took_s: Seconds from the start to the result.
-        ui_command: What starts Airflow's UI, to look at the run.
+        ui_command: Command that starts Airflow's UI.
     """
 
     test_accuracy: float
@@ -47,7 +47,7 @@ class DemoResult:
     ui_command: str
 
     def summary(self) -> str:
-        """Return the lines for the user; the last one is for scripts."""
+        """Return the lines for the user; the last line is for scripts."""
         return (
             f"demo: done in {self.took_s:.0f} s\n\n"
             f"  test accuracy  {self.test_accuracy:.1%}\n"
@@ -60,10 +60,10 @@ class DemoResult:
 
 
 def run_demo(folders: LocalFolders, report: Report) -> DemoResult:
-    """Run the DAG in the Airflow that runs with these folders, else in one of its own for the while.
+    """Run the DAG in the running Airflow with these folders, else in a temporary Airflow.
 
     Raises:
-        AirflowFailed: Airflow could not be started, or the run failed; the message says where its logs are.
+        AirflowFailed: Airflow could not be started, or the run failed; the message names the folder of the logs.
     """
 
     def progress(text: str) -> None:
@@ -98,7 +98,7 @@ def start_example(api: Api, folders: LocalFolders) -> str:
     """Start a run of the example and return its id.
 
     Raises:
-        AirflowFailed: The DAG does not appear, or the run is refused.
+        AirflowFailed: The DAG does not appear, or Airflow refuses the run.
     """
     deadline = time.monotonic() + WAIT_FOR_DAG_S
     while DAG not in {dag["dag_id"] for dag in api.call("GET", "/dags")["dags"]}:
@@ -134,7 +134,7 @@ def _follow(api: Api, run_id: str, logs: TaskLogs, progress: Report) -> str:
 
 
 def _result(api: Api, run_id: str, took_s: float, ui_command: str) -> DemoResult:
-    """Return the result of a finished run, from the paths that its tasks passed on."""
+    """Return the result of a finished run, from its tasks' XComs."""
 
     def passed_on(task: str) -> dict[str, str]:
         path = f"/dags/{DAG}/dagRuns/{quoted(run_id)}/taskInstances/{task}/xcomEntries/return_value?deserialize=true"
@@ -152,7 +152,7 @@ def _result(api: Api, run_id: str, took_s: float, ui_command: str) -> DemoResult
 
 
 class TaskLogs:
-    """Follows the task logs of one run and reports the stages' own lines as they arrive."""
+    """Follows the task logs of a run and reports the stages' lines as they arrive."""
 
     def __init__(self, folder: Path, report: Report) -> None:
         """Follow the logs from their beginning; ``folder`` holds one folder per task."""
@@ -161,15 +161,15 @@ class TaskLogs:
         self._read: dict[Path, int] = {}
 
     def report_new(self) -> None:
-        """Report what was written since the last call; a line still being written waits for the next."""
+        """Report the lines since the last call; an incomplete line waits for the next call."""
         for task in TASKS:
             for log in sorted((self._folder / f"task_id={task}").glob("attempt=*.log")):
                 with open_regular(log) as handle:
                     handle.seek(self._read.get(log, 0))
                     text = handle.read()
-                whole = text[: text.rfind(b"\n") + 1]
-                self._read[log] = self._read.get(log, 0) + len(whole)
-                for line in whole.splitlines():
+                complete_lines = text[: text.rfind(b"\n") + 1]
+                self._read[log] = self._read.get(log, 0) + len(complete_lines)
+                for line in complete_lines.splitlines():
                     self._report_line(task, line)
 
     def _report_line(self, task: str, line: bytes) -> None:

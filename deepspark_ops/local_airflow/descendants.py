@@ -1,4 +1,4 @@
-"""Every process below this one, and the end of them all: what Airflow's services leave behind is ended too."""
+"""Processes below this process, and their end, including processes that Airflow's services leave behind."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _POLL_S = 0.05
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of every descendant whose own parent ends, so that it can be found. Linux only."""
+    """Make this process the parent of every descendant whose parent ends, so that it can be found. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the process ids below ``pid``, zombies left out. Linux; elsewhere none are known."""
+    """Return the process ids below ``pid``, without zombies. Linux; empty on other systems."""
     parents = parent_pids()
-    found: list[int] = []
+    pids: list[int] = []
     layer = {pid}
     while layer:
         layer = {child for child, parent in parents.items() if parent in layer}
-        found.extend(layer)
-    return found
+        pids.extend(layer)
+    return pids
 
 
 def end_descendants(timeout_s: float) -> None:
-    """End every process below this one.
+    """End every process below this process.
 
-    Half of ``timeout_s`` is for those that were asked to end already; then all are asked, running tasks among them;
-    what is left after the other half is killed.
+    Processes with an earlier request to end have half of ``timeout_s``. Then all processes get SIGTERM, running tasks
+    included; after the other half the remaining processes are killed.
     """
     for number, limit_s in ((0, timeout_s / 2), (signal.SIGTERM, timeout_s / 2), (signal.SIGKILL, None)):
         deadline = None if limit_s is None else time.monotonic() + limit_s
@@ -59,7 +59,7 @@ def _signal_all(number: int) -> None:
 
 
 def _reap() -> None:
-    """Collect children, adopted ones too, that have ended."""
+    """Collect ended children, including adopted children."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue

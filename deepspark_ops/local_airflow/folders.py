@@ -1,4 +1,4 @@
-"""Where the local Airflow keeps its files, and the environment of its processes: in a checkout or beside the user."""
+"""Folders of the local Airflow, and the environment of its processes: in a checkout or in the user's folder."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 USER = "admin"
-"""The administrator, whom ``deepspark ui`` and ``deepspark demo`` call Airflow as."""
+"""The administrator, the user of ``deepspark ui`` and ``deepspark demo``."""
 OUTAGE_SETTINGS: Mapping[str, str] = {
-    # A request is tried for 6 to 9 minutes: that a task starts, that it is alive, that it is done. Heartbeats are such
-    # requests, and a task is ended only after three that failed (max_failed_heartbeats).
+    # A request (start of a task, heartbeat, end) is retried for 6 to 9 minutes. A task is ended only after three failed
+    # heartbeats (max_failed_heartbeats).
     "WORKERS__EXECUTION_API_RETRIES": "90",
     "WORKERS__EXECUTION_API_RETRY_WAIT_MIN": "4",
     "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "6",
-    # The scheduler fails a task that was not heard of for so long; it goes on while the API server is away.
+    # The scheduler fails a task without heartbeat for this time; the scheduler runs during an outage of the API server.
     "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "900",
-    # A running task's token is renewed in the last fifth of its time only: that fifth has to outlast the outage.
+    # A running task's token is renewed only in the last fifth of its time, which must outlast the outage.
     "EXECUTION_API__JWT_EXPIRATION_TIME": "3600",
-    # A waiting task's token, too, is valid for so long.
+    # A waiting task's token is valid for this time, too.
     "SCHEDULER__TASK_QUEUED_TIMEOUT": "1800",
 }
 """Settings of Airflow with which tasks bear that its API server is away for five minutes; docs/evidence/reliability.md
@@ -32,7 +32,7 @@ _CHECKOUT_MARKS = ("pyproject.toml", "dags", "plugins", "examples")
 
 
 def host_of_tasks() -> str:
-    """Return the host that Airflow notes for a task; it calls this by the name in its configuration."""
+    """Return the host that Airflow stores for a task; Airflow's configuration names this function."""
     return HOST
 
 
@@ -41,9 +41,9 @@ class LocalFolders:
     """Folders of the local Airflow.
 
     Attributes:
-        root: Relative paths of a run's parameters start here; runs, datasets and models are made here unless
-            ``DEEPSPARK_HOME`` says otherwise.
-        airflow_home: Everything that Airflow writes: database, logs, passwords.
+        root: Base of relative paths in a run's parameters, and folder of runs, datasets and models unless
+            ``DEEPSPARK_HOME`` is set.
+        airflow_home: Folder of Airflow's database, logs and passwords.
         dags: Airflow's DAGs folder.
         plugins: Airflow's plugins folder.
     """
@@ -55,12 +55,12 @@ class LocalFolders:
 
     @classmethod
     def find(cls, environment: Mapping[str, str], cwd: Path, checkout: Path = _CHECKOUT) -> LocalFolders:
-        """Return a checkout's own folders, else folders below ``DEEPSPARK_HOME`` or the present folder.
+        """Return a checkout's folders, else folders below ``DEEPSPARK_HOME`` or the present folder.
 
         Args:
-            environment: ``DEEPSPARK_AIRFLOW_HOME`` moves what Airflow writes.
+            environment: Environment; ``DEEPSPARK_AIRFLOW_HOME`` sets Airflow's folder.
             cwd: The present folder.
-            checkout: Folder above the packages; a checkout if it holds the project's own files.
+            checkout: Folder above the packages; a checkout if it holds the project's files.
         """
         if all((checkout / mark).exists() for mark in _CHECKOUT_MARKS):
             home = Path(environment.get("DEEPSPARK_AIRFLOW_HOME", checkout / ".airflow")).absolute()
@@ -76,21 +76,21 @@ class LocalFolders:
 
     @property
     def ui_command(self) -> str:
-        """The command that starts this Airflow's UI; the ``deepspark`` of a checkout is not on the PATH."""
+        """Command that starts this Airflow's UI; the ``deepspark`` of a checkout is not on the PATH."""
         return "make ui" if self.is_checkout else "deepspark ui"
 
     @property
     def logs(self) -> Path:
-        """Logs of tasks; those of the services are in ``services/``."""
+        """Logs of tasks; the services' logs are in ``services/``."""
         return self.airflow_home / "logs"
 
     @property
     def passwords(self) -> Path:
-        """The file in which Airflow keeps the passwords that it generates."""
+        """File of the passwords that Airflow generates."""
         return self.airflow_home / "passwords.json"
 
     def environment_if_used(self, inherited: Mapping[str, str]) -> dict[str, str] | None:
-        """Return what Airflow's processes have, for a look at them; None where another Airflow is named or none is."""
+        """Return the environment of Airflow's processes; None if another Airflow is configured or no Airflow exists."""
         if "AIRFLOW_HOME" in inherited or not (self.airflow_home / "airflow.cfg").is_file():
             return None
         return self.environment(0, inherited, log_port=0)
@@ -101,8 +101,8 @@ class LocalFolders:
         Args:
             port: Port of UI and API.
             log_port: Port of the service that serves the logs of running tasks.
-            inherited: Settings of Airflow in it are kept, but for the folder of its files and its address, and for our
-                administrator, who is added to the users that it names.
+            inherited: Base environment. Its settings of Airflow take precedence, except Airflow's folder and address;
+                our administrator is added to its users.
         """
         settings = {
             "CORE__DAGS_FOLDER": self.dags,
@@ -120,25 +120,25 @@ class LocalFolders:
             "API__HOST": HOST,
             "API__PORT": port,
             "API__BASE_URL": f"http://{HOST}:{port}",
-            # The UI asks for a running task's log at the task's host and this port; all are on this machine.
+            # The UI requests a running task's log from the task's host at this port; all are on this machine.
             "CORE__HOSTNAME_CALLABLE": "deepspark_ops.local_airflow.folders.host_of_tasks",
             "LOGGING__WORKER_LOG_SERVER_PORT": log_port,
         }
-        kept = {name: value for name, value in inherited.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        if users := kept.get(_USERS):
-            kept[_USERS] = _with_administrator(users)
+        inherited_settings = {name: value for name, value in inherited.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        if users := inherited_settings.get(_USERS):
+            inherited_settings[_USERS] = _with_administrator(users)
         return {
             "DEEPSPARK_ROOT": str(self.root),
             "DEEPSPARK_HOME": str(self.root),
             **{f"AIRFLOW__{name}": str(value) for name, value in settings.items()},
-            **kept,
+            **inherited_settings,
             **{f"AIRFLOW__{name}": str(value) for name, value in address.items()},
             "AIRFLOW_HOME": str(self.airflow_home),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited_settings.get("PATH", os.defpath)]),
         }
 
 
 def _with_administrator(users: str) -> str:
-    """Return Airflow's list of users, ``name:role`` with commas between them, with our administrator in it."""
-    others = [user for user in users.replace(" ", "").split(",") if user and user.partition(":")[0] != USER]
-    return ",".join([f"{USER}:admin", *others])
+    """Return Airflow's list of users, comma-separated ``name:role``, with our administrator."""
+    other_users = [user for user in users.replace(" ", "").split(",") if user and user.partition(":")[0] != USER]
+    return ",".join([f"{USER}:admin", *other_users])

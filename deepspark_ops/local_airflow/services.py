@@ -1,8 +1,7 @@
-"""Airflow as a handful of supervised processes on this machine.
+"""Airflow as several supervised processes on this machine.
 
-``airflow standalone`` leaves orphans when it is ended by SIGTERM (Airflow 3.3.2), so its parts are started here, each
-as a child that the kernel ends with this process; whatever they leave behind is found and ended too. They listen on
-127.0.0.1 alone.
+``airflow standalone`` leaves orphans after SIGTERM (Airflow 3.3.2). So its parts are started here, each as a child that
+the kernel ends with this process; orphans of the parts are found and ended, too. All listen on 127.0.0.1 alone.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ LOG_SERVER: Final = "log-server"
 SERVICES: Final[Mapping[str, tuple[str, ...]]] = {
     API_SERVER: ("airflow", API_SERVER),
     "dag-processor": ("airflow", "dag-processor"),
-    # Airflow asks a server for the log of a task that runs, though the file lies beside it. Scheduler and triggerer
-    # would serve the logs on every address of the machine; this one listens on 127.0.0.1, as everything here.
+    # Airflow requests the log of a running task from a server, even on the same host. Scheduler and triggerer would
+    # serve the logs on every address of the machine; this server listens on 127.0.0.1.
     LOG_SERVER: ("uvicorn", "airflow.utils.serve_logs.log_server:get_app", "--factory", "--no-access-log"),
     "triggerer": ("airflow", "triggerer", "--skip-serve-logs"),
     "scheduler": ("airflow", "scheduler", "--skip-serve-logs"),
 }
-"""Name of a service -> its module and that one's arguments."""
+"""Name of a service -> module and arguments."""
 _HEALTH_NAMES: Final = {API_SERVER: "metadatabase", "dag-processor": "dag_processor", "scheduler": "scheduler"}
-"""Services that Airflow's health page knows, and its names for them."""
+"""Services on Airflow's health page -> names on the page."""
 STARTED_AGAIN: Final = frozenset({API_SERVER, "dag-processor", LOG_SERVER, "triggerer"})
-"""Services whose end costs no task: they are started again. Running tasks end with the scheduler."""
+"""Services that are restarted, because their end ends no task. Running tasks end with the scheduler."""
 MAX_RESTARTS = 3
 RESTART_WINDOW_S = 600.0
 """A service that ends more than ``MAX_RESTARTS`` times within this time is given up."""
@@ -56,18 +55,18 @@ Report = Callable[[str], None]
 
 
 class Process(Protocol):
-    """What is needed of ``subprocess.Popen``."""
+    """The used methods of ``subprocess.Popen``."""
 
     returncode: int | None
 
     def poll(self) -> int | None:
-        """Return the exit code, None while it runs."""
+        """Return the exit code, None while the process runs."""
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
 
     def wait(self) -> int:
-        """Wait for its end."""
+        """Wait for the end of the process."""
 
 
 class Services:
@@ -76,11 +75,11 @@ class Services:
     def __init__(
         self, launch: Callable[[str], Process], health: Callable[[], Mapping[str, str]], logs: Path, report: Report
     ) -> None:
-        """Nothing is started yet.
+        """Create the object without starting services.
 
         Args:
             launch: Starts a service by its name.
-            health: Returns the status of each part, by the health page's names; empty while there is no answer.
+            health: Returns the status of each part, by the health page's names; empty without an answer.
             logs: Folder of the services' logs.
             report: Takes progress.
         """
@@ -94,8 +93,8 @@ class Services:
     def start(self, timeout_s: float = START_TIMEOUT_S, poll_s: float = _POLL_S) -> None:
         """Start all services and return when they are healthy.
 
-        The scheduler comes last, when the API server answers: it starts at once the tasks that an earlier Airflow left
-        unfinished, and a task that cannot reach the API server fails, try after try.
+        The scheduler starts last, after the API server answers: the scheduler immediately starts unfinished tasks of an
+        earlier Airflow, and tasks without API server fail, try after try.
 
         Raises:
             AirflowFailed: A service ended, or is not healthy in time.

@@ -1,4 +1,4 @@
-"""What a solver's training net weighs: parameters, minibatch, operations; the data need not be there."""
+"""Size of a solver's training net: parameters, minibatch, operations; the data may be missing."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class NetSize:
     """A training net.
 
     Attributes:
-        name: The net's own name.
-        n_params: Length of its parameter vector.
+        name: Name of the net.
+        n_params: Length of the parameter vector.
         images_per_step: Samples of a minibatch: batch_size times iter_size times the devices of a worker.
-        step_flops: Operations of a minibatch, backward pass included, taken as twice the forward pass.
-        epoch_images: Samples of an epoch, None if nothing says it.
-        notes: What was assumed, one line each.
+        step_flops: Operations of a minibatch; the backward pass counts as twice the forward pass.
+        epoch_images: Samples of an epoch, None if unknown.
+        notes: Assumptions, one line each.
     """
 
     name: str
@@ -53,7 +53,7 @@ class NetSize:
 
 
 class _Samples:
-    """Says what a net's data layers read: from the data, else as the user says it, else by the source's name."""
+    """Sample shapes of a net's data layers: from the data, else from the options, else from the source's name."""
 
     def __init__(self, config: PlanConfig, binding: DataBinding) -> None:
         self._config = config
@@ -93,14 +93,14 @@ def measure_net(config: PlanConfig) -> NetSize:
     """Build the training net for its shapes, without TensorFlow.
 
     Raises:
-        CaffeImportError: Solver or net.
-        ConfigError: The shape of the samples is not known.
-        DataError: The dataset that was given is damaged or missing.
+        CaffeImportError: The solver or the net cannot be read.
+        ConfigError: The shape of the samples is unknown.
+        DataError: The dataset is damaged or missing.
     """
     outside: list[str] = []
     with tempfile.TemporaryDirectory(prefix="deepspark-plan-") as scratch:
-        own = (config.solver.parent, config.dataset)
-        limit_named_files(config.named_files, own, scratch=Path(scratch), warn=outside.append)
+        trusted_folders = (config.solver.parent, config.dataset)
+        limit_named_files(config.named_files, trusted_folders, scratch=Path(scratch), warn=outside.append)
         loaded = load_solver(config.solver, config.overrides)
         sources = SourceResolver(config.dataset, config.solver, Path(scratch))
         resolved = sources.resolve(loaded.train_net)

@@ -1,4 +1,4 @@
-"""Stage plan: how a net and solver would run on clusters of many sizes, and what to choose there. No TensorFlow."""
+"""Stage plan: prediction of a run on clusters of many sizes, and advice on options. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from deepspark_ops.train.worker.comm_period import MAX_COMM_PERIOD, smallest_com
 
 PLAN_VERSION: Final = 2
 DATA_CORES: Final = 0.02
-"""Share of a core that a worker's data thread takes beside its threads of TensorFlow (``benchmarks/plan.py``)."""
+"""Share of a core for a worker's data thread, besides TensorFlow's threads (``benchmarks/plan.py``)."""
 MAX_SERVERS: Final = 16
 BEARABLE_SHARE: Final = 0.05
-"""A recommended choice spends at most this share of the workers' time on exchanges, queueing counted: half of what
-tau=auto takes, where more servers or fewer bytes keep exchanges frequent."""
+"""Limit of the exchanges' share in the workers' time for advised choices, with queueing: half the share of tau=auto,
+because more servers or fewer bytes keep exchanges frequent."""
 BEARABLE_LOAD: Final = 0.85
-"""And leaves the center this idle: real arrivals come in worse order than simulated ones."""
+"""Limit of the center's load for advised choices: real arrivals queue more than simulated arrivals."""
 
 
 class Choice(NamedTuple):
-    """What the advice may change."""
+    """Options that the advice may change."""
 
     comm_period: int
     n_servers: int
@@ -52,8 +52,8 @@ def make_plan(config: PlanConfig) -> PlanReport:
     """Return the predictions.
 
     Raises:
-        CaffeImportError: Solver or net.
-        ConfigError, DataError: An option, the run or the dataset.
+        CaffeImportError: The solver or the net cannot be read.
+        ConfigError, DataError: An option, the run or the dataset is wrong.
     """
     strategy = find_strategy(config.strategy)
     if strategy.requires.comm_period_one and config.comm_period not in ("auto", 1):
@@ -62,7 +62,7 @@ def make_plan(config: PlanConfig) -> PlanReport:
     size = measure_net(config)
     step_s, source, note = step_time(config, size)
     planner = _Planner(config, size, strategy, step_s, is_estimated=source == "estimate")
-    rows = tuple(planner.row(count, planner.given(count)) for count in config.worker_counts)
+    rows = tuple(planner.row(count, planner.configured(count)) for count in config.worker_counts)
     return PlanReport(
         format_version=PLAN_VERSION,
         solver=str(config.solver),
@@ -82,7 +82,7 @@ def make_plan(config: PlanConfig) -> PlanReport:
 
 
 class _Planner:
-    """Simulates one net and solver under varying choices."""
+    """Simulates a net and solver with varying choices."""
 
     def __init__(
         self, config: PlanConfig, size: NetSize, strategy: Strategy, step_s: float, *, is_estimated: bool
@@ -102,10 +102,10 @@ class _Planner:
             cold_bytes=config.cold_gbytes_per_s * 1e9,
         )
 
-    def given(self, n_workers: int) -> Choice:
-        """Return the options as given, tau chosen as training would choose it."""
+    def configured(self, n_workers: int) -> Choice:
+        """Return the configured options; tau=auto as training would choose tau."""
         config = self._config
-        n_servers = min(config.n_servers, len(chunk_ranges(self._size.n_params)))  # as training cuts
+        n_servers = min(config.n_servers, len(chunk_ranges(self._size.n_params)))  # as training divides the vector
         if config.comm_period != "auto":
             return Choice(config.comm_period, n_servers, config.wire_dtype)
         return self._with_auto_period(n_workers, Choice(1, n_servers, config.wire_dtype))
@@ -118,7 +118,7 @@ class _Planner:
         strategy = self._strategy.for_workers(n_workers)
         share = strategy.most_exchange_share
         low = max(strategy.least_auto_period, smallest_comm_period(self._step_s(n_workers), alone_s, share))
-        if strategy.agrees_on_period:  # waiting for others is nothing that a longer tau would save
+        if strategy.agrees_on_period:  # a longer tau does not save the wait for other workers
             return choice._replace(comm_period=low)
         high = MAX_COMM_PERIOD
         while low < high:
@@ -157,13 +157,13 @@ class _Planner:
         return share_of_cores(self._config.threads_per_worker, self._config.host_cores or 1, n_workers)
 
     def _step_s(self, n_workers: int) -> float:
-        """Return the seconds of a minibatch: as measured, or by operations with the threads that a worker gets."""
+        """Return the seconds of a minibatch: measured, or estimated from operations with a worker's threads."""
         if self._is_estimated and self._config.threads_per_worker == "auto":
             return self._one_step_s / self._n_threads(n_workers)
         return self._one_step_s
 
     def _slowdown(self, n_workers: int) -> float:
-        """Return how many times too few cores the one host has, at least 1."""
+        """Return the ratio of needed cores to the host's cores, at least 1."""
         config = self._config
         if not config.host_cores:
             return 1.0
@@ -171,33 +171,33 @@ class _Planner:
         return max(1.0, demand / config.host_cores)
 
     def row(self, n_workers: int, choice: Choice) -> Row:
-        """Return the prediction of one choice."""
-        found = self._predict(n_workers, choice)
-        images_per_s = found.steps_per_s * self._size.images_per_step
+        """Return the prediction of a choice."""
+        prediction = self._predict(n_workers, choice)
+        images_per_s = prediction.steps_per_s * self._size.images_per_step
         epoch_images = self._size.epoch_images
         return Row(
             workers=n_workers,
             **choice._asdict(),
             images_per_s=images_per_s,
-            efficiency=found.steps_per_s * self._step_s(n_workers) / n_workers,
-            staleness=found.staleness,
-            staleness_p95=found.staleness_p95,
-            server_load=found.server_load,
-            exchange_ms=1e3 * found.exchange_s,
-            exchange_share=found.exchange_share,
+            efficiency=prediction.steps_per_s * self._step_s(n_workers) / n_workers,
+            staleness=prediction.staleness,
+            staleness_p95=prediction.staleness_p95,
+            server_load=prediction.server_load,
+            exchange_ms=1e3 * prediction.exchange_s,
+            exchange_share=prediction.exchange_share,
             epoch_s=epoch_images / images_per_s if epoch_images else None,
         )
 
     def saturation(self, row: Row) -> int:
-        """Return the number of workers at which the center is busy all the time, with the choice of a row."""
+        """Return the number of workers that keep the center busy all the time, with the choice of a row."""
         cost = self._cost(max(2, row.workers), Choice(row.comm_period, row.n_servers, row.wire_dtype))
         return math.floor(saturation_workers(cost, step_s=self._step_s(row.workers), comm_period=row.comm_period))
 
-    def advice(self, given: Row) -> Advice:
-        """Return what costs the least accuracy among what is fast enough: tau last, exact numbers first."""
-        n_workers = given.workers
+    def advice(self, configured_row: Row) -> Advice:
+        """Return the fast enough choice with the least loss of accuracy: small tau first, then exact numbers."""
+        n_workers = configured_row.workers
         if n_workers == 1:
-            return Advice(row=given, reason="a worker alone pushes what it has: no choice changes its result")
+            return Advice(row=configured_row, reason="a worker alone pushes what it has: no choice changes its result")
         for choice in self._choices():
             if not self._is_worth_simulating(n_workers, choice):
                 continue
@@ -209,7 +209,7 @@ class _Planner:
         return Advice(row=row, reason=self._reason_of_excess(row))
 
     def _choices(self) -> Sequence[Choice]:
-        """Return every choice, those first that cost the least: small tau, then exact numbers, then few processes."""
+        """Return every choice, sorted by loss of accuracy: small tau, then exact numbers, then few processes."""
         n_chunks = len(chunk_ranges(self._size.n_params))
         is_shared = self._config.transport == "shm"
         servers = [1] if is_shared else [n for n in (1, 2, 4, 8, MAX_SERVERS) if n <= n_chunks]
@@ -221,11 +221,11 @@ class _Planner:
         return [Choice(period, n, dtype) for period in periods for dtype in dtypes for n in servers]
 
     def _n_kinds(self) -> int:
-        """Return how many choices share one tau."""
+        """Return the number of choices with the same tau."""
         return len({choice[1:] for choice in self._choices()})
 
     def _is_worth_simulating(self, n_workers: int, choice: Choice) -> bool:
-        """Can it be fast enough? Not if the center is short of time, or the exchange alone takes too long."""
+        """Can the choice be fast enough? Not if the center is overloaded, or the exchange alone takes too long."""
         cost = self._cost(n_workers, choice)
         step_s = self._step_s(n_workers)
         period_s = choice.comm_period * step_s
@@ -271,7 +271,7 @@ class _Planner:
         )
 
     def _bottleneck(self, row: Row) -> str:
-        """Return the part of the center that would help most if it took no time."""
+        """Return the part of the center with the largest gain if it took no time."""
         if self._config.transport == "shm":
             return "its control calls"
         now = self._hardware

@@ -1,4 +1,4 @@
-"""The report of stage plan as a picture: SVG text without scripts, fonts or styles from elsewhere."""
+"""The report of stage plan as a picture: SVG text without external scripts, fonts or styles."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def write_plan_picture(report: PlanReport, path: Path | None) -> None:
 def plan_svg(report: PlanReport) -> str:
     """Return four charts over the number of workers: images/s, time per epoch or exchange, staleness, server load.
 
-    The options as given are one line, what is advised the other; on the first chart the dashed line is what the
-    workers would compute without exchanging.
+    One line shows the configured options, the other line the advice; the dashed line in the first chart shows the
+    workers without exchanges.
     """
     advised = [advice.row for advice in report.advice]
     ideal = [(float(row.workers), row.images_per_s / row.efficiency) for row in report.rows]
@@ -96,9 +96,9 @@ def plan_svg(report: PlanReport) -> str:
 def _legend(report: PlanReport) -> list[str]:
     first, last = report.rows[0].comm_period, report.rows[-1].comm_period
     period = f"tau {first}" if first == last else f"tau {first} to {last}"
-    given = f"as given ({period}, key ranges {report.rows[0].n_servers}, {report.rows[0].wire_dtype})"
+    configured_text = f"as given ({period}, key ranges {report.rows[0].n_servers}, {report.rows[0].wire_dtype})"
     parts = []
-    for number, name in enumerate((given, "tau, key ranges and wire dtype as advised", "without exchanges")):
+    for number, name in enumerate((configured_text, "tau, key ranges and wire dtype as advised", "without exchanges")):
         x = _MARGIN + 345 * number
         style = f"line line-{number}" if number < 2 else "line line-0 dash"
         parts.append(f'<line class="{style}" x1="{x}" x2="{x + 26}" y1="52" y2="52"/>')

@@ -1,4 +1,4 @@
-"""The answer of stage plan, as it is shown, drawn and written as JSON."""
+"""The report of stage plan, for tables, pictures and JSON."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class _Frozen(BaseModel):
 
 
 class Row(_Frozen):
-    """The prediction for one number of workers.
+    """Prediction for a number of workers.
 
     Attributes:
         workers: p.
         comm_period: tau.
         n_servers: Key ranges.
-        wire_dtype: Of pushed numbers.
-        images_per_s: Over all workers.
-        efficiency: The same as a share of p times what one worker computes without exchanges.
-        staleness: Exchanges of others between two of one worker, mean.
-        staleness_p95: The same, exceeded by one exchange of twenty.
+        wire_dtype: Type of pushed numbers.
+        images_per_s: Rate of all workers.
+        efficiency: Rate relative to p workers without exchanges.
+        staleness: Mean number of other workers' exchanges between two exchanges of a worker.
+        staleness_p95: 95th percentile of the staleness.
         server_load: Share of the time in which the center is busy, 0 to 1.
-        exchange_ms: From the last minibatch of a period to the first of the next, mean.
-        exchange_share: The same as a share of the workers' time.
-        epoch_s: Seconds per epoch; None if the number of samples is not known.
+        exchange_ms: Mean time from the last minibatch of a period to the first of the next.
+        exchange_share: Share of the exchanges in the workers' time.
+        epoch_s: Seconds per epoch; None if the number of samples is unknown.
     """
 
     workers: int
@@ -45,11 +45,11 @@ class Row(_Frozen):
 
 
 class Advice(_Frozen):
-    """What to choose for one number of workers.
+    """Advised choice for a number of workers.
 
     Attributes:
-        row: The prediction with it.
-        reason: Why this and nothing less.
+        row: Prediction with the choice.
+        reason: Reason of the choice.
     """
 
     row: Row
@@ -57,13 +57,13 @@ class Advice(_Frozen):
 
 
 class Accuracy(_Frozen):
-    """What a number of workers costs in accuracy after as many minibatches as one worker, by measured runs of others.
+    """Loss of accuracy with a number of workers after the minibatches of one worker, from measured runs of other nets.
 
     Attributes:
         workers: p.
-        measured_workers: Of the measured runs: the nearest number below.
-        lost_points: Net and data of the measured runs -> per cent of test samples, fewer right than with one worker.
-        better: A strategy that lost clearly less there; None for none.
+        measured_workers: Workers of the measured runs: the nearest smaller number.
+        lost_points: Net and data of the measured runs -> loss of test accuracy against one worker, percentage points.
+        better: A strategy with a clearly smaller loss; None without such a strategy.
         text: The same for readers.
     """
 
@@ -78,21 +78,21 @@ class PlanReport(_Frozen):
     """The answer of stage plan.
 
     Attributes:
-        format_version: Of this report as JSON.
-        solver: The file.
+        format_version: Version of the report as JSON.
+        solver: File of the solver.
         net: The net's name.
         n_params: Length of the parameter vector.
         images_per_step: Samples of a minibatch.
         epoch_images: Samples of an epoch.
-        strategy: What runs, with several workers.
-        step_ms: Of one minibatch on a core of its own.
+        strategy: Strategy of several workers.
+        step_ms: Milliseconds of a minibatch on a free core.
         step_source: ``given``, of a ``run``, or an ``estimate`` by operations.
-        saturation_workers: Workers at which the center is busy all the time, with the row's own tau and the options
-            as given; more of them only queue.
-        rows: One per number of workers, options as given.
-        advice: One per number of workers, tau, key ranges and wire dtype chosen.
-        accuracy: What each number of workers above 1 costs in accuracy; empty for a strategy that was not measured.
-        notes: What was assumed.
+        saturation_workers: Number of workers that keep the center busy all the time, with the last row's tau and the
+            configured options; further workers only queue.
+        rows: A row per number of workers, with the configured options.
+        advice: Advice per number of workers: tau, key ranges and wire dtype.
+        accuracy: Loss of accuracy for each number of workers above 1; empty for a strategy without measurements.
+        notes: Assumptions.
     """
 
     format_version: int

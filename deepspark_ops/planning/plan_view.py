@@ -14,11 +14,11 @@ _SOURCES = {"given": "as given", "run": "as the run measured", "estimate": "an e
 
 
 def plan_view(report: PlanReport) -> RenderableType:
-    """Return tables of the prediction and of what to choose, and what was assumed."""
+    """Return tables of predictions, advice and assumptions."""
     parts: list[RenderableType] = [_title(report), _predictions(report), _saturation(report), _choices(report)]
     if report.accuracy:
         parts.append(Text("Accuracy at the same clock, of small nets (docs/evidence/strategies.md)"))
-        parts += [Text(f"  {found.text}", style="dim") for found in report.accuracy]
+        parts += [Text(f"  {accuracy.text}", style="dim") for accuracy in report.accuracy]
     parts += [Text.from_markup(f"[yellow]note:[/yellow] {escape(note)}") for note in report.notes]
     return Group(*parts)
 
@@ -90,7 +90,7 @@ def _load(row: Row) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time in the unit that a reader would use.
+    """Return a time in a readable unit.
 
     Example:
         >>> duration(0.025), duration(95.0), duration(7300.0), duration(None)

@@ -1,13 +1,13 @@
-"""How fast a run would be: workers that exchange with one center, as discrete events. numpy and heapq alone.
+"""Predicts the speed of a run: workers that exchange with one center, as discrete events. numpy and heapq alone.
 
-The center is one station that serves exchanges one after the other, in the order of their arrival, each for the time
-that its narrowest part (link or server process) needs: chunks of one exchange flow through both at once. A worker is a
-clock that computes for ``comm_period`` minibatches, then queues; it is the closed queue of the machine repairman
-(Feller, "An Introduction to Probability Theory", vol. 1, XVII.7) with given service times, simulated and not solved,
-since workers differ and a round of ``sync`` waits for all.
+The center is a single station that serves exchanges in the order of their arrival. An exchange takes the time of its
+slowest part (link or server process): the chunks of an exchange flow through both parts in parallel. A worker computes
+for ``comm_period`` minibatches, then queues. This is the closed queue of the machine repairman (Feller, "An
+Introduction to Probability Theory", vol. 1, XVII.7) with fixed service times, simulated and not solved, because workers
+differ and a round of ``sync`` waits for all workers.
 
-What it leaves out: data that do not arrive in time, tests, snapshots, the first call of a graph, memory bandwidth
-that workers on one host share.
+The model leaves out late data, tests, snapshots, the first call of a graph, and the memory bandwidth that workers on
+one host share.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from deepspark_ops.exchange.transport.compression import WireDtype
 from deepspark_ops.param_vector import CHUNK_FLOATS, chunk_ranges
 
 WIRE_BYTES: dict[WireDtype, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
-"""Bytes of a pushed float. A pulled one has four in every case: only pushes are rounded (``transport/compression``)."""
+"""Bytes of a pushed float. Pulled floats have four bytes: only pushes are rounded (``transport/compression``)."""
 CONTROL_CALLS = 2
-"""Round trips of every exchange by whatever transport: the grant and its acknowledgement."""
+"""Round trips of every exchange by any transport: the grant and its acknowledgement."""
 SOCKET_CALLS = 2
-"""Further ones by socket: BEGIN and END; chunks are asked for in advance, so they add no waiting."""
+"""Further round trips by socket: BEGIN and END; chunks are requested in advance and add no wait."""
 _EVENTS_PER_WORKER = 12
 _LEAST_EVENTS = 3_000
 _WARM_UP = 3
-"""One of so many events belongs to the warm-up: all workers begin at once, in the first of the periods."""
+"""The first third of the events is warm-up: all workers begin at once, in their first period."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a cluster can do. The defaults are what ``benchmarks/exchange.py`` shows on two cores of a server CPU.
+    """Speeds of a cluster. The defaults are measurements of ``benchmarks/exchange.py`` on two cores of a server CPU.
 
     Attributes:
         bandwidth_bytes: Bytes/s of a host's link, in each direction at the same time.
         latency_s: Seconds from one host to another, one way.
-        server_bytes: Bytes/s, both directions together, that one server process moves and applies.
+        server_bytes: Bytes/s, both directions together, of one server process.
         memory_bytes: Bytes/s, both directions together, of a worker that maps the center.
-        control_s: Seconds of one control call without the network; for half of them the server is busy.
-        loop_s: Seconds that an exchange takes longer in the worker loop than in a benchmark that does nothing else:
-            both ends sleep between two exchanges and have to be woken.
-        cold_bytes: Bytes/s at which the parameters come back that a step has pushed out of the caches, once per
-            exchange. With ``loop_s`` it fits LeNet and cifar10_quick at tau 1 (``benchmarks/plan.py``).
+        control_s: Seconds of one control call without the network; the server is busy for half of the time.
+        loop_s: Extra seconds of an exchange in the worker loop, compared with a pure benchmark: both ends sleep
+            between two exchanges and must wake up.
+        cold_bytes: Bytes/s for reloading parameters that a step evicted from the caches, once per exchange. Fitted,
+            with ``loop_s``, to LeNet and cifar10_quick at tau 1 (``benchmarks/plan.py``).
     """
 
     bandwidth_bytes: float = 10e9 / 8
@@ -62,20 +62,20 @@ class Hardware:
     cold_bytes: float = 1.9e9
 
     def own_s(self, n_params: int) -> float:
-        """Return the seconds of an exchange that pass in the worker's own loop."""
+        """Return the seconds of an exchange in the worker's loop."""
         return self.loop_s + 4 * n_params / self.cold_bytes
 
 
 @dataclass(frozen=True)
 class ExchangeCost:
-    """One exchange, in seconds.
+    """Cost of an exchange, in seconds.
 
     Attributes:
-        push_s: The center is busy with the push, and with the control calls around it.
-        pull_s: The center is busy with the pull. Where both directions flow at once it is what the pull takes longer.
-        least_s: The worker is busy for at least this long, however idle the center.
-        latency_s: Messages under way while neither side works.
-        own_s: The worker is busy besides, before and after.
+        push_s: Busy time of the center for the push and its control calls.
+        pull_s: Busy time of the center for the pull; only the excess over the push if both directions flow at once.
+        least_s: Minimum time of the worker, with an idle center.
+        latency_s: Time of messages on the way, while both sides wait.
+        own_s: Further busy time of the worker, before and after the exchange.
     """
 
     push_s: float
@@ -86,12 +86,12 @@ class ExchangeCost:
 
     @property
     def service_s(self) -> float:
-        """Seconds that the center needs in all: its rate is one by this."""
+        """Total busy time of the center, in seconds; the inverse is the center's rate."""
         return self.push_s + self.pull_s
 
     @property
     def alone_s(self) -> float:
-        """Seconds until the worker goes on, with no other worker there."""
+        """Seconds until the worker continues, without other workers."""
         return max(self.service_s, self.least_s) + self.latency_s + self.own_s
 
 
@@ -101,12 +101,12 @@ class Crew:
 
     Attributes:
         n_workers: p.
-        step_s: Seconds of one minibatch on a core, or cores, of its own.
+        step_s: Seconds of a minibatch on free cores.
         comm_period: tau, minibatches between two exchanges.
-        spread: Standard deviation of the workers' own speeds, relative to the mean: some hosts are slow for good.
-        jitter: Standard deviation of the time of one minibatch, relative to its worker's mean. With none at all,
-            workers of slightly different speeds fall in step and queue behind each other, which no real ones do.
-        slowdown: Factor on all times of a processor, since more processes than cores share it; at least 1.
+        spread: Standard deviation of the workers' mean speeds, relative to their mean: some hosts are always slow.
+        jitter: Standard deviation of the time of a minibatch, relative to the worker's mean. Without jitter, workers
+            of slightly different speeds synchronise and queue behind each other, unlike real workers.
+        slowdown: Factor on all processor times, for more processes than cores; at least 1.
     """
 
     n_workers: int
@@ -122,13 +122,13 @@ class Prediction:
     """The steady state of a run.
 
     Attributes:
-        steps_per_s: Minibatches over all workers.
-        staleness: Exchanges of others between two of one worker, mean; 0 where all exchange in one round. The mean is
-            p - 1 however unequal the workers are: exchanges of the quick are many and fresh, those of the slow stale.
-        staleness_p95: The same, exceeded by one exchange of twenty.
+        steps_per_s: Minibatches per second of all workers.
+        staleness: Mean number of other workers' exchanges between two exchanges of a worker; 0 for rounds. The mean is
+            always p - 1: fast workers have many fresh exchanges, slow workers have few stale exchanges.
+        staleness_p95: 95th percentile of the staleness.
         server_load: Share of the time in which the center is busy, 0 to 1.
-        exchange_s: Seconds from the last minibatch of a period until the first of the next, mean.
-        exchange_share: The same as a share of the worker's time: what the exchange costs.
+        exchange_s: Mean seconds from the last minibatch of a period until the first of the next.
+        exchange_share: Share of the exchanges in the workers' time.
     """
 
     steps_per_s: float
@@ -144,8 +144,9 @@ def socket_cost(
 ) -> ExchangeCost:
     """Return the cost of an exchange of workers on other hosts.
 
-    The server processes of ``n_servers`` key ranges work side by side on one host and share its link: they multiply
-    what is computed, not what is sent. The slowest range, the longest by whole chunks, decides.
+    The server processes of ``n_servers`` key ranges work in parallel on one host and share its link: more servers
+    multiply the computing speed, not the link's speed. The slowest range, which is the longest by whole chunks,
+    decides.
 
     Raises:
         ConfigError: More servers than chunks.
@@ -163,7 +164,7 @@ def socket_cost(
     latency_s = calls * (2 * hardware.latency_s + hardware.control_s / 2)
     if strategy.pulls != "after_round":
         return ExchangeCost(max(link_s, busy_s) + control_s, 0.0, link_s, latency_s, hardware.own_s(n_params))
-    # Nobody pulls before all have pushed: the two directions take turns.
+    # No worker pulls before all workers have pushed: the two directions take turns.
     push_s, pull_s = (
         max(size * n_params / hardware.bandwidth_bytes, size * longest / hardware.server_bytes) for size in (up, down)
     )
@@ -180,7 +181,7 @@ def memory_cost(n_params: int, strategy: Strategy, hardware: Hardware) -> Exchan
 
 
 def saturation_workers(cost: ExchangeCost, *, step_s: float, comm_period: int) -> float:
-    """Return p*, at which the center is as fast as p workers without waiting; more workers only queue."""
+    """Return p*: the number of workers without waiting that equals the center's rate; further workers only queue."""
     return (comm_period * step_s + cost.alone_s) / cost.service_s
 
 
@@ -204,12 +205,12 @@ def simulate(crew: Crew, cost: ExchangeCost, strategy: Strategy, *, seed: int = 
 def worker_factors(spread: float, n_workers: int) -> npt.NDArray[np.float64]:
     """Return each worker's factor on the time of a minibatch, shape (n_workers,), ascending; their mean speed is 1.
 
-    Quantiles of a lognormal distribution and not a sample of it, so that a few workers are no matter of luck.
+    The factors are quantiles of a lognormal distribution, not a sample, so that few workers do not depend on chance.
     """
     sigma = math.sqrt(math.log1p(spread**2))
     normal = NormalDist()
-    places = np.array([normal.inv_cdf((i + 0.5) / n_workers) for i in range(n_workers)])
-    factors: npt.NDArray[np.float64] = np.exp(sigma * places)
+    quantiles = np.array([normal.inv_cdf((i + 0.5) / n_workers) for i in range(n_workers)])
+    factors: npt.NDArray[np.float64] = np.exp(sigma * quantiles)
     factors *= np.mean(1.0 / factors)
     return factors
 
@@ -226,14 +227,14 @@ def _slowed(cost: ExchangeCost, slowdown: float) -> ExchangeCost:
 
 
 def _period_jitter(crew: Crew) -> float:
-    """Relative deviation of a whole period: minibatches vary one by one, so their sum varies less."""
+    """Return the relative deviation of a whole period: minibatches vary independently, so their sum varies less."""
     return crew.jitter / math.sqrt(crew.comm_period)
 
 
 def _one_by_one(
     crew: Crew, cost: ExchangeCost, steps_s: npt.NDArray[np.float64], rng: np.random.Generator, *, evens_pace: bool
 ) -> Prediction:
-    """Simulate workers that wait for the center alone."""
+    """Simulate workers that wait only for the center."""
     n_events = max(_LEAST_EVENTS, _EVENTS_PER_WORKER * crew.n_workers)
     counts = np.full(crew.n_workers, float(crew.comm_period))
     if evens_pace:
@@ -278,25 +279,25 @@ def _one_by_one(
 def _in_rounds(
     crew: Crew, cost: ExchangeCost, steps_s: npt.NDArray[np.float64], rng: np.random.Generator
 ) -> Prediction:
-    """Simulate workers of which each waits for the pushes of all."""
+    """Simulate workers that wait for the pushes of all workers."""
     n_rounds = max(_EVENTS_PER_WORKER, _LEAST_EVENTS // crew.n_workers)
-    place = np.arange(crew.n_workers)
+    ranks = np.arange(crew.n_workers)
     ready = np.zeros(crew.n_workers)
     first, began, exchange_s, compute_s = n_rounds // _WARM_UP, 0.0, 0.0, 0.0
     for turn in range(n_rounds):
         computing = steps_s * crew.comm_period * lognormal(rng, _period_jitter(crew), crew.n_workers)
         arrivals = np.sort(ready + computing)
-        # Served in order of arrival: each begins when it is there and the one before is done.
-        pushed = np.maximum.accumulate(arrivals - place * cost.push_s) + (place + 1) * cost.push_s
+        # First come, first served: a push begins after its arrival and after the end of the last push.
+        pushed = np.maximum.accumulate(arrivals - ranks * cost.push_s) + (ranks + 1) * cost.push_s
         closed = pushed[-1]
-        stays = np.maximum(closed + (place + 1) * cost.pull_s, arrivals + cost.least_s)
+        stays = np.maximum(closed + (ranks + 1) * cost.pull_s, arrivals + cost.least_s)
         stays += cost.latency_s + cost.own_s
         if turn == first:
             began = float(stays.max())
         elif turn > first:
             exchange_s += float(np.mean(stays - arrivals))
             compute_s += float(computing.mean())
-        ready = rng.permutation(stays)  # who pulls first is whoever asks first, which changes from round to round
+        ready = rng.permutation(stays)  # the order of pulls changes from round to round
     measured = n_rounds - 1 - first
     rate = measured / (float(stays.max()) - began)
     return Prediction(

@@ -1,4 +1,4 @@
-"""How long a minibatch takes on a core of its own: as given, as a run has shown, or estimated by operations."""
+"""Time of a minibatch on a free core: configured, measured by a run, or estimated from operations."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from deepspark_ops.planning.net_size import NetSize
 from deepspark_ops.run_paths import RunPaths
 
 CORE_FLOPS: Final = 75e9
-"""Operations per second of one thread in training, where nothing better is known. Measured on two cores with AVX-512:
-LeNet 52e9, cifar10_quick 100e9."""
+"""Default operations per second of one thread in training. Measured on two cores with AVX-512: LeNet 52e9,
+cifar10_quick 100e9."""
 StepSource = Literal["given", "run", "estimate"]
 
 
 def step_time(config: PlanConfig, size: NetSize) -> tuple[float, StepSource, str]:
-    """Return seconds of a minibatch, where they come from, and what to say about it.
+    """Return seconds of a minibatch, their source, and a note.
 
-    An estimate is for ``threads_per_worker`` threads, for one where they are ``auto``.
+    An estimate is for ``threads_per_worker`` threads; for one thread if the option is ``auto``.
     """
     if config.step_ms is not None:
         return config.step_ms / 1e3, "given", ""
@@ -41,34 +41,35 @@ def step_time(config: PlanConfig, size: NetSize) -> tuple[float, StepSource, str
 
 
 def run_step_time(run_dir: Path, images_per_step: int) -> float:
-    """Return the seconds of a minibatch in a run, waiting for data included, exchanges left out; the median.
+    """Return the median seconds of a minibatch in a run, with waiting for data, without exchanges.
 
     A loss event holds seconds and images/s of its interval. Intervals with a part of the model's first call, which
-    builds the graph, are left out; so is each worker's first, since older runs do not mark the call.
+    builds the graph, are left out. Each worker's first interval is left out, too, because older runs do not mark the
+    call.
 
     Raises:
-        ConfigError: No run's folder, or it has no loss events to learn from.
+        ConfigError: The folder is no run, or the run has too few loss events.
     """
     path = RunPaths(run_dir).events
     if not run_dir.is_dir():
         msg = f'from_run={run_dir}: no such folder; give one that "deepspark train" wrote'
         raise ConfigError(msg)
-    seen: set[int] = set()
-    found = []
+    reported_workers: set[int] = set()
+    step_times = []
     for event in read_events(path):
         if event.kind != "loss":
             continue
         if (
-            event.worker in seen
+            event.worker in reported_workers
             and not event.data.get("first_call")
             and (step_s := _interval_step_time(event, images_per_step))
         ):
-            found.append(step_s)
-        seen.add(event.worker)
-    if not found:
+            step_times.append(step_s)
+        reported_workers.add(event.worker)
+    if not step_times:
         msg = f"from_run={run_dir}: {path.name} holds no worker's second loss line; give a run that trained for longer"
         raise ConfigError(msg)
-    return median(found)
+    return median(step_times)
 
 
 def _interval_step_time(event: Event, images_per_step: int) -> float:
@@ -77,5 +78,5 @@ def _interval_step_time(event: Event, images_per_step: int) -> float:
         busy_s = float(data["compute_s"]) + float(data["data_s"])
         n_steps = float(data["images_per_s"]) * (busy_s + float(data["exchange_s"])) / images_per_step
     except (KeyError, ValueError):
-        return 0.0  # an event of a run before these numbers were told
+        return 0.0  # an event of an older release, without these numbers
     return busy_s / n_steps if n_steps else 0.0

@@ -1,1 +1,1 @@
-"""What may be removed of the runs and datasets of an installation, and its removal."""
+"""Runs and datasets of an installation that may be removed, and their removal."""

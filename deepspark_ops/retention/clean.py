@@ -1,4 +1,4 @@
-"""Stage clean: decide what goes and what stays, and remove it if that is asked."""
+"""Stage clean: selects unneeded folders, and removes the folders on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLEAN_VERSION: Final = 1
 _REMOVED: Final = ".removed."
 _DAY_S: Final = 86_400.0
 _CLOCK_S: Final = 60.0
-"""Another host's clock may be behind by so much."""
+"""Tolerated delay of another host's clock."""
 OnStep = Callable[[str], None]
 
 
@@ -35,16 +35,16 @@ class _Frozen(BaseModel):
 
 
 class CleanEntry(_Frozen):
-    """A run or a dataset, and what becomes of it.
+    """A run or a dataset, with the decision about its removal.
 
     Attributes:
         kind: ``run`` or ``dataset``.
-        path: Its folder.
-        bytes: Size of its files.
-        changed: When a file in it changed last; UTC, ISO 8601, whole seconds.
-        goes: Whether it may be removed.
-        removed: Whether it was.
-        reason: Why it goes or stays.
+        path: Folder of the run or dataset.
+        bytes: Size of the files.
+        changed: Last change of a file in the folder; UTC, ISO 8601, whole seconds.
+        goes: Whether the folder may be removed.
+        removed: Whether the folder was removed.
+        reason: Reason of the decision.
     """
 
     kind: Kind
@@ -62,7 +62,7 @@ class CleanReport(_Frozen):
     Attributes:
         format_version: Version of this form.
         home: The folder.
-        entries: What there is, runs first, by path.
+        entries: All runs and datasets, runs first, by path.
     """
 
     format_version: Literal[1]
@@ -84,20 +84,20 @@ class CleanReport(_Frozen):
 
 
 def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> CleanReport:
-    """Find what nothing needs any more below ``config.home``; remove it if ``config.remove`` says so.
+    """Find unneeded folders below ``config.home``; remove the folders if ``config.remove`` is set.
 
-    A folder goes if nothing in it has changed for ``older_than`` days, it is not among the newest of its kind that
-    stay, no version of a model came from it, and no run that stays names it. It is renamed first, so that one that is
-    half removed is never taken for whole.
+    A folder is removed if it did not change for ``older_than`` days, is not among the newest of its kind, no version of
+    a model came from it, and no remaining run names it. The folder is first renamed, so that a partly removed folder is
+    never taken for a complete folder.
 
     Args:
-        config: What to do.
-        on_step: TransferState of each removal.
+        config: Options of the stage.
+        on_step: Called with a text for each removal.
         now: The time, seconds since the epoch; default: the clock's.
 
     Raises:
-        ConfigError: There is no such home, or its folders are links.
-        DataError: What refers to a folder cannot be read; nothing is removed then.
+        ConfigError: The home does not exist, or its folders are links.
+        DataError: A file with references to folders cannot be read; nothing is removed.
         OSError: A folder cannot be removed.
     """
     home = config.home.resolve()
@@ -110,8 +110,8 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
     models = config.models or home / "models"
     stays = model_references(models, runs, datasets)
     stays |= {path: reason for path, reason in _new_ones(config, runs, datasets, oldest).items() if path not in stays}
-    known = {stored.path: stored for stored in [*runs, *datasets]}
-    _follow(stays, known)
+    stored_by_path = {stored.path: stored for stored in [*runs, *datasets]}
+    _follow(stays, stored_by_path)
     if config.remove:
         _finish_earlier([stored.path.parent for stored in [*runs, *datasets]])
     entries = []
@@ -124,7 +124,7 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
         ):
             goes, reason = False, "somebody has begun to use it"
             stays[stored.path] = reason
-            _follow(stays, known)  # a run that stays keeps what it names
+            _follow(stays, stored_by_path)  # a remaining run keeps the folders that it names
         entries.append(_entry(stored, goes=goes, removed=goes and config.remove, reason=reason))
     return CleanReport(format_version=CLEAN_VERSION, home=str(home), entries=tuple(entries))
 
@@ -132,19 +132,19 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
 def _new_ones(
     config: CleanConfig, runs: Sequence[Stored], datasets: Sequence[Stored], oldest: float
 ) -> dict[Path, str]:
-    found: dict[Path, str] = {}
+    reasons: dict[Path, str] = {}
     groups: dict[Path, list[Stored]] = {}
     for run in runs:
         groups.setdefault(run.path.parent, []).append(run)
     for group in groups.values():
-        found |= _newest(
+        reasons |= _newest(
             group, config.keep_runs, f"one of the {config.keep_runs} newest runs in {group[0].path.parent}"
         )
-    found |= _newest(datasets, config.keep_datasets, f"one of the {config.keep_datasets} newest datasets")
+    reasons |= _newest(datasets, config.keep_datasets, f"one of the {config.keep_datasets} newest datasets")
     for stored in [*runs, *datasets]:
         if stored.changed > oldest:
-            found[stored.path] = f"changed in the last {config.older_than} days"
-    return found
+            reasons[stored.path] = f"changed in the last {config.older_than} days"
+    return reasons
 
 
 def _newest(group: Sequence[Stored], count: int, reason: str) -> dict[Path, str]:
@@ -152,25 +152,25 @@ def _newest(group: Sequence[Stored], count: int, reason: str) -> dict[Path, str]
     return {stored.path: reason for stored in ordered[:count]}
 
 
-def _follow(stays: dict[Path, str], known: Mapping[Path, Stored]) -> None:
-    """Let what a run that stays names stay, too, and so on."""
-    waiting = [path for path in stays if known[path].kind == "run"]
+def _follow(stays: dict[Path, str], stored_by_path: Mapping[Path, Stored]) -> None:
+    """Add the folders that remaining runs name, recursively."""
+    waiting = [path for path in stays if stored_by_path[path].kind == "run"]
     while waiting:
         run = waiting.pop()
-        for path in run_references(run, known) - set(stays):
+        for path in run_references(run, stored_by_path) - set(stays):
             stays[path] = f"run {run.name} uses it, which stays: {stays[run]}"
-            if known[path].kind == "run":
+            if stored_by_path[path].kind == "run":
                 waiting.append(path)
 
 
 def _remove(stored: Stored, oldest: float, on_step: OnStep, is_named: Callable[[], bool]) -> bool:
-    """Remove a folder unless somebody has begun to use it; say whether it was removed."""
+    """Remove a folder unless a process has begun to use it; return whether the folder was removed."""
     with unused(stored) as is_free:
         if not is_free or last_change(stored.path) > oldest or is_named():
             return False
         hidden = stored.path.with_name(f"{_REMOVED}{stored.path.name}")
         stored.path.rename(hidden)
-        if last_change(hidden) > oldest:  # a run stamped it between the look and the rename
+        if last_change(hidden) > oldest:  # a run changed it between the check and the rename
             hidden.rename(stored.path)
             return False
         on_step(f"removing {stored.kind} {stored.path}: {size_text(stored.n_bytes)}")
@@ -179,12 +179,12 @@ def _remove(stored: Stored, oldest: float, on_step: OnStep, is_named: Callable[[
 
 
 def _is_named_now(home: Path, models: Path, stored: Stored, started: float) -> bool:
-    """Whether a version of a model, or a run that began since ``started``, refers to a folder.
+    """Return whether a version of a model, or a run that began since ``started``, refers to a folder.
 
-    Removing takes minutes: runs begin and models are promoted meanwhile.
+    A removal takes minutes; meanwhile runs start and models are promoted.
 
     Raises:
-        DataError: What refers to a folder cannot be read.
+        DataError: A file with references to folders cannot be read.
     """
     if model_references(models, [stored], [stored]):
         return True
@@ -193,7 +193,7 @@ def _is_named_now(home: Path, models: Path, stored: Stored, started: float) -> b
 
 
 def _config_changed(run: Path) -> float:
-    """Return when the files that name a run's data changed last, seconds since the epoch."""
+    """Return the last change of the files that name a run's data, seconds since the epoch."""
     changed = 0.0
     for path in (RunPaths(run).config, RunPaths(run).stages):
         with suppress(FileNotFoundError):
@@ -203,7 +203,10 @@ def _config_changed(run: Path) -> float:
 
 @contextmanager
 def unused(stored: Stored) -> Iterator[bool]:
-    """Hold the locks that an ingestion takes on its dataset; False if one has them. A run has none."""
+    """Hold the locks of an ingestion into the dataset; yield False if another process holds a lock.
+
+    Runs have no locks.
+    """
     lock = stored.path.with_name(f".{stored.path.name}.lock")
     if stored.kind == "run" or lock.is_symlink():
         yield stored.kind == "run"

@@ -1,4 +1,4 @@
-"""Earlier versions of a dataset that nothing needs any more, and their removal; the newest one always stays."""
+"""Earlier versions of a dataset that are no longer needed, and their removal; the newest version is always kept."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class _Frozen(BaseModel):
 
 
 class PrunedVersion(_Frozen):
-    """An earlier version of a dataset, and what becomes of it.
+    """An earlier version of a dataset, with the decision about its removal.
 
     Attributes:
-        path: Its folder.
-        digest: Of its training set's manifest.
-        version: Its number.
-        bytes: Of shards that no version that stays has: what its removal frees.
-        goes: Whether it may be removed.
-        removed: Whether it was.
-        reason: Why it goes or stays.
+        path: Folder of the version.
+        digest: Digest of the training set's manifest.
+        version: Number of the version.
+        bytes: Bytes of shards that no remaining version has, which a removal frees.
+        goes: Whether the version may be removed.
+        removed: Whether the version was removed.
+        reason: Reason of the decision.
     """
 
     path: str
@@ -65,9 +65,9 @@ class PruneReport(_Frozen):
 
     Attributes:
         format_version: Version of this form.
-        dataset: Its folder.
-        home: Where runs and models were looked for; None where nobody said.
-        versions: Oldest first.
+        dataset: Folder of the dataset.
+        home: Folder of the runs and models; None if unknown.
+        versions: Versions, oldest first.
     """
 
     format_version: Literal[1]
@@ -76,39 +76,39 @@ class PruneReport(_Frozen):
     versions: tuple[PrunedVersion, ...]
 
     def lines(self) -> list[str]:
-        """Return a line for each version and what was asked of whom."""
-        found = [
-            f"version {one.version} {one.path}: {size_text(one.bytes)},"
-            f" {'removed' if one.removed else 'goes' if one.goes else 'stays'}: {one.reason}"
-            for one in self.versions
+        """Return a line per version and a summary."""
+        report_lines = [
+            f"version {version.version} {version.path}: {size_text(version.bytes)},"
+            f" {'removed' if version.removed else 'goes' if version.goes else 'stays'}: {version.reason}"
+            for version in self.versions
         ]
         if self.home is None:
-            found.append("runs and models are not known: give home, the folder of runs/ and models/")
-        going = [one for one in self.versions if one.goes]
+            report_lines.append("runs and models are not known: give home, the folder of runs/ and models/")
+        going = [version for version in self.versions if version.goes]
         if not going:
-            return [*found, "nothing to remove"]
-        freed = size_text(sum(one.bytes for one in going))
+            return [*report_lines, "nothing to remove"]
+        freed = size_text(sum(version.bytes for version in going))
         word = "removed" if going[0].removed else "can be removed, nothing was (give remove)"
-        return [*found, f"{len(going):,} of {len(self.versions):,} earlier versions, {freed}: {word}"]
+        return [*report_lines, f"{len(going):,} of {len(self.versions):,} earlier versions, {freed}: {word}"]
 
 
 def prune_versions(
     dataset: Path, *, keep: int, remove: bool, home: Path | None, on_step: Callable[[str], None]
 ) -> PruneReport:
-    """Find the earlier versions of a dataset that nothing needs; remove them, and their shards, if that is asked.
+    """Find the unneeded earlier versions of a dataset; on request remove the versions with their shards.
 
-    A version stays if it is among the newest, a run began with it, or a version of a model came from it.
+    A version is kept if it is among the newest, a run began with it, or a version of a model came from it.
 
     Args:
-        dataset: Its folder, also in a store; what is in it now always stays.
-        keep: So many earlier versions stay, the newest.
-        remove: Really remove them.
-        home: Folder of ``runs/`` and ``models/``; None: the one whose ``datasets/`` the dataset is in.
-        on_step: TransferState of each removal.
+        dataset: Folder of the dataset, also in a store; the present version is always kept.
+        keep: Number of newest earlier versions to keep.
+        remove: Whether to remove the versions.
+        home: Folder of ``runs/`` and ``models/``; None: the parent of the ``datasets/`` folder of the dataset.
+        on_step: Called with a text for each removal.
 
     Raises:
-        ConfigError: An ingestion is at work on the dataset.
-        DataError: There is no dataset, or a manifest, a run or a model is damaged; nothing is removed then.
+        ConfigError: An ingestion is running on the dataset.
+        DataError: The dataset is missing, or a manifest, a run or a model is damaged; nothing is removed.
         OSError: A folder cannot be removed.
     """
     if not dataset.is_dir():
@@ -125,7 +125,7 @@ def prune_versions(
         if remove and going:
             reasons |= _remove(dataset, going, home, on_step)
             going = [path for path in going if path not in reasons]
-        told = [
+        pruned = [
             PrunedVersion(
                 path=str(path),
                 digest=facts[path][0],
@@ -141,38 +141,38 @@ def prune_versions(
         format_version=PRUNE_VERSION,
         dataset=str(dataset),
         home=None if home is None else str(home),
-        versions=tuple(told),
+        versions=tuple(pruned),
     )
 
 
 def _reasons(dataset: Path, paths: list[Path], keep: int, uses: dict[str, str]) -> dict[Path, str]:
-    """Return version -> why it stays."""
-    found: dict[Path, str] = {}
+    """Return version -> reason to keep it."""
+    reasons: dict[Path, str] = {}
     newest = set(paths[len(paths) - keep :]) if keep else set()
     for path in paths:
         digests = set(split_digests(path).values())
         used = next((uses[key] for key in (*sorted(digests), str(path)) if key in uses), None)
         if used is not None:
-            found[path] = used
+            reasons[path] = used
         elif path in newest:
-            found[path] = f"one of the {keep} newest of {dataset.name}"
-    return found
+            reasons[path] = f"one of the {keep} newest of {dataset.name}"
+    return reasons
 
 
 def _uses(home: Path) -> dict[str, str]:
-    """Return digest, or folder, of a dataset's version -> who needs it."""
-    found: dict[str, str] = {}
+    """Return digest, or folder, of a dataset's version -> user of the version."""
+    users: dict[str, str] = {}
     for run in run_folders(home):
         digest = noted_digest(RunPaths(run))
         if digest is not None:
-            found.setdefault(digest, f"run {run.name} began with it")
+            users.setdefault(digest, f"run {run.name} began with it")
         if (named := _named_dataset(run)) is not None:
-            found.setdefault(named, f"run {run.name} names it")
+            users.setdefault(named, f"run {run.name} names it")
     for name in model_names(home / "models"):
         for record in read_model(home / "models", name).versions:
             for digest in record.origin.datasets.values():
-                found.setdefault(digest, f"{record.version} of model {name} came from it")
-    return found
+                users.setdefault(digest, f"{record.version} of model {name} came from it")
+    return users
 
 
 def _named_dataset(run: Path) -> str | None:
@@ -189,15 +189,15 @@ def _named_dataset(run: Path) -> str | None:
 
 
 def _freed(dataset: Path, paths: list[Path], going: list[Path]) -> dict[Path, int]:
-    """Return version -> bytes of its shards that neither the dataset nor a version that stays has."""
-    seen = {shard.sha256 for path in (dataset, *paths) if path not in going for shard in _shards(path)}
-    found = dict.fromkeys(paths, 0)
+    """Return version -> bytes of its shards that neither the dataset nor a remaining version has."""
+    kept_digests = {shard.sha256 for path in (dataset, *paths) if path not in going for shard in _shards(path)}
+    freed_bytes = dict.fromkeys(paths, 0)
     for path in going:
         for shard in _shards(path):
-            if shard.sha256 not in seen:
-                seen.add(shard.sha256)
-                found[path] += shard.n_bytes
-    return found
+            if shard.sha256 not in kept_digests:
+                kept_digests.add(shard.sha256)
+                freed_bytes[path] += shard.n_bytes
+    return freed_bytes
 
 
 def _shards(dataset: Path) -> Iterator[ShardRecord]:
@@ -210,7 +210,7 @@ def _manifests(dataset: Path) -> list[DatasetManifest]:
 
 
 def _remove(dataset: Path, going: list[Path], home: Path | None, on_step: Callable[[str], None]) -> dict[Path, str]:
-    """Remove versions, and return why one stays: a run may have begun with it since the others were looked at."""
+    """Remove versions; return the reasons of versions that are kept because a run began with them meanwhile."""
     reasons: dict[Path, str] = {}
     for path in going:
         now = _reasons(dataset, [path], 0, {} if home is None else _uses(home))
@@ -219,7 +219,7 @@ def _remove(dataset: Path, going: list[Path], home: Path | None, on_step: Callab
             continue
         on_step(f"removing {path}")
         if isinstance(path, StorePath):
-            (path / MANIFEST_NAME).unlink()  # from now on there is no such version
+            (path / MANIFEST_NAME).unlink()  # the version no longer exists
             remove_tree(path)
         else:
             hidden = path.with_name(f".{path.name}.removed")

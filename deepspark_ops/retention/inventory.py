@@ -1,4 +1,4 @@
-"""The runs and datasets below a home: which there are, how large, since when unchanged. Links are never followed."""
+"""Runs and datasets below a home, with sizes and last changes. Links are never followed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Kind = Literal["run", "dataset"]
 
 @dataclass(frozen=True)
 class Stored:
-    """A run or a dataset, one folder.
+    """Folder of a run or a dataset.
 
     Attributes:
-        kind: Which of them.
-        path: Its folder, absolute, no part of it below the home a link.
-        n_bytes: Length of its files, without those that another folder has by a hard link, too: what removing it frees.
-        changed: When a file in it changed last, seconds since the epoch.
+        kind: ``run`` or ``dataset``.
+        path: Absolute path, without links below the home.
+        n_bytes: Bytes that a removal frees: files without hard links in other folders.
+        changed: Last change of a file in the folder, seconds since the epoch.
     """
 
     kind: Kind
@@ -65,7 +65,7 @@ def find_datasets(home: Path) -> list[Stored]:
 
 
 def last_change(folder: Path) -> float:
-    """Return when a file in a folder changed last, seconds since the epoch."""
+    """Return the last change of a file in a folder, seconds since the epoch."""
     return _measured("run", folder).changed
 
 
@@ -86,7 +86,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _folders(parent: Path) -> Iterator[Path]:
-    """Yield the folders in ``parent`` by name, without links and hidden ones; none if there is no such folder."""
+    """Yield the visible folders in ``parent`` by name, without links; yield nothing if ``parent`` does not exist."""
     if not parent.is_dir():
         return
     with os.scandir(parent) as entries:
@@ -98,14 +98,14 @@ def _measured(kind: Kind, folder: Path) -> Stored:
     n_bytes, changes = 0, []
     links: Counter[tuple[int, int]] = Counter()
     own_index = RunPaths(folder).index
-    for parent, _, files in os.walk(folder):  # which follows no links
+    for parent, _, files in os.walk(folder):  # os.walk follows no links
         for path in (Path(parent, name) for name in files):
             try:
-                found = path.lstat()
-            except FileNotFoundError:  # a scratch file that has gone meanwhile
+                status = path.lstat()
+            except FileNotFoundError:  # a scratch file was removed meanwhile
                 continue
-            links[found.st_dev, found.st_ino] += 1
-            n_bytes += found.st_size if links[found.st_dev, found.st_ino] == found.st_nlink else 0
-            if path != own_index:  # which pages write that only look at the run
-                changes.append(found.st_mtime)
+            links[status.st_dev, status.st_ino] += 1
+            n_bytes += status.st_size if links[status.st_dev, status.st_ino] == status.st_nlink else 0
+            if path != own_index:  # pages write the index without changing the run
+                changes.append(status.st_mtime)
     return Stored(kind, folder, n_bytes, max(changes, default=folder.lstat().st_mtime))

@@ -1,4 +1,4 @@
-"""What refers to a run or a dataset: the models' versions, and the runs that stay."""
+"""References to runs and datasets: from versions of models, and from remaining runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from deepspark_ops.shards.manifest import split_digests
 
 
 def model_references(models: Path, runs: Sequence[Stored], datasets: Sequence[Stored]) -> dict[Path, str]:
-    """Return folder -> which version came from it, for every version whose bundle is there to roll back to.
+    """Return folder -> version that came from it, for every version with an existing bundle.
 
     Raises:
-        DataError: A model's file is damaged, so that nobody knows what it refers to.
+        DataError: A model's file is damaged, so its references are unknown.
     """
     known_runs = {stored.path for stored in runs}
     by_digest: dict[str, list[Path]] = {}
@@ -28,7 +28,7 @@ def model_references(models: Path, runs: Sequence[Stored], datasets: Sequence[St
         for version in (stored.path, *kept_versions(stored.path)):
             for digest in split_digests(version).values():
                 by_digest.setdefault(digest, []).append(stored.path)
-    found: dict[Path, str] = {}
+    reasons: dict[Path, str] = {}
     for name in model_names(models):
         model = read_model(models, name)
         for record in model.versions:
@@ -39,29 +39,29 @@ def model_references(models: Path, runs: Sequence[Stored], datasets: Sequence[St
             run = Path(record.run_dir).resolve() if record.run_dir else None
             sources = [path for digest in record.origin.datasets.values() for path in by_digest.get(digest, [])]
             for path in [*([run] if run in known_runs and run is not None else []), *sources]:
-                if current or path not in found:
-                    found[path] = reason
-    return found
+                if current or path not in reasons:
+                    reasons[path] = reason
+    return reasons
 
 
-def run_references(run: Path, known: Mapping[Path, Stored]) -> set[Path]:
-    """Return the runs and datasets that a run names in its config or in what its stages ran with.
+def run_references(run: Path, stored_by_path: Mapping[Path, Stored]) -> set[Path]:
+    """Return the runs and datasets that a run names in its config or in the configs of its stages.
 
     Args:
-        run: Its folder.
-        known: All runs and datasets by folder.
+        run: Folder of the run.
+        stored_by_path: All runs and datasets by folder.
 
     Raises:
-        DataError: One of these files is damaged, so that nobody knows.
+        DataError: A config is damaged, so the references are unknown.
     """
     paths = RunPaths(run)
-    found = set()
+    owners = set()
     for file in [paths.config, *sorted(paths.stages.glob("*.json"))]:
         for text in _texts(_read(file)):
             for part in text.split(","):
-                if part.startswith("/") and (owner := _owner(Path(part), known)) is not None:
-                    found.add(owner)
-    return found - {run}
+                if part.startswith("/") and (owner := _owner(Path(part), stored_by_path)) is not None:
+                    owners.add(owner)
+    return owners - {run}
 
 
 def _read(file: Path) -> Any:
@@ -79,16 +79,16 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
     elif isinstance(value, dict):
         for key, item in value.items():
-            if key != "previous":  # a dataset whose files the run's own one has, too
+            if key != "previous":  # the previous dataset, whose files the run's dataset has, too
                 yield from _texts(item)
     elif isinstance(value, list):
         for item in value:
             yield from _texts(item)
 
 
-def _owner(path: Path, known: Mapping[Path, Stored]) -> Path | None:
+def _owner(path: Path, stored_by_path: Mapping[Path, Stored]) -> Path | None:
     try:
         path = path.resolve()
     except (OSError, ValueError):  # a text that is no path
         return None
-    return next((folder for folder in (path, *path.parents) if folder in known), None)
+    return next((folder for folder in (path, *path.parents) if folder in stored_by_path), None)

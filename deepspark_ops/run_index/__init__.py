@@ -1,1 +1,1 @@
-"""What a list of runs shows of each: a small index file in the run's folder, and how a list is chosen from them."""
+"""Summary of runs for lists: a small index file in each run's folder, and the selection of rows."""

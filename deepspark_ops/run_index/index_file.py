@@ -1,4 +1,4 @@
-"""A run's index file: written when the run ends, read instead of its events for as long as they stay the same."""
+"""A run's index file: written at the end of the run, and read instead of the events until they change."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.reading import RunReading, RunReadings
 
 BUDGET_S: Final = 0.5
-"""How long one list may read the events of runs without an index; the others wait for the next one."""
+"""Time limit of a list for reading events of runs without an index; further runs wait for the next list."""
 
 
 def read_index(run_dir: Path) -> RunSummary | None:
-    """Return a run's index; None if there is none, it is damaged or of another version, or the run has gone on."""
+    """Return a run's index; None if the index is missing, damaged, of another version, or older than the run."""
     try:
-        found = RunSummary.model_validate_json(regular_bytes(RunPaths(run_dir).index))
+        summary = RunSummary.model_validate_json(regular_bytes(RunPaths(run_dir).index))
     except (OSError, ValidationError):
         return None
-    return found if found.made_of == stamps(run_dir) else None
+    return summary if summary.made_of == stamps(run_dir) else None
 
 
 def write_index(run_dir: Path, reading: RunReading | None = None) -> RunSummary:
     """Read a run and write its index, if its folder can be written.
 
     Raises:
-        OSError: The events are there and cannot be read.
+        OSError: The events exist and cannot be read.
     """
     summary = summarize(reading or RunReading(run_dir), run_dir)
     with suppress(OSError):
@@ -41,7 +41,7 @@ def write_index(run_dir: Path, reading: RunReading | None = None) -> RunSummary:
 
 
 class SummaryReader:
-    """Summaries for one list after another. Thread-safe, each list with a reader of its own from ``begin``."""
+    """Summaries for one list after another. Thread-safe; ``begin`` returns a separate reader for each list."""
 
     def __init__(self, *, budget_s: float = BUDGET_S, clock: Callable[[], float] = time.monotonic) -> None:
         """Give each list ``budget_s`` for runs without an index."""
@@ -53,14 +53,14 @@ class SummaryReader:
         """Return the function that reads runs for one list.
 
         Returns:
-            Takes a run's folder and whether the run is over: then its index is written. Returns None for a run that
-            there was no time for.
+            Function of a run's folder and whether the run is over; the index of a finished run is written. The
+            function returns None after the time limit.
         """
         until = self._clock() + self._budget_s
 
         def read(run_dir: Path, is_over: bool) -> RunSummary | None:
-            if (known := read_index(run_dir)) is not None:
-                return known
+            if (summary := read_index(run_dir)) is not None:
+                return summary
             if self._clock() >= until:
                 return None
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The rows of a list of runs, and which of them a reader asked for. No framework, no files."""
+"""Rows of a list of runs, and their selection by a reader. No framework, no files."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from deepspark_ops.run_index.summary import RunSummary
 
 _LATER: Final = {"queued": "waiting", "running": "running", "success": "finished", "failed": "failed"}
 ASKS: Final = "waits for approval"
-"""State of a run of which a task waits for a person's answer."""
+"""State of a run with a task that waits for a person's answer."""
 SORTS: Final = (
     "dag", "run", "state", "solver", "net", "dataset", "strategy", "n_workers", "tau", "clock", "figure", "loss",
     "images_per_s", "seconds", "when", "who",
 )  # fmt: skip
 _ONCE_CALLED: Final = {"accuracy": "figure"}
-"""Names of sorts in addresses that people have kept."""
+"""Old names of sorts in bookmarked addresses."""
 FILTERS: Final = ("dag", "state", "dataset", "strategy")
 _SEARCHED: Final = ("dag", "run", "state", "solver", "net", "dataset", "dataset_digest", "strategy", "who", "kind")
 
 
 @dataclass(frozen=True)
 class KnownRun:
-    """A run as Airflow has it, or as its folder tells where Airflow has forgotten it.
+    """A run from Airflow, or from its folder if Airflow has forgotten the run.
 
     Attributes:
         dag: Id of the DAG.
-        run: Id of the run; the folder's name where Airflow does not know it.
-        state: Airflow's word; None where it does not know the run.
-        when: When it was triggered, seconds since the epoch.
-        began: When it began; None before.
-        ended: When it ended; None before.
+        run: Id of the run; the folder's name if Airflow does not know the run.
+        state: Airflow's state; None if Airflow does not know the run.
+        when: Time of the trigger, seconds since the epoch.
+        began: Time of the start; None before the start.
+        ended: Time of the end; None before the end.
         kind: ``manual``, ``scheduled``, ``asset_triggered``, ``backfill``; empty if unknown.
-        user: Who triggered it; None where nobody did.
-        asks: Id of its task that waits for a person's answer; None where none does.
-        waited_s: Seconds between its beginning and its end in which it waited for other runs: no part of its duration.
+        user: User who triggered the run; None for other triggers.
+        asks: Id of the task that waits for a person's answer; None without such a task.
+        waited_s: Seconds between start and end in which the run waited for other runs: not part of the duration.
     """
 
     dag: str
@@ -52,12 +52,12 @@ class KnownRun:
 
 @dataclass(frozen=True)
 class RunQuery:
-    """What a reader asked for.
+    """Search, filters and order of a list.
 
     Attributes:
-        search: Words that all must be in a row's texts, in any case.
-        filters: One of ``FILTERS`` -> the value that a row must have.
-        sort: One of ``SORTS``; with a minus the greatest first, and of ``figure``, what runs are judged by, the best.
+        search: Words that must all occur in a row's texts; case is ignored.
+        filters: Name in ``FILTERS`` -> required value.
+        sort: Name in ``SORTS``; a minus sorts descending, and for ``figure`` (main figure) the best first.
     """
 
     search: str = ""
@@ -65,63 +65,63 @@ class RunQuery:
     sort: str = "-when"
 
 
-def row_of(known: KnownRun, summary: RunSummary | None, *, now: float) -> dict[str, Any]:
+def row_of(run: KnownRun, summary: RunSummary | None, *, now: float) -> dict[str, Any]:
     """Return a row as plain JSON values.
 
     Args:
-        known: The run.
-        summary: Of its folder; None if that was not read yet.
+        run: The run.
+        summary: Summary of the run's folder; None if the folder was not read yet.
         now: Seconds since the epoch.
     """
     read = summary or RunSummary(made_of={})
-    ended = known.ended if known.ended is not None else now
+    ended = run.ended if run.ended is not None else now
     fields = read.model_dump(exclude={"format_version", "made_of", "ending"})
     return {
-        "dag": known.dag,
-        "run": known.run,
-        "state": _state(known, read),
-        "asks": known.asks,
+        "dag": run.dag,
+        "run": run.run,
+        "state": _state(run, read),
+        "asks": run.asks,
         "is_read": summary is not None,
         **fields,
         "curve": [list(point) for point in read.curve],
-        "seconds": None if known.began is None else max(0.0, ended - known.began - known.waited_s),
-        "when": known.when,
-        "kind": known.kind,
-        "who": known.user or known.kind or None,
+        "seconds": None if run.began is None else max(0.0, ended - run.began - run.waited_s),
+        "when": run.when,
+        "kind": run.kind,
+        "who": run.user or run.kind or None,
     }
 
 
-def _state(known: KnownRun, summary: RunSummary) -> str:
-    if known.state is None:
+def _state(run: KnownRun, summary: RunSummary) -> str:
+    if run.state is None:
         return summary.ending or "unknown"
-    if known.asks is not None:
+    if run.asks is not None:
         return ASKS
-    if known.state == "failed" and summary.ending == "stopped":
+    if run.state == "failed" and summary.ending == "stopped":
         return "stopped"
-    return _LATER.get(known.state, known.state)
+    return _LATER.get(run.state, run.state)
 
 
 def chosen(rows: Iterable[dict[str, Any]], query: RunQuery) -> list[dict[str, Any]]:
-    """Return the rows that a reader asked for, in the order asked for; rows without the value come last."""
+    """Return the selected rows in the selected order; rows without the sorted value come last."""
     words = query.search.casefold().split()
-    found = [row for row in rows if _fits(row, words, query.filters)]
+    matching = [row for row in rows if _fits(row, words, query.filters)]
     name = query.sort.removeprefix("-")
     name = _ONCE_CALLED.get(name, name)
     if name not in SORTS:
-        return found
-    found.sort(key=lambda row: row["run"])
+        return matching
+    matching.sort(key=lambda row: row["run"])
     if name == "figure":
-        return _by_figure(found, best_first=query.sort.startswith("-"))
-    has_value = [row for row in found if row[name] is not None]
+        return _by_figure(matching, best_first=query.sort.startswith("-"))
+    has_value = [row for row in matching if row[name] is not None]
     has_value.sort(key=_order(name), reverse=query.sort.startswith("-"))
-    return has_value + [row for row in found if row[name] is None]
+    return has_value + [row for row in matching if row[name] is None]
 
 
 def _by_figure(rows: Sequence[dict[str, Any]], *, best_first: bool) -> list[dict[str, Any]]:
-    """Return rows by what they are judged by.
+    """Return rows sorted by their main figure.
 
-    Values of different figures say nothing about each other, so runs of one figure stand together: shares that are
-    right first, then the others by name; rows without any come last. Which end of a figure is the better one, it says.
+    Values of different figures are not comparable, so runs with the same figure are adjacent: shares of correct answers
+    first, then other figures by name; rows without a figure come last. Each figure defines its better direction.
     """
     judged: dict[tuple[bool, str], list[tuple[float, dict[str, Any]]]] = {}
     without = []
@@ -139,7 +139,7 @@ def _by_figure(rows: Sequence[dict[str, Any]], *, best_first: bool) -> list[dict
 
 
 def choices(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return the values that each filter can have."""
+    """Return the possible values of each filter."""
     return {name: sorted({str(row[name]) for row in rows if row[name] is not None}) for name in FILTERS}
 
 

@@ -1,4 +1,4 @@
-"""When a DAG runs by itself, in words. No framework."""
+"""Schedule of a DAG in words. No framework."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 BY_HAND: Final = "only when it is triggered"
 _ASSETS_FIRST: Final = "Triggered by assets or "
-"""How Airflow's description of a timetable with assets begins."""
+"""Prefix of Airflow's description of a timetable with assets."""
 _OF_ASSETS_ALONE: Final = "Triggered by assets"
 _NEVER: Final = "Never, external triggers only"
 _DAILY: Final = re.compile(r"At (\d\d:\d\d)")
@@ -17,13 +17,13 @@ _DAILY: Final = re.compile(r"At (\d\d:\d\d)")
 
 @dataclass(frozen=True)
 class Schedule:
-    """A DAG's schedule as Airflow has it.
+    """Schedule of a DAG in Airflow.
 
     Attributes:
         dag: Id of the DAG.
-        text: In words.
-        next_run: When the clock starts it next, seconds since the epoch; None if no clock does.
-        is_paused: Whether Airflow starts none now.
+        text: Schedule in words.
+        next_run: Next scheduled start, seconds since the epoch; None without a timetable.
+        is_paused: Whether the DAG is paused.
     """
 
     dag: str
@@ -36,9 +36,9 @@ def schedule_text(description: str, *, timezone: str = "", assets: Mapping[str, 
     """Return a schedule in words.
 
     Args:
-        description: Airflow's, of the timetable: of a cron expression ``At 03:00``.
-        timezone: That it is in; empty if unknown.
-        assets: Airflow's expression of the assets that start it; None for none.
+        description: Airflow's description of the timetable; ``At 03:00`` for a cron expression.
+        timezone: Time zone of the timetable; empty if unknown.
+        assets: Airflow's expression of the assets in the schedule; None without assets.
 
     Example:
         >>> asset = {"asset": {"name": "deepspark_dataset"}}
@@ -79,7 +79,7 @@ def _names(expression: Mapping[str, Any]) -> str:
 
 
 def timezone_of(timetable: object) -> str:
-    """Return the time zone inside a timetable as Airflow serializes it; empty if it has none.
+    """Return the time zone inside a timetable in Airflow's serialized form; empty without a time zone.
 
     Example:
         >>> timezone_of({"__var": {"timetable": {"__var": {"expression": "0 3 * * *", "timezone": "UTC"}}}})
@@ -87,6 +87,6 @@ def timezone_of(timetable: object) -> str:
     """
     if not isinstance(timetable, Mapping):
         return ""
-    if isinstance(found := timetable.get("timezone"), str):
-        return found
+    if isinstance(timezone := timetable.get("timezone"), str):
+        return timezone
     return next((zone for part in timetable.values() if (zone := timezone_of(part))), "")

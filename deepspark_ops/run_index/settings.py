@@ -1,4 +1,4 @@
-"""What a run was started with, as names and texts: to say in what several runs differ."""
+"""Settings of a run as names and texts, for the differences of several runs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from deepspark_ops.run_index.summary import RunSummary, read_config
 from deepspark_ops.run_paths import RunPaths
 
 _OF_ONE_RUN: Final = ("run_dir", "listen_address", "listen_port", "format_version")
-"""Options that say where a run is, not what it does."""
+"""Options about the location of a run."""
 _FILES: Final = ("net", "train_net", "test_net", "snapshot_prefix", "net_param", "train_net_param", "test_net_param")
-"""Fields of a solver that name files of the run; the net is told apart by its digest."""
+"""Fields of a solver that name files of the run; the digest identifies the net."""
 
 
 def settings_of(run_dir: Path, summary: RunSummary) -> dict[str, str]:
-    """Return everything that a run was started with; a file that is missing or damaged tells nothing.
+    """Return all settings of a run; missing or damaged files are skipped.
 
     Returns:
         Name -> text: the options of stage train, ``solver: <field>`` of the solver as used, digests of net and data.
@@ -32,14 +32,14 @@ def settings_of(run_dir: Path, summary: RunSummary) -> dict[str, str]:
     together = {name: value for name, value in read.items() if isinstance(value, dict)}  # options of several stages
     config = {name: _text(value) for name, value in read.items() if name not in (*_OF_ONE_RUN, *together)}
     config |= {name: _text(value) for options in together.values() for name, value in options.items()}
-    found = {"net": summary.net or "", **config, "dataset digest": summary.dataset_digest or ""}
+    settings = {"net": summary.net or "", **config, "dataset digest": summary.dataset_digest or ""}
     with suppress(OSError):
-        found["net digest"] = file_digest(paths.net)
+        settings["net digest"] = file_digest(paths.net)
     with suppress(OSError, CaffeImportError):
         for field, value in read_solver(paths.solver).ListFields():
             if field.name not in _FILES:
-                found[f"solver: {field.name}"] = _field_text(field, value)
-    return found
+                settings[f"solver: {field.name}"] = _field_text(field, value)
+    return settings
 
 
 def differences(settings: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
@@ -49,10 +49,10 @@ def differences(settings: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
         >>> differences([{"tau": "4", "n": "2"}, {"tau": "10", "n": "2", "lr": "1"}])[0]
         {'name': 'tau', 'values': ['4', '10'], 'differs': True}
     """
-    names = dict.fromkeys(name for one in settings for name in one)
+    names = dict.fromkeys(name for run_settings in settings for name in run_settings)
     rows = []
     for name in names:
-        values = [one.get(name, "") for one in settings]
+        values = [run_settings.get(name, "") for run_settings in settings]
         rows.append({"name": name, "values": values, "differs": len(set(values)) > 1})
     return rows
 

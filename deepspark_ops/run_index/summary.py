@@ -1,4 +1,4 @@
-"""The few numbers of a run that a list shows, out of its config, its events and its evaluation."""
+"""Numbers of a run for lists, from its config, its events and its evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from deepspark_ops.train.setup.run_dataset import noted_digest
 SUMMARY_VERSION: Final = 2
 CURVE_POINTS: Final = 42
 Stamp = tuple[int, int]
-"""Size and change time (ns) of a file; ``(0, 0)`` for one that is not there."""
+"""Size and change time (ns) of a file; ``(0, 0)`` for a missing file."""
 
 
 class RunSummary(BaseModel):
@@ -36,23 +36,23 @@ class RunSummary(BaseModel):
 
     Attributes:
         format_version: Version of this form.
-        made_of: Name of a file of the run -> its stamp when this was made.
-        net: Name of the net; None before the training began, as everything else out of the events.
+        made_of: Name of a file of the run -> stamp at the time of the summary.
+        net: Name of the net; None before the training, as all fields from events.
         solver: File name of the solver.
-        strategy: Of the exchange.
+        strategy: Strategy of the exchange.
         n_workers: Number of workers.
-        tau: ``comm_period`` as it was asked for.
+        tau: Option ``comm_period``.
         dataset: Name of the dataset's folder; None for the net's own sources.
-        dataset_digest: Of the training split's manifest, ``sha256:<hex>``; None if there is none.
+        dataset_digest: Digest of the training split's manifest, ``sha256:<hex>``; None without a dataset.
         clock: Minibatches over all workers.
-        max_iter: Clock that the run ends at.
-        ending: How the training ended; None while it has not.
+        max_iter: Clock at the end of the run.
+        ending: Kind of end of the training; None before the end.
         loss: Mean of the workers' last training losses.
-        curve: The loss over the clock, (clock, loss), thinned out.
-        accuracy: Share of the evaluation's samples that are right, else a test net's last; None before both.
-        accuracy_of: Which of the two.
-        figure: What an evaluation of another task than classification is judged by; None for others.
-        images_per_s: Of the whole training once it has ended.
+        curve: Loss over the clock, (clock, loss), thinned out.
+        accuracy: Accuracy of the evaluation, else the last accuracy of a test net; None before both.
+        accuracy_of: Source of ``accuracy``.
+        figure: Main figure of an evaluation of a task other than classification; None for other runs.
+        images_per_s: Rate of the whole training, after its end.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,19 +78,19 @@ class RunSummary(BaseModel):
 
 
 def stamps(run_dir: Path) -> dict[str, Stamp]:
-    """Return the stamps of what a summary is made of."""
+    """Return the stamps of the summary's source files."""
     paths = RunPaths(run_dir)
     files = {"config": paths.config, "events": paths.events, "metrics": paths.evaluation / METRICS_NAME}
     return {name: _stamp(path) for name, path in files.items()}
 
 
 def summarize(reading: RunReading, run_dir: Path) -> RunSummary:
-    """Return the summary of a run as it is now; what is damaged in its folder counts as missing.
+    """Return the present summary of a run; damaged files count as missing.
 
     Raises:
-        OSError: The events are there and cannot be read.
+        OSError: The events exist and cannot be read.
     """
-    made_of = stamps(run_dir)  # before the files are read: what comes meanwhile makes it old
+    made_of = stamps(run_dir)  # taken before the files are read: later changes make the summary stale
     with reading.lock:
         reading.refresh()
         fields = {**_of_config(run_dir), **_of_events(reading.progress, reading.series)}
@@ -107,11 +107,11 @@ def _stamp(path: Path) -> Stamp:
 
 
 def read_config(run_dir: Path) -> Mapping[str, Any]:
-    """Return the config that a run was started with, whatever version wrote it; empty if it is not there."""
+    """Return the config of a run, of any version; empty if the file is missing."""
     with suppress(OSError, ValueError):
-        found = json.loads(regular_bytes(RunPaths(run_dir).config))
-        if isinstance(found, dict):
-            return found
+        content = json.loads(regular_bytes(RunPaths(run_dir).config))
+        if isinstance(content, dict):
+            return content
     return {}
 
 
@@ -125,7 +125,7 @@ def _of_config(run_dir: Path) -> dict[str, Any]:
     if config.get("dataset"):
         dataset = Path(str(config["dataset"]))
         fields["dataset"] = dataset.name
-        if dataset.parent.name == DatasetPaths(dataset).versions.name:  # of a dataset that has grown meanwhile
+        if dataset.parent.name == DatasetPaths(dataset).versions.name:  # an earlier version of a dataset
             fields["dataset"] = dataset.parent.parent.name
         with suppress(OSError, DataError):
             noted = noted_digest(RunPaths(run_dir))
@@ -152,7 +152,7 @@ def _of_events(progress: RunProgress, series: RunSeries) -> dict[str, Any]:
 
 
 def test_accuracy(progress: RunProgress) -> float | None:
-    """Return the last accuracy of the first test net that has one; None if none has."""
+    """Return the last accuracy of the first test net with an accuracy; None without such a net."""
     for _, event in sorted(progress.tests.items()):
         for name, value in net_outputs(event).items():
             if is_share(name):
@@ -161,14 +161,14 @@ def test_accuracy(progress: RunProgress) -> float | None:
 
 
 def loss_curve(series: RunSeries) -> tuple[tuple[float, float], ...]:
-    """Return a line of few points: the mean loss of all workers; what is not finite is left out."""
+    """Return a line of few points: the mean loss of all workers, without values that are not finite."""
     if "loss" not in series.all_workers.values:
         return ()
     clock, _, loss = series.all_workers.line("loss")
     is_value = np.isfinite(loss)
     clock, loss = clock[is_value], loss[is_value]
-    kept = kept_points(clock, loss, CURVE_POINTS // 2 - 1)
-    return tuple((float(x), float(f"{y:.6g}")) for x, y in zip(clock[kept], loss[kept], strict=True))
+    kept_indices = kept_points(clock, loss, CURVE_POINTS // 2 - 1)
+    return tuple((float(x), float(f"{y:.6g}")) for x, y in zip(clock[kept_indices], loss[kept_indices], strict=True))
 
 
 def _of_evaluation(run_dir: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ Answers = Mapping[str, Values]
 Compute = Callable[[Sequence[Parts]], Answers]
 """Takes samples, at least one."""
 OnCall = Callable[[int, float], None]
-"""TransferState of each graph call: its samples and its seconds."""
+"""Called after each graph call with its samples and seconds."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Batcher:
             compute: The net.
             batch_size: Samples of a call at most.
             wait_s: How long the first request of a call waits for others.
-            on_call: TransferState of each call, by the computing thread.
+            on_call: Called after each call, by the computing thread.
             are_apart: Whether each request has calls of its own.
         """
         self._compute = compute

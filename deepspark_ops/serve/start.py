@@ -38,8 +38,8 @@ def serve(config: ServeConfig, *, say: Say, warn: Say) -> None:
 
     Args:
         config: What and where.
-        say: TransferState of the address, and how TensorFlow Serving would do it.
-        warn: TransferState of an address that others reach.
+        say: Called with the address, and with the command of TensorFlow Serving.
+        warn: Called with a warning about an address that other hosts reach.
 
     Raises:
         DeepSparkError, CaffeImportError: What the user can correct: no bundle, a port that is taken, no such device.

@@ -1,1 +1,1 @@
-"""A net by itself, without a solver or a run: what it gives on data, and how long its layers take."""
+"""A net without a solver or a run: its outputs on data, and the times of its layers."""

@@ -1,4 +1,4 @@
-"""What a net with trained weights gives on its data, mean over the batches: Caffe's ``caffe test``."""
+"""Outputs of a net with trained weights on its data, mean over the batches: Caffe's ``caffe test``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class MeanOutputs:
     """The result of a test.
 
     Attributes:
-        name: The net's own name, else its file's.
+        name: Name of the net, else of its file.
         batch_size: Samples of a batch.
-        n_batches: How many were run.
-        n_samples: Samples that the data have; more are run where the batches do not divide them.
+        n_batches: Number of batches.
+        n_samples: Number of samples in the data; the last batch repeats the first samples.
         loss: Weighted loss, mean over the batches.
-        outputs: Output blob -> its values, mean over the batches.
-        weights: Output blob -> weight of the blob in the loss, of those that have one.
+        outputs: Output blob -> values, mean over the batches.
+        weights: Output blob with a loss weight -> weight.
     """
 
     name: str
@@ -41,19 +41,21 @@ class MeanOutputs:
     weights: dict[str, float]
 
 
-def mean_outputs(config: NetTestConfig, on_batch: Callable[[int, int], None] = lambda done, of: None) -> MeanOutputs:
+def mean_outputs(
+    config: NetTestConfig, on_batch: Callable[[int, int], None] = lambda n_done, n_batches: None
+) -> MeanOutputs:
     """Run a net of phase TEST over its data, from the first sample on. TensorFlow is loaded into this process.
 
-    As in Caffe, the samples after the last one are the first again, and recurrent layers keep their state from batch to
-    batch. Unlike there, a transform that mirrors does not: a result must not depend on a coin.
+    As in Caffe, the last batch continues with the first samples, and recurrent layers keep their state from batch to
+    batch. Unlike in Caffe, a mirroring transform does not mirror: a result must not be random.
 
     Args:
-        config: What is run.
-        on_batch: TransferState after each batch how many are done, and of how many.
+        config: Options of the test.
+        on_batch: Called after each batch with the number of finished batches and the total.
 
     Raises:
-        CaffeImportError: Net, weights and data that do not fit together.
-        ConfigError, DataError: Data that are missing or damaged.
+        CaffeImportError: Net, weights and data do not fit together.
+        ConfigError, DataError: Data are missing or damaged.
     """
     from caffe_import.tf_graph.builder import initial_layer_state  # so that --help needs no TensorFlow
     from caffe_import.tf_graph.predict import compile_forward
@@ -75,9 +77,9 @@ def mean_outputs(config: NetTestConfig, on_batch: Callable[[int, int], None] = l
         losses, sums = 0.0, {blob: np.zeros(net.blob_shapes[blob]) for blob in net.outputs}
         for batch in range(n_batches):
             feeds = samples.read(batch * samples.batch_size, samples.batch_size).feeds
-            done = forward.run(held, feeds, layer_state=state)
-            state, losses = dict(done.layer_state), losses + done.loss
-            for blob, values in done.blobs.items():
+            result = forward.run(held, feeds, layer_state=state)
+            state, losses = dict(result.layer_state), losses + result.loss
+            for blob, values in result.blobs.items():
                 sums[blob] = sums[blob] + values
             on_batch(batch + 1, n_batches)
         means = {blob: np.asarray(total / n_batches, np.float64) for blob, total in sums.items()}

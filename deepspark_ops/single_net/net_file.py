@@ -1,4 +1,4 @@
-"""A net's file as the net that is run, bound to its data."""
+"""A runnable net from a file, bound to its data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, Da
 
 @dataclass(frozen=True)
 class OpenNet:
-    """A net, and what its data layers read; ``binding`` closes with the block that opened it."""
+    """A net with its data; ``binding`` closes with the block of ``opened_net``."""
 
     net: NetSpec
     name: str
@@ -42,15 +42,15 @@ def opened_net(
 
     Args:
         path: Prototxt of the net.
-        phase: Which of its layers are taken.
-        without_data: What to do where its data are not here, for the message.
-        batch_size: Samples of a pass; None for the net's own.
-        sample_shape: What the first top of each data layer is, where the data are not here.
-        dataset: Ingested dataset that its data layers read instead of their own sources.
+        phase: Phase of the net.
+        without_data: Remedy for missing data, for the message.
+        batch_size: Samples of a pass; None for the net's batch size.
+        sample_shape: Sample shape of the first top of each data layer, for missing data.
+        dataset: Ingested dataset for the data layers, instead of their sources.
 
     Raises:
         CaffeImportError: The net cannot be read or built.
-        ConfigError: It is not known what its data layers read.
+        ConfigError: The data of the data layers are unknown.
     """
     message = filter_layers(read_net(path), phase=phase)
     if batch_size is not None:

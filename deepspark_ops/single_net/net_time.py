@@ -1,4 +1,4 @@
-"""How long a net's layers take: it is fed with made-up samples, and run."""
+"""Times of a net's layers, measured on random samples."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class NetTime:
     """The times of a net.
 
     Attributes:
-        name: The net's own name, else its file's.
+        name: Name of the net, else of its file.
         batch_size: Samples of a pass.
         n_threads: Threads of a kernel.
-        times: What was measured.
+        times: Measured times.
     """
 
     name: str
@@ -43,11 +43,11 @@ class NetTime:
 def time_net(config: NetTimeConfig) -> NetTime:
     """Run a net's passes and return its times. TensorFlow is loaded into this process.
 
-    Samples are random numbers, labels zeros and parameters what their fillers give: kernels take the same time for any.
+    Samples are random numbers, labels zeros, and fillers initialise the parameters: the values do not change the times.
 
     Raises:
         CaffeImportError: The net cannot be read, built or computed.
-        ConfigError: It is not known what its data layers read.
+        ConfigError: The data of the data layers are unknown.
     """
     from caffe_import.tf_graph.builder import fed_blobs  # so that --help needs no TensorFlow
     from caffe_import.tf_graph.layer_times import measure_layers

@@ -2,7 +2,7 @@
 
     from deepspark_ops.spark_ml import DeepSparkEstimator, DeepSparkModel, DeepSparkTransformer
 
-The one package, beside ``spark_job.py`` and ``spark_udf.py``, that imports pyspark.
+The only package, besides ``spark_job.py`` and ``spark_udf.py``, that imports pyspark.
 """
 
 from deepspark_ops.spark_ml.estimator import DeepSparkEstimator

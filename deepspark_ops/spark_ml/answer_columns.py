@@ -1,4 +1,4 @@
-"""The parameters and columns that transformer and model share: a bundle's answers beside the rows that they are of."""
+"""Parameters and columns of transformer and model: a bundle's answers, added to the rows."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ _ANSWER = "deepspark_answer"
 
 
 class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
-    """Parameters of what answers by a bundle.
+    """Parameters of stages that answer rows by a bundle.
 
     Attributes:
         bundle: Folder that driver and workers see under this path.
-        inputCols: For a bundle with several inputs a column for each, in the order of its manifest.
-        outputCol: Column of the whole answer, a struct with the columns of ``deepspark predict``; empty for none.
-        batchSize: Samples of a forward pass; default as of ``deepspark predict``.
+        inputCols: One column per input of the bundle, in the order of the manifest.
+        outputCol: Column of the whole answer, a struct with the columns of ``deepspark predict``; empty for no column.
+        batchSize: Samples of a forward pass; default as in ``deepspark predict``.
         threads: TensorFlow's threads in a worker; ``spark.task.cpus`` of the session.
         topK: Most probable classes in the answer's ``top_classes``.
-        imageOptions: What is to be done to images in place of what was done to the training images: ``resize_height``,
-            ``resize_width``, ``max_pixel``, as of ``deepspark predict``.
-        predictionCol: Column of the main result as Spark ML has it; null where a row cannot be used; empty for none.
-            The class (double), the labels that are more likely than not (array of doubles), a single number (double),
+        imageOptions: Preprocessing of images, instead of the training images' preprocessing: ``resize_height``,
+            ``resize_width``, ``max_pixel``, as in ``deepspark predict``.
+        predictionCol: Column of the main result in Spark ML's form; null for an unusable row; empty for no column.
+            The class (double), the labels with probability above 0.5 (array of doubles), a single number (double),
             else the numbers in Caffe's order (vector).
-        probabilityCol: Column of the probabilities of classes or labels, a vector; likewise. Other bundles have none.
+        probabilityCol: Column of the probabilities of classes or labels, a vector; null for an unusable row; empty for
+            no column. Bundles of other tasks have no probabilities.
     """
 
     bundle: Param[str] = Param(
@@ -51,7 +52,7 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
     threads: Param[int] = Param(Params._dummy(), "threads", "TensorFlow's threads in a worker", TypeConverters.toInt)
     topK: Param[int] = Param(Params._dummy(), "topK", "most probable classes of an answer", TypeConverters.toInt)
     imageOptions: Param[dict[str, int]] = Param(
-        Params._dummy(), "imageOptions", "what is done to images otherwise than to the training images"
+        Params._dummy(), "imageOptions", "preprocessing of images, instead of the training images' preprocessing"
     )
 
     def getBundle(self) -> str:
@@ -63,21 +64,21 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
         return str(self.getOrDefault(self.outputCol))
 
     def answered(self, dataset: DataFrame, column: Param[str]) -> DataFrame:
-        """Return the rows with the answers beside them.
+        """Return the rows with the answers in further columns.
 
         Args:
             dataset: Any rows.
-            column: Parameter that names what is answered where ``inputCols`` does not: a vector, an array of numbers, a
-                number, images (binary), their paths (string).
+            column: Parameter with the name of the input column if ``inputCols`` is not set: a vector, an array of
+                numbers, a number, images (binary), their paths (string).
 
         Raises:
-            ConfigError: No such column, one of another type, another number of columns than the bundle has inputs, or a
-                ``probabilityCol`` for a bundle without probabilities.
-            DataError: There is no bundle, or a file of it is missing or changed.
+            ConfigError: A column is missing or has another type, the number of columns differs from the number of
+                inputs, or ``probabilityCol`` is set for a bundle without probabilities.
+            DataError: The bundle is missing, or a file of the bundle is missing or changed.
         """
         folder = Path(self.getBundle())
         manifest = parse_manifest(folder)
-        given = [sample_column(dataset, name) for name in self._columns(manifest, column)]
+        sample_columns = [sample_column(dataset, name) for name in self._columns(manifest, column)]
         main = manifest.results()[0]
         has_classes = main.task in _WITH_CLASSES
         if not has_classes and self.isSet(self.probabilityCol) and self.getProbabilityCol():
@@ -93,28 +94,28 @@ class HasBundle(HasPredictionCol, HasProbabilityCol, HasInputCols):
             top_k=self.getOrDefault(self.topK),
             **_image_options(self.getOrDefault(self.imageOptions)),
         )
-        found = dataset.withColumn(_ANSWER, udf(*given))
+        answered_rows = dataset.withColumn(_ANSWER, udf(*sample_columns))
         answer = F.col(_ANSWER)
         columns = {self.getOutputCol(): answer, self.getPredictionCol(): _prediction(answer, main)}
         if has_classes:
             columns[self.getProbabilityCol()] = _vector(answer[main.name])
-        return found.withColumns({name: made for name, made in columns.items() if name}).drop(_ANSWER)
+        return answered_rows.withColumns({name: value for name, value in columns.items() if name}).drop(_ANSWER)
 
     def _columns(self, manifest: BundleManifest, column: Param[str]) -> list[str]:
         """Return the columns of the bundle's inputs.
 
         Raises:
-            ConfigError: Too few or too many are named.
+            ConfigError: The number of columns differs from the number of inputs.
         """
         several = self.isSet(self.inputCols)
-        found = list(self.getInputCols()) if several else [str(self.getOrDefault(column))]
-        if len(found) != len(manifest.inputs):
-            named = ", ".join(one.name for one in manifest.inputs)
-            given = f"{self.inputCols.name if several else column.name}={','.join(found)}"
+        columns = list(self.getInputCols()) if several else [str(self.getOrDefault(column))]
+        if len(columns) != len(manifest.inputs):
+            named = ", ".join(input_contract.name for input_contract in manifest.inputs)
+            option_text = f"{self.inputCols.name if several else column.name}={','.join(columns)}"
             takes = f"the bundle {self.getBundle()} takes the inputs {named}"
-            msg = f"{given}: {takes}; name a column for each with inputCols, in this order"
+            msg = f"{option_text}: {takes}; name a column for each with inputCols, in this order"
             raise ConfigError(msg)
-        return found
+        return columns
 
 
 def _image_options(options: Mapping[str, int]) -> Mapping[str, int]:
@@ -129,13 +130,13 @@ _WITH_CLASSES: Final = ("classification", "multi_label")
 
 
 def _prediction(answer: Column, main: OutputBlob) -> Column:
-    """Return the main result as Spark ML's evaluators read it."""
+    """Return the main result in the form of Spark ML's evaluators."""
     if main.task == "classification":
         return answer["predicted"].cast("double")
     if main.task == "multi_label":
         return answer["predicted"].cast("array<double>")
-    found = answer[main.name]
-    return found.cast("double") if prod(main.shape[1:]) == 1 else _vector(found)
+    numbers = answer[main.name]
+    return numbers.cast("double") if prod(main.shape[1:]) == 1 else _vector(numbers)
 
 
 def _vector(numbers: Column) -> Column:
@@ -143,10 +144,10 @@ def _vector(numbers: Column) -> Column:
 
 
 def sample_column(dataset: DataFrame, column: str) -> Column:
-    """Return a column as ``predict_udf`` takes it: a vector or a number as an array.
+    """Return a column in the form of ``predict_udf``: a vector or a number as an array.
 
     Raises:
-        ConfigError: No such column, or of another type.
+        ConfigError: The column is missing or has another type.
     """
     if column not in dataset.columns:
         msg = f'no column "{column}"; there are {", ".join(dataset.columns)}'
@@ -169,6 +170,6 @@ def _holds_numbers(kind: DataType) -> bool:
     return isinstance(kind, ArrayType) and isinstance(kind.elementType, NumericType)
 
 
-def set_given(stage: Any, given: dict[str, Any]) -> Any:
-    """Set the parameters that were given, None left out, and return the stage."""
-    return stage._set(**{name: value for name, value in given.items() if value is not None})
+def set_params(stage: Any, params: dict[str, Any]) -> Any:
+    """Set the parameters except None, and return the stage."""
+    return stage._set(**{name: value for name, value in params.items() if value is not None})

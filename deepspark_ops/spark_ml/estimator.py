@@ -1,4 +1,4 @@
-"""``DeepSparkEstimator``: trains a Caffe net on a DataFrame, by the stages that the command line runs."""
+"""``DeepSparkEstimator``: trains a Caffe net on a DataFrame, with the stages of the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.run_paths import RunPaths
-from deepspark_ops.spark_ml.answer_columns import sample_column, set_given
+from deepspark_ops.spark_ml.answer_columns import sample_column, set_params
 from deepspark_ops.spark_ml.model import DeepSparkModel, local_folder
 from deepspark_ops.train.data.data_binding import READS_FILES
 
@@ -37,13 +37,13 @@ _SAMPLE, _LABEL = "sample", "label"
 
 @dataclass(frozen=True)
 class FitPlan:
-    """What a fit does, checked before anything is written.
+    """Plan of a fit, checked before anything is written.
 
     Attributes:
-        folder: Of this fit alone: ``dataset/``, ``run/`` and, while it is read, ``table/``.
-        ingest: How the rows become a dataset.
-        train: How the net is trained.
-        export: How the bundle is written.
+        folder: Folder of this fit: ``dataset/``, ``run/`` and, during ingestion, ``table/``.
+        ingest: Options of the ingestion.
+        train: Options of the training.
+        export: Options of the export.
     """
 
     folder: Path
@@ -63,19 +63,20 @@ class DeepSparkEstimator(
 ):
     """Trains a Caffe net on rows, and returns a ``DeepSparkModel``.
 
-    ``fit`` writes the rows as shards, trains and exports, each as a process of its own with its own Spark application
-    on the session's master, as ``deepspark ingest``, ``train`` and ``export`` do: on a cluster leave cores for it.
+    ``fit`` writes the rows as shards, trains and exports. Each step is a separate process with its own Spark
+    application on the session's master, as ``deepspark ingest``, ``train`` and ``export``: on a cluster leave cores for
+    the steps.
 
     Attributes:
         solver: Caffe solver whose nets have a layer ``Data`` (images) or ``HDF5Data`` (numbers) with the tops for
             sample and label.
-        runsDir: Folder that driver and workers see, in which each fit makes a folder for its dataset and run.
-        testFraction: Share of the rows that the solver's test nets get.
+        runsDir: Folder that driver and workers see; each fit creates a folder in it for dataset and run.
+        testFraction: Share of the rows for the solver's test nets.
         trainOptions: Further options of ``deepspark train``, by the names of ``TrainConfig``: ``{"n_workers": 4}``.
-        ingestOptions: Likewise of ``deepspark ingest``: ``{"resize_height": 32, "resize_width": 32}`` for images.
-            Numbers are taken as they are, unless ``{"standardize": True}``. Labels that only an EuclideanLoss reads are
-            values to be predicted; otherwise whole numbers from 0 are classes.
-        exportOptions: Likewise of ``deepspark export``.
+        ingestOptions: Further options of ``deepspark ingest``: ``{"resize_height": 32, "resize_width": 32}`` for
+            images. Numbers are unchanged, unless ``{"standardize": True}``. Labels that only an EuclideanLoss reads are
+            values of a regression; otherwise whole numbers from 0 are classes.
+        exportOptions: Further options of ``deepspark export``.
     """
 
     solver: Param[str] = Param(Params._dummy(), "solver", "Caffe solver", TypeConverters.toString)
@@ -113,16 +114,16 @@ class DeepSparkEstimator(
             ingestOptions={},
             exportOptions={"formats": "caffe,saved_model"},
         )
-        set_given(self, self._input_kwargs)
+        set_params(self, self._input_kwargs)
 
     @keyword_only
-    def setParams(self, **given: Any) -> DeepSparkEstimator:
+    def setParams(self, **params: Any) -> DeepSparkEstimator:
         """Set parameters by name."""
-        set_given(self, self._input_kwargs)
+        set_params(self, self._input_kwargs)
         return self
 
     def plan(self, kind: DataType, master: str) -> FitPlan:
-        """Return what a fit of rows would do.
+        """Return the plan of a fit.
 
         Args:
             kind: Type of the column of features.
@@ -130,7 +131,7 @@ class DeepSparkEstimator(
 
         Raises:
             ConfigError: A parameter is missing or an option is wrong.
-            CaffeImportError: The solver or a net it names cannot be read.
+            CaffeImportError: The solver or one of its nets cannot be read.
         """
         for param in (self.solver, self.runsDir):
             if not self.isDefined(param):
@@ -185,7 +186,7 @@ class DeepSparkEstimator(
             bundle=str(plan.export.output or RunPaths(plan.train.run_dir).bundle),
             featuresCol=self.getFeaturesCol(),
             predictionCol=self.getPredictionCol(),
-            # By default it is there only if the net gives probabilities.
+            # By default the column exists only if the net has probabilities.
             probabilityCol=self.getProbabilityCol() if self.isSet(self.probabilityCol) else None,
         )
 
@@ -199,5 +200,5 @@ def _predicts_a_value(solver: LoadedSolver) -> bool:
 
 
 def _run(module: str, config: StageConfig) -> None:
-    """Run a stage to its end; its lines go into this module's log."""
+    """Run a stage to its end; this module's log gets the stage's lines."""
     run_job(module, config, on_line=_log.log)

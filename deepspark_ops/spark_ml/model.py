@@ -1,4 +1,4 @@
-"""``DeepSparkModel``: what an estimator has trained. Saved, it takes its bundle along."""
+"""``DeepSparkModel``: a trained net as a Spark ML model. A saved model includes its bundle."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable
 from pyspark.sql import DataFrame
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.spark_ml.answer_columns import HasBundle, set_given
+from deepspark_ops.spark_ml.answer_columns import HasBundle, set_params
 
 _BUNDLE = "bundle"
 
 
 class DeepSparkModel(Model, HasFeaturesCol, HasBundle, MLReadable["DeepSparkModel"], MLWritable):
-    """Answers each row by the bundle that a training gave; see ``HasBundle`` for the parameters.
+    """Answers each row by the bundle of a training; see ``HasBundle`` for the parameters.
 
-    ``save`` takes a folder that driver and workers see as files, and copies the bundle into it.
-
-    By default the main result is in ``prediction``, and the probabilities of classes or labels are in ``probability``,
-    as of Spark ML's own models, so that its evaluators read them.
+    ``save`` takes a folder that driver and workers see as files, and copies the bundle into the folder. By default the
+    main result is in ``prediction``, and the probabilities of classes or labels are in ``probability``, as in Spark
+    ML's models, so that Spark ML's evaluators work.
     """
 
     @keyword_only
@@ -46,24 +45,24 @@ class DeepSparkModel(Model, HasFeaturesCol, HasBundle, MLReadable["DeepSparkMode
         """Set what is given."""
         super().__init__()
         self._setDefault(outputCol="", probabilityCol="probability", threads=1, topK=5, imageOptions={})
-        set_given(self, self._input_kwargs)
+        set_params(self, self._input_kwargs)
 
     @keyword_only
-    def setParams(self, **given: Any) -> DeepSparkModel:
+    def setParams(self, **params: Any) -> DeepSparkModel:
         """Set parameters by name."""
-        set_given(self, self._input_kwargs)
+        set_params(self, self._input_kwargs)
         return self
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         return self.answered(dataset, self.featuresCol)
 
     def write(self) -> MLWriter:
-        """Return what saves the model and its bundle."""
+        """Return the writer of the model and its bundle."""
         return _ModelWriter(self)
 
     @classmethod
     def read(cls) -> MLReader[DeepSparkModel]:
-        """Return what loads such a folder."""
+        """Return the reader of saved models."""
         return _ModelReader()
 
 
@@ -89,20 +88,20 @@ class _ModelReader(MLReader[DeepSparkModel]):
 
 
 def local_folder(path: str) -> Path:
-    """Return a path of Spark's as one of files.
+    """Return a path of Spark as a local path.
 
     Raises:
-        ConfigError: It is on a file system that programs do not see as files.
+        ConfigError: The path is on a file system that programs do not see as files.
 
     Example:
         >>> local_folder("file:///data/a%20model"), local_folder("models/mine").is_absolute()
         (PosixPath('/data/a model'), True)
     """
-    found = urlparse(path)
-    if found.scheme not in ("", "file"):
+    url = urlparse(path)
+    if url.scheme not in ("", "file"):
         msg = (
             f"path={path}: a model is saved with its bundle, which workers read as files; give a folder that driver and"
             " workers see, e.g. file:///mnt/shared/model"
         )
         raise ConfigError(msg)
-    return Path(path if not found.scheme else unquote(found.path)).absolute()
+    return Path(path if not url.scheme else unquote(url.path)).absolute()

@@ -1,4 +1,4 @@
-"""``DeepSparkTransformer``: a bundle's answers as a stage of a Spark ML pipeline."""
+"""``DeepSparkTransformer``: answers of a bundle as a stage of a Spark ML pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.ml.param.shared import HasInputCol
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
-from deepspark_ops.spark_ml.answer_columns import HasBundle, set_given
+from deepspark_ops.spark_ml.answer_columns import HasBundle, set_params
 
 
 class DeepSparkTransformer(
@@ -18,8 +18,8 @@ class DeepSparkTransformer(
 ):
     """Answers each row by a bundle; see ``HasBundle`` for the parameters.
 
-    A row that cannot be used, a damaged image for example, has null in every column but the answer's ``error``.
-    Saved, it holds the bundle's path and not the bundle.
+    An unusable row, such as a damaged image, has null in every column except the answer's ``error``. A saved
+    transformer holds the bundle's path and not the bundle.
 
     Example:
         ``DeepSparkTransformer(bundle="runs/mine/bundle", inputCol="content").transform(files)``
@@ -40,7 +40,7 @@ class DeepSparkTransformer(
         topK: int | None = None,
         imageOptions: dict[str, int] | None = None,
     ) -> None:
-        """Set what is given; by default the struct is in ``answer``, and there are no other columns."""
+        """Set parameters; by default the stage adds only the struct ``answer``."""
         super().__init__()
         self._setDefault(
             outputCol="answer",
@@ -50,12 +50,12 @@ class DeepSparkTransformer(
             topK=5,
             imageOptions={},
         )
-        set_given(self, self._input_kwargs)
+        set_params(self, self._input_kwargs)
 
     @keyword_only
-    def setParams(self, **given: Any) -> DeepSparkTransformer:
+    def setParams(self, **params: Any) -> DeepSparkTransformer:
         """Set parameters by name."""
-        set_given(self, self._input_kwargs)
+        set_params(self, self._input_kwargs)
         return self
 
     def _transform(self, dataset: DataFrame) -> DataFrame:

@@ -50,7 +50,7 @@ def measure_mean(source: Path, split: str, on_images: Callable[[int, int], None]
     Args:
         source: Folder of an LMDB, of a LevelDB, of an ingested dataset or of its split; datasets also in a store.
         split: Of the dataset.
-        on_images: TransferState how many images are read, and of how many.
+        on_images: Called with the number of images read, and the total.
 
     Raises:
         ConfigError: The source is none of these, or its samples are no images.

@@ -29,7 +29,7 @@ def verify_dataset(dataset: Path, on_split: Callable[[str], None]) -> None:
 
     Args:
         dataset: Its folder.
-        on_split: TransferState of each split that is whole.
+        on_split: Called with each undamaged split.
 
     Raises:
         DataError: Names what is damaged, a line for each split in which something is.

@@ -1,1 +1,1 @@
-"""Passes of a net in a process of their own, on arrays that the process shares with its caller."""
+"""Passes of a net in a separate process, on arrays in shared memory."""

@@ -1,4 +1,4 @@
-"""The process that computes passes: ``python -m deepspark_ops.single_net.passes SOCKET``; ends with its caller."""
+"""Process for passes: ``python -m deepspark_ops.single_net.passes SOCKET``; ends with its caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepspark_ops.single_net.passes.shared_arrays import SharedArrays, blob_sha
 
 
 class _Nets:
-    """The nets that the caller has opened."""
+    """The caller's open nets."""
 
     def __init__(self) -> None:
         self._ranges: dict[int, Any] = {}
@@ -70,7 +70,7 @@ def main() -> int:
             answer = nets.answer(request)
         except (CaffeImportError, ModuleNotFoundError) as error:
             answer = {"mistake": str(error)}
-        except Exception as error:  # noqa: BLE001 - of TensorFlow: the caller raises it, and this process goes on
+        except Exception as error:  # noqa: BLE001 - an error of TensorFlow is raised in the caller, and this process continues
             answer = {"failure": f"{type(error).__name__}: {error}"}
         send(channel, {"id": request.head["id"], **answer})
     return 0

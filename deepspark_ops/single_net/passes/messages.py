@@ -1,6 +1,6 @@
-"""Messages between a caller and the process that computes passes: a JSON head, bytes, and handles of shared memory.
+"""Messages between a caller and the process for passes: a JSON head, bytes, and handles of shared memory.
 
-Form, version 1: two big-endian 32-bit lengths, the head, the bytes. Handles go with the lengths.
+Version 1: two big-endian 32-bit lengths, the head, the bytes. Handles are sent with the lengths.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def send(channel: socket.socket, head: dict[str, Any], content: bytes = b"", han
 
 
 def receive(channel: socket.socket) -> Message | None:
-    """Return the next message; None once the other side is gone.
+    """Return the next message; None after the other side has disconnected.
 
     Raises:
-        ValueError: It is no message of this version.
+        ValueError: The data are no message of this version.
     """
     lengths, handles, _, _ = socket.recv_fds(channel, _LENGTHS.size, _MOST_HANDLES)
     lengths += _read(channel, _LENGTHS.size - len(lengths)) if lengths else b""
@@ -70,7 +70,7 @@ def receive(channel: socket.socket) -> Message | None:
 
 
 def is_readable(channel: socket.socket, seconds: float) -> bool:
-    """Wait until something has come or the other side is gone; return whether that is so within ``seconds``."""
+    """Wait at most ``seconds`` for data or a disconnection; return whether data or a disconnection came."""
     return bool(select.select([channel], [], [], seconds)[0])
 
 

@@ -1,4 +1,4 @@
-"""The caller's side of the process that computes passes. No framework."""
+"""The caller's side of the process for passes. No framework."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from deepspark_ops.single_net.passes.shared_arrays import SharedArrays
 
 MODULE: Final = "deepspark_ops.single_net.passes"
 PASS_TIMEOUT_S: Final = 3_600.0
-"""A pass that takes longer is ended."""
+"""Time limit of a pass."""
 _LOOK_S: Final = 0.2
 _LINES_SHOWN: Final = 5
 
 
 class NetProcessFailed(DeepSparkError):
-    """The process that computes a net ended or failed; the next call starts another one."""
+    """The process that computes a net ended or failed; the next call starts another process."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class OpenNet:
     """A net of the process.
 
     Attributes:
-        message: The net, its data layers replaced by Input layers.
-        phase: Its phase.
-        params: Its parameters.
-        blobs: Its blobs.
+        message: The net, with Input layers instead of data layers.
+        phase: Phase of the net.
+        params: Parameters of the net.
+        blobs: Blobs of the net.
     """
 
     message: caffe_pb2.NetParameter
@@ -54,10 +54,9 @@ class OpenNet:
 
 
 class NetProcess:
-    """A process that computes nets on arrays shared with this one. It starts at the first call; one thread at a time.
+    """A process that computes nets on shared arrays. The process starts at the first call; one thread at a time.
 
-    An interrupted call ends the process: values in shared arrays stay, what recurrent layers carry from pass to pass
-    starts again.
+    An interrupted call ends the process: values in shared arrays are kept, the state of recurrent layers is lost.
     """
 
     def __init__(self, devices: str = "auto") -> None:
@@ -68,7 +67,7 @@ class NetProcess:
         self._running: _Running | None = None
 
     def open(self, net: OpenNet) -> int:
-        """Make a net known and return its number."""
+        """Register a net and return its number."""
         number = next(self._ids)
         self._nets[number] = net
         if self._running is not None:
@@ -82,7 +81,7 @@ class NetProcess:
             self._ask({"do": "close", "net": number})
 
     def forward(self, net: int, start: int, end: int, seed: int) -> Mapping[str, list[int]]:
-        """Compute layers ``start`` to ``end``; return the shapes of blobs that are smaller than declared."""
+        """Compute layers ``start`` to ``end``; return the shapes of blobs with fewer values than declared."""
         answer = self._call({"do": "forward", "net": net, "start": start, "end": end, "seed": seed})
         shapes: Mapping[str, list[int]] = answer["shapes"]
         return shapes
@@ -92,7 +91,7 @@ class NetProcess:
         self._call({"do": "backward", "net": net, "start": start, "end": end})
 
     def end(self) -> None:
-        """End the process; the next call starts another one."""
+        """End the process; the next call starts another process."""
         if self._running is not None:
             self._running.end()
             self._running = None
@@ -137,7 +136,7 @@ class _Running:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **job_variables(os.environ)},
                 pass_fds=(child_end.fileno(),),
-                process_group=0,  # Ctrl-C is for the caller
+                process_group=0,  # Ctrl-C must reach only the caller
             )
         self._end = weakref.finalize(self, _end_process, self._channel, self._process, self._log)
 
@@ -148,7 +147,7 @@ class _Running:
         """Send a request and return its answer.
 
         Raises:
-            NetProcessFailed: The process ended, or gave no answer in time.
+            NetProcessFailed: The process ended, or did not answer in time.
         """
         deadline = time.monotonic() + PASS_TIMEOUT_S
         try:

@@ -1,4 +1,4 @@
-"""Float32 arrays by name in memory that two processes share: no copy goes between them."""
+"""Float32 arrays by name in the shared memory of two processes, without copies."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ALIGNED_BYTES = 64
 
 
 class SharedArrays:
-    """Arrays of fixed shapes, zeros at first. The memory lives as long as an array or this object.
+    """Arrays of fixed shapes, initially zero. The memory lives as long as an array or this object.
 
     Attributes:
-        handle: File descriptor of the memory; another process that has it makes the same arrays of it.
+        handle: File descriptor of the memory, for another process with the same arrays.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], handle: int | None = None) -> None:
-        """Lay the arrays out one after another, in new memory or in the memory of ``handle``; this object owns it."""
+        """Create the arrays in new memory or in the memory of ``handle``; this object owns the handle."""
         offsets, size = {}, 0
         for name, shape in shapes.items():
             offsets[name] = size
@@ -40,20 +40,20 @@ class SharedArrays:
         }
 
     def __getitem__(self, name: str) -> Floats:
-        """Return an array; writing it writes the memory."""
+        """Return an array; writing to the array writes to the shared memory."""
         return self._arrays[name]
 
     def __contains__(self, name: str) -> bool:
-        """Return whether there is an array of that name."""
+        """Return whether an array has this name."""
         return name in self._arrays
 
     def __del__(self) -> None:
-        """Close the handle; arrays that are still in use keep the memory."""
+        """Close the handle; arrays in use keep the memory alive."""
         os.close(self.handle)
 
 
 def param_shapes(n_params: int) -> dict[str, Shape]:
-    """Return the arrays of a net's parameters: values and gradients, each one vector."""
+    """Return the arrays of a net's parameters: a vector of values and a vector of gradients."""
     return {"data": (n_params,), "diff": (n_params,)}
 
 

@@ -1,4 +1,4 @@
-"""Forward and backward passes over a range of a net's layers, on shared arrays, with the effects of Caffe's."""
+"""Forward and backward passes over a range of a net's layers, on shared arrays, with Caffe's side effects."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Tensors = Mapping[str, tf.Tensor]
 
 
 class LayerRange:
-    """Computes one net. Each range of layers is traced once. One thread at a time."""
+    """Computes a net. Each range of layers is traced once. One thread at a time."""
 
     def __init__(self, net: NetSpec, params: SharedArrays, blobs: SharedArrays) -> None:
-        """Compute on these arrays; ``params`` may be those of another net, too."""
+        """Compute on these arrays; ``params`` may belong to several nets."""
         self._net = net
         self._params = params
         self._blobs = blobs
@@ -35,12 +35,12 @@ class LayerRange:
         self._traced: dict[tuple[str, int, int], Any] = {}
 
     def forward(self, start: int, end: int, seed: int) -> dict[str, list[int]]:
-        """Compute layers ``start`` to ``end``, both included: write their tops, and statistics that they move.
+        """Compute layers ``start`` to ``end``, both included: write their tops and changed statistics.
 
-        Layers before ``start`` are not computed: their tops are read as they are.
+        Layers before ``start`` are not computed: their tops are read from the arrays.
 
         Returns:
-            The shapes of blobs that are smaller than declared, as behind a Filter layer.
+            The shapes of blobs with fewer values than declared, as after a Filter layer.
         """
         self._state_before, self._seed = self._state, seed
         overrides = self._tops(self._net.layers[:start])
@@ -61,9 +61,9 @@ class LayerRange:
     def backward(self, start: int | None, end: int) -> None:
         """Compute gradients from layer ``start`` down to ``end``, both included.
 
-        The diffs of the start layer's tops are the gradients to begin with; with ``start`` None those of the net's
-        outputs and losses. Diffs of bottoms are written, diffs of parameters added to. The forward pass is computed
-        again, with the random numbers of the last one.
+        Initial gradients are the diffs of the start layer's tops; with ``start`` None the diffs of the net's outputs
+        and losses. The pass writes diffs of bottoms, and adds to diffs of parameters. The forward pass is computed
+        again, with the random numbers of the last forward pass.
         """
         last = len(self._net.layers) - 1 if start is None else start
         targets = self._targets(start)
@@ -91,7 +91,7 @@ class LayerRange:
         return self._traced[key]
 
     def _present(self, name: str) -> Floats:
-        """Return an array in the shape that its blob has at present."""
+        """Return an array in the present shape of its blob."""
         shape = self._smaller.get(name.partition("/")[2])
         array = self._blobs[name]
         return array if shape is None else array.reshape(-1)[: prod(shape)].reshape(shape)
@@ -165,12 +165,12 @@ class LayerRange:
 
 
 class _Tap:
-    """Sees every top: replaces the tops of layers before the range, and keeps the others.
+    """Intercepts every top: replaces the tops of layers before the range, and stores the other tops.
 
     Attributes:
-        first: Blob -> what its producer made.
-        last: Blob -> its content behind the range's last layer.
-        is_computed: Blob -> whether a layer of the range made its last content.
+        first: Blob -> value of its producer.
+        last: Blob -> value after the range's last layer.
+        is_computed: Blob -> whether a layer of the range computed the last value.
     """
 
     def __init__(self, positions: Sequence[int], *, start: int, end: int, overrides: Tensors) -> None:
