@@ -1,4 +1,4 @@
-"""What the config models of all stages share, and how one is made from plain values."""
+"""Shared parts of the config models, and validation of plain values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.stores.store_path import StorePath, data_path
 
 FORM: dict[str, Any] = {"form": "basic"}
-"""Marks a field that appears in the form of the DAG that runs its stage; it needs a title there."""
+"""Marks a field in the form of its stage's DAG; the field needs a title."""
 EXPERT: dict[str, Any] = {"form": "expert"}
-"""Marks a field of the form that few ever change: it stands in the expert part of its section."""
+"""Marks a rarely changed field of the form, in the expert part of its section."""
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 SparkMaster = Annotated[str, Field(description="Spark master")]
@@ -39,15 +39,15 @@ InsecureNetwork = Annotated[
     ),
 ]
 WHERE_IT_RUNS = frozenset({"engine", "master", "listen_address", "insecure_network"})
-"""Fields of a Spark stage that say where it runs and have no part in what it makes."""
+"""Fields of a Spark stage about its place of execution, without effect on its results."""
 
 
-def _paths(given: Any) -> Any:
-    if isinstance(given, Path):
-        return (given,)
-    if not isinstance(given, str):
-        return given
-    files = tuple(part.strip() for part in given.split(",") if part.strip())
+def _paths(value: Any) -> Any:
+    if isinstance(value, Path):
+        return (value,)
+    if not isinstance(value, str):
+        return value
+    files = tuple(part.strip() for part in value.split(",") if part.strip())
     if not files:
         msg = "names no file; give one, or several with commas between them"
         raise ValueError(msg)
@@ -57,31 +57,31 @@ def _paths(given: Any) -> Any:
 FileList = Annotated[
     tuple[Path, ...], BeforeValidator(_paths), WithJsonSchema({"type": "string", "format": "path"}, mode="validation")
 ]
-"""One file, or several with commas between them, as Caffe's tool takes them; a text in forms and options."""
+"""One file, or several comma-separated files, as in Caffe's tool; a text in forms and options."""
 
 
-def _data_path(given: Any, as_path: Callable[[Any], Path]) -> Path:
-    if isinstance(given, StorePath):
-        return given
-    return data_path(given) if isinstance(given, str) else as_path(given)
+def _data_path(value: Any, as_path: Callable[[Any], Path]) -> Path:
+    if isinstance(value, StorePath):
+        return value
+    return data_path(value) if isinstance(value, str) else as_path(value)
 
 
 DataPath = Annotated[Path, WrapValidator(_data_path)]
-"""A path that data are read from or written to: local, or in a store, ``s3://bucket/key``, which pathlib would take for
-a relative path."""
+"""Path of input or output data: local, or in a store, ``s3://bucket/key``, which pathlib would take for a relative
+path."""
 
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
-def _bytes(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(?:i?b)?", given.strip().lower())
-    if found is None:
+def _bytes(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(?:i?b)?", value.strip().lower())
+    if match is None:
         msg = "is not a number of bytes; allowed: 8GiB, 500M, 2000000000 (K, M, G and T are powers of 1024)"
         raise ValueError(msg)
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 MemorySize = Annotated[int, BeforeValidator(_bytes), Field(ge=1), WithJsonSchema({"type": "string"}, mode="validation")]
@@ -106,7 +106,7 @@ StagingSize = Annotated[
     ),
 ]
 DEFAULT_STAGING_SIZE: Any = "20GiB"
-"""As forms and help show it; models validate their defaults."""
+"""Text for forms and help; models validate their defaults."""
 
 
 SolverFile = Annotated[
@@ -151,17 +151,17 @@ def extents_of(sample_shape: str) -> tuple[int, ...]:
 
 
 def file_list_text(files: tuple[Path, ...]) -> str:
-    """Return the files as a user writes them."""
+    """Return the files as comma-separated text."""
     return ",".join(str(path) for path in files)
 
 
 class StageConfig(BaseModel):
-    """What all stages share: frozen, no unknown fields, no infinite numbers, which JSON cannot hold."""
+    """Base of all stages: frozen, no unknown fields, no infinite numbers, which JSON lacks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     def paths_inside(self) -> frozenset[str]:
-        """Return the path fields that are no paths of the file system, but inside an archive."""
+        """Return the path fields inside an archive, which are no paths of the file system."""
         return frozenset()
 
 
@@ -179,55 +179,63 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
     except ValidationError as error:
         findings: dict[str, list[str]] = {}
         problems = _in_own_words(model, error.errors())
-        refused = {str(found["loc"][0]) for found in problems if found["loc"] and found["type"] != "string_type"}
+        refused = {
+            str(field_findings["loc"][0])
+            for field_findings in problems
+            if field_findings["loc"] and field_findings["type"] != "string_type"
+        }
         for problem in problems:
-            # Members of a union carry the member's tag in their place; the field is what the user wrote.
+            # The location of a union's member includes the member's tag; the user wrote the first part.
             name = str(problem["loc"][0]) if problem["loc"] else model.__name__
             if problem["type"] == "string_type" and name in refused:
-                continue  # the field takes text, too, but this was none
+                continue  # the field also accepts text, but the value was no text
             finding = problem["msg"].removeprefix("Value error, ")
             if problem["type"] == "missing" and len(problem["loc"]) == 1:
                 finding = f"must be given: {model.model_fields[name].description}"
-            known = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
+            allowed_fields = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
             start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
-            findings.setdefault(start, []).append(finding + known)
-        lines = [start + _alternatives(list(dict.fromkeys(found))) for start, found in findings.items()]
+            findings.setdefault(start, []).append(finding + allowed_fields)
+        lines = [
+            start + _alternatives(list(dict.fromkeys(field_findings))) for start, field_findings in findings.items()
+        ]
         raise ConfigError("\n".join(lines)) from error
 
 
 def _in_own_words(model: type[StageConfig], problems: Sequence[Any]) -> list[Any]:
-    """Put the field's own sentence of what it takes in the place of what each member of its union says.
+    """Replace the messages of a union's members by the field's own sentence about allowed values.
 
-    What a validator of ours says of the very value, such as a schedule whose clocks do not ascend, is kept instead.
+    A message of one of our validators about the value, such as a schedule with descending clocks, is kept.
     """
-    kept: dict[Any, Any] = {}
-    own = {problem["loc"][0] for problem in problems if problem["loc"] and problem["type"] == "value_error"}
+    messages: dict[Any, Any] = {}
+    validated_fields = {
+        problem["loc"][0] for problem in problems if problem["loc"] and problem["type"] == "value_error"
+    }
     for index, problem in enumerate(problems):
         name = problem["loc"][0] if problem["loc"] else None
         extra = model.model_fields[name].json_schema_extra if name in model.model_fields else None
         allowed = extra.get("allowed") if isinstance(extra, dict) else None
         if allowed is None:
-            kept[index] = problem
-        elif name not in own:
-            kept[name] = {**problem, "type": "allowed", "msg": f"must be {allowed}"}
+            messages[index] = problem
+        elif name not in validated_fields:
+            messages[name] = {**problem, "type": "allowed", "msg": f"must be {allowed}"}
         elif problem["type"] == "value_error":
-            kept[index] = problem
-    return list(kept.values())
+            messages[index] = problem
+    return list(messages.values())
 
 
 def with_paths_from(config: Config, folder: Path) -> Config:
-    """Return the config with every relative path taken from ``folder``: a run's config is read again from others."""
-    found: dict[str, Path | tuple[Path, ...] | StageConfig] = {}
+    """Return the config with every relative path taken from ``folder``: a run's config is read from other folders."""
+    absolute_fields: dict[str, Path | tuple[Path, ...] | StageConfig] = {}
     for name, value in config:
         if name in config.paths_inside():
             continue
         if isinstance(value, Path):
-            found[name] = folder / value
+            absolute_fields[name] = folder / value
         elif isinstance(value, tuple) and all(isinstance(item, Path) for item in value):
-            found[name] = tuple(folder / item for item in value)
+            absolute_fields[name] = tuple(folder / item for item in value)
         elif isinstance(value, StageConfig):
-            found[name] = with_paths_from(value, folder)
-    return config.model_copy(update=found)
+            absolute_fields[name] = with_paths_from(value, folder)
+    return config.model_copy(update=absolute_fields)
 
 
 def _alternatives(findings: list[str]) -> str:

@@ -21,7 +21,7 @@ from deepspark_ops.config.shared_options.task import OutputBlobs, TargetBlob, Ta
 
 
 class CheckConfig(StageConfig):
-    """Read the solver and its nets and report what they need, before any cluster time is spent."""
+    """Read the solver and its nets and report their needs, before a cluster is needed."""
 
     solver: SolverFile
     overrides: SolverOverrides = ""

@@ -10,7 +10,7 @@ from deepspark_ops.config.base import FORM, StageConfig
 
 
 class CleanConfig(StageConfig):
-    """List the runs and datasets that nothing needs any more, or remove them."""
+    """List the runs and datasets that are no longer needed, or remove them."""
 
     home: Path = Field(description="Folder that holds runs/, datasets/ and models/")
     remove: bool = Field(

@@ -1,4 +1,4 @@
-"""Options of a comparison: what varies from trial to trial."""
+"""Options of a comparison: lists of values for the trials."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from deepspark_ops.config.base import FORM, StageConfig
 
 _LIST: Final = [{"type": "string"}, {"type": "array"}]
-"""A text of any number of lines in the form, which Airflow sends as a list of lines; programs may send a list."""
+"""Text of several lines in the form, which Airflow sends as a list of lines; programs may send a list."""
 
 
-def _items(given: Any) -> Any:
-    """Take one value, a text with commas or lines between values, or a list of any of these."""
-    parts = given if isinstance(given, list | tuple) else [given]
-    found: list[Any] = []
+def _items(value: Any) -> Any:
+    """Split one value, a text with commas or line breaks, or a list of such values."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    items: list[Any] = []
     for part in parts:
-        found += re.split(r"[,\n]", part) if isinstance(part, str) else [part]
-    found = [part.strip() if isinstance(part, str) else part for part in found]
-    return tuple(part for part in found if part != "")
+        items += re.split(r"[,\n]", part) if isinstance(part, str) else [part]
+    items = [part.strip() if isinstance(part, str) else part for part in items]
+    return tuple(part for part in items if part != "")
 
 
-def _texts(given: Any) -> Any:
-    return tuple(str(part) if isinstance(part, int) else part for part in _items(given))
+def _texts(value: Any) -> Any:
+    return tuple(str(part) if isinstance(part, int) else part for part in _items(value))
 
 
 _Words = Annotated[
@@ -49,7 +49,7 @@ _ALL: Final = "all combinations of the lists are trained"
 
 
 class TrialLists(StageConfig):
-    """Lists of what varies from trial to trial; an empty list takes the one value that a training takes."""
+    """Lists of values for the trials; an empty list uses the single value of a training."""
 
     strategies: _Words = Field(
         (),
@@ -93,7 +93,7 @@ class TrialLists(StageConfig):
 
 
 class CompareConfig(TrialLists):
-    """Train in several ways and compare; an empty list takes the one value of the form."""
+    """Train in several ways and compare; an empty list uses the single value of the form."""
 
     simulate: bool = Field(
         False,

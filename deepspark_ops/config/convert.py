@@ -16,7 +16,7 @@ _NUMBER = r"[+-]?\d+(\.\d*)?"
 
 
 class ConvertConfig(StageConfig):
-    """Make a bundle of a net and weights that were trained elsewhere, and check it by running it."""
+    """Write a bundle of a net and weights that were trained elsewhere, and check the bundle."""
 
     net: Path = Field(
         title="Net",

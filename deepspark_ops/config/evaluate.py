@@ -19,7 +19,7 @@ SplitChoice = Annotated[
 
 
 class EvaluateConfig(StageConfig):
-    """Score a trained net on a dataset by the figures of what it is for: classes, numbers, pairs, pictures."""
+    """Score a trained net on a dataset with the figures of its task."""
 
     run_dir: Path = Field(description="Run whose last snapshot is scored")
     dataset: DataPath | None = Field(None, description="Ingested dataset; default: the one the run trained on")
@@ -79,7 +79,7 @@ class EvaluateConfig(StageConfig):
 
 
 class ScoreBundleConfig(StageConfig):
-    """Score an exported bundle on a run's data, to compare the run with it."""
+    """Score an exported bundle on a run's data, to compare bundle and run."""
 
     run_dir: Path = Field(description="Run whose data, labels and ignored label count")
     bundle: Path = Field(description="Bundle to score")

@@ -1,4 +1,4 @@
-"""The conf of the example that comes with each DAG: LeNet on handwritten digits, in ``examples/digits/*.json``."""
+"""Conf of each DAG's example: LeNet on handwritten digits, in ``examples/digits/*.json``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FILE: Final = "run.json"
 
 
 def example_file(dag_id: str, root: Path) -> Path:
-    """Return the file with the conf of a DAG's example; a DAG without a file of its own has that of deepspark_train.
+    """Return the file with the conf of a DAG's example; the default is the file of deepspark_train.
 
     Args:
         dag_id: Id of the DAG.
-        root: Folder that a run's relative paths start from. If it has no ``examples/digits``, as outside a checkout,
-            the file inside the package is returned.
+        root: Base of a run's relative paths. Without ``examples/digits``, as outside a checkout, the file inside the
+            package is returned.
     """
     return _base(root) / _FOLDER / _FILES.get(dag_id, _FILE)
 

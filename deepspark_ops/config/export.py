@@ -12,7 +12,7 @@ from deepspark_ops.config.shared_options.task import OutputBlobs, TaskChoice
 
 
 class ExportConfig(StageConfig):
-    """Write the deliverable: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics, manifest."""
+    """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics, manifest."""
 
     run_dir: Path = Field(description="Run to export")
     output: Path | None = Field(None, description="Bundle folder; default RUN/bundle")

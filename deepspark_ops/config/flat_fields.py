@@ -1,6 +1,6 @@
-"""A stage's config as one flat list of fields: what commands and Python functions take as options.
+"""A stage's config as a flat list of fields, for the options of commands and Python functions.
 
-A field that is a config itself stands for the fields of that config.
+A field that is itself a config stands for the fields of that config.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from deepspark_ops.errors import ConfigError
 
 
 def flat_fields(model: type[StageConfig]) -> dict[str, FieldInfo]:
-    """Return name -> field of a config and of the configs in its fields, in their order."""
+    """Return name -> field of a config and of the configs in its fields, in order."""
     fields: dict[str, FieldInfo] = {}
     for name, info in model.model_fields.items():
         part = nested_config(info)
@@ -25,7 +25,7 @@ def flat_fields(model: type[StageConfig]) -> dict[str, FieldInfo]:
 
 
 def nested_config(info: FieldInfo) -> type[StageConfig] | None:
-    """Return the config model that a field holds; None for a plain field."""
+    """Return the config model of a field; None for a plain field."""
     for member in union_members(info.annotation):
         if isinstance(member, type) and issubclass(member, StageConfig):
             return member
@@ -33,15 +33,15 @@ def nested_config(info: FieldInfo) -> type[StageConfig] | None:
 
 
 def config_from_fields(model: type[Config], values: Mapping[str, Any]) -> Config:
-    """Return the config of flat values. A nested config is None, or its default, if no value is of its fields.
+    """Return the config of flat values. A nested config is None, or its default, without values for its fields.
 
     Raises:
-        ConfigError: A field that there is not, with the nearest one; or one line per wrong value.
+        ConfigError: An unknown field, with the most similar name; or one line per wrong value.
     """
     fields = flat_fields(model)
     for name, value in values.items():
         if name not in fields:
-            import difflib  # for an error alone; --help is quick
+            import difflib  # only for errors: keeps --help fast
 
             matches = difflib.get_close_matches(name, fields, n=1)
             nearest = f"the nearest is {matches[0]}; " if matches else ""
@@ -57,7 +57,7 @@ def config_from_fields(model: type[Config], values: Mapping[str, Any]) -> Config
 
 
 def union_members(annotation: Any) -> list[Any]:
-    """Return the members of a union, without None; of another annotation itself."""
+    """Return the members of a union, without None; for another annotation the annotation itself."""
     if get_origin(annotation) is None or get_origin(annotation) is Literal:
         return [] if annotation is NoneType else [annotation]
     if hasattr(annotation, "__metadata__"):

@@ -23,9 +23,9 @@ from deepspark_ops.config.shared_options.named_files import LISTED_AS_GIVEN, Lis
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 
 ARCHIVE_MARK = "::"
-"""Between an archive and its member."""
+"""Separator of an archive and its member."""
 TABLE_MARK = "table:"
-"""Before a table's name in the catalog of the Spark session."""
+"""Prefix of a table's name in the catalog of the Spark session."""
 
 
 def is_catalog_table(source: object) -> bool:
@@ -40,7 +40,7 @@ def is_known(config: SourceConfig) -> bool:
 
 
 class SourceConfig(StageConfig):
-    """Raw data and what samples are made of them; stage check looks at the first samples of data not yet ingested."""
+    """Raw data and their preprocessing; stage check reads the first samples of data before their ingestion."""
 
     source: DataPath = Field(
         title="Training data",
@@ -269,7 +269,7 @@ class SourceConfig(StageConfig):
     )
 
     def paths_inside(self) -> frozenset[str]:
-        """Return ``root_folder`` where the list is in an archive, and sources that are tables of Spark's catalog."""
+        """Return ``root_folder`` for a list in an archive, and sources that are tables of Spark's catalog."""
         inside = {"root_folder"} if ARCHIVE_MARK in str(self.source) else set()
         tables = {
             name for name in ("source", "validation_source", "test_source") if is_catalog_table(getattr(self, name))
@@ -279,7 +279,7 @@ class SourceConfig(StageConfig):
     @model_validator(mode="before")
     @classmethod
     def _without_source(cls, values: Any) -> Any:
-        """Let a query stand alone: it names its tables itself."""
+        """Allow a query without source, because the query names its tables."""
         if isinstance(values, dict) and values.get("query") and values.get("source") is None:
             return {**values, "source": TABLE_MARK}
         return values
@@ -311,7 +311,7 @@ class SourceConfig(StageConfig):
 
 
 class IngestConfig(SourceConfig):
-    """Turn raw files into Caffe-readable shards: ``<output>/train``, ``<output>/test``, and dataset.json."""
+    """Convert raw files into Caffe-readable shards: ``<output>/train``, ``<output>/test``, and dataset.json."""
 
     output: DataPath = Field(
         description="Dataset folder to write; one that is there, with the same options, is brought up to its source"

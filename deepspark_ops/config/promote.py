@@ -12,7 +12,7 @@ from deepspark_ops.config.shared_options.durations import Duration
 
 
 class PromoteConfig(StageConfig):
-    """Put a bundle into production if it is better than the one there."""
+    """Put a bundle into production if it is better than the present model."""
 
     models: Path = Field(
         Path("models"), title="Folder of models", description="Folder of models in production", json_schema_extra=EXPERT
@@ -80,7 +80,7 @@ class PromoteConfig(StageConfig):
 
 
 class ApprovalConfig(StageConfig):
-    """Ask a person before a model that passed the comparison goes into production."""
+    """Ask a person before a better model goes into production."""
 
     approval: bool = Field(
         False,
@@ -99,7 +99,7 @@ class ApprovalConfig(StageConfig):
 
 
 class HandPromoteConfig(PromoteConfig):
-    """Put a bundle into production by hand, if it is better than the one there."""
+    """Put a bundle into production by hand, if it is better than the present model."""
 
     bundle: Path = Field(description="Bundle, or the folder of a run that has one")
     reason: str = Field(min_length=1, description="Why; kept in the model's history")

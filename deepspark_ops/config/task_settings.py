@@ -1,4 +1,4 @@
-"""How the tasks of DeepSpark's own DAGs run: the Airflow Variable ``deepspark_defaults``, and the form's Spark part."""
+"""Settings of the tasks in DeepSpark's DAGs: the Airflow Variable ``deepspark_defaults``, and the form's Spark part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_CONNECTION: Final = "spark_default"
 
 
 class SparkTaskConfig(StageConfig):
-    """On which Spark connection stages run, and with how much of the cluster."""
+    """Spark connection and cluster resources of the stages."""
 
     conn_id: str = Field(
         DEFAULT_CONNECTION,
@@ -53,12 +53,12 @@ class SparkTaskConfig(StageConfig):
     )
 
 
-def _names(given: Any) -> Any:
-    return (given,) if isinstance(given, str) else given
+def _names(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
 
 
 class TaskSettings(SparkTaskConfig):
-    """The Variable ``deepspark_defaults``, JSON. Whoever may change Variables decides what a form cannot."""
+    """The Variable ``deepspark_defaults``, JSON. Users who may change Variables set options that no form has."""
 
     connections: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
         (), description="Further Spark connections that the form offers, beside conn_id"

@@ -1,4 +1,4 @@
-"""Options of telling MLflow."""
+"""Options of the transfer to MLflow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deepspark_ops.config.base import StageConfig
 
 
 class TrackConfig(StageConfig):
-    """Bring MLflow up to what a run or a model has."""
+    """Send a run's or a model's missing data to MLflow."""
 
     folder: Path = Field(description="A run's folder, or that of a model, e.g. models/digits")
     over: bool = Field(

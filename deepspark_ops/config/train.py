@@ -200,13 +200,13 @@ class TrainConfig(StageConfig):
 
     @field_validator("strategy_options", mode="before")
     @classmethod
-    def _as_text(cls, given: Any) -> Any:
-        """Take a mapping, which JSON and Python users find easier to write, as the text it stands for."""
-        if not isinstance(given, Mapping):
-            return given
+    def _as_text(cls, value: Any) -> Any:
+        """Convert a mapping, which is easier to write in JSON and Python, into text."""
+        if not isinstance(value, Mapping):
+            return value
         # JSON's words for booleans are also the text's.
         return " ".join(
-            f"{name}: {json.dumps(value) if isinstance(value, bool) else value}" for name, value in given.items()
+            f"{name}: {json.dumps(option) if isinstance(option, bool) else option}" for name, option in value.items()
         )
 
     @model_validator(mode="after")

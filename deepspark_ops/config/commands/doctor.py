@@ -10,7 +10,7 @@ from deepspark_ops.config.base import InsecureNetwork, ListenAddress, StageConfi
 
 
 class DoctorConfig(StageConfig):
-    """Look whether this host and a cluster are fit for a run."""
+    """Check whether this host and a cluster are fit for a run."""
 
     master: str | None = Field(
         None, description="Spark master to look at; default: the one that --connection names, else local[*]"

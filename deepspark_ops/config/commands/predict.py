@@ -27,7 +27,7 @@ InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv", "or
 
 
 class RawImageConfig(StageConfig):
-    """How raw images become what a bundle takes, where that is not what was done to its training images."""
+    """Preprocessing of raw images, instead of the training images' preprocessing."""
 
     resize_height: int = Field(
         0,
@@ -52,7 +52,7 @@ class RawImageConfig(StageConfig):
 
 
 class BundleInputConfig(RawImageConfig):
-    """What a bundle is run on, and how inputs become what it takes."""
+    """A bundle, its inputs, and their preprocessing."""
 
     bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")
     input: DataPath = Field(
@@ -109,7 +109,7 @@ class BundleInputConfig(RawImageConfig):
 
     @property
     def needs_spark(self) -> bool:
-        """Whether it runs as a Spark application: as its master says, or since a table of Spark is read or written."""
+        """Whether the command runs as a Spark application: because of its master, or of a table of Spark."""
         return self.master is not None or any(catalog_table(path) is not None for path in (self.input, self.output))
 
     @model_validator(mode="after")
@@ -121,7 +121,7 @@ class BundleInputConfig(RawImageConfig):
 
 
 class PredictConfig(BundleInputConfig):
-    """Classes and scores that a bundle gives."""
+    """Classes and scores of a bundle."""
 
     top_k: int = Field(5, ge=1, le=1_000, description="Most probable classes of a row")
     scores: bool = Field(True, description="Write the scores of all classes, too")
@@ -157,7 +157,7 @@ class FeaturesConfig(BundleInputConfig):
 
 
 def catalog_table(path: Path) -> str | None:
-    """Return the table of Spark's catalog that a path names; None for a path of files.
+    """Return the table of Spark's catalog in a path; None for a path of files.
 
     Example:
         >>> catalog_table(Path("table:shop.photos")), catalog_table(Path("photos.parquet"))
@@ -167,7 +167,7 @@ def catalog_table(path: Path) -> str | None:
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """Return names with commas between them, each once.
+    """Return comma-separated names, each once.
 
     Example:
         >>> names_of("fc7, pool5,fc7")

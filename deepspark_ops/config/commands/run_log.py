@@ -10,7 +10,7 @@ from deepspark_ops.config.base import StageConfig
 
 
 class RunLogConfig(StageConfig):
-    """Write what a run has reported."""
+    """Print the events of a run."""
 
     run_dir: Path = Field(description="A run's folder: what deepspark train wrote")
     caffe: bool = Field(

@@ -26,7 +26,7 @@ MOST_WORKERS = 1_000
 
 
 class _VirtualCluster(StageConfig):
-    """What one run in virtual time and a table of them have in common."""
+    """Shared options of a virtual run and of a table of virtual runs."""
 
     solver: SolverFile
     overrides: SolverOverrides = ""
@@ -106,8 +106,8 @@ class _VirtualCluster(StageConfig):
     @field_validator("network")
     @classmethod
     def _check_network(cls, network: str) -> str:
-        found = _NETWORK.fullmatch(network)
-        if found is None or float(found["rate"]) == 0.0:
+        match = _NETWORK.fullmatch(network)
+        if match is None or float(match["rate"]) == 0.0:
             msg = "is no bandwidth and latency; allowed: 10gbit,200us or 800mbit,1ms, or alike"
             raise ValueError(msg)
         return network
@@ -115,16 +115,16 @@ class _VirtualCluster(StageConfig):
     @property
     def bandwidth_bytes(self) -> float:
         """Bytes/s of a host's link, in each direction."""
-        found = _NETWORK.fullmatch(self.network)
-        assert found is not None, "validated"
-        return float(found["rate"]) * (1e9 if found["unit"] == "g" else 1e6) / 8
+        match = _NETWORK.fullmatch(self.network)
+        assert match is not None, "validated"
+        return float(match["rate"]) * (1e9 if match["unit"] == "g" else 1e6) / 8
 
     @property
     def latency_s(self) -> float:
         """Seconds from host to host, one way."""
-        found = _NETWORK.fullmatch(self.network)
-        assert found is not None, "validated"
-        return float(found["latency"]) * (1e-6 if found["part"] == "us" else 1e-3)
+        match = _NETWORK.fullmatch(self.network)
+        assert match is not None, "validated"
+        return float(match["latency"]) * (1e-6 if match["part"] == "us" else 1e-3)
 
 
 class VirtualRunConfig(_VirtualCluster):
@@ -138,7 +138,7 @@ class VirtualRunConfig(_VirtualCluster):
 
 
 class SimulateConfig(_VirtualCluster):
-    """Train with many virtual workers, for real: accuracy against virtual time for clusters that one does not have."""
+    """Train with many virtual workers and real gradients: accuracy against the virtual time of a cluster."""
 
     workers: str = Field(
         "1,2,4,8",

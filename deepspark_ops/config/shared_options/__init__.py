@@ -1,1 +1,1 @@
-"""Options that several stages declare, and the values that such options take: lengths of time, schedules, formats."""
+"""Options that several stages declare, and their types: durations, schedules, formats."""

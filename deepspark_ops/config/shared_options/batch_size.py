@@ -1,4 +1,4 @@
-"""Option batch_size of the stages and commands that run a net: its default is the net's matter."""
+"""Option batch_size of the stages and commands that run a net; the default depends on the net."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 DEFAULT_BATCH_SIZE: Final = 100
-"""Of a net that takes any number of samples at a time."""
+"""Default for a net of any batch size."""
 BatchSize = Annotated[
     int | None,
     Field(

@@ -1,4 +1,4 @@
-"""The formats that a bundle can hold its model in, as an option of the stages that write one."""
+"""Option of the stages that write a bundle: the formats of the model."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ ONNX: Final = "onnx"
 KERAS: Final = "keras"
 BUNDLE_FORMATS: Final = (SAVED_MODEL, CAFFE, KERAS, ONNX, TFLITE, TFLITE_FLOAT16, TFLITE_INT8)
 ALL: Final = "all"
-"""The same as naming none."""
+"""Equivalent to no names."""
 BY_DEFAULT: Final = (SAVED_MODEL, CAFFE, KERAS, ONNX, TFLITE)
-"""Those that compute what was trained; the others are smaller and less exact, and written only where asked for."""
+"""Exact formats; the other formats are smaller, less exact, and written only on request."""
 
 
-def _formats(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    if given.strip() == ALL:
+def _formats(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.strip() == ALL:
         return None
-    names = tuple(part.strip() for part in given.split(",") if part.strip())
+    names = tuple(part.strip() for part in value.split(",") if part.strip())
     if not names or set(names) - set(BUNDLE_FORMATS):
         msg = f"must be {ALL}, or one or several of {', '.join(BUNDLE_FORMATS)}, with commas between them"
         raise ValueError(msg)

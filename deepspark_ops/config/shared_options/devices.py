@@ -1,4 +1,4 @@
-"""Options about a worker's devices that several stages share, declared once."""
+"""Shared options about a worker's devices."""
 
 from __future__ import annotations
 

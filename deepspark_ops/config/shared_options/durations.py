@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: ``24 h``, ``90 min``."""
+"""Durations as text: ``24 h``, ``90 min``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _FORM = re.compile(r"(\d+(?:\.\d+)?) *(s|min|h|d)")
 
 
 def length_of(text: str) -> timedelta:
-    """Return the length of time that a text says.
+    """Return the duration in a text.
 
     Raises:
-        ValueError: It says none, or one that is not above zero and at most a year.
+        ValueError: The text is no duration, or the duration is not above zero and at most a year.
 
     Example:
         >>> length_of("90 min"), length_of("1.5h")
         (datetime.timedelta(seconds=5400), datetime.timedelta(seconds=5400))
     """
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
         msg = f"must be {ALLOWED}"
         raise ValueError(msg)
-    length = timedelta(seconds=min(float(found[1]) * _SECONDS[found[2]], 2 * _LONGEST.total_seconds()))
+    length = timedelta(seconds=min(float(match[1]) * _SECONDS[match[2]], 2 * _LONGEST.total_seconds()))
     if not timedelta(0) < length <= _LONGEST:
         msg = "must be above zero and at most 365 d"
         raise ValueError(msg)
@@ -41,4 +41,4 @@ def _checked(text: str) -> str:
 
 
 Duration = Annotated[str, AfterValidator(_checked)]
-"""Such a text; ``length_of`` reads it."""
+"""Text of a duration; ``length_of`` parses the text."""

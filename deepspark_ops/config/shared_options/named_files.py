@@ -1,4 +1,4 @@
-"""Options that say which files and which code a net, a solver and their lists may name."""
+"""Options about files and code that a net, a solver and their lists may name."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 from deepspark_ops.config.base import StageConfig, parse_config
 
 
-def _list(given: Any) -> Any:
-    """Return a text, or several, with commas in them as their parts; anything else as it is."""
-    given = [given] if isinstance(given, str | Path) else given
-    if not isinstance(given, list | tuple):
-        return given
-    parts = [part.strip() if isinstance(part, str) else part for one in given for part in _parts(one)]
+def _list(value: Any) -> Any:
+    """Split a text, or several texts, at commas; return other values unchanged."""
+    value = [value] if isinstance(value, str | Path) else value
+    if not isinstance(value, list | tuple):
+        return value
+    parts = [part.strip() if isinstance(part, str) else part for item in value for part in _parts(item)]
     return tuple(part for part in parts if part != "")
 
 
-def _parts(one: Any) -> list[Any]:
-    return one.split(",") if isinstance(one, str) else [one]
+def _parts(item: Any) -> list[Any]:
+    return item.split(",") if isinstance(item, str) else [item]
 
 
 _TEXT = WithJsonSchema({"type": "string"}, mode="validation")
@@ -29,7 +29,7 @@ ModuleList = Annotated[tuple[str, ...], BeforeValidator(_list), _TEXT]
 
 
 class ListedFiles(StageConfig):
-    """Which files a net, a solver and lists may name."""
+    """Files that a net, a solver and lists may name."""
 
     allowed_root: FolderList = Field(
         (),
@@ -43,7 +43,7 @@ class ListedFiles(StageConfig):
 
 
 class NamedFiles(ListedFiles):
-    """Which files and which code a net, a solver and their lists may name."""
+    """Files and code that a net, a solver and their lists may name."""
 
     allow_python_layers: bool = Field(
         False, description="Import whatever module a net's Python layers name: its code runs with your rights"

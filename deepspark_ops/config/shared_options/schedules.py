@@ -1,4 +1,4 @@
-"""Schedules ``VALUE@CLOCK ...``: values that change with the clock."""
+"""Schedules ``VALUE@CLOCK ...``: values that depend on the clock."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
 OTHER_FORM: Final = "other_form"
-"""Kind of pydantic's error for a text that was not meant as a schedule."""
+"""Kind of pydantic's error for a text without the form of a schedule."""
 _SCHEDULE = r"[0-9.eE+-]+@\d+( +[0-9.eE+-]+@\d+)*"
 
 
 def schedule_entries(text: str) -> tuple[tuple[int, float], ...]:
-    """Return ``(clock, value)`` of a schedule ``VALUE@CLOCK ...``: from that minibatch of the clock on, that value.
+    """Return ``(clock, value)`` of a schedule ``VALUE@CLOCK ...``: the value applies from the minibatch ``clock`` on.
 
     Raises:
-        ValueError: Not such a text, not from 0 on, or not ascending.
+        ValueError: The text is no schedule, does not start at 0, or does not ascend.
 
     Example:
         >>> schedule_entries("1@0 10@2000")
@@ -39,7 +39,7 @@ def schedule_entries(text: str) -> tuple[tuple[int, float], ...]:
 
 def _period_schedule(text: str) -> str:
     for _, value in schedule_entries(text):
-        if not 1 <= value <= 1_000_000 or value != int(value):  # infinity first
+        if not 1 <= value <= 1_000_000 or value != int(value):  # the comparison excludes infinity before int()
             msg = f"{value:g} is not a whole number from 1 to 1000000"
             raise ValueError(msg)
     return text

@@ -1,4 +1,4 @@
-"""The formats of raw data, declared once: command line, form and the registry of readers are made from this."""
+"""Formats of raw data, declared once for command line, form and the registry of readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TABLE_FORMATS: Final[Mapping[str, str]] = {
     "csv": "text with a header line of column names, or folder of such files: likewise; a list of images is image_list",
     "spark_table": "table:db.name, a table of the Spark session's catalog: likewise",
 }
-"""Tables, which Spark reads; each has a file of its name in ``deepspark_ops/ingest/sources/tables/``."""
+"""Tables, which Spark reads; each format has a file of its name in ``deepspark_ops/ingest/sources/tables/``."""
 
 SOURCE_FORMATS: Final[Mapping[str, str]] = {
     "caffe_lmdb": "folder with data.mdb, as Caffe's convert_imageset writes it",
@@ -27,8 +27,8 @@ SOURCE_FORMATS: Final[Mapping[str, str]] = {
     "class_folders": "folder of class folders, ROOT/cat/1.jpg, or ROOT/train/... and ROOT/test/...; also ARCHIVE::ROOT",
     "image_list": "text of 'path label' or 'path,label' lines, labels numbers or names; in a tar or zip ARCHIVE::LIST",
 }
-"""Name -> what it is and what is read, one line. ``auto`` asks the formats in this order; each has a file of its name
-in ``deepspark_ops/ingest/sources/``, a table in ``sources/tables/``."""
+"""Name -> description in one line. ``auto`` tries the formats in this order. Each format has a file of its name in
+``deepspark_ops/ingest/sources/``, a table in ``sources/tables/``."""
 
 if TYPE_CHECKING:
     SourceFormat = str

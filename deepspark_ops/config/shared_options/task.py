@@ -1,4 +1,4 @@
-"""Options that say what a net is for, where that is not to be read off the net."""
+"""Options about a net's task, for nets that do not show their task."""
 
 from __future__ import annotations
 
