@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import Param
-from airflow.sdk.definitions.param import ParamsDict
+from airflow.sdk import Param, ParamsDict  # type: ignore[attr-defined] # missing in the stub file alone
 
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.shared_options.durations import length_of

@@ -39,7 +39,7 @@ else:
 """What a task raises that goes on later, on another worker perhaps."""
 
 try:
-    from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+    from airflow.sdk import RetryDecision, RetryPolicy
 except ImportError:  # before 3.3
     OwnTries: Any = None
 else:

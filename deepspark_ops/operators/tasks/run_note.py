@@ -34,8 +34,16 @@ def note_decision(dag_run: Any) -> None:
     Args:
         dag_run: The run, in the scheduler's database session, which writes it afterwards.
     """
-    if reason := _reason(dag_run):
+    if has_our_tasks(dag_run) and (reason := _reason(dag_run)):
         dag_run.note = joined_note(dag_run.note, reason)
+
+
+def has_our_tasks(dag_run: Any) -> bool:
+    """Return whether the run's DAG has tasks of our operators. Runs of other DAGs cause no query.
+
+    The scheduler knows the DAG. The API server does not know the DAG of a run that a person has marked.
+    """
+    return dag_run.dag is None or any(str(task.task_type).startswith("DeepSpark") for task in dag_run.dag.tasks)
 
 
 def joined_note(note: str | None, reason: str) -> str:

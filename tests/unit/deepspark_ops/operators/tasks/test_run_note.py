@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from airflow.models.dagrun import DagRun, DagRunNote
 from airflow.models.tasklog import LogTemplate
 from airflow.models.xcom import XComModel
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 from sqlalchemy.orm import Session
 
 from deepspark_ops.operators.pages.plugin import DeepSparkPlugin
@@ -52,6 +53,19 @@ def test_note_says_the_decision_below_what_a_person_wrote(session, ended, note, 
         ended(dag_run=run, msg="")
     session.commit()
     assert session.get(DagRun, run.id).note == expected
+
+
+@pytest.mark.parametrize(
+    ("operators", "expected"), [(["BashOperator"], None), (["BashOperator", "DeepSparkDecideOperator"], "kept: why")]
+)
+def test_the_database_is_asked_for_runs_of_dags_with_our_operators_alone(session, operators, expected) -> None:
+    run = run_with(session, decision="kept: why")
+    run.dag = SimpleNamespace(tasks=[SimpleNamespace(task_type=name) for name in operators])
+    queries = []
+    event.listen(session.get_bind(), "before_cursor_execute", lambda *call: queries.append(call[2]))
+    on_dag_run_success(dag_run=run, msg="")
+    assert any("FROM xcom" in query for query in queries) == (expected is not None)
+    assert run.note == expected
 
 
 def test_note_says_what_was_decided_last(session) -> None:
