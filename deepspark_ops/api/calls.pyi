@@ -542,7 +542,7 @@ def predict(
     table_mode: Literal['error', 'append', 'overwrite'] = 'error',
     listen_address: str = 'auto',
     insecure_network: bool = False,
-    input_format: Literal['auto', 'folder', 'list', 'dataset', 'parquet', 'csv', 'orc', 'json_lines'] = 'auto',
+    input_format: Literal['auto', 'folder', 'list', 'dataset', 'parquet', 'csv', 'orc', 'avro', 'json_lines'] = 'auto',
     root_folder: StrPath | None = None,
     split: Literal['train', 'validation', 'test'] = 'test',
     image_column: str | None = None,

@@ -16,8 +16,15 @@ import numpy.typing as npt
 from caffe_import.files.mean_file import write_mean
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.dataset_findings import find_thin_classes
-from deepspark_ops.ingest.findings import WARNINGS_NAME, Findings, ordered, refused, summary, write_warnings
+from deepspark_ops.ingest.findings import (
+    WARNINGS_NAME,
+    Findings,
+    find_thin_classes,
+    ordered,
+    refused,
+    summary,
+    write_warnings,
+)
 from deepspark_ops.ingest.images.mean import mean_image, mean_values
 from deepspark_ops.ingest.plan import DatasetPlan, Recipe
 from deepspark_ops.ingest.records import Rejection

@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from deepspark_ops.run_paths import write_text_whole
 
 WARNINGS_NAME: Final = "warnings.jsonl"
@@ -106,3 +109,25 @@ def write_warnings(path: Path, named: Iterable[Finding]) -> None:
         named, key=lambda item: (kinds.index(item.kind), -1 if item.position is None else item.position, item.name)
     )
     write_text_whole(path, "".join(json.dumps(asdict(item), ensure_ascii=True) + "\n" for item in rows))
+
+
+def find_thin_classes(label_histogram: npt.NDArray[np.int64], class_names: Sequence[str]) -> Findings:
+    """Return the classes of the training set without a sample, and those with one; of a single class that alone.
+
+    Args:
+        label_histogram: (n_classes,) training samples of each label.
+        class_names: In label order, may be empty.
+    """
+    found = Findings()
+    labels_there = np.flatnonzero(label_histogram)
+    if len(labels_there) == 1:
+        label = int(labels_there[0])
+        name = class_names[label] if class_names else str(label)
+        found.add(Finding("one_label", name, f"every training sample has label {label}; a net has nothing to learn"))
+        return found
+    for label in np.flatnonzero(label_histogram < 2).tolist():
+        name = class_names[label] if class_names else str(label)
+        count = int(label_histogram[label])
+        kind = "class_with_one_sample" if count else "class_without_sample"
+        found.add(Finding(kind, name, f"label {label} has {count} training sample{'' if count else 's'}"))
+    return found

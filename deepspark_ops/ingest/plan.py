@@ -16,13 +16,19 @@ from caffe_import.files.text_file import read_text_file, text_lines
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.dataset_findings import find_repeated_paths
 from deepspark_ops.ingest.files.archive import open_archive, read_member_text, split_member
-from deepspark_ops.ingest.files.source_digest import source_digest
-from deepspark_ops.ingest.findings import Findings
+from deepspark_ops.ingest.files.image_files import source_digest
+from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.images.pixels import PixelRecipe
-from deepspark_ops.ingest.named_classes import with_classes
-from deepspark_ops.ingest.records import MAX_LABEL, Positions, RecordError, Rejection, SourceIndex, stamps_of
+from deepspark_ops.ingest.records import (
+    MAX_LABEL,
+    Positions,
+    RecordError,
+    Rejection,
+    SourceIndex,
+    stamps_of,
+    with_classes,
+)
 from deepspark_ops.ingest.selection.choice import choose, limited
 from deepspark_ops.ingest.selection.image_records import ImageRecords
 from deepspark_ops.ingest.selection.sampling import repeats
@@ -30,9 +36,8 @@ from deepspark_ops.ingest.selection.splits import digest_of_split_list, split_up
 from deepspark_ops.ingest.shard_assignment import asked_shards, name_hashes, sample_order, shard_bounds
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
-from deepspark_ops.ingest.versions.base import Base, first_number, labels_stay
+from deepspark_ops.ingest.versions.base import Base, first_number, labels_stay, options_of_samples
 from deepspark_ops.ingest.versions.changes import Change, find_image_changes, positions_of
-from deepspark_ops.ingest.versions.sample_options import options_of_samples
 from deepspark_ops.ingest.versions.stored_shard import StoredShard
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
@@ -130,15 +135,25 @@ class DatasetPlan(Generic[Task]):
         return 1 if self.base is None else self.base.version
 
 
-def make_recipe(config: IngestConfig) -> Recipe:
+def make_recipe(config: IngestConfig, *, is_preview: bool = False) -> Recipe:
     """Digest the sources and the options; no record is read.
+
+    Args:
+        config: What is asked for.
+        is_preview: Leave all digests empty: they would read every byte of the sources.
 
     Raises:
         ConfigError: A source does not exist or is of no known format.
         DataError: A source cannot be read.
     """
-    sources = {split: _source_record(config, source) for split, source in own_sources(config).items()}
+    sources = {}
+    for split, source in own_sources(config).items():
+        name = resolve_format(config, source)
+        digest = "" if is_preview else digest_source(config, source, name)
+        sources[split] = SourceRecord(path=str(source), format=name, sha256=digest)
     options = options_of_samples(config)
+    if is_preview:
+        return Recipe(sources, "", options)
     names = "" if config.class_names is None else _digest_of_names(config.class_names)
     digests = {split: source.sha256 for split, source in sources.items()}
     if config.test_source is None and config.test_fraction > 0:
@@ -331,14 +346,9 @@ def _shape_and_dtype(base: Base[ShardRecords]) -> tuple[tuple[int, int, int], st
 
 
 def _list_findings(index: SourceIndex) -> Findings:
-    found = find_repeated_paths(index)
+    found = _repeated_paths(index)
     found.merge(index.findings)
     return found
-
-
-def _source_record(config: IngestConfig, source: Path) -> SourceRecord:
-    source_format = resolve_format(config, source)
-    return SourceRecord(path=str(source), format=source_format, sha256=digest_source(config, source, source_format))
 
 
 def _index_sources(
@@ -466,3 +476,19 @@ def shard_name(config: IngestConfig, recipe: Recipe, split: SplitName, number: i
     """Return the file name of a shard, another one for each recipe."""
     suffix = "h5" if config.shard_format == "hdf5" else "lmdb"
     return f"{split}-{number:05d}-{recipe.sha256[:8]}.{suffix}"
+
+
+def _repeated_paths(index: SourceIndex) -> Findings:
+    """Return the names that a source gives more than once, with different labels."""
+    found = Findings()
+    if len(set(index.names)) == len(index.names):
+        return found
+    labels: dict[str, set[int]] = {}
+    for name, label in zip(index.names, index.labels.tolist(), strict=True):
+        labels.setdefault(name, set()).add(label)
+    for place, name in enumerate(index.names):
+        if len(given := labels[name]) > 1:
+            shown = ", ".join(str(label) for label in sorted(given))
+            found.add(Finding("path_with_two_labels", name, f"is listed with the labels {shown}", place))
+            labels[name] = set()
+    return found

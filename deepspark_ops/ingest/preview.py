@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,18 +13,15 @@ from deepspark_ops.config.ingest import IngestConfig, SourceConfig, is_known
 from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS, SourceFormat
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.files.archive import is_compressed, split_member
-from deepspark_ops.ingest.plan import Recipe, own_sources, plan_ingest
+from deepspark_ops.ingest.plan import DatasetPlan, Recipe, make_recipe, own_sources, plan_ingest
 from deepspark_ops.ingest.records import SourceIndex
-from deepspark_ops.ingest.shard_task import ShardTask
 from deepspark_ops.ingest.sources.registry import (
     find_format,
     index_start,
     require_source,
-    resolve_format,
     with_own_splits,
 )
-from deepspark_ops.ingest.versions.sample_options import options_of_samples
-from deepspark_ops.shards.manifest import SourceRecord, SplitName
+from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.store_path import StorePath
 
@@ -87,68 +84,62 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
             max_rejected_fraction=1 - 1 / (2 * N_SAMPLES),
         )
     )
-    formats = {name: resolve_format(whole, getattr(whole, name)) for name in _source_fields(whole)}
-    if formats["source"] in TABLE_FORMATS:
-        from deepspark_ops.ingest.tables.preview import ingest_first_rows
-
-        ingest_first_rows(whole, formats, _recipe(whole, formats), folder / "work", N_SAMPLES)
-        return Preview(whole.output, None)
-    is_cut = any(find_format(found).is_large(getattr(whole, name)) for name, found in formats.items())
-    if is_cut and whole.test_source is None:
-        # Few labels of many cannot be split as all would be.
-        whole = whole.model_copy(
-            update={
-                "test_source": whole.source,
-                "validation_fraction": 0.0,
-                "split_list": None,
-                "split_column": None,
-            }
-        )
-        formats["test_source"] = formats["source"]
-    recipe = _recipe(whole, formats)
+    recipe = make_recipe(whole, is_preview=True)
     work = folder / "work"
     work.mkdir()
+    if recipe.sources["train"].format in TABLE_FORMATS:
+        _commit(*_plan_first_rows(whole, recipe, work))
+        return Preview(whole.output, None)
+    is_cut = any(
+        find_format(recipe.sources[split].format).is_large(source) for split, source in own_sources(whole).items()
+    )
+    if is_cut and whole.test_source is None:
+        # Few labels of many cannot be split as all would be.
+        update = {"test_source": whole.source, "validation_fraction": 0.0, "split_list": None, "split_column": None}
+        whole = whole.model_copy(update=update)
+        recipe = make_recipe(whole, is_preview=True)
     plan = plan_ingest(whole, recipe, work, _index_start, is_preview=True)
     n_samples = {
         split: sum(len(task.positions) for task in plan.tasks if task.split == split) for split in plan.splits()
     }
-    tasks = tuple(_first_records(task) for task in plan.tasks if task.number == 0)
+    tasks = tuple(
+        task.subset(np.arange(min(N_SAMPLES, len(task.positions)))) for task in plan.tasks if task.number == 0
+    )
     n_records = sum(len(task.positions) for task in tasks)
     few = replace(plan, tasks=tasks, rejected={}, n_records=n_records, findings={}, counts={})
-    commit_dataset(whole, recipe, few, [plan.run(task) for task in tasks])
+    _commit(whole, recipe, few)
     return Preview(whole.output, None if is_cut else n_samples)
 
 
-def _source_fields(config: SourceConfig) -> list[str]:
-    return [name for name in ("source", "validation_source", "test_source") if getattr(config, name) is not None]
+def _commit(config: IngestConfig, recipe: Recipe, plan: DatasetPlan[Any]) -> None:
+    commit_dataset(config, recipe, plan, [plan.run(task) for task in plan.tasks])
 
 
-def _recipe(config: IngestConfig, formats: Mapping[str, SourceFormat]) -> Recipe:
-    """Return a recipe without the digests, which would read every byte of the sources."""
-    fields: dict[SplitName, str] = {"train": "source", "validation": "validation_source", "test": "test_source"}
+def _plan_first_rows(config: IngestConfig, recipe: Recipe, work: Path) -> tuple[IngestConfig, Recipe, DatasetPlan[Any]]:
+    """Plan a dataset of a table's first rows; where the source is to be split, both splits have all of them."""
+    from deepspark_ops.ingest.tables.file_batches import first_rows
+    from deepspark_ops.ingest.tables.row_files import one_by_one
+    from deepspark_ops.ingest.tables.table_source import FirstRows, plan_table_source
+
+    update = {
+        "test_source": config.test_source or config.source,
+        "validation_fraction": 0.0,
+        "split_column": None,
+        "split_list": None,
+        "limit": None,
+        "balance": "none",
+        "deduplicate": False,
+    }
+    config = config.model_copy(update=update)
     sources = own_sources(config)
-    return Recipe(
-        {
-            split: SourceRecord(path=str(source), format=formats[fields[split]], sha256="")
-            for split, source in sources.items()
-        },
-        sha256="",
-        options=options_of_samples(config),
-    )
+    recipe = replace(recipe, sources={split: recipe.source(split) for split in sources})
+    tables = {
+        split: FirstRows(source, first_rows(source, recipe.source(split).format, N_SAMPLES))
+        for split, source in sources.items()
+    }
+    return plan_table_source(config, recipe, tables, one_by_one, work, is_preview=True)
 
 
 def _index_start(config: IngestConfig, source: Path, source_format: SourceFormat, work: Path) -> SourceIndex:
     is_large = find_format(source_format).is_large(source)
     return index_start(config, source, source_format, work, N_SAMPLES if is_large else None)
-
-
-def _first_records(task: ShardTask) -> ShardTask:
-    first = np.arange(min(N_SAMPLES, len(task.positions)))
-    return replace(
-        task,
-        positions=task.positions[first],
-        names=task.names[: len(first)],
-        groups=None if task.groups is None else task.groups[first],
-        labels=task.labels[first],
-        reader=task.reader.subset(first),
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import cv2
@@ -76,6 +76,19 @@ class ShardTask:
     repeats: npt.NDArray[np.int32] | None = None
     stamps: npt.NDArray[np.uint64] | None = None
     groups: npt.NDArray[np.uint64] | None = None
+
+    def subset(self, rows: Positions) -> ShardTask:
+        """Return the task with some of its records."""
+        return replace(
+            self,
+            positions=self.positions[rows],
+            names=tuple(self.names[row] for row in rows.tolist()),
+            labels=self.labels[rows],
+            reader=self.reader.subset(rows),
+            repeats=None if self.repeats is None else self.repeats[rows],
+            stamps=None if self.stamps is None else self.stamps[rows],
+            groups=None if self.groups is None else self.groups[rows],
+        )
 
 
 @dataclass

@@ -15,20 +15,16 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.accumulators import AccumulatorParam
-from pyspark.errors import PySparkException
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
-from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.file_lock import locked_folder
 from deepspark_ops.ingest.commit import (
     check_strict,
@@ -42,14 +38,13 @@ from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.findings import summary
 from deepspark_ops.ingest.plan import DatasetPlan, Recipe, Task, make_recipe, plan_ingest
 from deepspark_ops.ingest.report.page import add_report, profile_before
-from deepspark_ops.ingest.report.resized import resize_text
+from deepspark_ops.ingest.report.profile import resize_text
 from deepspark_ops.ingest.shard_task import ShardResult
 from deepspark_ops.ingest.sources.registry import usual_test_source, with_own_splits
 from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.ingest.versions.kept_versions import remove_unnamed
 from deepspark_ops.processes.cluster_network import choose_listen_address
 from deepspark_ops.processes.spark_context import SparkOnDemand, start_context
-from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
@@ -59,7 +54,6 @@ from deepspark_ops.stores.store_path import StorePath
 from deepspark_ops.stores.writing import remove_tree
 
 _log = logging.getLogger(__name__)
-_POLL_S = 0.2
 _TOO_FEW_FOR_SPARK = 1_000
 """So many records are written sooner than Spark has started."""
 _WORK_PREFIX = ".work-"
@@ -186,9 +180,10 @@ def ingest_from_table(
     """
     if config.engine == "spark":
         spark.context()
-    from deepspark_ops.ingest.tables.spark_job import plan_table_source
+    from deepspark_ops.ingest.tables.spark_job import open_tables
+    from deepspark_ops.ingest.tables.table_source import plan_table_source
 
-    config, recipe, plan = plan_table_source(spark, config, recipe, work)
+    config, recipe, plan = plan_table_source(config, recipe, *open_tables(spark, config), work)
     if not is_known(config) and (manifests := _found_current(config, recipe)) is not None:
         return manifests
     return _write_dataset(spark, config, recipe, plan)
@@ -198,22 +193,22 @@ def _write_dataset(
     spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, plan: DatasetPlan[Any]
 ) -> dict[SplitName, DatasetManifest]:
     """Run the tasks of a plan, and commit what they wrote."""
-    context = _spark_for(spark, config, plan)
+    needs_spark = _needs_spark(spark, config, plan)
     if plan.table is None:
         _report_rejected(plan)
     for split, change in plan.changes.items():
         _log.info("ingest %s: %s", split, change.text())
     with undone_on_failure(config.output):
-        results = _run_tasks(context, plan)
+        results = _run_tasks(spark if needs_spark else None, plan)
     manifests = commit_dataset(config, recipe, plan, results)
     add_contact_sheet(config.output)
     return manifests
 
 
-def _spark_for(spark: SparkOnDemand, config: IngestConfig, plan: DatasetPlan[Any]) -> SparkContext | None:
-    """Return Spark, or None where this process does the work; of images the log says which, and why."""
+def _needs_spark(spark: SparkOnDemand, config: IngestConfig, plan: DatasetPlan[Any]) -> bool:
+    """Return whether tasks of Spark do the work, else this process; of images the log says which, and why."""
     if plan.table is not None:
-        return spark.context() if spark.is_started and plan.tasks else None
+        return spark.is_started and len(plan.tasks) > 0
     n_records = sum(len(task.positions) for task in plan.tasks)
     # spark-submit has started a JVM before this process: a new dataset then is a Spark application's work.
     has_jvm = spark.is_started or _JVM_PORT in os.environ
@@ -221,8 +216,9 @@ def _spark_for(spark: SparkOnDemand, config: IngestConfig, plan: DatasetPlan[Any
     if config.engine == "process" or (config.engine == "auto" and is_small):
         why = f"engine={config.engine}" + (f": at most {_TOO_FEW_FOR_SPARK:,} records" if is_small else "")
         _log.info("ingest: this process reads %s records, Spark is not started (%s)", f"{n_records:,}", why)
-        return None
-    return spark.context()
+        return False
+    spark.context()
+    return True
 
 
 def _report_rejected(plan: DatasetPlan[Any]) -> None:
@@ -335,17 +331,17 @@ def _spark(config: IngestConfig, listen_address: str, work: Path) -> Iterator[Sp
         spark.stop()
 
 
-def _run_tasks(context: SparkContext | None, plan: DatasetPlan[Task]) -> list[ShardResult]:
+def _run_tasks(spark: SparkOnDemand | None, plan: DatasetPlan[Task]) -> list[ShardResult]:
     """Run every task once, over the cluster or in this process, and log shards as they are finished."""
-    tasks, run_one = plan.tasks, plan.run
-    progress = _Progress(Counter(task.split for task in tasks), "images" if plan.table is None else "rows")
-    if context is None:
+    run_one = plan.run
+    progress = _Progress(Counter(task.split for task in plan.tasks), "images" if plan.table is None else "rows")
+    if spark is None:
         results: list[ShardResult] = []
-        for task in tasks:
+        for task in plan.tasks:
             results.append(run_one(task))
             progress.report(_finished(results))
         return results
-    finished = context.accumulator([], _FinishedShards())
+    finished = spark.context().accumulator([], _FinishedShards())
     copies = staging()
 
     def run(task: Task) -> ShardResult:
@@ -355,23 +351,8 @@ def _run_tasks(context: SparkContext | None, plan: DatasetPlan[Task]) -> list[Sh
             finished.add([(result.split, result.n_samples, result.n_bytes)])
         return result
 
-    job = context.parallelize(tasks, len(tasks)).map(run)
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        future = pool.submit(job.collect)
-        try:
-            while not future.done():
-                time.sleep(_POLL_S)
-                progress.report(finished.value)
-            results = future.result()
-        except (PySparkException, Py4JError) as error:
-            told = spark_failure(error, master=context.master, task="task")
-            if (refusal := error_of_task(told)) is not None:
-                raise refusal from error
-            msg = f"the shards were not written: {told}"
-            raise DeepSparkError(msg) from error
-        finally:
-            if not future.done():
-                context.cancelAllJobs()
+    failed = "the shards were not written"
+    results = spark.map(run, plan.tasks, failed=failed, on_wait=lambda: progress.report(finished.value))
     progress.report(_finished(results))
     return results
 

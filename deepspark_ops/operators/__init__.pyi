@@ -920,7 +920,7 @@ class DeepSparkPredictOperator(SparkSubmitOperator):
         table_mode: Literal['error', 'append', 'overwrite'] | Template | None = None,
         listen_address: str | Template | None = None,
         insecure_network: bool | Template | None = None,
-        input_format: Literal['auto', 'folder', 'list', 'dataset', 'parquet', 'csv', 'orc', 'json_lines'] | Template | None = None,
+        input_format: Literal['auto', 'folder', 'list', 'dataset', 'parquet', 'csv', 'orc', 'avro', 'json_lines'] | Template | None = None,
         root_folder: StrPath | Template | None = None,
         split: Literal['train', 'validation', 'test'] | Template | None = None,
         image_column: str | Template | None = None,

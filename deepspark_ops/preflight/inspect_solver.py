@@ -32,7 +32,7 @@ from deepspark_ops.evaluate.tasks.choice import NO_WISH, choose_tasks, task_wish
 from deepspark_ops.ingest.files.source_folders import source_folders
 from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.ingest.preview import Preview, make_preview, why_no_preview
-from deepspark_ops.ingest.report.resized import resize_text
+from deepspark_ops.ingest.report.profile import resize_text
 from deepspark_ops.preflight.device_check import check_devices, with_precision_notes, with_worker_devices
 from deepspark_ops.preflight.emitters import require_emitter
 from deepspark_ops.preflight.layer_notes import layer_notes

@@ -8,8 +8,9 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, Final, TypeVar
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
@@ -19,7 +20,7 @@ from pyspark.java_gateway import launch_gateway
 
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.processes.cluster_network import cluster_network
-from deepspark_ops.processes.spark_failure import refused_setting, spark_failure
+from deepspark_ops.processes.spark_failure import error_of_task, refused_setting, spark_failure
 from deepspark_ops.processes.spark_submit import job_variables, require_java, require_one_pyspark
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
@@ -27,7 +28,10 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 
 _ANY_ZONE: Final = "UTC"
 """Arrow's type of a timestamp names a time zone; the values do not depend on it."""
+_POLL_S: Final = 0.2
 _log = logging.getLogger(__name__)
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 class SparkOnDemand:
@@ -67,6 +71,46 @@ class SparkOnDemand:
                 raise ConfigError(msg)
             self._context = self._start()
         return self._context
+
+    def map(
+        self,
+        work: Callable[[Item], Answer],
+        items: Sequence[Item],
+        *,
+        failed: str,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> list[Answer]:
+        """Return the answers for items, in their order: here if Spark does not run, else by a task for each item.
+
+        Args:
+            work: Gives the answer for an item.
+            items: Travel to the tasks.
+            failed: Begins the error, for example ``the shards were not written``.
+            on_wait: Called several times a second while tasks run.
+
+        Raises:
+            DeepSparkError: As a task raised the error, or a task died in a way that another try may cure.
+        """
+        if self._context is None:
+            return [work(item) for item in items]
+        job = self._context.parallelize(items, max(1, len(items))).map(work)
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            future = pool.submit(job.collect)
+            try:
+                while not future.done():
+                    on_wait()
+                    wait([future], _POLL_S)
+                answers: list[Answer] = future.result()
+            except (PySparkException, Py4JError) as error:
+                reason = spark_failure(error, master=self._context.master, task="task")
+                if (refusal := error_of_task(reason)) is not None:
+                    raise refusal from error
+                msg = f"{failed}: {reason}"
+                raise DeepSparkError(msg) from error
+            finally:
+                if not future.done():
+                    self._context.cancelAllJobs()
+        return answers
 
     def stop(self) -> None:
         """Stop the context if it was started."""

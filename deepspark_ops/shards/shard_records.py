@@ -1,8 +1,7 @@
 """What is known of each sample of a shard, in a file beside it: a later ingestion finds there what it need not read.
 
 Format version 3: a NumPy archive (``.npz``) without pickled objects; ``format_version`` is one of its arrays. Sums of
-bytes are whole numbers of the smallest type that holds them; in version 1 they were int64. Versions 1 and 2, which are
-still read, have no range of the pixels.
+bytes are whole numbers of the smallest type that holds them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from deepspark_ops.shards.preprocessing import PixelRange
 from deepspark_ops.shards.record_archive import opened_archive, write_archive
 
 RECORDS_VERSION: Final = 3
-_READ_VERSIONS: Final = (1, 2, 3)
 LOOK_COLUMNS: Final = ("row", "height", "width", "mean", "std")
 """Of ``ShardRecords.looks``: the row in the shard, the size in the source in pixels, mean and spread of the values."""
 
@@ -98,7 +96,7 @@ def read_records(path: Path) -> ShardRecords:
     Raises:
         DataError: There is no such file, or it is damaged or of another version.
     """
-    with opened_archive(path, _READ_VERSIONS) as held:
+    with opened_archive(path, (RECORDS_VERSION,)) as held:
         text = held["names"].tobytes()
         ends = np.cumsum(held["name_bytes"]).tolist()
         told = json.loads(held["told"].tobytes())

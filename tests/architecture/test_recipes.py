@@ -124,8 +124,7 @@ def test_strategy_took_every_step(name: str) -> None:
 
 @pytest.mark.parametrize("name", SOURCE_FORMATS)
 def test_source_format_took_every_step(name: str) -> None:
-    folder = "tables/" if name in TABLE_FORMATS else ""
-    module = Path("deepspark_ops", "ingest", "sources", f"{folder}{name}.py")
+    module = Path("deepspark_ops", "ingest", "sources", f"{'tables' if name in TABLE_FORMATS else name}.py")
     test_file = f"tests/unit/deepspark_ops/ingest/sources/test_{name}.py"
     assert (ROOT / module).is_file(), f"step 2: {name} has no {module}"
     is_tested = f"from {'.'.join(module.with_suffix('').parts)} import" in text_of(test_file)

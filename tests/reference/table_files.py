@@ -1,7 +1,7 @@
 """Small tables in every format that ingestion reads, and the way from a table to a dataset without Spark."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import fastavro
@@ -17,15 +17,10 @@ from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.plan import make_recipe, own_sources
 from deepspark_ops.ingest.tables.arrow_columns import columns_of
-from deepspark_ops.ingest.tables.columns import choose_roles
-from deepspark_ops.ingest.tables.file_parts import parquet_table
-from deepspark_ops.ingest.tables.known_files import KnownFiles, find_known_files, look_at_files
-from deepspark_ops.ingest.tables.planning.classes import text_classes
-from deepspark_ops.ingest.tables.planning.row_recipe import row_recipe
-from deepspark_ops.ingest.tables.planning.spread import one_by_one
-from deepspark_ops.ingest.tables.planning.table_plan import WhatWasRead, plan_read_table, plan_table
-from deepspark_ops.ingest.tables.row_files import write_rows
-from deepspark_ops.ingest.versions.base import find_base
+from deepspark_ops.ingest.tables.columns import Column
+from deepspark_ops.ingest.tables.file_parts import FileTable, parquet_table
+from deepspark_ops.ingest.tables.row_files import one_by_one
+from deepspark_ops.ingest.tables.table_source import plan_table_source
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import DatasetManifest
 from deepspark_ops.shards.reader import verify
@@ -80,54 +75,55 @@ def write_table(path: Path, table: pa.Table) -> Path:
     return path
 
 
+@dataclass
+class PartsTable:
+    """A table whose parts are read one after the other, as Spark's tasks read them; see ``Table``."""
+
+    source: Path
+    columns: Sequence[Column]
+    parts: Sequence[pa.Table] = ()
+    files: FileTable | None = None
+    batch_rows: int = 16
+    was_read: list[Path] = field(default_factory=list)
+
+    def lengths(self, names):
+        return [len(self.parts[0][name][0].as_py()) for name in names]
+
+    def over_parts(self, roles, read, batch_rows, dtype, only=None):
+        if self.files is None:
+            return [read(part.to_batches(self.batch_rows), number) for number, part in enumerate(self.parts)]
+        answers = []
+        for number, part in enumerate(self.files.parts):
+            if only is None or part.file in only:
+                self.was_read.append(self.files.files[part.file])
+                names = [column.name for column in roles.used()]
+                answers.append(read(self.files.batches(part, names, self.batch_rows), number))
+        return answers
+
+
+def ingest_table(config: IngestConfig, tables: Mapping, work: Path, *, goes_on: bool):
+    work.mkdir(exist_ok=True)
+    config = config.model_copy(update={"full": config.full or not goes_on})
+    config, recipe, plan = plan_table_source(config, make_recipe(config), tables, one_by_one, work)
+    return commit_dataset(config, recipe, plan, [plan.run(task) for task in plan.tasks[::-1]])
+
+
 def ingest_parts(
     config: IngestConfig, parts: list[pa.Table], work: Path, *, batch_rows: int = 16, goes_on: bool = False
 ):
     """Ingest a table of features whose parts are read one after the other; returns the manifests."""
-    work.mkdir(exist_ok=True)
-    config = config.model_copy(update={"shard_format": "hdf5"})
-    roles = choose_roles(config, columns_of(parts[0].schema))
-    widths = [len(parts[0][column.name][0].as_py()) if column.kind == "numbers" else 1 for column in roles.features]
-    rows = row_recipe(config, roles, widths)
-    found = [write_rows(part.to_batches(batch_rows), rows, work, i) for i, part in enumerate(parts)]
-    found = [type(part).from_json(part.to_json()) for part in found]
-    names = text_classes(found) if roles.labels[0].kind == "text" else ()
-    recipe = make_recipe(config)
-    base = find_base(config, recipe.options, of_table=True) if goes_on else None
-    plan = plan_table(config, recipe, rows, {"train": found}, work, names, base=base)
-    return commit_dataset(config, recipe, plan, [plan.run(task) for task in plan.tasks[::-1]])
+    table = PartsTable(config.source, columns_of(parts[0].schema), parts, batch_rows=batch_rows)
+    return ingest_table(config, {"train": table}, work, goes_on=goes_on)
 
 
 def ingest_files(config: IngestConfig, work: Path, *, goes_on: bool = False) -> tuple[dict, list[Path]]:
     """Ingest Parquet files of a table as Spark's tasks do; returns the manifests, and the files that were read."""
-    work.mkdir(exist_ok=True)
-    config = config.model_copy(update={"shard_format": "hdf5"})
-    tables = {split: parquet_table(source) for split, source in own_sources(config).items()}
-    now = {split: look_at_files(source, tables[split].files) for split, source in own_sources(config).items()}
-    roles = choose_roles(config, columns_of(tables["train"].schema))
-    rows = row_recipe(config, roles, [1] * len(roles.features))
-    is_text = roles.labels[0].kind == "text"
-    was_read: list[Path] = []
-
-    def read(known: KnownFiles | None) -> WhatWasRead:
-        parts, names = {}, ()
-        for split, table in tables.items():
-            own = rows if split == "train" else replace(rows, split=split, class_names=names)
-            found = [] if known is None else known.parts(split)
-            for number, part in enumerate(table.parts):
-                if known is None or part.file in known.to_read(split):
-                    batches = table.batches(part, [column.name for column in roles.used()], 16)
-                    found.append(replace(write_rows(batches, own, work, number), file=part.file))
-                    was_read.append(table.files[part.file])
-            parts[split] = sorted(found, key=lambda part: (part.file, part.part))
-            names = text_classes(parts["train"]) if is_text else ()
-        return WhatWasRead(rows, parts, names)
-
-    recipe = make_recipe(config)
-    base = find_base(config, recipe.options, of_table=True) if goes_on else None
-    known = find_known_files(config, base, now)
-    plan = plan_read_table(config, recipe, read(known), work, one_by_one, base, now, known, read)
-    return commit_dataset(config, recipe, plan, [plan.run(task) for task in plan.tasks]), was_read
+    tables = {}
+    for split, source in own_sources(config).items():
+        files = parquet_table(source)
+        tables[split] = PartsTable(source, columns_of(files.schema), files=files)
+    manifests = ingest_table(config, tables, work, goes_on=goes_on)
+    return manifests, [path for table in tables.values() for path in table.was_read]
 
 
 def counted_rows(folder: Path, split: str) -> Sequence[tuple]:

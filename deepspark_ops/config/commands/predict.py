@@ -23,7 +23,7 @@ from deepspark_ops.config.shared_options.devices import DeviceChoice
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 from deepspark_ops.stores.store_path import StorePath
 
-InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv", "orc", "json_lines"]
+InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv", "orc", "avro", "json_lines"]
 
 
 class RawImageConfig(StageConfig):

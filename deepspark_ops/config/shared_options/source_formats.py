@@ -13,7 +13,7 @@ TABLE_FORMATS: Final[Mapping[str, str]] = {
     "csv": "text with a header line of column names, or folder of such files: likewise; a list of images is image_list",
     "spark_table": "table:db.name, a table of the Spark session's catalog: likewise",
 }
-"""Tables, which Spark reads; each format has a file of its name in ``deepspark_ops/ingest/sources/tables/``."""
+"""Tables, which Spark reads; ``deepspark_ops/ingest/sources/tables.py`` has the look of each format."""
 
 SOURCE_FORMATS: Final[Mapping[str, str]] = {
     "caffe_lmdb": "folder with data.mdb, as Caffe's convert_imageset writes it",
@@ -28,7 +28,7 @@ SOURCE_FORMATS: Final[Mapping[str, str]] = {
     "image_list": "text of 'path label' or 'path,label' lines, labels numbers or names; in a tar or zip ARCHIVE::LIST",
 }
 """Name -> description in one line. ``auto`` tries the formats in this order. Each format has a file of its name in
-``deepspark_ops/ingest/sources/``, a table in ``sources/tables/``."""
+``deepspark_ops/ingest/sources/``; the formats of tables are in ``tables.py`` there."""
 
 if TYPE_CHECKING:
     SourceFormat = str

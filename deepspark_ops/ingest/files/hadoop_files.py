@@ -1,7 +1,7 @@
 """Hadoop's SequenceFile, version 6: header, records one by one or in blocks, and the Writables that are in them.
 
-Source: Apache Hadoop, org.apache.hadoop.io.SequenceFile and WritableUtils. By hand and not through Spark, so that the
-task that stores a record reads it by its place, without a JVM.
+Source: Apache Hadoop, org.apache.hadoop.io.SequenceFile and WritableUtils. By hand: no package of PyPI reads the format
+without a JVM, and Spark's reader gives no place, by which the task that stores a record reads that record alone.
 """
 
 from __future__ import annotations

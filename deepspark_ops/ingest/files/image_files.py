@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from caffe_import.files.allowed_roots import check_listed_paths
 from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes, regular_handle, require_size
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
+from deepspark_ops.shards.manifest import sha256_of_file
 from deepspark_ops.stores.listing import objects_below
 from deepspark_ops.stores.store_path import StorePath, joined
 
@@ -180,3 +182,16 @@ def file_stamps(folder: Path, names: Sequence[str]) -> Iterator[bytes]:
         path = joined(folder, name)
         is_below = path.is_relative_to(folder) and ".." not in path.parts
         yield f"{entry.stamp};".encode() if entry is not None else MISSING if is_below else file_stamp(path)
+
+
+def source_digest(path: Path) -> str:
+    """Return a hexadecimal digest that changes with a file's content.
+
+    It is that of the bytes; of an object in a store that of the store's own tag, which needs no reading.
+
+    Raises:
+        OSError: The file is not there or cannot be read.
+    """
+    if isinstance(path, StorePath):
+        return hashlib.sha256(path.version().encode()).hexdigest()
+    return sha256_of_file(path)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from caffe_import.files.regular_file import regular_path
 from deepspark_ops.errors import DataError
-from deepspark_ops.ingest.files.image_files import file_stamp, is_image_name
-from deepspark_ops.ingest.files.source_digest import source_digest
+from deepspark_ops.ingest.files.image_files import file_stamp, is_image_name, source_digest
 
 _READ_UP_TO_BYTES = 2**26
 """Of larger tables names, sizes and times of change are digested: reading them takes as long as ingesting them."""

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,14 +16,13 @@ import numpy as np
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.dataset_findings import find_thin_classes
 from deepspark_ops.ingest.files.source_folders import sources_limited
-from deepspark_ops.ingest.findings import ordered
-from deepspark_ops.ingest.plan import DatasetPlan, Recipe, own_sources, plan_ingest
+from deepspark_ops.ingest.findings import find_thin_classes, ordered
+from deepspark_ops.ingest.plan import DatasetPlan, make_recipe, plan_ingest
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
-from deepspark_ops.ingest.sources.registry import resolve_format, with_own_splits
-from deepspark_ops.shards.manifest import SourceRecord, SplitName
+from deepspark_ops.ingest.sources.registry import with_own_splits
+from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.shard_records import LOOK_COLUMNS, read_records, records_path
 
 DRY_RUN_VERSION: Final = 1
@@ -54,24 +53,21 @@ def dry_run(config: IngestConfig) -> dict[str, Any]:
 
 def _dry_run(config: IngestConfig) -> dict[str, Any]:
     config = with_own_splits(config)
-    sources = own_sources(config)
-    formats = {split: resolve_format(config, source) for split, source in sources.items()}
-    if formats["train"] in TABLE_FORMATS:
+    recipe = make_recipe(config, is_preview=True)
+    source_format = recipe.sources["train"].format
+    if source_format in TABLE_FORMATS:
         msg = (
             f"source={config.source}: dry_run looks at images, a table is read by Spark; try it with limit=1000 and an"
             " output of its own"
         )
         raise ConfigError(msg)
-    records = {
-        split: SourceRecord(path=str(source), format=formats[split], sha256="") for split, source in sources.items()
-    }
     with tempfile.TemporaryDirectory(prefix="deepspark-") as scratch:
         work = Path(scratch) / "work"
         work.mkdir()
         scratch_config = config.model_copy(update={"output": Path(scratch) / "dataset", "previous": None})
-        plan = plan_ingest(scratch_config, Recipe(records, sha256=""), work, is_preview=True)
+        plan = plan_ingest(scratch_config, recipe, work, is_preview=True)
         sampled = [_run(task) for task in _some(plan)]
-        return _report(config, plan, sampled, formats["train"])
+        return _report(config, plan, sampled, source_format)
 
 
 def _some(plan: DatasetPlan[ShardTask]) -> list[ShardTask]:
@@ -81,19 +77,7 @@ def _some(plan: DatasetPlan[ShardTask]) -> list[ShardTask]:
     tasks = []
     for task in plan.tasks:
         n_records = max(1, round(share * len(task.positions)))
-        rows = np.unique(np.linspace(0, len(task.positions) - 1, n_records).astype(np.int64))
-        tasks.append(
-            replace(
-                task,
-                positions=task.positions[rows],
-                names=tuple(task.names[row] for row in rows.tolist()),
-                labels=task.labels[rows],
-                reader=task.reader.subset(rows),
-                repeats=None,
-                stamps=None,
-                groups=None,
-            )
-        )
+        tasks.append(task.subset(np.unique(np.linspace(0, len(task.positions) - 1, n_records).astype(np.int64))))
     return tasks
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
 from importlib import resources
 from itertools import islice
@@ -17,7 +17,7 @@ from markupsafe import Markup
 from caffe_import.files.text_file import open_text_file
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.contact_sheet import class_strips
-from deepspark_ops.ingest.findings import KINDS, NOTES, WARNINGS_NAME
+from deepspark_ops.ingest.findings import KINDS, NOTES
 from deepspark_ops.ingest.inspect.facts import dataset_facts
 from deepspark_ops.ingest.report.profile import (
     Profile,
@@ -135,13 +135,9 @@ def _tiles(facts: Mapping[str, Any], table: TableColumns | None) -> list[tuple[s
 def _columns(dataset: Path, table: TableColumns) -> list[tuple[str, float, float, str]]:
     """Return (name, mean, deviation, what there is to say) of the first features of a table."""
     notes: dict[str, list[str]] = {}
-    folder = DatasetPaths(dataset).split("train")
-    path = folder / (read_manifest(folder).warnings_file or WARNINGS_NAME)
-    if path.is_file():
-        with open_text_file(path) as lines:
-            for item in map(json.loads, lines):
-                if item["kind"] in _OF_COLUMNS:
-                    notes.setdefault(item["name"], []).append(item["text"])
+    for item in _named_findings(DatasetPaths(dataset).split("train")):
+        if item["kind"] in _OF_COLUMNS:
+            notes.setdefault(item["name"], []).append(item["text"])
     rows = zip(table.feature_names(), table.mean, table.std, strict=True)
     return [(name, mean, std, "; ".join(notes.get(name, ()))) for name, mean, std in islice(rows, _SHOWN_COLUMNS)]
 
@@ -260,12 +256,14 @@ def _findings(dataset: Path, facts: Mapping[str, Any]) -> list[tuple[str, str, s
     """Return (split, kind, name, text) of the first that are named."""
     found: list[tuple[str, str, str, str]] = []
     for split in facts["splits"]:
-        folder = DatasetPaths(dataset).split(split)
-        path = folder / (read_manifest(folder).warnings_file or WARNINGS_NAME)
-        if not path.is_file():
-            continue
-        with open_text_file(path) as lines:
-            for line in islice(lines, _SHOWN_FINDINGS - len(found)):
-                item = json.loads(line)
-                found.append((split, item["kind"].replace("_", " "), item["name"], item["text"]))
+        for item in islice(_named_findings(DatasetPaths(dataset).split(split)), _SHOWN_FINDINGS - len(found)):
+            found.append((split, item["kind"].replace("_", " "), item["name"], item["text"]))
     return found
+
+
+def _named_findings(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield what the list of a split's warnings has."""
+    name = read_manifest(folder).warnings_file
+    if name is not None and (folder / name).is_file():
+        with open_text_file(folder / name) as lines:
+            yield from map(json.loads, lines)

@@ -18,7 +18,7 @@ from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.datum_records import content_sum, image_of_datum, names_of_keys
-from deepspark_ops.ingest.files.source_digest import source_digest
+from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
 from deepspark_ops.stores.staging import local_copy

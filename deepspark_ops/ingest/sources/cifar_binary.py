@@ -21,7 +21,7 @@ import numpy.typing as npt
 from caffe_import.files.regular_file import regular_path
 from caffe_import.files.text_file import read_text_file
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.files.source_digest import source_digest
+from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.stores.staging import local_copy

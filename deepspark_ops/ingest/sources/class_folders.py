@@ -15,11 +15,9 @@ import numpy as np
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import Archive, is_archive, is_compressed, open_archive, split_member
-from deepspark_ops.ingest.files.image_files import FolderReader, file_stamps, is_image_name
-from deepspark_ops.ingest.files.source_digest import source_digest
+from deepspark_ops.ingest.files.image_files import FolderReader, file_stamps, is_image_name, source_digest
 from deepspark_ops.ingest.findings import Finding, Findings
-from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
-from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
+from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex, labels_of, sorted_classes
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.listing import objects_below

@@ -22,8 +22,7 @@ from caffe_import.files.regular_file import open_regular
 from caffe_import.files.text_file import listed_files, read_text_file, text_lines
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.files.image_files import file_stamp
-from deepspark_ops.ingest.files.source_digest import source_digest
+from deepspark_ops.ingest.files.image_files import file_stamp, source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
 from deepspark_ops.stores.staging import local_copy

@@ -20,7 +20,7 @@ from caffe_import.files.regular_file import regular_path
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed, read_start
-from deepspark_ops.ingest.files.source_digest import source_digest
+from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.stores.staging import local_copy

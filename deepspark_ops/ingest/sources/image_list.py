@@ -15,7 +15,7 @@ from caffe_import.files.text_file import read_text_file
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import is_archive, open_archive, read_member_text, split_member
-from deepspark_ops.ingest.files.image_files import file_stamps, is_image_name, listed_reader
+from deepspark_ops.ingest.files.image_files import file_stamps, is_image_name, listed_reader, source_digest
 from deepspark_ops.ingest.files.list_lines import (
     LABEL_WORDS,
     PATH_WORDS,
@@ -24,9 +24,7 @@ from deepspark_ops.ingest.files.list_lines import (
     split_table,
     table_columns,
 )
-from deepspark_ops.ingest.files.source_digest import source_digest
-from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
-from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex
+from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex, labels_of, sorted_classes
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.stores.store_path import StorePath
 

@@ -15,6 +15,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.files.image_files import file_stamp
 from deepspark_ops.ingest.records import SourceIndex
+from deepspark_ops.ingest.sources import tables
 from deepspark_ops.ingest.sources.format import Format, Kind, Look
 from deepspark_ops.stores.listing import objects_below
 from deepspark_ops.stores.store_path import StorePath
@@ -39,8 +40,9 @@ _A_KIND: dict[Kind, str] = {
 @cache
 def find_format(name: SourceFormat) -> Format:
     """Return the functions of a format by its name."""
-    folder = "tables." if name in TABLE_FORMATS else ""
-    found = import_module(f"deepspark_ops.ingest.sources.{folder}{name}").FORMAT
+    if name in TABLE_FORMATS:
+        return tables.FORMATS[name]
+    found = import_module(f"deepspark_ops.ingest.sources.{name}").FORMAT
     assert isinstance(found, Format)
     return found
 

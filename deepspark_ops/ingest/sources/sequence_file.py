@@ -39,9 +39,9 @@ from deepspark_ops.ingest.files.hadoop_files import (
     read_text,
     values_at,
 )
+from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.files.java_objects import MAGIC as JAVA_MAGIC
 from deepspark_ops.ingest.files.java_objects import parse_java_object
-from deepspark_ops.ingest.files.source_digest import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.stores.staging import local_copy

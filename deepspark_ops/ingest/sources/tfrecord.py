@@ -26,9 +26,16 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed
 from deepspark_ops.ingest.files.example_message import Value, kind_of, parse_example
-from deepspark_ops.ingest.files.source_digest import source_digest
-from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
-from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
+from deepspark_ops.ingest.files.image_files import source_digest
+from deepspark_ops.ingest.records import (
+    Positions,
+    ReadRecord,
+    RecordError,
+    Rejection,
+    SourceIndex,
+    labels_of,
+    sorted_classes,
+)
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.stores.staging import local_copy
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -25,6 +26,8 @@ from deepspark_ops.ingest.files.table_files import data_files, is_header_alone, 
 from deepspark_ops.ingest.tables.arrow_columns import OTHER_TYPE
 
 _LOOK_BYTES = 4096
+_FILES_AHEAD = 1
+"""Files, and batches of each, that are read while one is worked on."""
 _AVRO_ROWS = 4096
 _AVRO_VALUES = 2**18
 _AVRO_DAMAGE = (ValueError, EOFError, IndexError, OverflowError, TypeError, struct.error, zlib.error, pa.ArrowException)
@@ -79,7 +82,15 @@ def first_rows(path: Path, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
     if name == "json_lines" and not any(read_start(file, _LOOK_BYTES).strip() for file in data_files(path)):
         raise no_rows(path)
     try:
-        table = _first_avro(path, n_rows) if name == "avro" else _first_of_files(path, name, n_rows)
+        rows = file_rows(list(data_files(path)), name, path if path.is_dir() else None)
+        batches: list[pa.RecordBatch] = []
+        n_lacking = n_rows
+        for batch in rows.batches(rows.schema.names, n_rows):
+            batches.append(batch.slice(0, n_lacking))
+            n_lacking -= batches[-1].num_rows
+            if not n_lacking:
+                break
+        table = pa.Table.from_batches(batches, rows.schema)
     except DeepSparkError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -90,27 +101,59 @@ def first_rows(path: Path, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
     return flat(table.combine_chunks().to_batches()[0])
 
 
-def _first_of_files(path: Path, name: SourceFormat, n_rows: int) -> pa.Table:
-    files = [str(regular_path(file)) for file in data_files(path)]
+@dataclass(frozen=True)
+class FileRows:
+    """The rows of a table's files, read one after the other by this process.
+
+    Attributes:
+        schema: Of the rows.
+        count: Returns how many there are; None where counting would read all.
+        batches: Yields some columns of the rows, at most so many rows at a time.
+    """
+
+    schema: pa.Schema
+    count: Callable[[], int | None]
+    batches: Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
+
+
+def file_rows(files: Sequence[Path], name: SourceFormat, folder: Path | None = None) -> FileRows:
+    """Open the files of a table.
+
+    Args:
+        files: In their order.
+        name: Format of the files.
+        folder: Of the files, where names of folders such as ``day=3`` are columns; None: names say nothing.
+
+    Raises:
+        ConfigError: A CSV file without a header line.
+        DataError: An Avro file is damaged.
+        pa.ArrowException, OSError, ValueError: A file of another format is damaged; also while rows are read.
+    """
+    if name == "avro":
+        schema = avro_schema(files[0])
+
+        def avro_rows(columns: Sequence[str], _n_rows: int) -> Iterator[pa.RecordBatch]:
+            for file in files:
+                for batch in avro_batches(file, schema):
+                    yield batch.select(list(columns))
+
+        return FileRows(schema, lambda: None, avro_rows)
+    paths = [str(regular_path(file)) for file in files]
     forms: dict[str, Any] = {"parquet": "parquet", "orc": "orc", "json_lines": "json"}
     if name == "csv":
-        options = pa_csv.ParseOptions(delimiter=separator(Path(files[0])))
-        form = pa_dataset.CsvFileFormat(parse_options=options)
+        form = pa_dataset.CsvFileFormat(parse_options=pa_csv.ParseOptions(delimiter=separator(files[0])))
     else:
         form = forms[name]
-    folder = str(path) if path.is_dir() else None
-    return pa_dataset.dataset(files, format=form, partitioning="hive", partition_base_dir=folder).head(n_rows)
-
-
-def _first_avro(path: Path, n_rows: int) -> pa.Table:
-    schema = avro_schema(next(data_files(path)))
-    batches: list[pa.RecordBatch] = []
-    for file in data_files(path):
-        for batch in avro_batches(file, schema):
-            batches.append(batch.slice(0, n_rows - sum(held.num_rows for held in batches)))
-            if sum(held.num_rows for held in batches) >= n_rows:
-                return pa.Table.from_batches(batches, schema)
-    return pa.Table.from_batches(batches, schema)
+    partitions = {} if folder is None else {"partitioning": "hive", "partition_base_dir": str(folder)}
+    dataset = pa_dataset.dataset(paths, format=form, **partitions)
+    has_footers = name in ("orc", "parquet")
+    return FileRows(
+        dataset.schema,
+        lambda: dataset.count_rows() if has_footers else None,
+        lambda columns, n_rows: dataset.to_batches(
+            columns=list(columns), batch_size=n_rows, batch_readahead=_FILES_AHEAD, fragment_readahead=_FILES_AHEAD
+        ),
+    )
 
 
 def check_files(source: Path, name: SourceFormat) -> None:

@@ -18,8 +18,16 @@ from caffe_import.files.regular_file import open_regular
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.image_files import listed_reader
 from deepspark_ops.ingest.files.table_files import no_rows
-from deepspark_ops.ingest.named_classes import labels_of, sorted_classes
-from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader, Rejection, SourceIndex
+from deepspark_ops.ingest.records import (
+    Positions,
+    ReadRecord,
+    RecordError,
+    RecordReader,
+    Rejection,
+    SourceIndex,
+    labels_of,
+    sorted_classes,
+)
 from deepspark_ops.ingest.tables.arrow_columns import is_null, numbers, texts
 from deepspark_ops.ingest.tables.columns import Column, TableRoles
 

@@ -8,7 +8,7 @@ only when all rows were seen. The files are in this machine's byte order and go 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ RUN_BYTES = 2**24
 """Rows that a task holds before it sorts and writes them."""
 CHOSEN = np.dtype([("row", np.int64), ("repeat", np.int32)])
 """A row of a run that is taken, and how often it was before."""
+Spread = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""Does work for each item, maybe on many machines, and returns the results in the items' order."""
 _KEYS = np.dtype([(name, np.uint64) for name in ("key", "content", "name", "state")] + [("label", np.float64)])
 
 
@@ -301,3 +303,8 @@ def read_chosen(folder: Path, run: Run, start: int, stop: int) -> npt.NDArray[An
 
 def _chosen_path(folder: Path, run: Run) -> Path:
     return folder / f"{run.file}-{run.first_key}.chosen.npy"
+
+
+def one_by_one(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Do the work here: the ``Spread`` of a table that is small."""
+    return [work(item) for item in items]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.ingest.shard_assignment import shard_bounds
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.plan import Recipe, shard_name
+from deepspark_ops.ingest.records import Positions
+from deepspark_ops.ingest.shard_assignment import asked_shards, shard_bounds
 from deepspark_ops.ingest.shard_task import ShardResult, io_message
 from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import Run, read_chosen, read_run, row_dtype
-from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX
+from deepspark_ops.ingest.tables.row_files import Run, read_chosen, read_run, row_dtype, write_chosen
+from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX, SplitRows
+from deepspark_ops.ingest.versions.base import Base, first_number
+from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file
 from deepspark_ops.shards.row_records import RowRecords, rows_path, write_row_records
@@ -26,6 +31,7 @@ MAX_SHARD_BYTES = 2**26
 """Of features in float32: a task holds a shard's rows to sort them."""
 BLOCK_BYTES = 2**23
 """Of features in float64 that are worked on at a time."""
+NO_ROWS = np.empty(0, np.int64)
 
 Piece = tuple[Run, int, int]
 """Rows [start, stop) of a run; where some are chosen, of those that are."""
@@ -175,3 +181,52 @@ def chosen_sums(folder: Path, recipe: RowRecipe, run: Run, n_chosen: int) -> Col
         piece = (run, start, min(n_chosen, start + rows))
         sums = sums.merge(ColumnSums.of(read_piece(folder, recipe, piece, are_chosen=True)[0]["data"]))
     return sums
+
+
+def note_chosen(splits: Mapping[SplitName, SplitRows], folder: Path) -> None:
+    """Write beside each run which of its rows are taken, for the tasks that read them."""
+    for chosen in splits.values():
+        for run, taken in zip(chosen.runs, chosen.rows, strict=True):
+            if isinstance(run, Run):
+                write_chosen(folder, run, taken)
+
+
+def shard_tasks(
+    config: IngestConfig,
+    recipe: Recipe,
+    splits: Mapping[SplitName, SplitRows],
+    n_features: int,
+    base: Base[RowRecords] | None,
+) -> tuple[list[TableShardTask], dict[SplitName, Positions]]:
+    """Return the tasks, and of each split the places of the rows that are written, in the order of its shards."""
+    tasks: list[TableShardTask] = []
+    order: dict[SplitName, Positions] = {}
+    for split, chosen in splits.items():
+        order[split] = NO_ROWS
+        if not len(chosen):
+            continue
+        starts = np.cumsum([0, *(len(taken) for taken in chosen.rows)])
+        of_shards = []
+        keys = [held.key[taken] for held, taken in zip(chosen.keys, chosen.rows, strict=True)]
+        n_rows = len(chosen)
+        most = rows_per_shard(config.samples_per_shard if config.shards is None else n_rows, n_features)
+        least = 1 if config.shards is None else asked_shards(n_rows, most, config.shards, where=split)
+        first = first_number(config, recipe.sha256, split, None if base is None else base.manifests.get(split))
+        for number, ranges in enumerate(cut_runs(keys, most, least), start=first):
+            found = zip(chosen.runs, ranges, strict=True)
+            pieces = [(keys[i], starts[i], start, stop) for i, (start, stop) in enumerate(ranges)]
+            places = np.concatenate([np.arange(first + start, first + stop) for _, first, start, stop in pieces])
+            of_keys = np.concatenate([of_run[start:stop] for of_run, _, start, stop in pieces])
+            of_shards.append(places[np.argsort(of_keys, kind="stable")])
+            tasks.append(
+                TableShardTask(
+                    split=split,
+                    number=number,
+                    path=DatasetPaths(config.output).split(split) / shard_name(config, recipe, split, number),
+                    pieces=tuple(
+                        (run, start, stop) for run, (start, stop) in found if isinstance(run, Run) and stop > start
+                    ),
+                )
+            )
+        order[split] = np.concatenate(of_shards)
+    return tasks, order

@@ -11,12 +11,12 @@ from typing import Any, Final, Generic, Literal, overload
 
 import numpy as np
 
+from deepspark_ops.config.base import WHERE_IT_RUNS
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.sources.registry import with_own_splits
 from deepspark_ops.ingest.versions.kept_versions import names_in_versions
-from deepspark_ops.ingest.versions.sample_options import options_of_samples
 from deepspark_ops.ingest.versions.stored_shard import Records, StoredShard
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import (
@@ -37,6 +37,16 @@ from deepspark_ops.stores.store_path import StorePath
 _log = logging.getLogger(__name__)
 _MAY_DIFFER: Final = frozenset({"source", "test_source", "validation_source", "split_list", "class_names"})
 """Names of files: what their records are is compared record by record."""
+_ALWAYS_DIGESTED: Final = frozenset(
+    "source test_source test_fraction source_format root_folder labels class_names shard_format encoded resize_height"
+    " resize_width gray max_pixel n_classes shuffle seed samples_per_shard".split()
+)
+"""Options of recipe version 2 from its first day; one that came later counts where it is set, so that it leaves the
+digests of datasets made without it as they were."""
+_NOT_IN_THE_BYTES: Final = frozenset(
+    {"output", "previous", "full", "max_rejected_fraction", "strict", "staging_folder", "staging_size", "unpacked_gib"}
+)
+"""Where the dataset is and what is allowed to be wrong with it do not change its samples."""
 
 
 @dataclass(frozen=True)
@@ -204,3 +214,13 @@ def first_number(
 def no_positions(n_rows: int) -> Positions:
     """Return positions of rows that do not count."""
     return np.full(n_rows, -1, np.int64)
+
+
+def options_of_samples(config: IngestConfig) -> dict[str, Any]:
+    """Return the options as JSON values."""
+    options = config.model_dump(mode="json", exclude={*_NOT_IN_THE_BYTES, *WHERE_IT_RUNS})
+    return {
+        name: value
+        for name, value in options.items()
+        if name in _ALWAYS_DIGESTED or getattr(config, name) != IngestConfig.model_fields[name].default
+    }

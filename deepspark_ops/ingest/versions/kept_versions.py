@@ -38,7 +38,6 @@ _OF_INGESTION: Final = re.compile(
     r"(train|validation|test)-\d{5,}-[0-9a-f]{8}\..*"  # a shard, and what is beside it
     r"|(manifest|mean|rejected|warnings|files)-[0-9a-f]{12}\.(json|binaryproto|jsonl|npz)"
     r"|files\.txt|\..*\.tmp"
-    r"|dataset\.json|mean\.binaryproto|rejected\.jsonl|warnings\.jsonl"  # before all splits had one commit
 )
 
 

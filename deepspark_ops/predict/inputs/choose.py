@@ -18,7 +18,7 @@ from deepspark_ops.shards.manifest import is_dataset, split_manifest_path
 from deepspark_ops.stores.staging import staging_of, use_staging
 
 _TABLES: dict[str, InputFormat] = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
-_SCANNED: dict[str, InputFormat] = {"orc": "orc", "json_lines": "json_lines"}
+_SCANNED: dict[str, InputFormat] = {"orc": "orc", "avro": "avro", "json_lines": "json_lines"}
 """Formats of raw data that are tables to be read from their beginning on."""
 
 
@@ -41,7 +41,7 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
         from deepspark_ops.predict.inputs.table import csv_rows, parquet_rows  # pyarrow takes a moment
 
         return (parquet_rows if kind == "parquet" else csv_rows)(config, form)
-    if kind in ("orc", "json_lines"):
+    if kind in ("orc", "avro", "json_lines"):
         from deepspark_ops.predict.inputs.scanned_table import scanned_rows
 
         return scanned_rows(config, form, kind)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.ingest.report.resized import resize_text
+from deepspark_ops.ingest.report.profile import resize_text
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_idx, write_images
 

@@ -8,7 +8,7 @@ import pytest
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.tables import row_files
-from tests.unit.deepspark_ops.ingest.tables.planning.test_table_plan import a_table, features_of, held, ingested
+from tests.unit.deepspark_ops.ingest.tables.test_table_plan import a_table, features_of, held, ingested
 
 
 def ids_of(tmp_path, split="train") -> list[int]:

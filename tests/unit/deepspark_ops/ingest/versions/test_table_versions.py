@@ -109,7 +109,7 @@ def test_drift_is_told_and_full_computes_anew(tmp_path):
     assert found["train"].warnings["drifted_column"] >= 1
     told = listed(tmp_path / "out" / "train", "warnings.jsonl").read_text()
     assert '"kind": "drifted_column", "name": "f1"' in told
-    config = config_of(tmp_path, shard_format="hdf5")
+    config = config_of(tmp_path)
     assert current_dataset(config, make_recipe(config)) is not None
     assert current_dataset(config.model_copy(update={"full": True}), make_recipe(config)) is None
     full = brought_up(tmp_path, grown, full=True)

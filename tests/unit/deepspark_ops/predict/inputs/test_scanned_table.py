@@ -1,4 +1,4 @@
-"""ORC and JSON lines as inputs of a bundle: found by a look, read as the same table in Parquet is."""
+"""ORC, Avro and JSON lines as inputs of a bundle: found by a look, read as the same table in Parquet is."""
 
 import gzip
 
@@ -14,7 +14,7 @@ from tests.unit.deepspark_ops.predict.inputs.test_table import config_of, number
 TABLE = pa.table({"id": [7, 8, 9], "a": [1.0, 2.0, None], "b": [0.5, 4.0, 1.5], "label": [0, 1, 0]})
 
 
-@pytest.mark.parametrize("ending", ["orc", "jsonl"])
+@pytest.mark.parametrize("ending", ["orc", "avro", "jsonl"])
 def test_rows_are_those_of_the_same_table_in_parquet(tmp_path, ending):
     expected = list(open_inputs(config_of(write_table(tmp_path / "t.parquet", TABLE)), numbers(2)).read())
     inputs = open_inputs(config_of(write_table(tmp_path / f"t.{ending}", TABLE)), numbers(2))
@@ -29,7 +29,7 @@ def test_rows_are_those_of_the_same_table_in_parquet(tmp_path, ending):
         open_inputs(config_of(tmp_path / f"t.{ending}", feature_columns="c"), numbers(1))
 
 
-@pytest.mark.parametrize("ending", ["orc", "jsonl"])
+@pytest.mark.parametrize("ending", ["orc", "avro", "jsonl"])
 def test_a_folder_is_read_file_by_file_and_in_parts(tmp_path, ending):
     table = pa.table({"x": np.arange(9000.0)})
     for number in range(3):

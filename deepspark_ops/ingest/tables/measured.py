@@ -1,4 +1,4 @@
-"""The columns of a table's dataset: mean and deviation of the rows that are taken, and what there is to say of them."""
+"""What tasks saw of a table's rows, put together: classes, mean and deviation, bad rows, findings."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.errors import DataError
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.findings import Finding, Findings
+from deepspark_ops.ingest.plan import MAX_UNASKED_CLASSES
+from deepspark_ops.ingest.records import Rejection, sorted_classes
 from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
-from deepspark_ops.ingest.tables.planning.shard_tasks import note_chosen
-from deepspark_ops.ingest.tables.planning.spread import Spread
+from deepspark_ops.ingest.tables.listed_rows import ListedRows, find_in_list
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import Parts, PartSummary, Run
-from deepspark_ops.ingest.tables.split_rows import SplitRows
-from deepspark_ops.ingest.tables.table_shards import chosen_sums
+from deepspark_ops.ingest.tables.row_files import Parts, PartSummary, Run, Spread
+from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX, SplitRows
+from deepspark_ops.ingest.tables.table_shards import chosen_sums, note_chosen
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.table_columns import FeatureColumn, LabelKind, TableColumns
 
@@ -24,6 +25,8 @@ _DRIFT = 0.1
 """A mean that has moved by more deviations than this, or a deviation that has changed by more, is told."""
 _DIGITS = 12
 """Of mean and deviation: the last ones depend on the order in which parts were added up."""
+FEW_CLASSES = 1000
+"""Whole labels below this, from 0, are classes unless label_kind says otherwise."""
 
 
 def _widths(rows: RowRecipe) -> list[tuple[FeatureColumn, int]]:
@@ -140,3 +143,69 @@ def find_drift(columns: TableColumns, sums: ColumnSums) -> tuple[Findings, float
         )
         found.add(Finding("drifted_column", names[place], text))
     return found, float(shift.max(initial=0.0))
+
+
+def text_classes(parts: Sequence[PartSummary]) -> tuple[str, ...]:
+    """Return the classes of the training source in the order of their labels, where labels are text."""
+    return sorted_classes(name for part in parts for name in part.class_names)
+
+
+def count_classes(config: IngestConfig, rows: RowRecipe, parts: Sequence[PartSummary], names: Sequence[str]) -> int:
+    """Return how many classes there are; 0 where labels are values."""
+    largest = max((part.largest_label for part in parts), default=-np.inf)
+    smallest = min((part.smallest_label for part in parts), default=np.inf)
+    kind = rows.label_kind
+    if len(rows.roles.labels) > 1:
+        return 0
+    if kind == "auto":
+        are_few = smallest >= 0 and largest < FEW_CLASSES and all(part.are_whole for part in parts)
+        kind = "class" if rows.n_classes is not None or names or are_few else "value"
+    if kind == "value":
+        return 0
+    if rows.n_classes is not None or names:
+        return rows.n_classes or len(names)
+    if largest >= MAX_UNASKED_CLASSES:
+        msg = f"source={config.source}: the largest label is {largest:,.0f}; give n_classes, so that wrong labels show"
+        raise ConfigError(msg)
+    return max(1, int(largest) + 1) if np.isfinite(largest) else 1
+
+
+def write_codes(parts: Sequence[PartSummary], class_names: Sequence[str], folder: Path) -> None:
+    """Write beside each part's rows which class each of its numbers is."""
+    places = {name: float(place) for place, name in enumerate(class_names)}
+    for part in parts:
+        codes = np.array([places[name] for name in part.class_names], np.float64)
+        for file in {run.file for run in part.runs}:
+            np.save((folder / file).with_suffix(CODES_SUFFIX), codes)
+
+
+def named_rejections(parts: Parts) -> tuple[dict[SplitName, tuple[Rejection, ...]], dict[SplitName, int]]:
+    """Return the rows of each source that cannot be used: those that are named, and how many there are in all."""
+    named: dict[SplitName, tuple[Rejection, ...]] = {}
+    for split, summaries in parts.items():
+        found, before = [], 0
+        for part in summaries:
+            for row, name, reason in part.rejects.named:
+                found.append(Rejection(before + row, name or f"row {before + row:,}", None, reason))
+            before += part.n_rows
+        named[split] = tuple(found)
+    return named, {split: sum(part.rejects.count for part in summaries) for split, summaries in parts.items()}
+
+
+def list_findings(listed: ListedRows, held: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary]) -> Findings:
+    """Return what there is to say of a list of splits beside the rows that were read."""
+    names = np.concatenate([np.empty(0, np.uint64), *(rows.column("name") for rows in held.values())])
+    outside, before = [], 0
+    for part in parts:
+        outside += [(before + row, name) for row, name, _ in part.outside.named]
+        before += part.n_rows
+    return find_in_list(listed, names, outside, sum(part.outside.count for part in parts))
+
+
+def asked_splits(rows: RowRecipe, parts: Parts) -> set[SplitName]:
+    """Return the splits that must have rows; those of a column or a list are the ones that it names."""
+    shares: dict[SplitName, float] = {"test": rows.test_fraction, "validation": rows.validation_fraction}
+    if rows.listed is not None:
+        return {*parts, *rows.listed.asked()}
+    by_share = {split for split, share in shares.items() if share and rows.roles.split is None}
+    return {"train", *parts, *by_share}

@@ -163,8 +163,8 @@ def test_a_test_table_has_the_classes_of_the_training_table(tmp_path):
 
     from deepspark_ops.ingest.tables.arrow_columns import columns_of
     from deepspark_ops.ingest.tables.columns import choose_roles
-    from deepspark_ops.ingest.tables.planning.classes import text_classes
-    from deepspark_ops.ingest.tables.planning.row_recipe import row_recipe
+    from deepspark_ops.ingest.tables.measured import text_classes
+    from deepspark_ops.ingest.tables.table_source import row_recipe
 
     config = config_for(tmp_path, a_table(), feature_columns="f*")
     rows = row_recipe(config, choose_roles(config, columns_of(a_table().schema)), [1] * 3)

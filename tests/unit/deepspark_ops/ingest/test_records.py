@@ -5,9 +5,8 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.ingest.named_classes import sorted_classes, with_classes
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
-from deepspark_ops.ingest.records import SourceIndex
+from deepspark_ops.ingest.records import SourceIndex, sorted_classes, with_classes
 from tests.reference.raw_sources import image_bgr, write_images
 
 

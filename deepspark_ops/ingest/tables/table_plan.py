@@ -29,26 +29,30 @@ from deepspark_ops.ingest.tables.known_files import (
     StoredRun,
     write_seen_files,
 )
-from deepspark_ops.ingest.tables.planning.classes import count_classes, write_codes
-from deepspark_ops.ingest.tables.planning.columns import (
+from deepspark_ops.ingest.tables.measured import (
+    asked_splits,
     column_findings,
     columns_of_table,
+    count_classes,
     find_drift,
+    list_findings,
+    named_rejections,
     refuse_missing,
     sums_of_chosen,
     value_findings,
+    write_codes,
 )
-from deepspark_ops.ingest.tables.planning.required_rows import (
-    asked_splits,
-    list_findings,
-    named_rejections,
-)
-from deepspark_ops.ingest.tables.planning.shard_tasks import NO_ROWS, note_chosen, shard_tasks
-from deepspark_ops.ingest.tables.planning.spread import Spread, one_by_one
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import Parts, PartSummary
+from deepspark_ops.ingest.tables.row_files import Parts, PartSummary, Spread, one_by_one
 from deepspark_ops.ingest.tables.split_rows import SplitRows, all_rows
-from deepspark_ops.ingest.tables.table_shards import TableShards, TableShardTask, run_table_shard
+from deepspark_ops.ingest.tables.table_shards import (
+    NO_ROWS,
+    TableShards,
+    TableShardTask,
+    note_chosen,
+    run_table_shard,
+    shard_tasks,
+)
 from deepspark_ops.ingest.versions.base import Base, labels_stay
 from deepspark_ops.ingest.versions.changes import Change, find_changes, positions_of
 from deepspark_ops.shards.manifest import SPLITS, SplitName
