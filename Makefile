@@ -64,9 +64,9 @@ test-object-stores: setup ## Data in S3 and Hadoop's file systems, with moto's s
 
 test-lower: setup ## The tests of single modules and the recorded cases with the oldest versions of the declared ranges; not part of make test
 	test -d .venv/lower || uv venv --quiet --python $(PYTHON) .venv/lower
-	uv pip install --quiet --python .venv/lower/bin/python --require-hashes -r requirements-lower.txt
+	uv pip install --quiet --compile-bytecode --python .venv/lower/bin/python --require-hashes -r requirements-lower.txt
 	uv pip install --quiet --python .venv/lower/bin/python --no-deps --no-build-isolation --editable .
-	.venv/lower/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile tests/unit tests/parity
+	.venv/lower/bin/python -m pytest -W default -n $(TEST_PROCESSES) --dist loadfile tests/unit tests/parity  # old packages warn
 
 test-long: setup ## What takes minutes (CONTRIBUTING.md lists it); not part of make test
 	$(PYTHON) -m pytest -m long
@@ -122,7 +122,7 @@ lock: ## Resolve the requirements anew into the lock files
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --extra all pyproject.toml -o requirements.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --extra dev -c requirements.txt pyproject.toml -o requirements-dev.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --group pyproject.toml:docs --group pyproject.toml:release -o requirements-docs.txt
-	uv pip compile --quiet --universal --resolution lowest-direct --python-version 3.11 --generate-hashes --extra dev pyproject.toml -o requirements-lower.txt
+	uv pip compile --quiet --universal --resolution lowest-direct --python-version 3.11 --generate-hashes -c .ci/lower_constraints.txt --extra dev pyproject.toml -o requirements-lower.txt
 	cp requirements.txt requirements-mlflow.txt  # whose versions are kept, where MLflow can have them
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra mlflow pyproject.toml -o requirements-mlflow.txt
 
