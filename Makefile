@@ -1,7 +1,7 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-lower test-long mutants fuzz soak explore lint types docs docs-serve docs-check format lock proto setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-lower test-long mutants fuzz soak explore lint types docs docs-serve docs-check format lock proto release setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
@@ -131,6 +131,9 @@ proto: ## Generate caffe_pb2 from caffe.proto, with a compiler in an environment
 	test -d .venv/proto || $(PYTHON) -m venv .venv/proto
 	.venv/proto/bin/python -m pip install --quiet "grpcio-tools==$(GRPC_TOOLS)"
 	.venv/proto/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. caffe_import/proto/caffe.proto
+
+release: setup ## Build and check wheel and source distribution of VERSION=1.0.0, from the last commit; sends nothing
+	.ci/release.sh $(VERSION)
 
 clean: ## Remove what set-up, tests and builds made; keeps runs, datasets, models and Airflow's folder
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info spark-warehouse

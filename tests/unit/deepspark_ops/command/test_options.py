@@ -62,7 +62,8 @@ def options() -> Iterator[tuple[str, str, Any]]:
 def takes_text(option: Any) -> bool:
     if option.metavar is not None:
         return "TEXT" in option.metavar.split("|")
-    return option.type_descriptor.annotation is str
+    kind = getattr(option, "type_descriptor", None)  # typer before 0.20 has click's type alone
+    return kind.annotation is str if kind is not None else option.type.name == "text"
 
 
 def test_every_option_that_takes_text_is_free_or_lists_its_words() -> None:
