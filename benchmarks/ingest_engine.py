@@ -1,0 +1,157 @@
+"""With or without Spark: ``python benchmarks/ingest_engine.py [--json] [--images 100,...] [--rows 1000,...]``.
+
+Runs ``deepspark ingest`` with ``--engine process`` and ``--engine spark`` in turns, each as a process of its own,
+start included, on the same source with a new output each time. The images are JPEGs of 500x375 pixels in ten class
+folders, resized to 256x256; 200 pictures are drawn, the others are hard links to them. The tables are Parquet files
+of 20 numbers and a class, which ``auto`` reads without Spark up to 32 MiB. (Spark alone reads CSV, JSON and ORC.)
+
+``ratio``: wall time of process / wall time of spark, of each round; the median of the rounds. Below 1 the process is
+the quicker engine. ``crossing``: the number of images at which the ratio is 1, between two measured numbers by
+logarithms. Another load on the machine changes both times of a round alike. Spark has all cores (``local[*]``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).parents[1]
+ENGINES: Final = ("process", "spark")
+_SHAPE: Final = (375, 500, 3)
+_N_DRAWN: Final = 200
+_N_CLASSES: Final = 10
+_N_COLUMNS: Final = 20
+_IMAGE_OPTIONS: Final = ("--resize-height", "256", "--resize-width", "256")
+_LONGEST_S: Final = 3600
+
+
+def main() -> None:
+    """Make the sources, ingest each with both engines, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=_numbers, default=(100, 300, 1_000, 3_000, 10_000), help="0: none")
+    parser.add_argument("--rows", type=_numbers, default=(1_000, 100_000), help="of the tables; 0: none")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    report: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="deepspark-") as name:
+        folder = Path(name)
+        drawn = draw_pictures(folder / "drawn") if options.images else []
+        report["images"] = {
+            n_images: compare(
+                link_pictures(folder / f"images{n_images}", drawn, n_images), options.rounds, _IMAGE_OPTIONS
+            )
+            for n_images in options.images
+        }
+        report["tables"] = {
+            n_rows: compare(write_table(folder / f"{n_rows}.parquet", n_rows), options.rounds)
+            for n_rows in options.rows
+        }
+    report["crossing"] = crossing({number: of_number["ratio"] for number, of_number in report["images"].items()})
+    if options.json:
+        sys.stdout.write(json.dumps(report, indent=1) + "\n")
+        return
+    for source in ("images", "tables"):
+        for number, of_number in report[source].items():
+            shown = "  ".join(f"{name} {value:8.2f}" for name, value in of_number.items())
+            sys.stdout.write(f"{source:8} {number:9,}  {shown}\n")
+    sys.stdout.write(f"crossing: {report['crossing']}\n")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(number for number in map(int, text.split(",")) if number)
+
+
+def draw_pictures(folder: Path) -> list[Path]:
+    """Write different JPEGs: smoothed noise, which takes about as many bytes as a photograph."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    paths = []
+    for number in range(_N_DRAWN):
+        pixels = cv2.GaussianBlur(rng.integers(0, 256, _SHAPE, dtype=np.uint8), (0, 0), 2)
+        paths.append(folder / f"{number}.jpg")
+        paths[-1].write_bytes(cv2.imencode(".jpg", pixels)[1].tobytes())
+    return paths
+
+
+def link_pictures(folder: Path, drawn: Sequence[Path], n_images: int) -> Path:
+    """Return a folder of class folders with ``n_images`` hard links to the pictures."""
+    for label in range(_N_CLASSES):
+        (folder / str(label)).mkdir(parents=True)
+    for number in range(n_images):
+        os.link(drawn[number % len(drawn)], folder / str(number % _N_CLASSES) / f"{number}.jpg")
+    return folder
+
+
+def write_table(path: Path, n_rows: int) -> Path:
+    """Return a file of numbers and a class."""
+    rng = np.random.default_rng(0)
+    columns = {f"f{i}": rng.standard_normal(n_rows, np.float32) for i in range(_N_COLUMNS)}
+    pq.write_table(pa.table({**columns, "label": rng.integers(0, _N_CLASSES, n_rows)}), path)
+    return path
+
+
+def compare(source: Path, rounds: int, options: Sequence[str] = ()) -> dict[str, float]:
+    """Return the median seconds of each engine and the median of their ratio over the rounds."""
+    seconds: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+    for turn in range(rounds):
+        for engine in ENGINES:
+            output = source.with_name(f"{source.name}-{engine}-{turn}")
+            seconds[engine].append(ingest_seconds(source, output, engine, options))
+            sys.stderr.write(f"{source.name} {engine}: {seconds[engine][-1]:.1f} s\n")
+            sys.stderr.flush()
+    ratios = [of_process / of_spark for of_process, of_spark in zip(*seconds.values(), strict=True)]
+    return {**{f"{engine}_s": median(values) for engine, values in seconds.items()}, "ratio": median(ratios)}
+
+
+def ingest_seconds(source: Path, output: Path, engine: str, options: Sequence[str]) -> float:
+    """Run the command and return how long it took."""
+    command = [sys.executable, "-m", "deepspark_ops.command.cli", "ingest", str(source), "--output", str(output)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = time.monotonic()
+    done = subprocess.run(
+        [*command, "--engine", engine, *options],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_LONGEST_S,
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    return time.monotonic() - started
+
+
+def crossing(ratios: Mapping[int, float]) -> int | None:
+    """Return the number of images at which the ratio is 1; None if it is 1 nowhere between the measured numbers.
+
+    Example:
+        >>> crossing({100: 0.5, 1000: 0.5, 10_000: 2.0})
+        3162
+    """
+    numbers = sorted(ratios)
+    for low, high in pairwise(numbers):
+        if ratios[low] < 1 <= ratios[high]:
+            share = -math.log(ratios[low]) / (math.log(ratios[high]) - math.log(ratios[low]))
+            return round(low * (high / low) ** share)
+    return None
+
+
+if __name__ == "__main__":
+    main()
