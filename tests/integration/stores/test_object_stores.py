@@ -23,24 +23,11 @@ from deepspark_ops.ingest.versions.kept_versions import kept_versions
 from deepspark_ops.shards.manifest import read_manifest
 from deepspark_ops.stores.store_path import data_path
 from tests.paths import ROOT
+from tests.reference.photo_net import write_photo_solver
 from tests.reference.raw_sources import write_tar
 from tests.reference.s3_server import SECRET, photos, put, s3_variables
 
 pytestmark = pytest.mark.object_store
-
-NET = """
-name: "two_classes"
-layer { name: "d" type: "Data" top: "data" top: "label" include { phase: TRAIN }
-  data_param { source: "x" batch_size: 10 backend: LMDB } transform_param { scale: 0.004 mean_file: "m" } }
-layer { name: "d" type: "Data" top: "data" top: "label" include { phase: TEST }
-  data_param { source: "x" batch_size: 9 backend: LMDB } transform_param { scale: 0.004 mean_file: "m" } }
-layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
-  inner_product_param { num_output: 2 weight_filler { type: "xavier" } } }
-layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
-"""
-SOLVER = (
-    'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 40 display: 20 random_seed: 1 snapshot_prefix: "t"'
-)
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +107,7 @@ def test_archives_bad_keys_and_refusals_of_the_store(environment, tmp_path):
 
 
 def test_a_net_is_trained_scored_and_answers_from_the_store(dataset, environment, tmp_path):
-    (tmp_path / "net.prototxt").write_text(NET)
-    (tmp_path / "solver.prototxt").write_text(SOLVER)
+    write_photo_solver(tmp_path, max_iter=40, has_mean_file=True)
     options = ["--dataset", dataset, "--run-dir", "run", "--workers", "2", "--master", "local[2]"]
     staging = ["--staging-folder", str(tmp_path / "copies"), "--staging-size", "1MiB"]
     deepspark("train", "solver.prototxt", *options, *staging, folder=tmp_path, environment=environment)
