@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caffe_import.files.whole_file import sync_file, sync_folder
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.stores.writing import write_text as write_text_whole
 from deepspark_ops.stores.writing import written_whole as write_whole
 
@@ -129,32 +130,32 @@ class RunPaths:
 class DatasetPaths:
     """An ingested dataset: ``dataset.json``, which names the manifests of its version, and a folder for each split."""
 
-    root: Path
+    root: DataPath
 
-    def split(self, name: str) -> Path:
+    def split(self, name: str) -> DataPath:
         """Folder of the split ``train`` or ``test``."""
         return self.root / name
 
     @property
-    def versions(self) -> Path:
+    def versions(self) -> DataPath:
         """Folder of the earlier versions that are kept; each is a dataset of its own."""
         return self.root / VERSIONS_NAME
 
-    def version(self, digest: str) -> Path:
+    def version(self, digest: str) -> DataPath:
         """Where an earlier version is kept, by the digest of its training set's manifest (``sha256:...``)."""
         return self.versions / digest.removeprefix("sha256:")[:12]
 
     @property
-    def used(self) -> Path:
+    def used(self) -> DataPath:
         """An empty file that a training touches when it begins, so that nothing takes the dataset for unused."""
         return self.root / ".last_used"
 
     @property
-    def report(self) -> Path:
+    def report(self) -> DataPath:
         """A page about the dataset, for people; it may be missing."""
         return self.root / "report.html"
 
     @property
-    def contact_sheet(self) -> Path:
+    def contact_sheet(self) -> DataPath:
         """A strip of samples of each class, for people; it may be missing."""
         return self.root / "contact_sheet.zip"

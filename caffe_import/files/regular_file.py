@@ -13,7 +13,7 @@ import io
 import os
 import stat
 from pathlib import Path
-from typing import IO, Final, TypeVar, cast
+from typing import IO, Final, Literal, Protocol, TypeAlias, TypeVar
 
 _P = TypeVar("_P", bound="str | Path")
 
@@ -25,6 +25,22 @@ IMAGE_BYTES: Final = 2**30
 
 LIST_BYTES: Final = 2**32
 """Longest list of files: forty million lines of a hundred bytes."""
+
+
+class StoredFile(Protocol):
+    """An object of a store, which opens its content by itself."""
+
+    def open(self, mode: Literal["rb"]) -> io.BufferedReader:
+        """Open the content."""
+        ...
+
+    def read_bytes(self) -> bytes:
+        """Return the content."""
+        ...
+
+
+AnyFile: TypeAlias = str | Path | StoredFile
+"""A file on the disk, or an object of a store."""
 
 
 class RefusedFileError(OSError):
@@ -64,37 +80,36 @@ def regular_handle(path: str | Path) -> tuple[int, int]:
     return handle, status.st_size
 
 
-def open_regular(path: str | Path) -> io.BufferedReader:
-    """Open a regular file for reading bytes. A path of a store opens its object, which is no special file.
+def open_regular(path: AnyFile) -> io.BufferedReader:
+    """Open a regular file for reading bytes, or an object of a store, which is no special file.
 
     Raises:
         OSError: As ``regular_handle``.
     """
-    if _is_stored(path):
-        return cast(Path, path).open("rb")
+    if not isinstance(path, str | Path):
+        return path.open("rb")
     handle, _ = regular_handle(path)
     return open(handle, "rb")
 
 
 def regular_path(path: _P) -> _P:
-    """Return the path itself, for a library that opens files by name, once it is known to be a regular file.
+    """Return a local path itself, for a library that opens files by name, once it is known to be a regular file.
 
     Raises:
         OSError: As ``regular_handle``.
     """
-    if not _is_stored(path):
-        os.close(regular_handle(path)[0])
+    os.close(regular_handle(path)[0])
     return path
 
 
-def regular_bytes(path: str | Path, *, max_bytes: int = SETTINGS_BYTES) -> bytes:
+def regular_bytes(path: AnyFile, *, max_bytes: int = SETTINGS_BYTES) -> bytes:
     """Return the content of a regular file of at most ``max_bytes``.
 
     Raises:
         OSError: As ``regular_handle``; RefusedFileError also if the file is longer.
     """
-    if _is_stored(path):  # in one request
-        content = cast(Path, path).read_bytes()
+    if not isinstance(path, str | Path):  # in one request
+        content = path.read_bytes()
         require_size(len(content), max_bytes, path)
         return content
     with open_regular(path) as file:
@@ -102,7 +117,7 @@ def regular_bytes(path: str | Path, *, max_bytes: int = SETTINGS_BYTES) -> bytes
 
 
 def regular_text(
-    path: str | Path, *, encoding: str = "utf-8", errors: str = "strict", max_bytes: int = SETTINGS_BYTES
+    path: AnyFile, *, encoding: str = "utf-8", errors: str = "strict", max_bytes: int = SETTINGS_BYTES
 ) -> str:
     """Return the text of a regular file of at most ``max_bytes``; its lines end in a line feed.
 
@@ -114,7 +129,7 @@ def regular_text(
     return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)
 
 
-def require_size(n_bytes: int, max_bytes: int, path: str | Path) -> None:
+def require_size(n_bytes: int, max_bytes: int, path: AnyFile) -> None:
     """Refuse a file that is too long.
 
     Raises:
@@ -144,8 +159,3 @@ def _special_file(status: os.stat_result, path: str | Path) -> OSError:
         return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a special file")
     return RefusedFileError(errno.ENOTSUP, f"{kind}; only regular files are read", str(path))
-
-
-def _is_stored(path: str | Path) -> bool:
-    """Return whether the path opens its file by itself, as an object's in a store does."""
-    return not isinstance(path, str) and getattr(type(path), "open", None) is not Path.open

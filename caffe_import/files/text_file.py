@@ -6,10 +6,9 @@ import codecs
 import io
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, TextIO
 
-from caffe_import.files.regular_file import LIST_BYTES, open_regular, regular_bytes
+from caffe_import.files.regular_file import LIST_BYTES, AnyFile, open_regular, regular_bytes
 
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 """Byte order mark -> the codec that leaves it out of the text. Editors on Windows write one."""
@@ -27,7 +26,7 @@ def decode_text(content: bytes) -> str:
     return content.decode(*_codec(content))
 
 
-def open_text_file(path: Path) -> TextIO:
+def open_text_file(path: AnyFile) -> TextIO:
     """Open a file as ``decode_text`` reads it; lines end in a line feed.
 
     Raises:
@@ -38,7 +37,7 @@ def open_text_file(path: Path) -> TextIO:
     return io.TextIOWrapper(open_regular(path), encoding=encoding, errors=errors)
 
 
-def read_text_file(path: Path) -> str:
+def read_text_file(path: AnyFile) -> str:
     """Return the whole text of a file; see ``open_text_file``."""
     content = regular_bytes(path, max_bytes=LIST_BYTES)
     return io.IncrementalNewlineDecoder(None, translate=True).decode(decode_text(content), final=True)

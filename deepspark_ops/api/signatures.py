@@ -14,15 +14,24 @@ from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
+from deepspark_ops.api.results.result_folder import plain_path
 from deepspark_ops.config.base import Config, StageConfig, with_paths_from
 from deepspark_ops.config.flat_fields import config_from_fields, flat_fields, union_members
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.stores.store_path import StorePath
 
 Result = TypeVar("Result")
 PROGRESS: Final = "progress"
 _PROGRESS_TEXT: Final = "Show how far the stage is: on a terminal, in a notebook, else as lines on stderr."
 _DOC_COLUMNS: Final = 112
-_PLAIN: Final[Mapping[Any, str]] = {bool: "bool", int: "int", float: "float", str: "str", Path: "StrPath"}
+_PLAIN: Final[Mapping[Any, str]] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    Path: "StrPath",
+    StorePath: "StrPath",
+}
 
 
 def stage_function(
@@ -76,7 +85,7 @@ def config_from_call(model: type[Config], values: Mapping[str, Any]) -> Config:
 def _plain(value: Any) -> Any:
     """Return the path of a run, a dataset, a bundle and the like."""
     if isinstance(value, os.PathLike) and not isinstance(value, Path):
-        return os.fspath(value)
+        return plain_path(value)
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 

@@ -28,6 +28,7 @@ from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
 from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.tracking.tell import tell_run
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def check(config: CheckConfig) -> PreflightReport:
     return run_check(config)
 
 
-def ingest(config: IngestConfig, *, is_shown: bool = True) -> Path:
+def ingest(config: IngestConfig, *, is_shown: bool = True) -> DataPath:
     """Ingest raw data and return the dataset's folder."""
     require_spark()
     _run_process("deepspark_ops.ingest.spark_job", config, StageDisplay("ingest", is_shown=is_shown))
@@ -117,7 +118,7 @@ def convert(config: ConvertConfig, *, is_shown: bool = True) -> Path:
     return config.output
 
 
-def answer_inputs(config: BundleInputConfig, *, is_shown: bool = True) -> Path:
+def answer_inputs(config: BundleInputConfig, *, is_shown: bool = True) -> DataPath:
     """Write a bundle's predictions, or the features that the config names, and return the file."""
     if config.needs_spark:
         require_spark()

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.stores.store_path import data_path
+from deepspark_ops.stores.store_path import DataPath, data_path
 
 data = typer.Typer(help="Datasets: show, verify, sample, compare and prune.", no_args_is_help=True)
 
@@ -173,7 +173,7 @@ def _dry_run_view(report: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _previous_version(dataset: Path) -> Path:
+def _previous_version(dataset: Path) -> DataPath:
     from deepspark_ops.ingest.inspect.facts import read_splits
     from deepspark_ops.run_paths import DatasetPaths
 

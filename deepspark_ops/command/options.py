@@ -23,6 +23,7 @@ from deepspark_ops.config.flat_fields import (
 )
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.exchange.strategies.choice import strategy_choices
+from deepspark_ops.stores.store_path import StorePath
 
 _MAIN_PANEL = "Options"
 _REST_PANEL = "Further options"
@@ -33,7 +34,13 @@ _NAMES: Mapping[str, Callable[[], Sequence[str]]] = {
     "strategy or auto": strategy_choices,
 }
 """Mark ``one_of`` of a field -> names from a registry, which the field's type lacks."""
-_METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", Path: "PATH", tuple[Path, ...]: "PATH,..."}
+_METAVARS: dict[Any, str] = {
+    int: "INTEGER",
+    float: "NUMBER",
+    Path: "PATH",
+    StorePath: "PATH",
+    tuple[Path, ...]: "PATH,...",
+}
 
 
 def with_options(
@@ -152,7 +159,7 @@ def _metavar(info: FieldInfo) -> str:
             words += [str(word) for word in get_args(plain)]
         else:
             words.append(_METAVARS.get(plain, "TEXT"))
-    return "|".join(words)
+    return "|".join(dict.fromkeys(words))
 
 
 def _bounds(info: FieldInfo) -> str:

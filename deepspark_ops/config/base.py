@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, WrapValidator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import core_schema
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.stores.store_path import StorePath, data_path
+from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 FORM: dict[str, Any] = {"form": "basic"}
 """Marks a field in the form of its stage's DAG; the field needs a title."""
@@ -60,13 +70,17 @@ FileList = Annotated[
 """One file, or several comma-separated files, as in Caffe's tool; a text in forms and options."""
 
 
-def _data_path(value: Any, as_path: Callable[[Any], Path]) -> Path:
-    if isinstance(value, StorePath):
-        return value
-    return data_path(value) if isinstance(value, str) else as_path(value)
+def _data_path_schema(_: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    """Return the schema of a path whose text may be an address; forms see a path."""
+
+    def validated(value: Any, as_path: core_schema.ValidatorFunctionWrapHandler) -> DataPath:
+        return data_path(value) if isinstance(value, str | StorePath) else as_path(value)
+
+    text = core_schema.plain_serializer_function_ser_schema(str, when_used="json")
+    return core_schema.no_info_wrap_validator_function(validated, handler(Path), serialization=text)
 
 
-DataPath = Annotated[Path, WrapValidator(_data_path)]
+DataPathField = Annotated[DataPath, GetPydanticSchema(_data_path_schema)]
 """Path of input or output data: local, or in a store, ``s3://bucket/key``, which pathlib would take for a relative
 path."""
 
@@ -225,11 +239,11 @@ def _in_own_words(model: type[StageConfig], problems: Sequence[Any]) -> list[Any
 
 def with_paths_from(config: Config, folder: Path) -> Config:
     """Return the config with every relative path taken from ``folder``: a run's config is read from other folders."""
-    absolute_fields: dict[str, Path | tuple[Path, ...] | StageConfig] = {}
+    absolute_fields: dict[str, DataPath | tuple[Path, ...] | StageConfig] = {}
     for name, value in config:
         if name in config.paths_inside():
             continue
-        if isinstance(value, Path):
+        if isinstance(value, Path | StorePath):
             absolute_fields[name] = folder / value
         elif isinstance(value, tuple) and all(isinstance(item, Path) for item in value):
             absolute_fields[name] = tuple(folder / item for item in value)

@@ -6,7 +6,15 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import FORM, DataPath, MemorySize, SolverFile, SolverOverrides, StageConfig, StartWeights
+from deepspark_ops.config.base import (
+    FORM,
+    DataPathField,
+    MemorySize,
+    SolverFile,
+    SolverOverrides,
+    StageConfig,
+    StartWeights,
+)
 from deepspark_ops.config.ingest import SourceConfig
 from deepspark_ops.config.shared_options.devices import (
     DeviceChoice,
@@ -26,7 +34,9 @@ class CheckConfig(StageConfig):
     solver: SolverFile
     overrides: SolverOverrides = ""
     weights: StartWeights = None
-    dataset: DataPath | None = Field(None, description="Ingested dataset; without it the net's own sources are read")
+    dataset: DataPathField | None = Field(
+        None, description="Ingested dataset; without it the net's own sources are read"
+    )
     ingest: SourceConfig | None = Field(
         None, description="Raw data that will be ingested later: their first samples take the place of a dataset"
     )

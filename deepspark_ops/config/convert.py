@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import FORM, DataPath, StageConfig
+from deepspark_ops.config.base import FORM, DataPathField, StageConfig
 from deepspark_ops.config.shared_options.bundle_formats import BundleFormats
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 from deepspark_ops.config.shared_options.task import OutputBlobs, TaskChoice
@@ -52,7 +52,7 @@ class ConvertConfig(StageConfig):
         " net's data layer says, 1 for a deploy net",
         json_schema_extra=FORM,
     )
-    dataset: DataPath | None = Field(
+    dataset: DataPathField | None = Field(
         None,
         title="Dataset",
         description="Ingested dataset: the bundle is checked on its test samples and takes its class names; default:"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deepspark_ops.config.base import EXPERT, DataPath, InsecureNetwork, ListenAddress, StageConfig
+from deepspark_ops.config.base import EXPERT, DataPathField, InsecureNetwork, ListenAddress, StageConfig
 from deepspark_ops.config.shared_options.batch_size import BatchSize
 from deepspark_ops.config.shared_options.devices import DeviceChoice
 from deepspark_ops.config.shared_options.task import OutputBlobs, TargetBlob, TaskChoice
@@ -22,7 +22,7 @@ class EvaluateConfig(StageConfig):
     """Score a trained net on a dataset with the figures of its task."""
 
     run_dir: Path = Field(description="Run whose last snapshot is scored")
-    dataset: DataPath | None = Field(None, description="Ingested dataset; default: the one the run trained on")
+    dataset: DataPathField | None = Field(None, description="Ingested dataset; default: the one the run trained on")
     split: SplitChoice = "test"
     weights: Path | None = Field(
         None, description="Score this .caffemodel with the run's net instead of its last snapshot"
@@ -90,7 +90,7 @@ class ScoreBundleConfig(StageConfig):
         description="Write samples.parquet of the bundle in production, too, a row for each sample",
         json_schema_extra=EXPERT,
     )
-    dataset: DataPath | None = Field(None, description="Ingested dataset; default: the one the run trained on")
+    dataset: DataPathField | None = Field(None, description="Ingested dataset; default: the one the run trained on")
     split: SplitChoice = "test"
     devices: DeviceChoice = "auto"
     batch_size: BatchSize = None

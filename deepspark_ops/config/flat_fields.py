@@ -6,8 +6,8 @@ A field that is itself a config stands for the fields of that config.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -67,4 +67,6 @@ def union_members(annotation: Any) -> list[Any]:
 
 def plain_members(annotation: Any) -> list[Any]:
     """Return the members of a union, without what is said of each."""
-    return [get_args(member)[0] if hasattr(member, "__metadata__") else member for member in union_members(annotation)]
+    plain = [get_args(member)[0] if hasattr(member, "__metadata__") else member for member in union_members(annotation)]
+    parts = [get_args(member) if get_origin(member) in (Union, UnionType) else (member,) for member in plain]
+    return [member for part in parts for member in part]

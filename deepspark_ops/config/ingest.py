@@ -10,7 +10,7 @@ from deepspark_ops.config.base import (
     DEFAULT_STAGING_SIZE,
     EXPERT,
     FORM,
-    DataPath,
+    DataPathField,
     Fraction,
     InsecureNetwork,
     ListenAddress,
@@ -42,14 +42,14 @@ def is_known(config: SourceConfig) -> bool:
 class SourceConfig(StageConfig):
     """Raw data and their preprocessing; stage check reads the first samples of data before their ingestion."""
 
-    source: DataPath = Field(
+    source: DataPathField = Field(
         title="Training data",
         description="Training data: an image list ('path label' lines), a folder of class folders, either also in an"
         " archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro, table:db.name),"
         " IDX images, CIFAR binary batches, or a Caffe LMDB",
         json_schema_extra={**FORM, "may_be_left_out": True},
     )
-    test_source: DataPath | None = Field(
+    test_source: DataPathField | None = Field(
         None,
         title="Test data",
         description="Test data of the same format; without it test_fraction is split off",
@@ -62,7 +62,7 @@ class SourceConfig(StageConfig):
         " changes sides when the source grows; 0: no test set; unused with test_source",
         json_schema_extra=FORM,
     )
-    validation_source: DataPath | None = Field(
+    validation_source: DataPathField | None = Field(
         None,
         title="Validation data",
         description="Validation data of the same format; without it validation_fraction is split off",
@@ -75,7 +75,7 @@ class SourceConfig(StageConfig):
         " training set, the test set stays as it is without; 0: no validation set",
         json_schema_extra=EXPERT,
     )
-    split_list: DataPath | None = Field(
+    split_list: DataPathField | None = Field(
         None,
         title="List of the splits",
         description="Text with a record and its split (train, validation or test) on each line, or a folder with"
@@ -92,13 +92,13 @@ class SourceConfig(StageConfig):
     source_format: SourceFormat = Field(
         "auto", title="Format of the data", description="What source is; auto looks at it", json_schema_extra=FORM
     )
-    root_folder: DataPath | None = Field(
+    root_folder: DataPathField | None = Field(
         None,
         title="Folder of the list",
         description="Folder that the list's paths start from (of the archive, if the list is in one); default: its own",
         json_schema_extra=FORM,
     )
-    labels: DataPath | None = Field(
+    labels: DataPathField | None = Field(
         None, description="IDX label file of source; default: beside the images, by its usual name"
     )
     cifar_labels: Literal["fine", "coarse"] = Field(
@@ -176,7 +176,7 @@ class SourceConfig(StageConfig):
         " that SOURCE names",
         json_schema_extra=EXPERT,
     )
-    class_names: DataPath | None = Field(
+    class_names: DataPathField | None = Field(
         None,
         title="Names of the classes",
         description="Text file with one class name per line, in label order, also ARCHIVE::FILE; also orders classes"
@@ -313,10 +313,10 @@ class SourceConfig(StageConfig):
 class IngestConfig(SourceConfig):
     """Convert raw files into Caffe-readable shards: ``<output>/train``, ``<output>/test``, and dataset.json."""
 
-    output: DataPath = Field(
+    output: DataPathField = Field(
         description="Dataset folder to write; one that is there, with the same options, is brought up to its source"
     )
-    previous: DataPath | None = Field(
+    previous: DataPathField | None = Field(
         None, description="Dataset to go on from instead of the one in output: what has not changed is shared with it"
     )
     full: bool = Field(

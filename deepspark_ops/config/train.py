@@ -13,7 +13,7 @@ from deepspark_ops.config.base import (
     DEFAULT_STAGING_SIZE,
     EXPERT,
     FORM,
-    DataPath,
+    DataPathField,
     InsecureNetwork,
     ListenAddress,
     SolverFile,
@@ -43,7 +43,7 @@ class TrainConfig(StageConfig):
 
     solver: SolverFile
     overrides: SolverOverrides = ""
-    dataset: DataPath | None = Field(
+    dataset: DataPathField | None = Field(
         None, description="Ingested dataset that replaces source and mean_file of the nets' data layers"
     )
     run_dir: Path = Field(description="Folder of the run: snapshots, events, resolved net and solver")

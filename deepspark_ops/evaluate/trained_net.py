@@ -30,6 +30,7 @@ from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.staging import staging_of, use_staging
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding
 from deepspark_ops.train.setup.run_dataset import with_its_version
 
@@ -77,7 +78,7 @@ def open_trained_net(
     run_dir: Path,
     *,
     weights: Path | None,
-    dataset: Path | None,
+    dataset: DataPath | None,
     split: SplitName,
     batch_size: int | None = None,
     default_batch_size: int = DEFAULT_BATCH_SIZE,

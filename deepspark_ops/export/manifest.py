@@ -14,6 +14,7 @@ from deepspark_ops.config.shared_options.task import TaskName
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.manifest import SplitRule
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
+from deepspark_ops.stores.store_path import DataPath
 
 MANIFEST_VERSION: Final = 6
 MANIFEST_NAME = "manifest.json"
@@ -236,7 +237,7 @@ class BundleManifest(_Frozen):
         return self.results()[0].task == "classification"
 
 
-def file_digest(path: Path) -> str:
+def file_digest(path: DataPath) -> str:
     """Return ``sha256:<hex>`` of a file's bytes."""
     with open_regular(path) as handle:
         return f"sha256:{hashlib.file_digest(handle, 'sha256').hexdigest()}"

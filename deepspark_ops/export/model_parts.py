@@ -26,6 +26,7 @@ from deepspark_ops.export.manifest import Origin, file_digest
 from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.shards.table_columns import TableColumns
+from deepspark_ops.stores.store_path import DataPath
 
 CALIBRATION_SAMPLES: Final = 100
 """TensorFlow Lite's guide recommends about 100."""
@@ -166,7 +167,7 @@ def _origin_of_run(trained: TrainedNet) -> Origin:
     )
 
 
-def _dataset_digests(dataset: Path | None) -> dict[str, str]:
+def _dataset_digests(dataset: DataPath | None) -> dict[str, str]:
     """Return split -> digest of the split's manifest; empty without a dataset."""
     return {} if dataset is None else {str(split): digest for split, digest in split_digests(dataset).items()}
 

@@ -56,6 +56,7 @@ from deepspark_ops.shards.preprocessing import joint_range
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.row_records import rows_path
 from deepspark_ops.shards.shard_records import ShardRecords, read_records, records_path
+from deepspark_ops.stores.store_path import DataPath
 
 REJECTED_NAME = "rejected.jsonl"
 _NAMED_REJECTIONS = 3
@@ -184,10 +185,10 @@ class NewSplit:
     manifest: DatasetManifest
     rejected: Sequence[Rejection]
     findings: Findings
-    base: Path | None = None
+    base: DataPath | None = None
 
 
-def publish(output: Path, new: Sequence[NewSplit]) -> dict[SplitName, DatasetManifest]:
+def publish(output: DataPath, new: Sequence[NewSplit]) -> dict[SplitName, DatasetManifest]:
     """Make splits the dataset in ``output``, all by one rename; the version before stays below ``versions``.
 
     Returns:
@@ -199,9 +200,9 @@ def publish(output: Path, new: Sequence[NewSplit]) -> dict[SplitName, DatasetMan
         manifest, base = new_split.manifest, new_split.base
         split = manifest.split
         folder = DatasetPaths(output).split(split)
-        if base is not None and base != output:
+        if isinstance(base, Path) and isinstance(folder, Path) and base != output:  # no store shares files
             files = [name for shard in manifest.shards for name in files_of(shard) if not (folder / name).exists()]
-            link_files(DatasetPaths(base).split(split), files, folder)
+            link_files(base / split, files, folder)
         manifests[split] = manifest.model_copy(update=_write_lists(folder, new_split))
         records[split] = write_manifest(folder, manifests[split])
     root = DatasetRoot(splits=records)
@@ -215,7 +216,7 @@ def publish(output: Path, new: Sequence[NewSplit]) -> dict[SplitName, DatasetMan
     return manifests
 
 
-def _write_lists(folder: Path, new: NewSplit) -> dict[str, object]:
+def _write_lists(folder: DataPath, new: NewSplit) -> dict[str, object]:
     """Write what is to be said of a split's records, and return the fields of the manifest that name the lists."""
     rejected = warnings = None
     if new.rejected:
@@ -229,7 +230,7 @@ def _write_lists(folder: Path, new: NewSplit) -> dict[str, object]:
     }
 
 
-def finish_commit(output: Path, manifests: Mapping[SplitName, DatasetManifest]) -> None:
+def finish_commit(output: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> None:
     """Bring files that follow the manifests up to them; also after a commit that was killed before it could."""
     for split, manifest in manifests.items():
         folder = DatasetPaths(output).split(split)
@@ -239,7 +240,7 @@ def finish_commit(output: Path, manifests: Mapping[SplitName, DatasetManifest]) 
 
 
 @contextmanager
-def undone_on_failure(output: Path) -> Iterator[None]:
+def undone_on_failure(output: DataPath) -> Iterator[None]:
     """Remove new shards when an ingestion fails, whatever the reason; files that a version names stay."""
     try:
         yield
@@ -391,6 +392,6 @@ def _of_split(results: Sequence[ShardResult], split: SplitName) -> list[ShardRes
     return sorted(wrote, key=lambda result: result.task_number)
 
 
-def write_rejected(path: Path, rejected: Sequence[Rejection]) -> None:
+def write_rejected(path: DataPath, rejected: Sequence[Rejection]) -> None:
     """Write one JSON object a line."""
     write_text_whole(path, "".join(json.dumps(asdict(item), ensure_ascii=True) + "\n" for item in rejected))

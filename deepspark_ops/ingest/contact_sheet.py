@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import cv2
@@ -22,6 +21,7 @@ from deepspark_ops.shards.picture_archive import EncodedPicture, write_pictures
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.shards.shard_records import read_records
 from deepspark_ops.shards.thumbnail import Picture, encoded, shrunk, to_picture
+from deepspark_ops.stores.store_path import DataPath
 
 MOST_CLASSES: Final = 60
 """The first classes; a page with more is no look any more."""
@@ -34,7 +34,7 @@ _QUALITIES: Final = (None, 85, 60, 30)
 _log = logging.getLogger(__name__)
 
 
-def add_contact_sheet(dataset: Path) -> None:
+def add_contact_sheet(dataset: DataPath) -> None:
     """Write the sheet beside the splits of a dataset that was just committed; none where samples are no pictures.
 
     What goes wrong is a warning: the dataset is whole without it.
@@ -54,7 +54,9 @@ def add_contact_sheet(dataset: Path) -> None:
         _log.warning("ingest: no pictures of the samples for the page of the dataset: %s", error)
 
 
-def class_strips(folder: Path, *, samples: int = SAMPLES_OF_A_CLASS, pixels: int = CELL_PIXELS) -> dict[int, Picture]:
+def class_strips(
+    folder: DataPath, *, samples: int = SAMPLES_OF_A_CLASS, pixels: int = CELL_PIXELS
+) -> dict[int, Picture]:
     """Return class -> its first samples side by side; nothing where samples are no pictures.
 
     Args:
@@ -68,7 +70,7 @@ def class_strips(folder: Path, *, samples: int = SAMPLES_OF_A_CLASS, pixels: int
     return _strips(folder, _rows_by_class(read_manifest(folder), folder, samples), pixels)
 
 
-def _rows_by_class(manifest: DatasetManifest, folder: Path, samples: int) -> Mapping[int, list[tuple[int, int]]]:
+def _rows_by_class(manifest: DatasetManifest, folder: DataPath, samples: int) -> Mapping[int, list[tuple[int, int]]]:
     """Return class -> (shard, number in it) of its first samples; empty where nothing is known of the samples."""
     found: dict[int, list[tuple[int, int]]] = {label: [] for label in range(min(manifest.n_classes, MOST_CLASSES))}
     for number, shard in enumerate(manifest.shards):
@@ -84,7 +86,7 @@ def _rows_by_class(manifest: DatasetManifest, folder: Path, samples: int) -> Map
     return found
 
 
-def _strips(folder: Path, rows: Mapping[int, Sequence[tuple[int, int]]], pixels: int) -> dict[int, Picture]:
+def _strips(folder: DataPath, rows: Mapping[int, Sequence[tuple[int, int]]], pixels: int) -> dict[int, Picture]:
     wanted = sorted((shard, row, label) for label, places in rows.items() for shard, row in places)
     cells: dict[int, list[Picture]] = {}
     with open_dataset(folder) as dataset:

@@ -6,13 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.run_paths import write_text_whole
+from deepspark_ops.stores.store_path import DataPath
 
 WARNINGS_NAME: Final = "warnings.jsonl"
 KINDS: Final[Mapping[str, str]] = {
@@ -102,7 +102,7 @@ def refused(counts: Mapping[str, int]) -> dict[str, int]:
     return {kind: count for kind, count in ordered(counts).items() if kind not in NOTES}
 
 
-def write_warnings(path: Path, named: Iterable[Finding]) -> None:
+def write_warnings(path: DataPath, named: Iterable[Finding]) -> None:
     """Write one JSON object a line, by kind, then by place in the source."""
     kinds = list(KINDS)
     rows: Sequence[Finding] = sorted(

@@ -45,6 +45,7 @@ from deepspark_ops.shards.manifest import SPLITS, SourceRecord, SplitName
 from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.shards.shard_records import ShardRecords
 from deepspark_ops.shards.table_columns import TableColumns
+from deepspark_ops.stores.store_path import DataPath
 
 if TYPE_CHECKING:
     from deepspark_ops.ingest.tables.table_shards import TableShardTask
@@ -165,9 +166,9 @@ def make_recipe(config: IngestConfig, *, is_preview: bool = False) -> Recipe:
     return Recipe(sources, hashlib.sha256(text.encode()).hexdigest(), options)
 
 
-def own_sources(config: IngestConfig) -> dict[SplitName, Path]:
+def own_sources(config: IngestConfig) -> dict[SplitName, DataPath]:
     """Return the source of each split that has one of its own; the others come out of the training source."""
-    given: dict[SplitName, Path | None] = {
+    given: dict[SplitName, DataPath | None] = {
         "train": config.source,
         "validation": config.validation_source,
         "test": config.test_source,
@@ -175,14 +176,14 @@ def own_sources(config: IngestConfig) -> dict[SplitName, Path]:
     return {split: source for split, source in given.items() if source is not None}
 
 
-IndexSource = Callable[[IngestConfig, Path, SourceFormat, Path], SourceIndex]
+IndexSource = Callable[[IngestConfig, DataPath, SourceFormat, DataPath], SourceIndex]
 """Returns the index of a source's records, as ``index_source`` does."""
 
 
 def plan_ingest(
     config: IngestConfig,
     recipe: Recipe,
-    work: Path,
+    work: DataPath,
     read_index: IndexSource = index_source,
     base: Base[ShardRecords] | None = None,
     *,
@@ -352,7 +353,7 @@ def _list_findings(index: SourceIndex) -> Findings:
 
 
 def _index_sources(
-    config: IngestConfig, recipe: Recipe, work: Path, read_index: IndexSource
+    config: IngestConfig, recipe: Recipe, work: DataPath, read_index: IndexSource
 ) -> dict[SplitName, SourceIndex]:
     return {
         split: read_index(config, source, recipe.sources[split].format, work)
@@ -378,7 +379,7 @@ def _bad_label(index: SourceIndex, given: SourceIndex, position: int, n_classes:
     return Rejection(position, index.names[position], label, f"label {label} is outside [0, {n_classes})")
 
 
-def _class_names(config: IngestConfig, index: SourceIndex, work: Path) -> tuple[str, ...]:
+def _class_names(config: IngestConfig, index: SourceIndex, work: DataPath) -> tuple[str, ...]:
     names = index.class_names if config.class_names is None else read_class_names(config.class_names, work)
     if names and config.n_classes is not None and config.n_classes != len(names):
         where = config.class_names or config.source
@@ -391,7 +392,7 @@ def _class_names(config: IngestConfig, index: SourceIndex, work: Path) -> tuple[
     return names
 
 
-def read_class_names(class_names: Path, work: Path) -> tuple[str, ...]:
+def read_class_names(class_names: DataPath, work: DataPath) -> tuple[str, ...]:
     """Return the names of a file, or member of an archive, in label order.
 
     Raises:
@@ -409,7 +410,7 @@ def read_class_names(class_names: Path, work: Path) -> tuple[str, ...]:
     return names
 
 
-def _digest_of_names(class_names: Path) -> str:
+def _digest_of_names(class_names: DataPath) -> str:
     path, _ = split_member(class_names)
     if not path.is_file():
         msg = f"class_names={class_names}: no such file"

@@ -23,7 +23,7 @@ from deepspark_ops.ingest.sources.registry import (
 )
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.sizes import size_text
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 N_SAMPLES: Final = 100
 """Records of each split that are read."""
@@ -40,7 +40,7 @@ class Preview:
         n_samples: Samples that each split will have, unreadable ones included; None if not all labels were read.
     """
 
-    dataset: Path
+    dataset: DataPath
     n_samples: Mapping[SplitName, int] | None
 
 
@@ -53,7 +53,7 @@ def why_no_preview(config: SourceConfig) -> str | None:
     if not is_known(config):
         return "Spark reads the table, and check starts no Spark"
     for name in ("source", "test_source", "validation_source", "class_names"):
-        given: Path | None = getattr(config, name)
+        given: DataPath | None = getattr(config, name)
         if given is None:
             continue
         require_source(given, option=name)
@@ -140,6 +140,6 @@ def _plan_first_rows(config: IngestConfig, recipe: Recipe, work: Path) -> tuple[
     return plan_table_source(config, recipe, tables, one_by_one, work, is_preview=True)
 
 
-def _index_start(config: IngestConfig, source: Path, source_format: SourceFormat, work: Path) -> SourceIndex:
+def _index_start(config: IngestConfig, source: DataPath, source_format: SourceFormat, work: DataPath) -> SourceIndex:
     is_large = find_format(source_format).is_large(source)
     return index_start(config, source, source_format, work, N_SAMPLES if is_large else None)

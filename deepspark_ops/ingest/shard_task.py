@@ -32,6 +32,7 @@ from deepspark_ops.shards.lmdb_shard import sample_key, write_lmdb_blocks
 from deepspark_ops.shards.manifest import ShardFormat, SplitName, sha256_of_file
 from deepspark_ops.shards.preprocessing import PixelRange, joint_range
 from deepspark_ops.shards.shard_records import ShardRecords, records_path, write_records
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.stores.writing import local_output
 
 
@@ -61,7 +62,7 @@ class ShardTask:
 
     split: SplitName
     number: int
-    path: Path
+    path: DataPath
     shard_format: ShardFormat
     encoded: bool
     first: int
@@ -157,7 +158,7 @@ def run_shard_task(task: ShardTask) -> ShardResult:
     return result
 
 
-def io_message(shard: Path, error: OSError) -> str:
+def io_message(shard: DataPath, error: OSError) -> str:
     """Return what to say of an error while a shard was written: it names a file that was read, or the full disk."""
     is_read = error.filename is not None and not is_no_room(error)
     return f"{error.filename}: {error.strerror or error}" if is_read else write_trouble(shard, error)

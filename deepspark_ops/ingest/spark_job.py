@@ -50,7 +50,7 @@ from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName
 from deepspark_ops.stores.arrow_store import ARROW_SCHEMES
 from deepspark_ops.stores.staging import kept_copy, staging, staging_of, use_staging
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 from deepspark_ops.stores.writing import remove_tree
 
 _log = logging.getLogger(__name__)
@@ -125,6 +125,7 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
         config = _with_local_tables(config, is_local=is_local)
     with _work_folder(config.output, is_local=is_local) as work, _spark(config, listen_address, work) as spark:
         if recipe.sources["train"].format in TABLE_FORMATS:
+            assert isinstance(work, Path), "a cluster writes no table into a store"
             manifests = ingest_from_table(spark, config, recipe, work)
         else:
             plan = plan_ingest(config, recipe, work, base=find_base(config, recipe.options))
@@ -235,7 +236,7 @@ def _report_rejected(plan: DatasetPlan[Any]) -> None:
 
 
 @contextmanager
-def _work_folder(output: Path, *, is_local: bool) -> Iterator[Path]:
+def _work_folder(output: DataPath, *, is_local: bool) -> Iterator[DataPath]:
     """Yield a scratch folder below the output, so that tasks on other hosts see it too; it goes at the end.
 
     With an output in a store it is a local one, or of a cluster in the store as well.
@@ -269,7 +270,7 @@ def _work_folder(output: Path, *, is_local: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def _stored_work_folder(output: StorePath, *, is_local: bool) -> Iterator[Path]:
+def _stored_work_folder(output: StorePath, *, is_local: bool) -> Iterator[DataPath]:
     if is_local:
         with tempfile.TemporaryDirectory(prefix="deepspark-ingest-") as folder:
             yield Path(folder)
@@ -291,13 +292,13 @@ def _with_local_tables(config: IngestConfig, *, is_local: bool) -> IngestConfig:
     """
     changed: dict[str, Path] = {}
     for name in ("source", "test_source", "validation_source"):
-        path: Path | None = getattr(config, name)
+        path: DataPath | None = getattr(config, name)
         if not isinstance(path, StorePath) or path.scheme not in ARROW_SCHEMES:
             continue
         if not is_local:
             msg = (
                 f"{name}={path}: Spark on a cluster reads a table in S3 by its own connector; give s3a://"
-                f"{path.place} (docs/guides/stores.md), or master=local[*]"
+                f"{path.key} (docs/guides/stores.md), or master=local[*]"
             )
             raise ConfigError(msg)
         changed[name] = kept_copy(path)
@@ -311,7 +312,7 @@ def _with_local_tables(config: IngestConfig, *, is_local: bool) -> IngestConfig:
 
 
 @contextmanager
-def _spark(config: IngestConfig, listen_address: str, work: Path) -> Iterator[SparkOnDemand]:
+def _spark(config: IngestConfig, listen_address: str, work: DataPath) -> Iterator[SparkOnDemand]:
     """Yield Spark, which is started when it is first needed and stopped at the end."""
     # The variable and not spark.local.dir, which Spark answers with a warning in every log.
     if not isinstance(work, StorePath):

@@ -29,6 +29,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.shards.manifest import present_splits, split_digests
 from deepspark_ops.shards.reader import verify
+from deepspark_ops.stores.store_path import DataPath
 
 EVENTS_LOOKED_AT: Final = 1_000
 """Newest events of the Asset among which an ingestion looks for the dataset's own."""
@@ -140,7 +141,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
             self._announce(context, self._asset, run.dataset)
         return output
 
-    def _write(self, context: Any, run: StageRun, dataset: Path) -> dict[str, str | None]:
+    def _write(self, context: Any, run: StageRun, dataset: DataPath) -> dict[str, str | None]:
         config = self.stage_config(context, run, "local")
         if is_known(config) and self._is_whole(dataset):
             self.log.info("source and config are unchanged: dataset %s is used as it is", dataset)
@@ -148,7 +149,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
         output: dict[str, str | None] = super().execute(context)
         return output
 
-    def _wait(self, run: StageRun, dataset: Path, until: float) -> NoReturn:
+    def _wait(self, run: StageRun, dataset: DataPath, until: float) -> NoReturn:
         """Give the worker's slot back until the turn is free.
 
         Raises:
@@ -171,7 +172,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
             timeout=rest + _LATE,
         )
 
-    def _announce(self, context: Any, asset: Asset, dataset: Path) -> None:
+    def _announce(self, context: Any, asset: Asset, dataset: DataPath) -> None:
         """Have Airflow send the event of a dataset, if the Asset has none of it.
 
         Airflow sends an event of each outlet that the task has at its end. An AssetAlias would make events optional,
@@ -186,7 +187,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
         else:
             context["outlet_events"][asset].extra = extra
 
-    def _is_whole(self, dataset: Path) -> bool:
+    def _is_whole(self, dataset: DataPath) -> bool:
         """Whether the dataset is there and its files are what the manifests list; a damaged one is made again."""
         if not is_ingested(dataset):
             return False
@@ -224,7 +225,7 @@ def chosen_dataset(values: Mapping[str, Any], places: Places) -> Path | None:
 
 def _require_files(config: IngestConfig) -> None:
     for name in ("source", "test_source", "labels", "class_names"):
-        path: Path | None = getattr(config, name)
+        path: DataPath | None = getattr(config, name)
         if path is not None:
             require_source(path, option=name)
 
@@ -235,14 +236,14 @@ def _require_test_split(config: IngestConfig) -> None:
         raise ConfigError(msg)
 
 
-def is_announced_by(event: Any, dataset: Path) -> bool:
+def is_announced_by(event: Any, dataset: DataPath) -> bool:
     """Return whether an event of the Asset announced a dataset with its present content, by its manifests' digests."""
     extra = event.extra or {}
     present = {"dataset": str(dataset), **_manifest_digests(dataset)}
     return all(extra.get(name) == value for name, value in present.items())
 
 
-def _manifest_digests(dataset: Path) -> dict[str, str]:
+def _manifest_digests(dataset: DataPath) -> dict[str, str]:
     return {f"{split}_digest": digest for split, digest in split_digests(dataset).items()}
 
 

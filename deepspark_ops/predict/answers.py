@@ -90,6 +90,7 @@ def _output_opener(config: BundleInputConfig, schema: pa.Schema) -> Callable[[],
         ConfigError: Databases are written, and a blob has too many axes, or something else is where a database goes.
     """
     if is_lmdb(config):
+        assert isinstance(config.output, Path), "the config refuses databases in a store"
         return partial(datum_outputs, database_plans(config.output, schema))
     return partial(parquet_output, config.output, schema)
 

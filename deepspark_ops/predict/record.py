@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.stores.store_path import DataPath
+
 Values = npt.NDArray[Any]
-Content = Path | bytes | Values
+Content = DataPath | bytes | Values
 """An image's file, a compressed image, or values: pixels (C, H, W), BGR, or the numbers of a sample (n,)."""
 
 

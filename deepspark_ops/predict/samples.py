@@ -21,6 +21,7 @@ from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.predict.record import Content, InputRecord, Values
 from deepspark_ops.shards.table_columns import TableColumns
+from deepspark_ops.stores.store_path import StorePath
 
 Parts = tuple[Values, ...]
 """A sample: for each of the bundle's inputs, in their order, pixels (C, H, W), BGR, or numbers in the input's shape."""
@@ -155,7 +156,7 @@ class SampleForm:
             return self._numbers(content), ""
         if is_stored and self.contract.images is not None and isinstance(content, np.ndarray):
             return self._checked(content), ""
-        raw = regular_bytes(content, max_bytes=IMAGE_BYTES) if isinstance(content, Path) else content
+        raw = regular_bytes(content, max_bytes=IMAGE_BYTES) if isinstance(content, Path | StorePath) else content
         record = raw if isinstance(raw, bytes) else self._pixels(raw)
         image, remark = self._image(record)
         return self._checked(image), remark
@@ -236,7 +237,7 @@ class SampleForm:
         return self.contract.dtype if images is None or images.dtype is None else images.dtype
 
     def _numbers(self, content: Content) -> Values:
-        if isinstance(content, (Path, bytes)):
+        if isinstance(content, Path | StorePath | bytes):
             msg = f"an image, the bundle takes {self.n_values} numbers"
             raise RecordError(msg)
         if content.size != self.n_values:

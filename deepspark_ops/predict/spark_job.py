@@ -41,6 +41,7 @@ from deepspark_ops.processes.spark_context import arrow_schema, start_context
 from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
+from deepspark_ops.stores.store_path import StorePath
 
 _log = logging.getLogger(__name__)
 _ERRORS_TOLD = 5
@@ -93,7 +94,7 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
     config = config.model_copy(update={"batch_size": chunk_size(manifest, config.batch_size)})
     form = form_of_config(config, manifest, config.bundle)
     schema = from_arrow_schema(output_schema(config, manifest))
-    _check_output(config)
+    check_output(config)
     counts = session.sparkContext.accumulator({}, _Counts())
     task_cpus = int(session.sparkContext.getConf().get("spark.task.cpus", "1") or 1)
     part = PartConfig.of(config, threads=config.threads or task_cpus)
@@ -113,8 +114,16 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
     return _summary(config, form, counts.value, time.monotonic() - began)
 
 
-def _check_output(config: BundleInputConfig) -> None:
+def check_output(config: BundleInputConfig) -> None:
+    """Refuse an output that Spark cannot write, or that something else has written.
+
+    Raises:
+        ConfigError: The output is in a store, or a file, or a folder that Spark did not write.
+    """
     folder = config.output
+    if isinstance(folder, StorePath):
+        msg = f"output={folder}: Spark writes into a folder that driver and executors share; give one, or no master"
+        raise ConfigError(msg)
     if catalog_table(folder) is None and folder.exists() and not (folder / _SUCCESS).is_file():
         what = (
             "a folder that Spark did not write" if folder.is_dir() else "a file; Spark writes a folder of Parquet files"
@@ -204,6 +213,7 @@ def _write(session: SparkSession, config: BundleInputConfig, answered: DataFrame
         answered.write.mode(config.table_mode).saveAsTable(table)
         return
     folder = config.output
+    assert isinstance(folder, Path), "refused at the beginning"
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

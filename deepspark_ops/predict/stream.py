@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from deepspark_ops.errors import DataError
@@ -15,6 +14,7 @@ from deepspark_ops.predict.pixel_range import PixelWatch
 from deepspark_ops.predict.record import Inputs
 from deepspark_ops.predict.samples import Parts, Sample
 from deepspark_ops.processes.ahead import mapped_ahead
+from deepspark_ops.stores.store_path import DataPath
 
 Answer = Callable[[Sequence[Parts]], Mapping[str, Sequence[Any]]]
 """Takes samples, at least one and of any shapes; returns per column one value a sample, vectors as one array (n, k)."""
@@ -43,7 +43,7 @@ class Summary:
         remarks: What differs between inputs and training samples -> in how many inputs.
     """
 
-    output: Path
+    output: DataPath
     n_records: int
     n_errors: int
     first_errors: tuple[str, ...]
@@ -107,7 +107,7 @@ class Progress:
             of = "" if self._total is None else f"/{self._total:,}"
             self._on_step(f"answered {self.n_records:,}{of} inputs, {self.n_records / (now - self._began):.0f}/s")
 
-    def summary(self, output: Path) -> Summary:
+    def summary(self, output: DataPath) -> Summary:
         """Return how it went."""
         seconds = self._clock() - self._began
         remarks = {**self._remarks, **({} if self._watch is None else self._watch.remarks())}

@@ -9,14 +9,14 @@ from typing import Any
 from caffe_import.files.allowed_roots import AllowedRoots, use_allowed_roots
 from caffe_import.net.python_layers import allow_python_modules
 from deepspark_ops.config.shared_options.named_files import ListedFiles, NamedFiles
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 _REMEDY = "move it there, or allow its folder: --allowed-root, in Airflow DEEPSPARK_ALLOWED_ROOTS"
 
 
 def limit_named_files(
     config: NamedFiles,
-    trusted: Iterable[Path | None],
+    trusted: Iterable[DataPath | None],
     *,
     scratch: Path | None = None,
     warn: Callable[[str], None] | None = None,
@@ -35,7 +35,7 @@ def limit_named_files(
 
 def allowed_roots(
     config: ListedFiles,
-    trusted: Iterable[Path | None],
+    trusted: Iterable[DataPath | None],
     *,
     scratch: Path | None = None,
     warn: Callable[[str], None] | None = None,

@@ -27,7 +27,7 @@ from deepspark_ops.shards.manifest import (
     split_digests,
 )
 from deepspark_ops.sizes import size_text
-from deepspark_ops.stores.store_path import StorePath, data_path
+from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 from deepspark_ops.stores.writing import remove_tree
 from deepspark_ops.train.setup.run_dataset import noted_digest
 
@@ -93,7 +93,7 @@ class PruneReport(_Frozen):
 
 
 def prune_versions(
-    dataset: Path, *, keep: int, remove: bool, home: Path | None, on_step: Callable[[str], None]
+    dataset: DataPath, *, keep: int, remove: bool, home: Path | None, on_step: Callable[[str], None]
 ) -> PruneReport:
     """Find the unneeded earlier versions of a dataset; on request remove the versions with their shards.
 
@@ -145,9 +145,9 @@ def prune_versions(
     )
 
 
-def _reasons(dataset: Path, paths: list[Path], keep: int, uses: dict[str, str]) -> dict[Path, str]:
+def _reasons(dataset: DataPath, paths: list[DataPath], keep: int, uses: dict[str, str]) -> dict[DataPath, str]:
     """Return version -> reason to keep it."""
-    reasons: dict[Path, str] = {}
+    reasons: dict[DataPath, str] = {}
     newest = set(paths[len(paths) - keep :]) if keep else set()
     for path in paths:
         digests = set(split_digests(path).values())
@@ -188,7 +188,7 @@ def _named_dataset(run: Path) -> str | None:
     return None if dataset is None else str(data_path(str(dataset)))
 
 
-def _freed(dataset: Path, paths: list[Path], going: list[Path]) -> dict[Path, int]:
+def _freed(dataset: DataPath, paths: list[DataPath], going: list[DataPath]) -> dict[DataPath, int]:
     """Return version -> bytes of its shards that neither the dataset nor a remaining version has."""
     kept_digests = {shard.sha256 for path in (dataset, *paths) if path not in going for shard in _shards(path)}
     freed_bytes = dict.fromkeys(paths, 0)
@@ -200,18 +200,20 @@ def _freed(dataset: Path, paths: list[Path], going: list[Path]) -> dict[Path, in
     return freed_bytes
 
 
-def _shards(dataset: Path) -> Iterator[ShardRecord]:
+def _shards(dataset: DataPath) -> Iterator[ShardRecord]:
     for manifest in _manifests(dataset):
         yield from manifest.shards
 
 
-def _manifests(dataset: Path) -> list[DatasetManifest]:
+def _manifests(dataset: DataPath) -> list[DatasetManifest]:
     return [read_manifest(DatasetPaths(dataset).split(split)) for split in present_splits(dataset)]
 
 
-def _remove(dataset: Path, going: list[Path], home: Path | None, on_step: Callable[[str], None]) -> dict[Path, str]:
+def _remove(
+    dataset: DataPath, going: list[DataPath], home: Path | None, on_step: Callable[[str], None]
+) -> dict[DataPath, str]:
     """Remove versions; return the reasons of versions that are kept because a run began with them meanwhile."""
-    reasons: dict[Path, str] = {}
+    reasons: dict[DataPath, str] = {}
     for path in going:
         now = _reasons(dataset, [path], 0, {} if home is None else _uses(home))
         if now:
@@ -230,7 +232,7 @@ def _remove(dataset: Path, going: list[Path], home: Path | None, on_step: Callab
 
 
 @contextmanager
-def _nobody_writes(dataset: Path, *, remove: bool) -> Iterator[None]:
+def _nobody_writes(dataset: DataPath, *, remove: bool) -> Iterator[None]:
     if isinstance(dataset, StorePath) or not remove:
         yield
         return

@@ -23,6 +23,7 @@ from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.series import RunSeries, net_outputs
 from deepspark_ops.run_view.thin_out import kept_points
 from deepspark_ops.shards.manifest import split_digests
+from deepspark_ops.stores.store_path import data_path
 from deepspark_ops.train.setup.run_dataset import noted_digest
 
 SUMMARY_VERSION: Final = 2
@@ -123,13 +124,14 @@ def _of_config(run_dir: Path) -> dict[str, Any]:
         "strategy": str(config["strategy"]) if config.get("strategy") else None,
     }
     if config.get("dataset"):
-        dataset = Path(str(config["dataset"]))
+        dataset = data_path(str(config["dataset"]))
         fields["dataset"] = dataset.name
         if dataset.parent.name == DatasetPaths(dataset).versions.name:  # an earlier version of a dataset
             fields["dataset"] = dataset.parent.parent.name
         with suppress(OSError, DataError):
             noted = noted_digest(RunPaths(run_dir))
-            fields["dataset_digest"] = noted or split_digests(dataset).get("train")
+            is_asked = noted is None and isinstance(dataset, Path)  # a page waits for no store
+            fields["dataset_digest"] = split_digests(dataset).get("train") if is_asked else noted
     return fields
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.shards.manifest import DatasetManifest, read_manifest, sha256_of_file, shard_folder
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 Stamp = tuple[int, int]
 """Bytes of a shard's file, and when it was changed, in nanoseconds: what tells cheaply that it is as it was."""
 REMEDY = 'put it back, or rerun task "ingest"; the same command then goes on from the last snapshot'
 
 
-def shard_stamps(split_folder: Path) -> dict[str, Stamp]:
+def shard_stamps(split_folder: DataPath) -> dict[str, Stamp]:
     """Return shard -> stamp of a split, by the names in its manifest; empty for one in a store.
 
     Raises:

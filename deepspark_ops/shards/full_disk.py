@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from deepspark_ops.sizes import size_text
+from deepspark_ops.stores.store_path import DataPath
 
 LITTLE_BYTES = 2**22
 """A disk with less than this cannot take what a shard writes at a time."""
@@ -14,15 +15,15 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _KEPT = "what was there before is whole"
 
 
-def write_trouble(path: Path, error: Exception) -> str:
+def write_trouble(path: DataPath, error: Exception) -> str:
     """Return one message with cause and remedy. Call it before anything that was written is removed.
 
     Args:
         path: The shard.
         error: Of LMDB, HDF5 or the file system.
     """
-    folder = next(folder for folder in path.parents if folder.exists())
-    free = _free_bytes(folder)
+    folder = next(folder for folder in path.parents if folder.exists()) if isinstance(path, Path) else None
+    free = None if folder is None else _free_bytes(folder)
     remedy = f"make room there, or give an output on another disk, and run it again: {_KEPT}"
     if is_no_room(error) or (free is not None and free < LITTLE_BYTES):
         left = "" if free is None else f", {size_text(free)} are free"

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from caffe_import.files.datum import Image
 from deepspark_ops.run_paths import write_whole
+from deepspark_ops.stores.store_path import DataPath
 
 MAX_SHARD_BYTES = 2**31 - 2**20
 _BUFFER_BYTES = 512 * 1024
@@ -139,7 +140,7 @@ class _PatientFile(io.RawIOBase):
         super().close()
 
 
-def hdf5_list(files: Sequence[Path]) -> str:
+def hdf5_list(files: Sequence[DataPath]) -> str:
     """Return the list that an HDF5Data layer's ``source`` names; absolute paths, as Caffe reads from any folder."""
     return "".join(f"{file.resolve()}\n" for file in files)
 

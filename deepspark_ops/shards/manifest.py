@@ -21,7 +21,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import VERSIONS_NAME, DatasetPaths, write_text_whole, write_whole
 from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.shards.table_columns import TableColumns
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 MANIFEST_NAME: Final = "dataset.json"
 """In the dataset's folder, beside the splits; it names their manifests."""
@@ -257,7 +257,7 @@ class DatasetRoot(_Frozen):
     splits: dict[SplitName, FileRecord] = Field(min_length=1)
 
 
-def read_root(dataset: Path) -> DatasetRoot | None:
+def read_root(dataset: DataPath) -> DatasetRoot | None:
     """Return which manifests a dataset has; None without ``dataset.json``.
 
     Raises:
@@ -275,7 +275,7 @@ def read_root(dataset: Path) -> DatasetRoot | None:
         raise _damaged(path, error) from error
 
 
-def manifest_path(dataset: Path, split: str) -> Path:
+def manifest_path(dataset: DataPath, split: str) -> DataPath:
     """Return where the manifest of a split is; nothing is there if the dataset has no such split.
 
     Raises:
@@ -286,12 +286,12 @@ def manifest_path(dataset: Path, split: str) -> Path:
     return DatasetPaths(dataset).split(split) / (_SPLIT_MANIFEST if record is None else record.file)
 
 
-def is_dataset(folder: Path) -> bool:
+def is_dataset(folder: DataPath) -> bool:
     """Return whether an ingestion committed a dataset in a folder; whether it is whole is another question."""
     return (folder / MANIFEST_NAME).is_file()
 
 
-def split_digests(dataset: Path) -> dict[SplitName, str]:
+def split_digests(dataset: DataPath) -> dict[SplitName, str]:
     """Return split -> digest of its manifest, ``sha256:...``; nothing where there is no dataset.
 
     Raises:
@@ -301,13 +301,13 @@ def split_digests(dataset: Path) -> dict[SplitName, str]:
     return {split: f"sha256:{sha256_of_file(path)}" for split, path in paths.items() if path.is_file()}
 
 
-def split_manifest_path(split_folder: Path) -> Path:
+def split_manifest_path(split_folder: DataPath) -> DataPath:
     """Return where the manifest of a split's folder is, as ``manifest_path`` does."""
     folder = split_folder.absolute()
     return split_folder / manifest_path(folder.parent, folder.name).name
 
 
-def read_manifest(split_folder: Path) -> DatasetManifest:
+def read_manifest(split_folder: DataPath) -> DatasetManifest:
     """Return the manifest of a split's folder.
 
     Raises:
@@ -332,13 +332,13 @@ def read_manifest(split_folder: Path) -> DatasetManifest:
         raise _damaged(path, error) from error
 
 
-def _damaged(path: Path, error: ValidationError) -> DataError:
+def _damaged(path: DataPath, error: ValidationError) -> DataError:
     problem = error.errors()[0]
     place = ".".join(str(part) for part in problem["loc"]) or "file"
     return DataError(f'{path}: {place}: {problem["msg"].removeprefix("Value error, ")}; rerun task "ingest"')
 
 
-def shard_folder(split_folder: Path) -> Path:
+def shard_folder(split_folder: DataPath) -> DataPath:
     """Return where the shards of a split are, and the files beside them.
 
     An earlier version of a dataset in a store, ``versions/<digest>``, has its manifests alone: a store has no links, so
@@ -358,7 +358,7 @@ def shard_folder(split_folder: Path) -> Path:
     )
 
 
-def present_splits(dataset: Path) -> list[SplitName]:
+def present_splits(dataset: DataPath) -> list[SplitName]:
     """Return the splits that a dataset has, train first.
 
     Without a readable ``dataset.json`` they are train and test: reading these finds the fault.
@@ -370,7 +370,7 @@ def present_splits(dataset: Path) -> list[SplitName]:
     return ["train", "test"] if root is None else [split for split in SPLITS if split in root.splits]
 
 
-def require_one_recipe(dataset: Path, manifests: Mapping[SplitName, DatasetManifest]) -> None:
+def require_one_recipe(dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> None:
     """Refuse splits of different ingestions: a sample may be in two of them.
 
     Raises:
@@ -386,7 +386,7 @@ def require_one_recipe(dataset: Path, manifests: Mapping[SplitName, DatasetManif
         raise DataError(msg)
 
 
-def mean_path(dataset: Path) -> Path:
+def mean_path(dataset: DataPath) -> DataPath:
     """Return where the mean image of the training set is.
 
     Raises:
@@ -400,7 +400,7 @@ def mean_path(dataset: Path) -> Path:
     return shard_folder(folder) / record.file
 
 
-def write_by_digest(folder: Path, name: str, write: Callable[[Path], object]) -> FileRecord:
+def write_by_digest(folder: DataPath, name: str, write: Callable[[Path], object]) -> FileRecord:
     """Write a file that has its digest in its name: ``mean.binaryproto`` becomes ``mean-<digest>.binaryproto``.
 
     Args:
@@ -422,18 +422,18 @@ def write_by_digest(folder: Path, name: str, write: Callable[[Path], object]) ->
     return record
 
 
-def write_manifest(split_folder: Path, manifest: DatasetManifest) -> FileRecord:
+def write_manifest(split_folder: DataPath, manifest: DatasetManifest) -> FileRecord:
     """Write the manifest of a split; ``write_root`` makes it visible. Every file that it names must be there."""
     text = manifest.model_dump_json(indent=1) + "\n"
     return write_by_digest(split_folder, _SPLIT_MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def write_root(dataset: Path, root: DatasetRoot) -> None:
+def write_root(dataset: DataPath, root: DatasetRoot) -> None:
     """Commit a version: every manifest must be there."""
     write_text_whole(dataset / MANIFEST_NAME, root.model_dump_json(indent=1) + "\n")
 
 
-def require_unedited(split_folder: Path) -> None:
+def require_unedited(split_folder: DataPath) -> None:
     """Compare a manifest with its digest in ``dataset.json``, which tells of an edit in any field.
 
     Raises:
@@ -448,7 +448,7 @@ def require_unedited(split_folder: Path) -> None:
             raise DataError(msg)
 
 
-def sha256_of_file(path: Path) -> str:
+def sha256_of_file(path: DataPath) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes."""
     with open_regular(path) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

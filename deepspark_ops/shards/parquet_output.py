@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.stores.writing import written_whole
 
 ROWS_WRITTEN = 8_192
@@ -77,7 +77,7 @@ def vectors(values: npt.NDArray[Any]) -> pa.Array:
 
 
 @contextmanager
-def parquet_output(path: Path, schema: pa.Schema) -> Iterator[ParquetOutput]:
+def parquet_output(path: DataPath, schema: pa.Schema) -> Iterator[ParquetOutput]:
     """Open ``path`` for rows of ``schema``; it is there after the block, and only if nothing went wrong in it."""
     with written_whole(path) as temporary, pa.parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
         output = ParquetOutput(writer, schema)

@@ -16,6 +16,8 @@ from typing import Final
 
 from caffe_import.files.regular_file import regular_path
 from deepspark_ops.run_paths import write_whole
+from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath
 
 ARCHIVE_VERSION: Final = 1
 MOST_BYTES: Final = 100_000
@@ -41,7 +43,7 @@ class EncodedPicture:
         return f"data:{self.media_type};base64,{b64encode(self.content).decode('ascii')}"
 
 
-def write_pictures(path: Path, pictures: Mapping[int, EncodedPicture], made_of: str) -> None:
+def write_pictures(path: DataPath, pictures: Mapping[int, EncodedPicture], made_of: str) -> None:
     """Write the file whole; equal pictures give equal bytes.
 
     Raises:
@@ -64,12 +66,12 @@ class PictureArchive:
         numbers: Of the pictures that it has.
     """
 
-    def __init__(self, path: Path, made_of: str) -> None:
+    def __init__(self, path: DataPath, made_of: str) -> None:
         """Read what there is, without the pictures themselves; ``made_of`` is what they must be of."""
         self._path = path
         self._names: dict[int, str] = {}
         try:
-            with zipfile.ZipFile(regular_path(path)) as archive:
+            with local_copy(path) as local, zipfile.ZipFile(regular_path(local)) as archive:
                 head = json.loads(archive.comment)
                 if head == {"format_version": ARCHIVE_VERSION, "made_of": made_of}:
                     self._names = {
@@ -88,7 +90,7 @@ class PictureArchive:
         if not names:
             return {}
         try:
-            with zipfile.ZipFile(regular_path(self._path)) as archive:
+            with local_copy(self._path) as local, zipfile.ZipFile(regular_path(local)) as archive:
                 return {
                     number: EncodedPicture(media_types[Path(name).suffix], archive.read(name))
                     for number, name in names.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.shards.shard_records import read_records
 from deepspark_ops.shards.staged_shards import StagedShards
 from deepspark_ops.stores.staging import local_copy
-from deepspark_ops.stores.store_path import StorePath, data_path
+from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 _OPEN_SHARDS = 4
 """Shards kept open per dataset: pieces of few shards are read at a time, and file handles are finite."""
@@ -273,7 +274,7 @@ class Dataset:
 
 
 def open_dataset(
-    split_folder: Path, *, color: bool | None = None, stamps: Mapping[str, Stamp] | None = None
+    split_folder: DataPath, *, color: bool | None = None, stamps: Mapping[str, Stamp] | None = None
 ) -> Dataset:
     """Return the ingested split in ``split_folder``; only its manifest is read now.
 
@@ -287,25 +288,25 @@ def open_dataset(
         DataError: No manifest, or a damaged one.
     """
     manifest = read_manifest(split_folder)
-    split_folder = shard_folder(split_folder)
-    staged = StagedShards(split_folder, manifest) if isinstance(split_folder, StorePath) else None
-
-    def open_shard(shard: int) -> SampleSource:
-        path = split_folder / manifest.shards[shard].file if staged is None else staged.path(shard)
-        return _shard_source(path, manifest, color)
+    folder = shard_folder(split_folder)
+    staged, guard = None, None
+    if isinstance(folder, StorePath):
+        staged = StagedShards(folder, manifest)
+        path_of: Callable[[int], Path] = staged.path
+    else:
+        path_of = partial(_local_shard, folder, manifest)
+        guard = None if stamps is None else ShardGuard(folder, manifest, stamps)
 
     return Dataset(
         columns=shard_columns(manifest),
         sample_shapes=_sample_shapes(manifest),
-        shards=[
-            ShardInfo(str(split_folder / shard.file), shard.n_samples, shard.excluded) for shard in manifest.shards
-        ],
-        open_shard=open_shard,
+        shards=[ShardInfo(str(folder / shard.file), shard.n_samples, shard.excluded) for shard in manifest.shards],
+        open_shard=lambda shard: _shard_source(path_of(shard), manifest, color),
         # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both. Features are none.
         is_transformed=manifest.table is None,
         manifest=manifest,
         staged=staged,
-        guard=None if stamps is None or staged is not None else ShardGuard(split_folder, manifest, stamps),
+        guard=guard,
         preprocessing=_preprocessing_of_split(manifest, color),
     )
 
@@ -378,7 +379,7 @@ DIGESTS_UP_TO_BYTES = 2**30
 """A split of at most this size is read whole to verify it, in about a second, unless an option says otherwise."""
 
 
-def verify(split_folder: Path, *, digests: bool | None = True) -> DatasetManifest:
+def verify(split_folder: DataPath, *, digests: bool | None = True) -> DatasetManifest:
     """Compare every file of a split with its manifest: sizes and counts, every byte, then each shard's first sample.
 
     The counts are those of the files' headers: LMDB trusts its pages, so a damaged one is not walked before its digest
@@ -434,7 +435,7 @@ def _verify_objects(split_folder: StorePath, manifest: DatasetManifest) -> None:
         raise DataError(msg) from error
 
 
-def _verify_first_samples(split_folder: Path, manifest: DatasetManifest, shards: Iterable[int]) -> None:
+def _verify_first_samples(split_folder: DataPath, manifest: DatasetManifest, shards: Iterable[int]) -> None:
     """Compare the first sample of shards with the manifest: digests say nothing of an edited manifest."""
     with open_dataset(split_folder) as dataset:
         for shard in shards:
@@ -488,7 +489,7 @@ def _verify_shard(split_folder: Path, manifest: DatasetManifest, shard: ShardRec
         raise DataError(msg)
 
 
-def _verify_digest(split_folder: Path, record: FileRecord) -> None:
+def _verify_digest(split_folder: DataPath, record: FileRecord) -> None:
     path = _file_of(split_folder, record)
     if not path.is_file():
         msg = f"{path}: the manifest names this file, it is missing; {_REPAIR}"
@@ -499,9 +500,13 @@ def _verify_digest(split_folder: Path, record: FileRecord) -> None:
         raise DataError(msg)
 
 
-def _file_of(split_folder: Path, record: FileRecord) -> Path:
+def _file_of(split_folder: DataPath, record: FileRecord) -> DataPath:
     path = split_folder / record.file
     return path / "data.mdb" if path.is_dir() else path
+
+
+def _local_shard(folder: Path, manifest: DatasetManifest, shard: int) -> Path:
+    return folder / manifest.shards[shard].file
 
 
 def _shard_source(path: Path, manifest: DatasetManifest, color: bool | None) -> SampleSource:
@@ -514,7 +519,7 @@ def _open_file(
     return Hdf5Source((path,), columns) if shard_format == "hdf5" else LmdbSource(path, color=color)
 
 
-def read_rows(path: Path, shard_format: ShardFormat, start: int, stop: int) -> npt.NDArray[Any]:
+def read_rows(path: DataPath, shard_format: ShardFormat, start: int, stop: int) -> npt.NDArray[Any]:
     """Return the samples' data in rows [start, stop) of one shard's file, those included that do not count.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,10 @@ from caffe_import.files.regular_file import regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import write_whole
 from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath
 
 
-def write_archive(path: Path, version: int, arrays: Mapping[str, Any]) -> None:
+def write_archive(path: DataPath, version: int, arrays: Mapping[str, Any]) -> None:
     """Write arrays and their ``format_version`` whole; equal ones give equal bytes.
 
     Raises:
@@ -27,7 +27,7 @@ def write_archive(path: Path, version: int, arrays: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def opened_archive(path: Path, versions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
+def opened_archive(path: DataPath, versions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
     """Yield what ``write_archive`` wrote; what goes wrong while it is read is told by its path.
 
     Args:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.shards.record_archive import opened_archive, write_archive
+from deepspark_ops.stores.store_path import DataPath
 
 ROWS_VERSION: Final = 1
 
@@ -33,7 +34,7 @@ class RowRecords:
     repeats: npt.NDArray[np.int32]
 
 
-def rows_path(shard: Path) -> Path:
+def rows_path(shard: DataPath) -> DataPath:
     """Return where the records of a table's shard are.
 
     Example:
@@ -57,7 +58,7 @@ def write_row_records(path: Path, records: RowRecords) -> None:
     write_archive(path, ROWS_VERSION, held)
 
 
-def read_row_records(path: Path) -> RowRecords:
+def read_row_records(path: DataPath) -> RowRecords:
     """Return what ``write_row_records`` wrote.
 
     Raises:

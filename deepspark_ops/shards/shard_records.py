@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from deepspark_ops.shards.preprocessing import PixelRange
 from deepspark_ops.shards.record_archive import opened_archive, write_archive
+from deepspark_ops.stores.store_path import DataPath
 
 RECORDS_VERSION: Final = 3
 LOOK_COLUMNS: Final = ("row", "height", "width", "mean", "std")
@@ -54,7 +54,7 @@ class ShardRecords:
     pixel_range: PixelRange | None = None
 
 
-def records_path(shard: Path) -> Path:
+def records_path(shard: DataPath) -> DataPath:
     """Return where the records of a shard are.
 
     Example:
@@ -64,7 +64,7 @@ def records_path(shard: Path) -> Path:
     return shard.with_suffix(".records.npz")
 
 
-def write_records(path: Path, records: ShardRecords) -> None:
+def write_records(path: DataPath, records: ShardRecords) -> None:
     """Write the file whole; equal records give equal bytes.
 
     Raises:
@@ -90,7 +90,7 @@ def write_records(path: Path, records: ShardRecords) -> None:
     write_archive(path, RECORDS_VERSION, arrays)
 
 
-def read_records(path: Path) -> ShardRecords:
+def read_records(path: DataPath) -> ShardRecords:
     """Return what ``write_records`` wrote.
 
     Raises:

@@ -15,6 +15,7 @@ from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.phases import filter_layers
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import FED_BY_COLUMN, READS_FILES, DataBinding, image_and_label
 
 
@@ -36,7 +37,7 @@ def opened_net(
     without_data: str,
     batch_size: int | None = None,
     sample_shape: Shape | None = None,
-    dataset: Path | None = None,
+    dataset: DataPath | None = None,
 ) -> Iterator[OpenNet]:
     """Build a net from its file.
 

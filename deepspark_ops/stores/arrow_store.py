@@ -79,33 +79,33 @@ class ArrowStore:
 
     scheme: str
 
-    def entry(self, place: str) -> Entry | None:
+    def entry(self, key: str) -> Entry | None:
         """See ``Store``."""
-        found = self._of(place).get_file_info(place)
+        found = self._of(key).get_file_info(key)
         return None if found.type.name == "NotFound" else _entry(found)
 
-    def entries(self, place: str, *, is_deep: bool) -> list[Entry]:
+    def entries(self, key: str, *, is_deep: bool) -> list[Entry]:
         """See ``Store``."""
         from pyarrow.fs import FileSelector
 
-        found = (_entry(info) for info in self._of(place).get_file_info(FileSelector(place, recursive=is_deep)))
+        found = (_entry(info) for info in self._of(key).get_file_info(FileSelector(key, recursive=is_deep)))
         return [entry for entry in found if not (is_deep and entry.is_folder)]
 
-    def opened(self, place: str) -> BinaryIO:
+    def opened(self, key: str) -> BinaryIO:
         """See ``Store``."""
-        return cast(BinaryIO, self._of(place).open_input_file(place))
+        return cast(BinaryIO, self._of(key).open_input_file(key))
 
-    def version(self, place: str) -> str:
+    def version(self, key: str) -> str:
         """See ``Store``."""
-        with self._of(place).open_input_file(place) as stream:
+        with self._of(key).open_input_file(key) as stream:
             tag = (stream.metadata() or {}).get("ETag")
             if tag:
                 return f"{stream.size()} {tag.decode('ascii', 'replace')}"
-        return _entry(self._of(place).get_file_info(place)).stamp
+        return _entry(self._of(key).get_file_info(key)).stamp
 
-    def fetch(self, place: str, target: Path) -> None:
+    def fetch(self, key: str, target: Path) -> None:
         """See ``Store``."""
-        with self._of(place).open_input_file(place) as stream, target.open("r+b") as local:
+        with self._of(key).open_input_file(key) as stream, target.open("r+b") as local:
             n_bytes = stream.size()
 
             def piece(at: int) -> None:
@@ -117,27 +117,27 @@ class ArrowStore:
                     done.result()
             local.truncate(n_bytes)
 
-    def put(self, source: Path, place: str) -> None:
+    def put(self, source: Path, key: str) -> None:
         """See ``Store``."""
-        filesystem = self._of(place)
+        filesystem = self._of(key)
         try:
             # Left to itself pyarrow packs what a name ending in .gz is written to.
-            with source.open("rb") as local, filesystem.open_output_stream(place, compression=None) as stream:
+            with source.open("rb") as local, filesystem.open_output_stream(key, compression=None) as stream:
                 while piece := local.read(_PIECE_BYTES):
                     stream.write(piece)
         except BaseException:
             # Closing the stream makes an object of what was written so far.
             with suppress(OSError):
-                filesystem.delete_file(place)
+                filesystem.delete_file(key)
             raise
 
-    def remove(self, place: str) -> None:
+    def remove(self, key: str) -> None:
         """See ``Store``."""
         with suppress(FileNotFoundError):
-            self._of(place).delete_file(place)
+            self._of(key).delete_file(key)
 
-    def _of(self, place: str) -> Any:
-        return filesystem_of(self.scheme, place.partition("/")[0])
+    def _of(self, key: str) -> Any:
+        return filesystem_of(self.scheme, key.partition("/")[0])
 
 
 def _entry(info: Any) -> Entry:

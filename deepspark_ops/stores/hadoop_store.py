@@ -33,7 +33,7 @@ _JARS: Final = {
 
 @dataclass(frozen=True)
 class HadoopStore:
-    """See ``Store``; a place is ``host:port/path``.
+    """See ``Store``; a key is ``host:port/path``.
 
     Attributes:
         scheme: Of ``HADOOP_SCHEMES``.
@@ -41,67 +41,67 @@ class HadoopStore:
 
     scheme: str
 
-    def entry(self, place: str) -> Entry | None:
+    def entry(self, key: str) -> Entry | None:
         """See ``Store``."""
-        with self._opened(place) as (system, path):
-            return _entry(place, system.getFileStatus(path)) if system.exists(path) else None
+        with self._opened(key) as (system, path):
+            return _entry(key, system.getFileStatus(path)) if system.exists(path) else None
 
-    def entries(self, place: str, *, is_deep: bool) -> list[Entry]:
+    def entries(self, key: str, *, is_deep: bool) -> list[Entry]:
         """See ``Store``."""
-        with self._opened(place) as (system, path):
+        with self._opened(key) as (system, path):
             if not is_deep:
-                return [_entry(f"{place}/{_name(found)}", found) for found in system.listStatus(path)]
+                return [_entry(f"{key}/{_name(found)}", found) for found in system.listStatus(path)]
             start = len(path.toUri().getPath().rstrip("/")) + 1
             found, files = [], system.listFiles(path, True)
             while files.hasNext():
                 status = files.next()
-                found.append(_entry(f"{place}/{status.getPath().toUri().getPath()[start:]}", status))
+                found.append(_entry(f"{key}/{status.getPath().toUri().getPath()[start:]}", status))
             return found
 
-    def opened(self, place: str) -> BinaryIO:
+    def opened(self, key: str) -> BinaryIO:
         """See ``Store``: a copy without a name."""
         handle, name = tempfile.mkstemp(prefix="deepspark-")
         os.close(handle)
         try:
-            self.fetch(place, Path(name))
+            self.fetch(key, Path(name))
             return open(name, "rb", buffering=0)
         finally:
             os.unlink(name)
 
-    def version(self, place: str) -> str:
+    def version(self, key: str) -> str:
         """See ``Store``."""
-        with self._opened(place) as (system, path):
-            return _entry(place, system.getFileStatus(path)).stamp
+        with self._opened(key) as (system, path):
+            return _entry(key, system.getFileStatus(path)).stamp
 
-    def fetch(self, place: str, target: Path) -> None:
+    def fetch(self, key: str, target: Path) -> None:
         """See ``Store``."""
-        with self._opened(place) as (system, path):
+        with self._opened(key) as (system, path):
             # The raw local file system writes no checksum file beside it.
             system.copyToLocalFile(False, path, _path(f"file://{target.absolute()}"), True)
 
-    def put(self, source: Path, place: str) -> None:
+    def put(self, source: Path, key: str) -> None:
         """See ``Store``."""
-        folder, _, name = place.rpartition("/")
-        with self._opened(f"{folder}/.{name}.tmp") as (system, temporary), self._opened(place) as (_, path):
+        folder, _, name = key.rpartition("/")
+        with self._opened(f"{folder}/.{name}.tmp") as (system, temporary), self._opened(key) as (_, path):
             system.copyFromLocalFile(False, True, _path(f"file://{source.absolute()}"), temporary)
             system.delete(path, False)
             if not system.rename(temporary, path):
                 raise OSError(errno.EIO, "the file system does not rename what was written", str(path.toString()))
 
-    def remove(self, place: str) -> None:
+    def remove(self, key: str) -> None:
         """See ``Store``."""
-        with self._opened(place) as (system, path):
+        with self._opened(key) as (system, path):
             system.delete(path, False)
 
     @contextmanager
-    def _opened(self, place: str) -> Iterator[tuple[Any, Any]]:
-        """Yield the file system of a place and the place's path; its exceptions become OSErrors."""
-        host, _, rest = place.partition("/")
+    def _opened(self, key: str) -> Iterator[tuple[Any, Any]]:
+        """Yield the file system of a key and the key's path; its exceptions become OSErrors."""
+        host, _, rest = key.partition("/")
         machine = _machine(os.getpid())
         from py4j.protocol import Py4JError, Py4JJavaError
 
         try:
-            path = _path(f"{self.scheme}://{'' if host == '-' else host}/{rest}")
+            path = _path(f"{self.scheme}://{host}/{rest}")
             yield path.getFileSystem(machine.configuration), path
         except Py4JJavaError as error:
             raise _plain(self.scheme, error.java_exception) from error
@@ -166,10 +166,10 @@ def _path(url: str) -> Any:
     return _machine(os.getpid()).gateway.jvm.org.apache.hadoop.fs.Path(url)
 
 
-def _entry(place: str, status: Any) -> Entry:
+def _entry(key: str, status: Any) -> Entry:
     is_folder = bool(status.isDirectory())
     n_bytes = 0 if is_folder else int(status.getLen())
-    return Entry(place.rstrip("/"), n_bytes, int(status.getModificationTime()) * 10**6, is_folder)
+    return Entry(key.rstrip("/"), n_bytes, int(status.getModificationTime()) * 10**6, is_folder)
 
 
 def _name(status: Any) -> str:

@@ -28,7 +28,7 @@ from typing import Final
 
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.file_lock import held_lock
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 STAGING_BYTES: Final = 20 * 2**30
 _FETCH_TIMEOUT_S: Final = 3600.0
@@ -288,7 +288,7 @@ def use_staging(chosen: Staging) -> None:
 
 
 @contextmanager
-def local_copy(path: Path) -> Iterator[Path]:
+def local_copy(path: DataPath) -> Iterator[Path]:
     """Yield a path that any library opens: a local one itself, of an object or a folder of objects a copy.
 
     Raises:
@@ -306,7 +306,7 @@ def local_copy(path: Path) -> Iterator[Path]:
         held.release()
 
 
-def kept_copy(path: Path) -> Path:
+def kept_copy(path: DataPath) -> Path:
     """Return a path that any library opens, as ``local_copy`` does, but for as long as this process lives.
 
     Raises:

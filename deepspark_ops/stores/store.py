@@ -16,13 +16,13 @@ class Entry:
     """An object, or a folder of objects.
 
     Attributes:
-        place: Bucket or host, and key, with slashes.
+        key: Bucket or host, and key, with slashes.
         n_bytes: Of an object; 0 for a folder.
         changed_ns: When it was last written, nanoseconds since 1970; 0 if the store does not say.
         is_folder: Whether it is a folder.
     """
 
-    place: str
+    key: str
     n_bytes: int
     changed_ns: int
     is_folder: bool
@@ -34,33 +34,33 @@ class Entry:
 
 
 class Store(Protocol):
-    """Objects by their places, ``bucket/key``. Every method raises OSError with the reason, the place as its file."""
+    """Objects by their keys, ``bucket/key``. Every method raises OSError with the reason, the key as its file."""
 
-    def entry(self, place: str) -> Entry | None:
+    def entry(self, key: str) -> Entry | None:
         """Return what is there, None if nothing is."""
         ...
 
-    def entries(self, place: str, *, is_deep: bool) -> list[Entry]:
+    def entries(self, key: str, *, is_deep: bool) -> list[Entry]:
         """Return what is in a folder; ``is_deep``: all objects below it, without folders. FileNotFoundError if none."""
         ...
 
-    def opened(self, place: str) -> BinaryIO:
+    def opened(self, key: str) -> BinaryIO:
         """Return a seekable binary file for reading, not buffered."""
         ...
 
-    def version(self, place: str) -> str:
+    def version(self, key: str) -> str:
         """Return a text that changes with the content: the store's own tag if it has one, else size and time."""
         ...
 
-    def fetch(self, place: str, target: Path) -> None:
+    def fetch(self, key: str, target: Path) -> None:
         """Write an object's content into the local file ``target``, which is there."""
         ...
 
-    def put(self, source: Path, place: str) -> None:
+    def put(self, source: Path, key: str) -> None:
         """Write a local file as one whole object: until the end a reader sees the old one or none."""
         ...
 
-    def remove(self, place: str) -> None:
+    def remove(self, key: str) -> None:
         """Remove an object; none there is no error."""
         ...
 
@@ -83,7 +83,7 @@ def plain_errors(url: str) -> Iterator[None]:
     """Raise what a store says as an OSError with a number, one short reason and the address.
 
     Raises:
-        OSError: In the block's place; FileNotFoundError and PermissionError where it is one of those.
+        OSError: For the error of the block; FileNotFoundError and PermissionError where it is one of those.
     """
     try:
         yield

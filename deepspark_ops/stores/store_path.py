@@ -1,4 +1,21 @@
-"""Paths of data: local ones and such in a store, ``s3://bucket/key``, in one syntax for driver and workers."""
+"""Paths of data: local ones and addresses in a store, ``s3://bucket/key``, in one syntax for driver and workers.
+
+``data_path`` alone decides: a text with the scheme of a store is a ``StorePath``, every other text is a ``Path``. A
+function that takes both says ``DataPath``.
+
+``StorePath`` is no ``pathlib.Path`` and has no ``__fspath__``: ``open(address)``, ``Path(address)`` and
+``os.path.join(address)`` are errors of types and raise TypeError. A subclass of ``Path`` would pass the type check,
+and ``s3:/bucket/key`` would be looked for on the disk.
+
+universal-pathlib 0.3.10 was tried with s3fs 2026.9.0 against moto's server. It has no ``__fspath__`` either, but:
+
+- The listing of a folder is cached: an object that another process has written stays unseen.
+- hdfs needs libhdfs, which pyarrow's package does not hold; viewfs and abfss have no implementation. Spark's jars read
+  all three. So the Hadoop path would be an fsspec file system of our own.
+- ``s3://bucket/a//b/`` keeps both slashes. ``Path(folder) / address`` raises ValueError.
+- An unreachable store raises botocore's own exception, which is no OSError. No error has a ``filename``.
+- Ten packages (aiobotocore, aiohttp) come beside pyarrow, which reads S3 and GCS already.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +26,10 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path, PosixPath
-from typing import IO, Any, BinaryIO, Final, cast
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Final, Literal, NoReturn, TypeAlias, cast
 
 from deepspark_ops.stores.arrow_store import ARROW_SCHEMES, ArrowStore
 from deepspark_ops.stores.hadoop_store import HADOOP_SCHEMES, HadoopStore
@@ -20,70 +38,107 @@ from deepspark_ops.stores.store import Entry, Store, plain_errors
 STORE_SCHEMES: Final = (*ARROW_SCHEMES, *HADOOP_SCHEMES)
 _URL: Final = re.compile(rf"(?P<scheme>{'|'.join(STORE_SCHEMES)}):/{{2}}(?P<rest>.*)", re.S)
 _LOCAL_URL: Final = re.compile(r"file:(?://(?:localhost)?)?(?P<path>/.*)", re.S)
-_DEFAULT_HOST: Final = "-"
-"""Stands for the host that ``hdfs:///data`` leaves to Hadoop's settings; no host is called so."""
 _BUFFER_BYTES: Final = 2**18
 
 
-class StorePath(PosixPath):
-    """A path in a store: what a pure path can, and of a path of the file system what reading data takes.
+@dataclass(frozen=True, order=True, slots=True, repr=False)
+class StorePath:
+    """The address of an object, or of a folder of objects, with the methods of ``Path`` that reading data takes.
 
-    Its text is the address. What it does not have, such as ``rename``, fails as a path that is not there does. Files
-    for libraries that open local ones alone come from ``staging.local_copy``.
+    Files for libraries that open local files alone come from ``staging.local_copy``.
+
+    Attributes:
+        scheme: ``s3`` of ``s3://bucket/key``.
+        keys: ``bucket/key``; absolute where Hadoop's settings name the host, as of ``hdfs:///key``.
 
     Example:
-        >>> StorePath("s3://bucket/photos") / "cat" / "1.jpg"
-        StorePath('s3://bucket/photos/cat/1.jpg')
+        >>> data_path("s3://bucket/photos") / "cat" / "1.jpg"
+        data_path('s3://bucket/photos/cat/1.jpg')
     """
 
-    __slots__ = ()
+    scheme: str
+    keys: PurePosixPath
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> NoReturn:
+        """Refuse to be a plain type of a field: pydantic would take an address for a local path."""
+        msg = "a field that may be an address has the type DataPathField of config.base"
+        raise TypeError(msg)
 
     def __str__(self) -> str:
         """Return the address."""
-        text = super().__str__()
-        scheme, mark, rest = text.partition(":/")
-        rest = rest.removeprefix(_DEFAULT_HOST) if rest.startswith(f"{_DEFAULT_HOST}/") else rest
-        return f"{scheme}://{rest}" if mark else text
+        return f"{self.scheme}://{self.keys if self.keys.parts else ''}"
 
-    def __rtruediv__(self, key: Any) -> StorePath:
-        """Return the path itself: it is taken from no folder."""
+    def __repr__(self) -> str:
+        """Return the call that makes the address."""
+        return f"data_path({str(self)!r})"
+
+    def __truediv__(self, name: str) -> StorePath:
+        """Return the address of a name below. A slash at the start of the name is left out: a store has no root."""
+        return replace(self, keys=self.keys / name.lstrip("/"))
+
+    def __rtruediv__(self, folder: Path) -> StorePath:
+        """Return the address itself, as a folder joined to an absolute path returns the path."""
         return self
 
     @property
-    def scheme(self) -> str:
-        """``s3`` of ``s3://bucket/key``."""
-        return self.parts[0].removesuffix(":")
+    def key(self) -> str:
+        """``bucket/key`` of ``s3://bucket/key``, without ``.`` and ``..``, as a ``Store`` takes it."""
+        return posixpath.normpath(self.keys)
 
     @property
-    def place(self) -> str:
-        """``bucket/key`` of ``s3://bucket/key``."""
-        bucket, *keys = self.parts[1:] or ("",)
-        return posixpath.normpath("/".join((bucket, *keys)))
+    def name(self) -> str:
+        """The last part of the key."""
+        return self.keys.name
 
-    def is_absolute(self) -> bool:
+    @property
+    def stem(self) -> str:
+        """The name without its suffix."""
+        return self.keys.stem
+
+    @property
+    def suffix(self) -> str:
+        """The end of the name from its last dot on."""
+        return self.keys.suffix
+
+    @property
+    def parent(self) -> StorePath:
+        """The folder."""
+        return replace(self, keys=self.keys.parent)
+
+    @property
+    def parents(self) -> tuple[StorePath, ...]:
+        """The folders above, the nearest first; the last has the bucket or host alone."""
+        return tuple(replace(self, keys=keys) for keys in self.keys.parents if keys.parts)
+
+    def with_name(self, name: str) -> StorePath:
+        """Return the address with another last part."""
+        return replace(self, keys=self.keys.with_name(name))
+
+    def with_suffix(self, suffix: str) -> StorePath:
+        """Return the address with another suffix."""
+        return replace(self, keys=self.keys.with_suffix(suffix))
+
+    def is_absolute(self) -> Literal[True]:
         """Return True."""
         return True
 
     def absolute(self) -> StorePath:
-        """Return the path itself."""
+        """Return the address itself."""
         return self
 
-    def resolve(self, strict: bool = False) -> StorePath:
-        """Return the path itself."""
-        return self
-
-    def expanduser(self) -> StorePath:
-        """Return the path itself."""
+    def resolve(self) -> StorePath:
+        """Return the address itself."""
         return self
 
     def entry(self) -> Entry | None:
-        """Return what is there, None if nothing is.
+        """Return the object or folder, None if there is neither.
 
         Raises:
             OSError: The store does not say.
         """
         with plain_errors(str(self)):
-            return self._store().entry(self.place)
+            return self._store().entry(self.key)
 
     def version(self) -> str:
         """Return a text that changes with the object's content.
@@ -92,7 +147,7 @@ class StorePath(PosixPath):
             OSError: It is not there, or the store does not say.
         """
         with plain_errors(str(self)):
-            return self._store().version(self.place)
+            return self._store().version(self.key)
 
     def entries(self, *, is_deep: bool = False) -> dict[str, Entry]:
         """Return what is in a folder by name; ``is_deep``: all objects below, by their paths from here, sorted.
@@ -101,104 +156,88 @@ class StorePath(PosixPath):
             OSError: It is not there, or the store does not say.
         """
         with plain_errors(str(self)):
-            found = self._store().entries(self.place, is_deep=is_deep)
-        start = len(self.place.rstrip("/")) + 1
-        return {entry.place[start:]: entry for entry in sorted(found, key=lambda entry: entry.place)}
+            entries = self._store().entries(self.key, is_deep=is_deep)
+        start = len(self.key.rstrip("/")) + 1
+        return {entry.key[start:]: entry for entry in sorted(entries, key=lambda entry: entry.key)}
 
-    def exists(self, *, follow_symlinks: bool = True) -> bool:
+    def exists(self) -> bool:
         """Return whether an object or folder is there; OSError if the store does not say."""
         return self.entry() is not None
 
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+    def is_file(self) -> bool:
         """Return whether an object is there; OSError if the store does not say."""
-        found = self.entry()
-        return found is not None and not found.is_folder
+        entry = self.entry()
+        return entry is not None and not entry.is_folder
 
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+    def is_dir(self) -> bool:
         """Return whether there is an object below; OSError if the store does not say."""
-        found = self.entry()
-        return found is not None and found.is_folder
+        entry = self.entry()
+        return entry is not None and entry.is_folder
 
-    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+    def stat(self) -> os.stat_result:
         """Return size and time of change; all else is 0."""
-        found = self.entry()
-        if found is None:
+        entry = self.entry()
+        if entry is None:
             raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
-        mode = (stat.S_IFDIR | 0o555) if found.is_folder else (stat.S_IFREG | 0o444)
-        seconds = found.changed_ns / 1e9
-        fields = (mode, 0, 0, 1, 0, 0, found.n_bytes, int(seconds), int(seconds), int(seconds))
-        return os.stat_result(fields, {"st_mtime_ns": found.changed_ns, "st_mtime": seconds})
+        mode = (stat.S_IFDIR | 0o555) if entry.is_folder else (stat.S_IFREG | 0o444)
+        seconds = entry.changed_ns / 1e9
+        fields = (mode, 0, 0, 1, 0, 0, entry.n_bytes, int(seconds), int(seconds), int(seconds))
+        return os.stat_result(fields, {"st_mtime_ns": entry.changed_ns, "st_mtime": seconds})
 
-    def open(  # type: ignore[override]
-        self,
-        mode: str = "r",
-        buffering: int = -1,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-    ) -> IO[Any]:
-        """Open an object for reading.
-
-        Raises:
-            OSError: It is not there, or the mode writes.
-        """
-        if set(mode) - set("rbt"):
-            raise OSError(errno.EROFS, f"cannot be opened with mode {mode!r}: objects are written whole", str(self))
+    def open(self, mode: Literal["rb"]) -> io.BufferedReader:
+        """Open an object for reading bytes; OSError if it cannot be opened."""
         with plain_errors(str(self)):
-            raw = cast(io.RawIOBase, _Named(self._store().opened(self.place), str(self)))
-            if buffering == 0:
-                return cast(BinaryIO, raw)
-            plain = io.BufferedReader(raw, _BUFFER_BYTES)
-        return plain if "b" in mode else io.TextIOWrapper(plain, encoding, errors, newline)
+            raw = cast(io.RawIOBase, _Named(self._store().opened(self.key), str(self)))
+            return io.BufferedReader(raw, _BUFFER_BYTES)
 
     def read_bytes(self) -> bytes:
         """Return an object's content; OSError if it cannot be read."""
-        with plain_errors(str(self)), self._store().opened(self.place) as stream:
+        with plain_errors(str(self)), self._store().opened(self.key) as stream:
             return stream.read()
 
-    def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
+    def read_text(self, encoding: str = "utf-8") -> str:
         """Return an object's content as text; OSError if it cannot be read."""
-        with self.open("r", encoding=encoding, errors=errors, newline=newline) as stream:
-            return str(stream.read())
+        with self.open("rb") as stream:
+            return io.TextIOWrapper(stream, encoding).read()
 
-    def iterdir(self) -> Iterator[StorePath]:  # type: ignore[override]
+    def iterdir(self) -> Iterator[StorePath]:
         """Yield what is in a folder; OSError if it cannot be listed."""
         return iter([self / name for name in self.entries()])
 
-    def glob(self, pattern: str, **_: Any) -> Iterator[StorePath]:  # type: ignore[override]
+    def glob(self, pattern: str) -> Iterator[StorePath]:
         """Yield what is in a folder and has a name like ``pattern``, which holds no slash."""
-        found = self.entries() if self.is_dir() else {}
-        return iter([self / name for name in found if fnmatchcase(name, pattern)])
+        names = self.entries() if self.is_dir() else {}
+        return iter([self / name for name in names if fnmatchcase(name, pattern)])
 
-    def rglob(self, pattern: str, **_: Any) -> Iterator[StorePath]:  # type: ignore[override]
+    def rglob(self, pattern: str) -> Iterator[StorePath]:
         """Yield the objects below a folder that have a name like ``pattern``, which holds no slash."""
-        found = self.entries(is_deep=True) if self.is_dir() else {}
-        return iter([self / name for name in found if fnmatchcase(posixpath.basename(name), pattern)])
+        names = self.entries(is_deep=True) if self.is_dir() else {}
+        return iter([self / name for name in names if fnmatchcase(posixpath.basename(name), pattern)])
 
     def fetch(self, target: Path) -> None:
         """Write the object's content into a local file that is there; OSError if it cannot be read."""
         with plain_errors(str(self)):
-            self._store().fetch(self.place, target)
+            self._store().fetch(self.key, target)
 
     def put(self, source: Path) -> None:
         """Write a local file here as one whole object; OSError if it cannot be written."""
         with plain_errors(str(self)):
-            self._store().put(source, self.place)
+            self._store().put(source, self.key)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object; none there is no error."""
         with plain_errors(str(self)):
-            self._store().remove(self.place)
+            self._store().remove(self.key)
 
-    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: stores have folders for as long as there is something in them."""
 
     def _store(self) -> Store:
-        if self.scheme in ARROW_SCHEMES:
-            return ArrowStore(self.scheme)
-        if self.scheme in HADOOP_SCHEMES:
-            return HadoopStore(self.scheme)
-        raise FileNotFoundError(errno.ENOENT, "no such file", str(self))
+        return ArrowStore(self.scheme) if self.scheme in ARROW_SCHEMES else HadoopStore(self.scheme)
+
+
+DataPath: TypeAlias = Path | StorePath
+"""A path that data are read from or written to."""
 
 
 class _Named(io.RawIOBase):
@@ -232,23 +271,39 @@ class _Named(io.RawIOBase):
         super().close()
 
 
-def data_path(text: str | Path) -> Path:
+def data_path(text: str | DataPath) -> DataPath:
     """Return the path that a user writes: ``s3://bucket/key`` is in a store, ``file:///data`` and all else is local.
 
     Example:
         >>> data_path("s3://bucket/a//b/"), data_path("file:///data"), data_path("hdfs:///data")
-        (StorePath('s3://bucket/a/b'), PosixPath('/data'), StorePath('hdfs:///data'))
+        (data_path('s3://bucket/a/b'), PosixPath('/data'), data_path('hdfs:///data'))
     """
-    if isinstance(text, Path):
+    if not isinstance(text, str):
         return text
-    if found := _URL.fullmatch(text):
-        rest = found["rest"]
-        return StorePath(f"{found['scheme']}:/{_DEFAULT_HOST if rest.startswith('/') else ''}{rest}")
-    if found := _LOCAL_URL.fullmatch(text):
-        return Path(found["path"])
+    if url := _URL.fullmatch(text):
+        is_host_left_out = url["rest"].startswith("/") and url["scheme"] in HADOOP_SCHEMES
+        return StorePath(url["scheme"], PurePosixPath("/" if is_host_left_out else "", url["rest"].lstrip("/")))
+    if url := _LOCAL_URL.fullmatch(text):
+        return Path(url["path"])
     return Path(text)
 
 
-def joined(folder: Path, name: str) -> Path:
+def name_below(folder: DataPath, path: DataPath) -> str:
+    """Return the name of a path below a folder, with slashes; empty for the folder itself.
+
+    Example:
+        >>> name_below(data_path("s3://bucket/table"), data_path("s3://bucket/table/day=3/a.csv"))
+        'day=3/a.csv'
+    """
+    return str(path).removeprefix(str(folder)).removeprefix("/")
+
+
+def paths_in(folder: DataPath, pattern: str = "*") -> list[DataPath]:
+    """Return the paths in a folder whose names are like ``pattern``, by name; OSError if it cannot be listed."""
+    paths = [path for path in folder.iterdir() if fnmatchcase(path.name, pattern)]
+    return sorted(paths, key=lambda path: path.name)
+
+
+def joined(folder: DataPath, name: str) -> DataPath:
     """Return the path of a name that a list gives: from ``folder``, or by itself if it is absolute or an address."""
     return data_path(name) if _URL.fullmatch(name) else folder / name

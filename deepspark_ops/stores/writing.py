@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from caffe_import.files.whole_file import write_whole
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 
 @contextmanager
-def written_whole(path: Path, **options: Any) -> Iterator[Path]:
+def written_whole(path: DataPath, **options: Any) -> Iterator[Path]:
     """Yield a temporary local file; on success it becomes ``path``, else nothing does.
 
     Args:
@@ -33,14 +33,14 @@ def written_whole(path: Path, **options: Any) -> Iterator[Path]:
         yield temporary
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: DataPath, text: str) -> None:
     """Write UTF-8 text by ``written_whole``."""
     with written_whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def local_output(path: Path) -> Iterator[Path]:
+def local_output(path: DataPath) -> Iterator[Path]:
     """Yield where a library writes a file or a folder: ``path``, or for a store a local path that is sent at the end.
 
     What is not there at the end is not sent; after an error nothing is.
@@ -58,10 +58,10 @@ def local_output(path: Path) -> Iterator[Path]:
             path.put(local)
         for file in sorted(local.rglob("*")) if local.is_dir() else ():
             if file.is_file():
-                (path / file.relative_to(local)).put(file)
+                (path / file.relative_to(local).as_posix()).put(file)
 
 
-def remove_tree(path: Path) -> None:
+def remove_tree(path: DataPath) -> None:
     """Remove a file, or a folder with all that is in it, as far as that is possible."""
     if isinstance(path, StorePath):
         with suppress(OSError):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.api.results.result_folder import StrPath, absolute_path
+from deepspark_ops.api.results.result_folder import StrPath, absolute_local_path
 from deepspark_ops.errors import ConfigError
 
 Floats = npt.NDArray[np.float32]
@@ -25,7 +25,7 @@ def load_image(filename: StrPath, color: bool = True) -> Floats:
         ConfigError: There is no such file, or it is no image.
     """
     try:
-        content = regular_bytes(absolute_path(filename), max_bytes=IMAGE_BYTES)
+        content = regular_bytes(absolute_local_path(filename), max_bytes=IMAGE_BYTES)
     except OSError as error:
         msg = f"filename={filename}: {error.strerror or error}; allowed: an image file"
         raise ConfigError(msg) from None

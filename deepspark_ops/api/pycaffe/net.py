@@ -21,7 +21,7 @@ from deepspark_ops.api.pycaffe.blob import Blob, NetMemory
 from deepspark_ops.api.pycaffe.data_feed import DataFeed
 from deepspark_ops.api.pycaffe.defaults import DEFAULTS, Devices
 from deepspark_ops.api.results.card import CardTable, card
-from deepspark_ops.api.results.result_folder import StrPath, absolute_path
+from deepspark_ops.api.results.result_folder import StrPath, absolute_local_path
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.named_files import limit_named_files
@@ -83,7 +83,7 @@ class Net:
             msg = f"phase={phase!r}: allowed: ds.TEST (1), ds.TRAIN (0), 'TEST', 'TRAIN'"
             raise ConfigError(msg)
         process = NetProcess(DEFAULTS.chosen_devices(devices))
-        path = absolute_path(prototxt)
+        path = absolute_local_path(prototxt)
         with mistakes_as_config_errors():
             limit_named_files(AS_GIVEN, (path.parent,))
             message = filter_layers(read_net(path), phase=_PHASES[phase], level=level, stages=stages)
@@ -349,7 +349,7 @@ class Net:
             ConfigError: The file cannot be written.
         """
         with mistakes_as_config_errors():
-            write_caffemodel(absolute_path(path), self._spec, self._params["data"])
+            write_caffemodel(absolute_local_path(path), self._spec, self._params["data"])
 
     def copy_from(self, weights: StrPath) -> None:
         """Copy parameters from a weights file by layer name.
@@ -357,7 +357,7 @@ class Net:
         Raises:
             ConfigError: The file is missing or damaged, or its shapes are others.
         """
-        path = absolute_path(weights)
+        path = absolute_local_path(weights)
         with mistakes_as_config_errors():
             copy_weights(self._spec, self._params["data"], read_caffemodel(path), where=str(path))
 
@@ -461,6 +461,6 @@ def _padded(values: Floats, count: int) -> Floats:
 
 def net_file(path: StrPath) -> Path:
     """Return the absolute path of a net or solver, and let this process read what it names."""
-    file = absolute_path(path)
+    file = absolute_local_path(path)
     limit_named_files(AS_GIVEN, (file.parent,))
     return file

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from caffe_import.files.caffemodel import write_caffemodel
@@ -22,10 +20,11 @@ from caffe_import.solver.lr_policies import learning_rate, step_counter
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
 from deepspark_ops.api.pycaffe.defaults import DEFAULTS
 from deepspark_ops.api.pycaffe.net import Floats, Net, net_file
-from deepspark_ops.api.results.result_folder import StrPath, absolute_path
+from deepspark_ops.api.results.result_folder import StrPath, absolute_local_path
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver
 from deepspark_ops.single_net.passes.net_process import NetProcess
+from deepspark_ops.stores.store_path import DataPath
 
 
 class Solver:
@@ -87,13 +86,13 @@ class Solver:
         """Make the updates that are missing to ``max_iter``."""
         self.step(max(0, self.param.max_iter - self.iter))
 
-    def snapshot(self) -> Path:
+    def snapshot(self) -> DataPath:
         """Write weights and state beside each other, as the solver's ``snapshot_prefix`` says; return the weights.
 
         Raises:
             ConfigError: They cannot be written.
         """
-        base = absolute_path(f"{self.param.snapshot_prefix}_iter_{self.iter}")
+        base = absolute_local_path(f"{self.param.snapshot_prefix}_iter_{self.iter}")
         suffix = ".h5" if self.param.snapshot_format == "HDF5" else ""
         weights, state = (base.with_name(f"{base.name}.{kind}{suffix}") for kind in ("caffemodel", "solverstate"))
         layout = self.net.spec.params
@@ -112,7 +111,7 @@ class Solver:
         Raises:
             ConfigError: A file is missing, damaged or of another net.
         """
-        path = absolute_path(state)
+        path = absolute_local_path(state)
         with mistakes_as_config_errors():
             saved = read_solverstate(path)
             slots = history_slots(self.net.spec.params, saved.history, n_slots=len(self._slots), where=str(path))

@@ -14,7 +14,7 @@ from deepspark_ops.api.mistakes import mistakes_as_config_errors
 from deepspark_ops.api.results.card import card
 from deepspark_ops.api.results.prediction_inputs import prediction_input
 from deepspark_ops.api.results.predictions import Predictions
-from deepspark_ops.api.results.result_folder import ResultFolder, StrPath
+from deepspark_ops.api.results.result_folder import LocalFolder, StrPath
 from deepspark_ops.api.signatures import config_from_call
 from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.errors import ConfigError
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from deepspark_ops.api.results.dataset import Samples
 
 
-class Bundle(ResultFolder):
+class Bundle(LocalFolder):
     """A model that was exported or converted, in all its formats, with a manifest of what it takes and gives."""
 
     kind: ClassVar[str] = f"bundle ({MANIFEST_NAME})"
     written_by: ClassVar[str] = "ds.export, ds.convert or deepspark export"
 
     @classmethod
-    def is_at(cls, path: Path) -> bool:
+    def is_in(cls, path: Path) -> bool:
         """Return whether a folder is a bundle: a manifest beside a model card, or with files of its own."""
         return (path / MANIFEST_NAME).is_file()
 

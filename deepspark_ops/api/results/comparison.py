@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.api.results.card import CardTable, Points, card
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
-from deepspark_ops.api.results.result_folder import ResultFolder
+from deepspark_ops.api.results.result_folder import LocalFolder
 from deepspark_ops.api.results.run import Run
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-class Comparison(ResultFolder):
+class Comparison(LocalFolder):
     """Trainings of one net in several ways, each with a run of its own."""
 
     kind: ClassVar[str] = f"comparison (evaluation/{TABLE_NAME})"
     written_by: ClassVar[str] = "ds.compare or the DAG deepspark_compare"
 
     @classmethod
-    def is_at(cls, path: Path) -> bool:
+    def is_in(cls, path: Path) -> bool:
         """Return whether a folder is a comparison."""
         return (RunPaths(path).evaluation / TABLE_NAME).is_file()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import DatasetManifest, is_dataset, present_splits, read_manifest
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.shards.thumbnail import small_picture, to_picture
+from deepspark_ops.stores.store_path import DataPath
 
 _SHEET_SAMPLES: Final = 16
 _SHEET_PIXELS: Final = 64
@@ -69,7 +69,7 @@ class Dataset(ResultFolder):
     written_by: ClassVar[str] = "ds.ingest or deepspark ingest"
 
     @classmethod
-    def is_at(cls, path: Path) -> bool:
+    def is_at(cls, path: DataPath) -> bool:
         """Return whether a folder is a dataset."""
         return is_dataset(path)
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
 from deepspark_ops.api.results.card import card
-from deepspark_ops.api.results.result_folder import ResultFolder
+from deepspark_ops.api.results.result_folder import LocalFolder
 from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
 
 if TYPE_CHECKING:
     from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 
 
-class Evaluation(ResultFolder):
+class Evaluation(LocalFolder):
     """Metrics and report of a net on a dataset."""
 
     kind: ClassVar[str] = f"evaluation ({METRICS_NAME})"
     written_by: ClassVar[str] = "ds.evaluate or deepspark evaluate"
 
     @classmethod
-    def is_at(cls, path: Path) -> bool:
+    def is_in(cls, path: Path) -> bool:
         """Return whether a folder is an evaluation."""
         return (path / METRICS_NAME).is_file()
 

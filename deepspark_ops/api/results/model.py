@@ -8,20 +8,20 @@ from typing import ClassVar
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
 from deepspark_ops.api.results.bundle import Bundle
 from deepspark_ops.api.results.card import CardTable, card
-from deepspark_ops.api.results.result_folder import ResultFolder
+from deepspark_ops.api.results.result_folder import LocalFolder
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import ModelOverview, read_model
 
 
-class Model(ResultFolder):
+class Model(LocalFolder):
     """A model's folder, ``models/<name>``: numbered versions, a bundle each, and which is in production."""
 
     kind: ClassVar[str] = "model (versions, production.json)"
     written_by: ClassVar[str] = "a promotion"
 
     @classmethod
-    def is_at(cls, path: Path) -> bool:
+    def is_in(cls, path: Path) -> bool:
         """Return whether a folder is a model."""
         return ModelFolder(path).production.is_file() or ModelFolder(path).versions.is_dir()
 

@@ -15,6 +15,7 @@ from deepspark_ops.api.results.dataset import Samples
 from deepspark_ops.api.results.frames import load_pandas
 from deepspark_ops.api.results.result_folder import absolute_path
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 _ALLOWED: Final = (
     "allowed: a path or several, a DataFrame, pixels (n, H, W, 3) or (n, H, W) of uint8, or numbers (n, D) of floats"
@@ -27,7 +28,7 @@ def prediction_input(images: Any, scratch: Path) -> Mapping[str, Any]:
     Raises:
         ConfigError: It is none of what is allowed.
     """
-    if isinstance(images, str | os.PathLike):
+    if isinstance(images, str | os.PathLike | StorePath):
         return {"input": absolute_path(images)}
     if isinstance(images, np.ndarray):
         return _array_input(images, scratch)
@@ -36,14 +37,14 @@ def prediction_input(images: Any, scratch: Path) -> Mapping[str, Any]:
     if hasattr(images, "to_parquet") and hasattr(images, "columns"):
         return _written(images, scratch)
     if isinstance(images, list | tuple) and images:
-        if all(isinstance(item, str | os.PathLike) for item in images):
+        if all(isinstance(item, str | os.PathLike | StorePath) for item in images):
             return _path_input([absolute_path(item) for item in images], scratch)
         return _array_input(_as_array(images), scratch)
     msg = f"images={_shown(images)}: {_ALLOWED}"
     raise ConfigError(msg)
 
 
-def _path_input(paths: list[Path], scratch: Path) -> Mapping[str, Any]:
+def _path_input(paths: list[DataPath], scratch: Path) -> Mapping[str, Any]:
     texts = [str(path) for path in paths]
     options = _written(load_pandas("bundle.predict").DataFrame({"path": texts}), scratch)
     return {**options, "image_column": "path", "id_column": "path"}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deepspark_ops.api.results.card import CardTable, card
 from deepspark_ops.api.results.frames import load_pandas
+from deepspark_ops.api.results.result_folder import local_text
+from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,15 +26,16 @@ class Predictions:
         path: The Parquet file, or the folder of such files that Spark wrote.
     """
 
-    path: Path
+    path: DataPath
 
     def __fspath__(self) -> str:
-        """Return the path."""
-        return str(self.path)
+        """Return the path; TypeError for a file in a store."""
+        return local_text(self.path)
 
     def frame(self) -> pd.DataFrame:
         """Return all rows as a DataFrame."""
-        frame: pd.DataFrame = load_pandas("predictions.frame()").read_parquet(self.path)
+        with local_copy(self.path) as path:
+            frame: pd.DataFrame = load_pandas("predictions.frame()").read_parquet(path)
         return frame
 
     def _repr_html_(self) -> str:

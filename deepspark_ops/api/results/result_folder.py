@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.stores.store_path import StorePath, data_path
+from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
 
-def absolute_path(path: StrPath) -> Path:
+def absolute_path(path: StrPath | StorePath) -> DataPath:
     """Return a path from the present folder; the address of a store does not change."""
-    as_path = data_path(os.fspath(path))
-    return as_path if isinstance(as_path, StorePath) else Path.cwd() / as_path
+    return Path.cwd() / data_path(plain_path(path))
+
+
+def plain_path(path: StrPath | StorePath) -> str | DataPath:
+    """Return the folder of a result, else the path itself, or the text that the path has for ``open``."""
+    if isinstance(path, ResultFolder):
+        return path.folder
+    return path if isinstance(path, StorePath) else os.fspath(path)
+
+
+def absolute_local_path(path: StrPath | StorePath, why: str = "nets, solvers and weights are") -> Path:
+    """Return a path of the disk from the present folder; ``why`` starts the reason of a refusal.
+
+    Raises:
+        ConfigError: It is an address of a store.
+    """
+    absolute = absolute_path(path)
+    if isinstance(absolute, StorePath):
+        msg = f"{path}: {why} on a disk, not in a store; copy it to a disk"
+        raise ConfigError(msg)
+    return absolute
+
+
+def local_text(path: DataPath) -> str:
+    """Return the path as a text for functions that open files, as ``__fspath__`` does.
+
+    Raises:
+        TypeError: It is an address of a store, which ``open`` would look for on the disk.
+    """
+    if isinstance(path, StorePath):
+        msg = f"{path} is in a store and no path of the disk; a function that reads addresses takes str(...) of it"
+        raise TypeError(msg)
+    return str(path)
 
 
 @dataclass(frozen=True, init=False)
@@ -31,7 +63,7 @@ class ResultFolder:
     kind: ClassVar[str] = "result"
     written_by: ClassVar[str] = "a stage"
 
-    def __init__(self, folder: StrPath) -> None:
+    def __init__(self, folder: StrPath | StorePath) -> None:
         """Refer to a folder; nothing of it is read yet.
 
         Raises:
@@ -45,10 +77,34 @@ class ResultFolder:
             raise ConfigError(msg)
 
     def __fspath__(self) -> str:
-        """Return the folder's path."""
-        return str(self.folder)
+        """Return the folder's path; TypeError for a folder in a store."""
+        return local_text(self.folder)
 
     @classmethod
-    def is_at(cls, path: Path) -> bool:
+    def is_at(cls, path: DataPath) -> bool:
         """Return whether a folder is of this kind, by the names of its files."""
         return path.is_dir()
+
+
+class LocalFolder(ResultFolder):
+    """A result that is never in a store."""
+
+    folder: Path
+
+    def __init__(self, folder: StrPath | StorePath) -> None:
+        """Refer to a folder; nothing of it is read yet.
+
+        Raises:
+            ConfigError: It is no folder of this kind, or in a store.
+        """
+        super().__init__(absolute_local_path(folder, f"a {self.kind} is"))
+
+    @classmethod
+    def is_at(cls, path: DataPath) -> bool:
+        """Return whether a folder is of this kind, by the names of its files; none is in a store."""
+        return isinstance(path, Path) and cls.is_in(path)
+
+    @classmethod
+    @abstractmethod
+    def is_in(cls, path: Path) -> bool:
+        """Return whether a local folder is of this kind, by the names of its files."""

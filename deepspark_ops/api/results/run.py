@@ -13,7 +13,7 @@ from deepspark_ops.api.results.card import Points, card
 from deepspark_ops.api.results.dataset import Dataset
 from deepspark_ops.api.results.evaluation import Evaluation
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
-from deepspark_ops.api.results.result_folder import ResultFolder
+from deepspark_ops.api.results.result_folder import LocalFolder
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.events import DRIVER, read_events
@@ -33,7 +33,7 @@ _EVENT_COLUMNS: Final = ("time", "kind", "clock", "worker")
 _DASHES: Final = {"whole": "solid", "worker": "dot", "test": "solid", "server": "solid"}
 
 
-class Run(ResultFolder):
+class Run(LocalFolder):
     """A training: its folder has config, events, snapshots, and what later stages wrote.
 
     Example:
@@ -47,7 +47,7 @@ class Run(ResultFolder):
     written_by: ClassVar[str] = "ds.train or deepspark train"
 
     @classmethod
-    def is_at(cls, path: Path) -> bool:
+    def is_in(cls, path: Path) -> bool:
         """Return whether a folder is a run: it has a config and perhaps events."""
         return RunPaths(path).config.is_file() or RunPaths(path).events.is_file()
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.api.results.card import CardTable, card
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
-from deepspark_ops.api.results.result_folder import ResultFolder
+from deepspark_ops.api.results.result_folder import LocalFolder
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.simulation.report import SimulationReport
 from deepspark_ops.simulation.simulate import PAGE_FILE, REPORT_FILE
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-class Simulation(ResultFolder):
+class Simulation(LocalFolder):
     """Trainings by virtual workers: accuracy against a cluster's virtual time."""
 
     kind: ClassVar[str] = f"simulation ({REPORT_FILE})"
     written_by: ClassVar[str] = "ds.simulate or deepspark simulate"
 
     @classmethod
-    def is_at(cls, path: Path) -> bool:
+    def is_in(cls, path: Path) -> bool:
         """Return whether a folder is a simulation."""
         return (path / REPORT_FILE).is_file()
 

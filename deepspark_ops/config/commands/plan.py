@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import DataPath, SampleShape, StageConfig
+from deepspark_ops.config.base import DataPathField, SampleShape, StageConfig
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 
 
@@ -79,7 +79,7 @@ class PlanConfig(StageConfig):
     step_jitter: float = Field(
         0.05, ge=0.0, le=5.0, description="Standard deviation of a worker's minibatch times, relative to their mean"
     )
-    dataset: DataPath | None = Field(None, description="Ingested dataset: shapes, and the samples of an epoch")
+    dataset: DataPathField | None = Field(None, description="Ingested dataset: shapes, and the samples of an epoch")
     sample_shape: SampleShape = None
     epoch_images: int | None = Field(None, ge=1, description="Samples of an epoch; default: as many as the data have")
     seed: int = Field(0, ge=0, description="Of the simulated times")

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import (
     DEFAULT_STAGING_SIZE,
-    DataPath,
+    DataPathField,
     InsecureNetwork,
     ListenAddress,
     StageConfig,
@@ -21,7 +21,7 @@ from deepspark_ops.config.ingest import TABLE_MARK
 from deepspark_ops.config.shared_options.batch_size import BatchSize
 from deepspark_ops.config.shared_options.devices import DeviceChoice
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 InputFormat = Literal["auto", "folder", "list", "dataset", "parquet", "csv", "orc", "avro", "json_lines"]
 
@@ -55,12 +55,12 @@ class BundleInputConfig(RawImageConfig):
     """A bundle, its inputs, and their preprocessing."""
 
     bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")
-    input: DataPath = Field(
+    input: DataPathField = Field(
         description="One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet"
         " or ORC file or folder, CSV, JSON lines, table:db.name of Spark's catalog), or any other source that deepspark"
         " ingest reads"
     )
-    output: DataPath = Field(
+    output: DataPathField = Field(
         description="Parquet file to write, one row per input; with a Spark master a folder of such files; or"
         " table:db.name, a table of Spark's catalog"
     )
@@ -74,7 +74,7 @@ class BundleInputConfig(RawImageConfig):
     listen_address: ListenAddress = "auto"
     insecure_network: InsecureNetwork = False
     input_format: InputFormat = Field("auto", description="What input is; auto looks at it")
-    root_folder: DataPath | None = Field(
+    root_folder: DataPathField | None = Field(
         None, description="Folder that the paths of a list or table start from; default: its own"
     )
     split: SplitChoice = "test"
@@ -156,7 +156,7 @@ class FeaturesConfig(BundleInputConfig):
         return names_of(self.blobs)
 
 
-def catalog_table(path: Path) -> str | None:
+def catalog_table(path: DataPath) -> str | None:
     """Return the table of Spark's catalog in a path; None for a path of files.
 
     Example:

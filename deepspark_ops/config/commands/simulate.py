@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from deepspark_ops.config.base import (
     EXPERT,
     FORM,
-    DataPath,
+    DataPathField,
     Fraction,
     SolverFile,
     SolverOverrides,
@@ -30,7 +30,7 @@ class _VirtualCluster(StageConfig):
 
     solver: SolverFile
     overrides: SolverOverrides = ""
-    dataset: DataPath | None = Field(
+    dataset: DataPathField | None = Field(
         None, description="Ingested dataset that replaces source and mean_file of the nets' data layers"
     )
     weights: StartWeights = None

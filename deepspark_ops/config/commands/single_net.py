@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deepspark_ops.config.base import DataPath, SampleShape, StageConfig
+from deepspark_ops.config.base import DataPathField, SampleShape, StageConfig
 from deepspark_ops.config.evaluate import SplitChoice
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 
@@ -31,7 +31,9 @@ class NetTestConfig(StageConfig):
 
     net: Path = Field(description="Prototxt of a net; its layers of phase TEST are taken")
     weights: Path = Field(description="Trained weights, .caffemodel or .caffemodel.h5")
-    dataset: DataPath | None = Field(None, description="Ingested dataset; default: what the net's data layers name")
+    dataset: DataPathField | None = Field(
+        None, description="Ingested dataset; default: what the net's data layers name"
+    )
     split: SplitChoice = "test"
     iterations: int | None = Field(
         None,

@@ -29,7 +29,7 @@ from deepspark_ops.ingest.files.unpack_limits import current_limits
 from deepspark_ops.ingest.files.zip_archive import ZIP_MARKS, ZipReader, zip_places, zip_reader
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader
 from deepspark_ops.stores.staging import local_copy
-from deepspark_ops.stores.store_path import data_path
+from deepspark_ops.stores.store_path import DataPath, data_path
 from deepspark_ops.stores.writing import written_whole
 
 _COPY_BYTES = 1 << 20
@@ -42,7 +42,7 @@ _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 
 
-def split_member(path: Path) -> tuple[Path, str | None]:
+def split_member(path: DataPath) -> tuple[DataPath, str | None]:
     """Return the file and the member of ``ARCHIVE::MEMBER``; the member of a plain path is None.
 
     Example:
@@ -53,7 +53,7 @@ def split_member(path: Path) -> tuple[Path, str | None]:
     return data_path(archive), posixpath.normpath(member) if mark else None
 
 
-def decompressed(path: Path, work: Path) -> Path:
+def decompressed(path: DataPath, work: DataPath) -> DataPath:
     """Return ``path`` itself, or, if it is compressed (gzip, bzip2, xz), a decompressed copy in ``work``.
 
     A copy made before by the same run is used again. ``work`` is the caller's to remove.
@@ -79,7 +79,7 @@ def decompressed(path: Path, work: Path) -> Path:
     return copy
 
 
-def _unpack(packed: IO[bytes], plain: IO[bytes], path: Path) -> None:
+def _unpack(packed: IO[bytes], plain: IO[bytes], path: DataPath) -> None:
     most_gib, n_bytes = current_limits().unpacked_gib, 0
     while block := packed.read(_COPY_BYTES):
         n_bytes += len(block)
@@ -92,7 +92,7 @@ def _unpack(packed: IO[bytes], plain: IO[bytes], path: Path) -> None:
         plain.write(block)
 
 
-def read_start(path: Path, n_bytes: int) -> bytes:
+def read_start(path: DataPath, n_bytes: int) -> bytes:
     """Return the first bytes of a file's content, after decompression.
 
     Raises:
@@ -110,12 +110,12 @@ def read_start(path: Path, n_bytes: int) -> bytes:
     return start
 
 
-def is_compressed(path: Path) -> bool:
+def is_compressed(path: DataPath) -> bool:
     """Return whether a file is compressed (gzip, bzip2, xz)."""
     return _opener(path) is not None
 
 
-def _opener(path: Path) -> Callable[..., Any] | None:
+def _opener(path: DataPath) -> Callable[..., Any] | None:
     with open_regular(path) as handle:
         start = handle.read(6)
     return next((opener for magic, opener in _OPENERS.items() if start.startswith(magic)), None)
@@ -150,7 +150,7 @@ class TarArchive:
     """
 
     path: Path
-    tar: Path
+    tar: DataPath
     members: Mapping[str, tuple[int, int]]
 
     def reader(self, names: Sequence[str]) -> TarReader:
@@ -278,7 +278,7 @@ def _files(handle: tarfile.TarFile, n_bytes: int) -> Iterator[tarfile.TarInfo]:
 class TarReader:
     """Reads members by number; a size of -1 marks one that the archive lacks."""
 
-    tar: Path
+    tar: DataPath
     offsets: Positions
     sizes: Positions
 

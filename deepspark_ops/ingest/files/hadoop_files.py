@@ -12,12 +12,12 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from caffe_import.files.regular_file import open_regular
 from deepspark_ops.errors import DataError
 from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath
 
 MAGIC = b"SEQ"
 _VERSION = 6
@@ -67,7 +67,7 @@ class SequenceHeader:
     n_bytes: int
 
 
-def read_header(path: Path) -> SequenceHeader:
+def read_header(path: DataPath) -> SequenceHeader:
     """Return a file's header.
 
     Raises:
@@ -101,7 +101,7 @@ def read_header(path: Path) -> SequenceHeader:
     return SequenceHeader(key, value, short, has_blocks, sync, at + _SYNC_BYTES)
 
 
-def read_records(path: Path, header: SequenceHeader) -> Iterator[tuple[Place, bytes, bytes]]:
+def read_records(path: DataPath, header: SequenceHeader) -> Iterator[tuple[Place, bytes, bytes]]:
     """Yield place, key and value of each record, as the Writables' bytes.
 
     Raises:

@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes, regular_
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.shards.manifest import sha256_of_file
 from deepspark_ops.stores.listing import objects_below
-from deepspark_ops.stores.store_path import StorePath, joined
+from deepspark_ops.stores.store_path import DataPath, StorePath, joined
 
 IMAGE_SUFFIXES = frozenset(
     ".jpg .jpeg .jpe .jp2 .png .bmp .dib .webp .tif .tiff .ppm .pgm .pbm .pnm .gif .avif .exr .hdr".split()
@@ -41,7 +40,7 @@ MISSING = b"missing;"
 class FolderReader:
     """Reads image files of a folder by number."""
 
-    folder: Path
+    folder: DataPath
     paths: tuple[str, ...]
 
     def subset(self, positions: Positions) -> FolderReader:
@@ -50,7 +49,7 @@ class FolderReader:
 
     def stamps(self) -> npt.NDArray[np.uint64]:
         """See ``StampedReader``: of the folder, size and time of change."""
-        folder = os.fsencode(self.folder)
+        folder = str(self.folder).encode("utf-8", "surrogateescape")
         found = np.zeros(len(self.paths), np.uint64)
         for i, stamp in enumerate(file_stamps(self.folder, self.paths)):
             if stamp != MISSING:
@@ -87,7 +86,7 @@ class FolderReader:
             raise RecordError(msg) from error
 
 
-def listed_reader(folder: Path, paths: tuple[str, ...], *, named_by: str) -> FolderReader:
+def listed_reader(folder: DataPath, paths: tuple[str, ...], *, named_by: str) -> FolderReader:
     """Return the reader of the images that a list names, once the process' roots have been asked about them.
 
     Raises:
@@ -145,7 +144,7 @@ def is_image_name(name: str) -> bool:
     )  # a million names a second; pathlib takes ten times as long
 
 
-def file_stamp(path: Path) -> bytes:
+def file_stamp(path: DataPath) -> bytes:
     """Return size and time of change, for a digest: reading all images would take as long as ingesting them."""
     try:
         stat = path.stat()
@@ -166,7 +165,7 @@ def _local_stamp(path: str) -> bytes:
     return f"{found.st_size} {found.st_mtime_ns};".encode()
 
 
-def file_stamps(folder: Path, names: Sequence[str]) -> Iterator[bytes]:
+def file_stamps(folder: DataPath, names: Sequence[str]) -> Iterator[bytes]:
     """Yield ``file_stamp`` of files of a folder; names are relative, absolute, or addresses in a store."""
     if not isinstance(folder, StorePath):
         root = os.fspath(folder)
@@ -178,13 +177,18 @@ def file_stamps(folder: Path, names: Sequence[str]) -> Iterator[bytes]:
         return
     found = objects_below(folder)
     for name in names:
-        entry = found.get(os.path.normpath(name))
-        path = joined(folder, name)
-        is_below = path.is_relative_to(folder) and ".." not in path.parts
-        yield f"{entry.stamp};".encode() if entry is not None else MISSING if is_below else file_stamp(path)
+        entry = found.get(os.path.normpath(name).lstrip("/"))
+        is_below = _ADDRESS not in name and ".." not in name.split("/")
+        yield (
+            f"{entry.stamp};".encode()
+            if entry is not None
+            else MISSING
+            if is_below
+            else file_stamp(joined(folder, name))
+        )
 
 
-def source_digest(path: Path) -> str:
+def source_digest(path: DataPath) -> str:
     """Return a hexadecimal digest that changes with a file's content.
 
     It is that of the bytes; of an object in a store that of the store's own tag, which needs no reading.

@@ -24,14 +24,14 @@ def source_folders(config: SourceConfig) -> list[Path]:
     files = [split_member(path)[0] for path in given if not is_catalog_table(path)]
     folders = [path if path.is_dir() else path.parent for path in files if not isinstance(path, StorePath)]
     root = config.root_folder
-    if root is not None and ARCHIVE_MARK not in str(config.source):
+    if root is not None and not isinstance(root, StorePath) and ARCHIVE_MARK not in str(config.source):
         folders.append(root.parent if _begins_names(root) else root)
     return folders
 
 
 def _begins_names(root: Path) -> bool:
     """Return whether a root folder is no folder but the beginning of names in the folder above."""
-    if isinstance(root, StorePath) or root.is_dir() or not root.parent.is_dir():
+    if root.is_dir() or not root.parent.is_dir():
         return False
     with os.scandir(root.parent) as entries:
         return any(entry.name.startswith(root.name) for entry in entries)

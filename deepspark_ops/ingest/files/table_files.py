@@ -8,10 +8,12 @@ import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import overload
 
 from caffe_import.files.regular_file import regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.image_files import file_stamp, is_image_name, source_digest
+from deepspark_ops.stores.store_path import DataPath, name_below, paths_in
 
 _READ_UP_TO_BYTES = 2**26
 """Of larger tables names, sizes and times of change are digested: reading them takes as long as ingesting them."""
@@ -20,7 +22,11 @@ SEPARATORS = (",", ";", "\t", "|")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
-def data_files(path: Path) -> Iterator[Path]:
+@overload
+def data_files(path: Path) -> Iterator[Path]: ...
+@overload
+def data_files(path: DataPath) -> Iterator[DataPath]: ...
+def data_files(path: DataPath) -> Iterator[DataPath]:
     """Yield a table's files in a fixed order: the file itself, or those in a folder and below that hold data.
 
     Names that start with ``_`` or ``.`` are notes of the program that wrote the folder, and Spark passes them by, too.
@@ -28,7 +34,7 @@ def data_files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    for found in sorted(path.iterdir()):
+    for found in paths_in(path):
         if found.name.startswith(("_", ".")):
             continue
         if found.is_dir():
@@ -37,7 +43,7 @@ def data_files(path: Path) -> Iterator[Path]:
             yield found
 
 
-def first_data_file(path: Path, suffixes: tuple[str, ...]) -> Path | None:
+def first_data_file(path: DataPath, suffixes: tuple[str, ...]) -> DataPath | None:
     """Return the first file of a folder's table whose name ends in one of ``suffixes``, if the first files are such."""
     for looked, found in enumerate(data_files(path)):
         if found.name.lower().endswith(suffixes):
@@ -47,23 +53,26 @@ def first_data_file(path: Path, suffixes: tuple[str, ...]) -> Path | None:
     return None
 
 
-def digest_table(path: Path) -> str:
+def digest_table(path: DataPath) -> str:
     """Return a digest that changes when a file of the table does: of content, or of a large table of sizes and times.
 
     Raises:
         OSError: A file cannot be read.
     """
     files = list(data_files(path))
-    is_large = sum(regular_path(file).stat().st_size for file in files) > _READ_UP_TO_BYTES
+    is_large = sum(_n_bytes(file) for file in files) > _READ_UP_TO_BYTES
     digest = hashlib.sha256()
     for file in files:
-        name = str(file.relative_to(path)) if file != path else ""
-        digest.update(f"{name}\0".encode("utf-8", "surrogateescape"))
+        digest.update(f"{name_below(path, file)}\0".encode("utf-8", "surrogateescape"))
         digest.update(file_stamp(file) if is_large else source_digest(file).encode())
     return digest.hexdigest()
 
 
-def no_rows(source: Path) -> DataError:
+def _n_bytes(file: DataPath) -> int:
+    return (regular_path(file) if isinstance(file, Path) else file).stat().st_size
+
+
+def no_rows(source: DataPath) -> DataError:
     """Return the error of a table that holds nothing."""
     return DataError(f"source={source}: the table has no rows")
 

@@ -20,7 +20,7 @@ from deepspark_ops.ingest.images.mean import PixelSums, mean_image, mean_values
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import is_dataset, present_splits, split_manifest_path
 from deepspark_ops.shards.reader import open_dataset
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 _BLOCK_BYTES: Final = 1 << 25
 _BLOCK_IMAGES: Final = 4_096
@@ -78,7 +78,7 @@ def measure_mean(source: Path, split: str, on_images: Callable[[int, int], None]
     return MeasuredMean(n_done, mean_image(totals, n_done), mean_values(totals, n_done))
 
 
-def _image_blocks(source: Path, split: str) -> Iterator[tuple[Column, int]]:
+def _image_blocks(source: DataPath, split: str) -> Iterator[tuple[Column, int]]:
     """Yield images, (N, C, H, W), and how many there are in all."""
     if not isinstance(source, StorePath):
         for opened, mark in ((LmdbSource, "data.mdb"), (LeveldbSource, "CURRENT")):
@@ -115,7 +115,7 @@ def _database_blocks(folder: Path, opened: type[LmdbSource | LeveldbSource]) -> 
         raise DataError(str(error)) from error
 
 
-def _dataset_blocks(split_folder: Path) -> Iterator[tuple[Column, int]]:
+def _dataset_blocks(split_folder: DataPath) -> Iterator[tuple[Column, int]]:
     with open_dataset(split_folder) as dataset:
         if not dataset.is_transformed:
             msg = f"{split_folder}: its samples are rows of a table, which have no mean image; give images"

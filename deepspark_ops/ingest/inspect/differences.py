@@ -16,6 +16,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName, shard_folder
 from deepspark_ops.shards.shard_records import read_records
+from deepspark_ops.stores.store_path import DataPath
 
 DIFFERENCES_VERSION: Final = 1
 
@@ -90,7 +91,7 @@ class DatasetDifference:
         }
 
 
-def compare_datasets(before: Path, after: Path) -> DatasetDifference:
+def compare_datasets(before: DataPath, after: Path) -> DatasetDifference:
     """Return how ``after`` differs from ``before``.
 
     Raises:
@@ -157,12 +158,12 @@ def _are_known(manifests: Iterable[DatasetManifest]) -> bool:
     return all(shard.beside for manifest in manifests for shard in manifest.shards)
 
 
-def _samples(dataset: Path, manifests: Mapping[SplitName, DatasetManifest]) -> Counter[Sample]:
+def _samples(dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> Counter[Sample]:
     """Return all samples; one that balancing repeats counts once."""
     return Counter(sample for manifest in manifests.values() for sample in _samples_of(dataset, manifest))
 
 
-def _samples_of(dataset: Path, manifest: DatasetManifest) -> Iterator[Sample]:
+def _samples_of(dataset: DataPath, manifest: DatasetManifest) -> Iterator[Sample]:
     for shard in manifest.shards:
         assert shard.records is not None
         held = read_records(shard_folder(DatasetPaths(dataset).split(manifest.split)) / shard.records.file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,11 @@ from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, SplitName, shard_folder
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.shards.row_records import read_row_records
+from deepspark_ops.stores.store_path import DataPath
 
 Sample = tuple[str, str, int, int]
 """(split, name, label, checksum)."""
-_Dataset = tuple[Path, Mapping[SplitName, DatasetManifest]]
+_Dataset = tuple[DataPath, Mapping[SplitName, DatasetManifest]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def differing_rows(before: _Dataset, after: _Dataset) -> tuple[Counter[Sample], 
     return _samples(*before, rows[0], only_before), _samples(*after, rows[1], only_after)
 
 
-def _rows(dataset: Path, manifests: Mapping[SplitName, DatasetManifest]) -> _Rows:
+def _rows(dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> _Rows:
     parts: list[npt.NDArray[np.uint64]] = [np.empty((5, 0), np.uint64)]
     for split, manifest in manifests.items():
         for number, shard in enumerate(manifest.shards):
@@ -78,7 +78,7 @@ def _rows(dataset: Path, manifests: Mapping[SplitName, DatasetManifest]) -> _Row
 
 
 def _samples(
-    dataset: Path, manifests: Mapping[SplitName, DatasetManifest], rows: _Rows, places: npt.NDArray[np.int64]
+    dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest], rows: _Rows, places: npt.NDArray[np.int64]
 ) -> Counter[Sample]:
     found: Counter[Sample] = Counter()
     for split, manifest in manifests.items():

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName, present_splits, read_manifest, split_digests
+from deepspark_ops.stores.store_path import DataPath
 
 FACTS_VERSION: Final = 1
 
 
-def read_splits(dataset: Path) -> dict[SplitName, DatasetManifest]:
+def read_splits(dataset: DataPath) -> dict[SplitName, DatasetManifest]:
     """Return the manifests of a dataset's splits, train first.
 
     Raises:
@@ -25,7 +25,7 @@ def read_splits(dataset: Path) -> dict[SplitName, DatasetManifest]:
     return {split: read_manifest(DatasetPaths(dataset).split(split)) for split in present_splits(dataset)}
 
 
-def dataset_facts(dataset: Path) -> dict[str, Any]:
+def dataset_facts(dataset: DataPath) -> dict[str, Any]:
     """Return what a dataset holds, as JSON values.
 
     Raises:
@@ -47,7 +47,7 @@ def dataset_facts(dataset: Path) -> dict[str, Any]:
     }
 
 
-def _split_facts(dataset: Path, manifest: DatasetManifest) -> dict[str, Any]:
+def _split_facts(dataset: DataPath, manifest: DatasetManifest) -> dict[str, Any]:
     return {
         "digest": split_digests(dataset)[manifest.split],
         "source": manifest.source.model_dump(),
@@ -78,7 +78,7 @@ def _split_facts(dataset: Path, manifest: DatasetManifest) -> dict[str, Any]:
     }
 
 
-def _version_facts(path: Path) -> dict[str, Any]:
+def _version_facts(path: DataPath) -> dict[str, Any]:
     manifests = read_splits(path)
     return {
         "path": str(path),

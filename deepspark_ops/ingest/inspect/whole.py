@@ -18,6 +18,7 @@ from deepspark_ops.shards.reader import open_dataset, verify
 from deepspark_ops.shards.row_records import read_row_records
 from deepspark_ops.shards.shard_records import read_records
 from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath
 
 _SAMPLES_READ: Final = 256
 _MEAN_ERROR: Final = 1e-3
@@ -57,7 +58,7 @@ def verify_dataset(dataset: Path, on_split: Callable[[str], None]) -> None:
         raise DataError("\n".join(findings))
 
 
-def _read_all(folder: Path, manifest: DatasetManifest) -> None:
+def _read_all(folder: DataPath, manifest: DatasetManifest) -> None:
     if manifest.split != folder.name:
         msg = f"{folder}: the manifest says that this is the {manifest.split} set"
         raise DataError(msg)
@@ -89,7 +90,7 @@ def _read_all(folder: Path, manifest: DatasetManifest) -> None:
         raise DataError(msg)
 
 
-def _compare_records(folder: Path, manifest: DatasetManifest, number: int, labels: np.ndarray) -> None:
+def _compare_records(folder: DataPath, manifest: DatasetManifest, number: int, labels: np.ndarray) -> None:
     shard = manifest.shards[number]
     if shard.rows is not None and len(read_row_records(shard_folder(folder) / shard.rows.file).states) != shard.n_rows:
         msg = f"{folder / shard.rows.file}: tells of another number of rows than {shard.file} holds; ingest with full"

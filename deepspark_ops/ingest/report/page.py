@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from importlib import resources
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +32,7 @@ from deepspark_ops.run_paths import DatasetPaths, write_text_whole
 from deepspark_ops.shards.manifest import is_dataset, read_manifest
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.shards.thumbnail import encoded
+from deepspark_ops.stores.store_path import DataPath
 
 _log = logging.getLogger(__name__)
 _SHOWN_CLASSES: Final = 200
@@ -48,7 +48,7 @@ _DISTRIBUTIONS: Final = {
 }
 
 
-def add_report(dataset: Path, before: Profile | None) -> None:
+def add_report(dataset: DataPath, before: Profile | None) -> None:
     """Write the report beside the splits of a dataset; what goes wrong is a warning, since the dataset is whole.
 
     Args:
@@ -63,7 +63,7 @@ def add_report(dataset: Path, before: Profile | None) -> None:
         _log.warning("ingest: no report of the dataset: %s", error)
 
 
-def profile_before(dataset: Path, previous: Path | None) -> Profile | None:
+def profile_before(dataset: DataPath, previous: DataPath | None) -> Profile | None:
     """Return the profile of what a new version will be compared with; None if there is nothing, or it is damaged."""
     folder = previous or dataset
     if not is_dataset(folder):
@@ -74,7 +74,7 @@ def profile_before(dataset: Path, previous: Path | None) -> Profile | None:
         return None
 
 
-def render_report(dataset: Path, before: Profile | None) -> str:
+def render_report(dataset: DataPath, before: Profile | None) -> str:
     """Return the page.
 
     Raises:
@@ -132,7 +132,7 @@ def _tiles(facts: Mapping[str, Any], table: TableColumns | None) -> list[tuple[s
     return tiles
 
 
-def _columns(dataset: Path, table: TableColumns) -> list[tuple[str, float, float, str]]:
+def _columns(dataset: DataPath, table: TableColumns) -> list[tuple[str, float, float, str]]:
     """Return (name, mean, deviation, what there is to say) of the first features of a table."""
     notes: dict[str, list[str]] = {}
     for item in _named_findings(DatasetPaths(dataset).split("train")):
@@ -252,7 +252,7 @@ def _warnings(facts: Mapping[str, Any]) -> list[tuple[str, str, int, bool]]:
     ]
 
 
-def _findings(dataset: Path, facts: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+def _findings(dataset: DataPath, facts: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Return (split, kind, name, text) of the first that are named."""
     found: list[tuple[str, str, str, str]] = []
     for split in facts["splits"]:
@@ -261,7 +261,7 @@ def _findings(dataset: Path, facts: Mapping[str, Any]) -> list[tuple[str, str, s
     return found
 
 
-def _named_findings(folder: Path) -> Iterator[dict[str, str]]:
+def _named_findings(folder: DataPath) -> Iterator[dict[str, str]]:
     """Yield what the list of a split's warnings has."""
     name = read_manifest(folder).warnings_file
     if name is not None and (folder / name).is_file():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -16,6 +15,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import DatasetManifest, present_splits, read_manifest, shard_folder
 from deepspark_ops.shards.shard_records import LOOK_COLUMNS, read_records
+from deepspark_ops.stores.store_path import DataPath
 
 Values = npt.NDArray[np.float64]
 _SMOOTHING: Final = 0.5
@@ -48,7 +48,7 @@ class Profile:
         return values[is_known], self.weights[is_known]
 
 
-def read_profile(dataset: Path) -> Profile:
+def read_profile(dataset: DataPath) -> Profile:
     """Return the profile of a dataset's training set; without looks where nothing is known of the samples.
 
     Raises:
@@ -67,7 +67,7 @@ def read_profile(dataset: Path) -> Profile:
     )
 
 
-def _looks(folder: Path, manifest: DatasetManifest) -> tuple[Values, Values]:
+def _looks(folder: DataPath, manifest: DatasetManifest) -> tuple[Values, Values]:
     looks, weights = [np.empty((0, len(LOOK_COLUMNS)))], [np.empty(0)]
     for shard in manifest.shards:
         if shard.records is None:
@@ -132,7 +132,7 @@ def drift_word(index: float) -> str:
     return "no change to speak of" if index < 0.1 else "some change" if index < 0.25 else "a large change"
 
 
-def resize_text(dataset: Path) -> str:
+def resize_text(dataset: DataPath) -> str:
     """Return the sizes that a resize changed, e.g. ``pictures of 40x48 become 28x28 (height x width)``.
 
     The sizes are those of up to 128 samples of each split's first shard.
@@ -157,7 +157,7 @@ def resize_text(dataset: Path) -> str:
     return f"pictures of {ends} become {stored[0]}x{stored[1]} (height x width)"
 
 
-def _sizes_of_first_shard(folder: Path) -> set[tuple[int, int]]:
+def _sizes_of_first_shard(folder: DataPath) -> set[tuple[int, int]]:
     """Return (height, width) in the source, in pixels, of the samples that were looked at."""
     records = next((shard.records for shard in read_manifest(folder).shards if shard.records is not None), None)
     if records is None:

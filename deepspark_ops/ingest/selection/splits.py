@@ -6,7 +6,6 @@ import csv
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.records import Positions, Rejection, SourceIndex
 from deepspark_ops.ingest.shard_assignment import split_by_hash
 from deepspark_ops.shards.manifest import SPLITS, SplitName, SplitRule, sha256_of_file
+from deepspark_ops.stores.store_path import DataPath
 
 SPLIT_WORDS: Final[Mapping[str, SplitName]] = {
     "train": "train",
@@ -99,7 +99,7 @@ def split_rule(config: IngestConfig, *, of_rows: bool) -> SplitRule | None:
     return SplitRule(by="test_source") if has_own_validation else None
 
 
-def digest_of_split_list(path: Path) -> str:
+def digest_of_split_list(path: DataPath) -> str:
     """Return a digest of the list's content.
 
     Raises:
@@ -113,7 +113,7 @@ def digest_of_split_list(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _by_list(path: Path, index: SourceIndex, usable: Positions) -> SplitUp:
+def _by_list(path: DataPath, index: SourceIndex, usable: Positions) -> SplitUp:
     named = read_split_list(path, set(index.names))
     numbers = np.array([named.get(name, OUTSIDE) for name in index.names], np.int8)
     if not (numbers[usable] >= 0).any():
@@ -140,7 +140,7 @@ def split_of_others(named: Mapping[str, int]) -> int:
     return OUTSIDE if train in named.values() else train
 
 
-def read_split_list(path: Path, known: Collection[str] | None = None) -> dict[str, int]:
+def read_split_list(path: DataPath, known: Collection[str] | None = None) -> dict[str, int]:
     """Return record -> number of its split.
 
     Args:
@@ -183,11 +183,11 @@ def _note(found: dict[str, int], key: str, split: SplitName, place: str) -> None
         raise ConfigError(msg)
 
 
-def _files_of_folder(path: Path) -> dict[SplitName, Path]:
+def _files_of_folder(path: DataPath) -> dict[SplitName, DataPath]:
     if not path.is_dir():
         msg = f"split_list={path}: no such file or folder"
         raise ConfigError(msg)
-    files: dict[SplitName, Path] = {}
+    files: dict[SplitName, DataPath] = {}
     for word, split in SPLIT_WORDS.items():
         if (file := path / f"{word}.txt").is_file():
             files.setdefault(split, file)
@@ -199,7 +199,7 @@ def _files_of_folder(path: Path) -> dict[SplitName, Path]:
     return {split: files[split] for split in SPLITS if split in files}
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
+def _lines(path: DataPath) -> list[tuple[int, str]]:
     try:
         text = read_text_file(path)
     except OSError as error:

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
 from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LeveldbReader:
         values: One per record: its bytes if they are in the log and not in a table, else None.
     """
 
-    tables: tuple[Path, ...]
+    tables: tuple[DataPath, ...]
     places: Positions
     values: tuple[bytes | None, ...]
 
@@ -62,7 +62,7 @@ class LeveldbReader:
             raise RecordError(str(error)) from error
 
 
-def index_leveldb(folder: Path) -> SourceIndex:
+def index_leveldb(folder: DataPath) -> SourceIndex:
     """Read keys and labels, which reads the whole database once.
 
     Raises:
@@ -96,7 +96,7 @@ def index_leveldb(folder: Path) -> SourceIndex:
     )
 
 
-def digest_leveldb(folder: Path) -> str:
+def digest_leveldb(folder: DataPath) -> str:
     """Return a digest of the tables and logs in use.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import lmdb
 import numpy as np
@@ -22,6 +21,7 @@ from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
 from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath
 
 READ_LABELS_UP_TO = 100_000
 """Of larger databases a look reads the first records alone: labels are inside the records."""
@@ -31,7 +31,7 @@ READ_LABELS_UP_TO = 100_000
 class LmdbReader:
     """Reads records of one LMDB by number; compressed ones stay compressed."""
 
-    folder: Path
+    folder: DataPath
     keys: tuple[bytes, ...]
 
     def subset(self, positions: Positions) -> LmdbReader:
@@ -57,7 +57,7 @@ class LmdbReader:
             raise RecordError(str(error)) from error
 
 
-def count_records(folder: Path) -> int:
+def count_records(folder: DataPath) -> int:
     """Return the number of records, as the header says.
 
     Raises:
@@ -73,7 +73,7 @@ def count_records(folder: Path) -> int:
             source.close()
 
 
-def index_caffe_lmdb(folder: Path, n_records: int | None = None) -> SourceIndex:
+def index_caffe_lmdb(folder: DataPath, n_records: int | None = None) -> SourceIndex:
     """Read keys and labels; without ``n_records``, of the first ones, that reads the whole database once.
 
     Raises:
@@ -100,12 +100,12 @@ def index_caffe_lmdb(folder: Path, n_records: int | None = None) -> SourceIndex:
     )
 
 
-def digest_caffe_lmdb(folder: Path) -> str:
+def digest_caffe_lmdb(folder: DataPath) -> str:
     """Return the digest of the database file."""
     return source_digest(folder / "data.mdb")
 
 
-def _index_start(_config: IngestConfig, source: Path, _work: Path, n_records: int | None) -> SourceIndex:
+def _index_start(_config: IngestConfig, source: DataPath, _work: DataPath, n_records: int | None) -> SourceIndex:
     with local_copy(source) as local:
         check_pages([local])  # a damaged page would kill this process
     return index_caffe_lmdb(source, n_records)

@@ -25,6 +25,7 @@ from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath
 
 _SHAPE = (3, 32, 32)
 _PIXEL_BYTES = 3072
@@ -39,7 +40,7 @@ _LABEL_NAMES: Mapping[CifarLabels, tuple[str, ...]] = {
 class CifarReader:
     """Reads records of several files by number: ``files`` with ``label_bytes`` before each image."""
 
-    files: tuple[Path, ...]
+    files: tuple[DataPath, ...]
     label_bytes: int
     file_of: Positions
     row_of: Positions
@@ -58,7 +59,7 @@ class CifarReader:
             )
 
 
-def cifar_files(source: Path) -> tuple[Path, ...]:
+def cifar_files(source: DataPath) -> tuple[DataPath, ...]:
     """Return the batches that ``source`` means: the file itself, or a folder's training batches; empty if none."""
     if source.is_file():
         return (source,) if source.suffix == ".bin" else ()
@@ -66,7 +67,7 @@ def cifar_files(source: Path) -> tuple[Path, ...]:
     return tuple(batches) or tuple(source.glob("train.bin"))
 
 
-def index_cifar(source: Path, which: CifarLabels = "fine") -> SourceIndex:
+def index_cifar(source: DataPath, which: CifarLabels = "fine") -> SourceIndex:
     """Read the labels of every batch; ``which`` of them in CIFAR-100.
 
     Raises:
@@ -98,7 +99,7 @@ def index_cifar(source: Path, which: CifarLabels = "fine") -> SourceIndex:
     )
 
 
-def digest_cifar(source: Path, which: CifarLabels = "fine") -> str:
+def digest_cifar(source: DataPath, which: CifarLabels = "fine") -> str:
     """Return a digest of every batch and of the file of class names."""
     files = list(_require_files(source))
     folder = source if source.is_dir() else source.parent
@@ -106,7 +107,7 @@ def digest_cifar(source: Path, which: CifarLabels = "fine") -> str:
     return hashlib.sha256("".join(source_digest(path) for path in files).encode()).hexdigest()
 
 
-def _require_files(source: Path) -> tuple[Path, ...]:
+def _require_files(source: DataPath) -> tuple[DataPath, ...]:
     files = cifar_files(source)
     if not files:
         msg = f"{source}: no CIFAR batches here; allowed: a .bin file, or a folder with data_batch_*.bin or train.bin"
@@ -114,7 +115,7 @@ def _require_files(source: Path) -> tuple[Path, ...]:
     return files
 
 
-def _label_bytes(files: tuple[Path, ...]) -> int:
+def _label_bytes(files: tuple[DataPath, ...]) -> int:
     """Return 1 for CIFAR-10, 2 for CIFAR-100: what divides every file's length."""
     for label_bytes in (1, 2):
         if all(path.stat().st_size and path.stat().st_size % (_PIXEL_BYTES + label_bytes) == 0 for path in files):
@@ -128,7 +129,7 @@ def _rows(path: Path, label_bytes: int) -> npt.NDArray[np.uint8]:
     return np.memmap(regular_path(path), np.uint8, "r").reshape(-1, label_bytes + _PIXEL_BYTES)
 
 
-def _class_names(folder: Path, which: CifarLabels) -> tuple[str, ...]:
+def _class_names(folder: DataPath, which: CifarLabels) -> tuple[str, ...]:
     for name in _LABEL_NAMES[which]:
         if (folder / name).is_file():
             return tuple(read_text_file(folder / name).split())

@@ -8,7 +8,6 @@ import os
 import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex, l
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.listing import objects_below
-from deepspark_ops.stores.store_path import StorePath, data_path
+from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 _log = logging.getLogger(__name__)
 _TRAIN = "train"
@@ -40,7 +39,7 @@ class _Tree:
     passed_by: Sequence[str] = ()
 
 
-def index_class_folders(source: Path, work: Path) -> SourceIndex:
+def index_class_folders(source: DataPath, work: DataPath) -> SourceIndex:
     """List the images; none is looked at.
 
     Args:
@@ -81,7 +80,7 @@ def index_class_folders(source: Path, work: Path) -> SourceIndex:
     )
 
 
-def digest_class_folders(source: Path) -> str:
+def digest_class_folders(source: DataPath) -> str:
     """Return a digest of every image's name, size and time of change, or of the archive's bytes."""
     path, member = split_member(source)
     if member is not None or path.is_file():
@@ -93,7 +92,7 @@ def digest_class_folders(source: Path) -> str:
     return digest.hexdigest()
 
 
-def own_splits(source: Path) -> dict[SplitName, Path] | None:
+def own_splits(source: DataPath) -> dict[SplitName, DataPath] | None:
     """Return training and test root if ``source`` has ``train/`` and perhaps ``test/`` or ``val/`` as its folders.
 
     With both, ``val/`` is the validation set. A set without class folders, such as test images without labels, is not
@@ -131,11 +130,11 @@ def _are_sets(folders: Iterable[str]) -> bool:
     return set(folders) == {_TRAIN} or (_TRAIN in folders and not set(folders).isdisjoint(_TESTS))
 
 
-def _member(archive: Path, name: str) -> Path:
+def _member(archive: DataPath, name: str) -> DataPath:
     return data_path(f"{archive}{ARCHIVE_MARK}{posixpath.normpath(name)}")
 
 
-def _say_sets(source: Path, folders: Iterable[str]) -> str:
+def _say_sets(source: DataPath, folders: Iterable[str]) -> str:
     mark = "/" if ARCHIVE_MARK in str(source) or source.is_dir() else ARCHIVE_MARK
     tests = [name for name in _TESTS if name in folders]
     more = f" and test_source={source}{mark}{tests[0]}" if tests else ""
@@ -145,7 +144,7 @@ def _say_sets(source: Path, folders: Iterable[str]) -> str:
     )
 
 
-def _tree(source: Path, work: Path) -> _Tree:
+def _tree(source: DataPath, work: DataPath) -> _Tree:
     path, member = split_member(source)
     if member is None and path.is_dir():
         names, others = _names_below(path)
@@ -162,7 +161,7 @@ def _tree(source: Path, work: Path) -> _Tree:
     return _Tree(names, archive.reader([posixpath.join(root, name) for name in names]))
 
 
-def _names_below(root: Path) -> tuple[tuple[str, ...], list[str]]:
+def _names_below(root: DataPath) -> tuple[tuple[str, ...], list[str]]:
     """Return images and other files below a folder, relative to it, sorted; class folders may be links.
 
     Hidden files are no part of either.
@@ -177,7 +176,7 @@ def _names_below(root: Path) -> tuple[tuple[str, ...], list[str]]:
             found.append(entry.name)
             continue
         for folder, _, files in os.walk(entry.path):
-            prefix = os.path.relpath(folder, root)
+            prefix = os.path.relpath(folder, str(root))
             found += [f"{prefix}/{file}" for file in files if not file.startswith(".")]
     found.sort()
     return tuple(name for name in found if is_image_name(name)), [name for name in found if not is_image_name(name)]
@@ -226,7 +225,7 @@ def _looks_like(look: Look) -> bool:
     return own_splits(look.source) is not None or (len(tops) > 1 and not _are_sets(tops))
 
 
-def _class_folders(folder: Path) -> list[str]:
+def _class_folders(folder: DataPath) -> list[str]:
     """Return the folders in a folder that hold an image or folders with one; hidden ones are passed by."""
     if isinstance(folder, StorePath):
         names = (name for name in objects_below(folder) if not _is_hidden(name) and is_image_name(name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 from caffe_import.files.text_file import decode_text
@@ -13,6 +12,7 @@ from deepspark_ops.config.ingest import IngestConfig, is_catalog_table
 from deepspark_ops.ingest.files.archive import read_start, split_member
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.shards.manifest import SplitName
+from deepspark_ops.stores.store_path import DataPath
 
 Kind = Literal["folder", "file", "member", "table"]
 """What a source can be; a member is part of an archive, ``ARCHIVE::MEMBER``, a table one of Spark's catalog."""
@@ -27,10 +27,10 @@ class Look:
         source: As the user named it.
     """
 
-    source: Path
+    source: DataPath
 
     @property
-    def path(self) -> Path:
+    def path(self) -> DataPath:
         """The file or folder, without the member of an archive."""
         return split_member(self.source)[0]
 
@@ -94,18 +94,18 @@ class Format:
 
     kinds: frozenset[Kind]
     looks_like: Callable[[Look], bool]
-    digest: Callable[[IngestConfig, Path], str]
-    index: Callable[[IngestConfig, Path, Path], SourceIndex]
+    digest: Callable[[IngestConfig, DataPath], str]
+    index: Callable[[IngestConfig, DataPath, DataPath], SourceIndex]
     options: frozenset[str] = frozenset()
     resembles: Callable[[Look], str | None] = lambda _: None
-    usual_test: Callable[[Path], Path | None] = lambda _: None
-    own_splits: Callable[[Path], Mapping[SplitName, Path] | None] = lambda _: None
-    is_large: Callable[[Path], bool] = lambda _: False
-    named_stamps: Callable[[IngestConfig, Path], Iterable[bytes]] = lambda _config, _source: ()
-    index_start: Callable[[IngestConfig, Path, Path, int | None], SourceIndex] | None = None
+    usual_test: Callable[[DataPath], DataPath | None] = lambda _: None
+    own_splits: Callable[[DataPath], Mapping[SplitName, DataPath] | None] = lambda _: None
+    is_large: Callable[[DataPath], bool] = lambda _: False
+    named_stamps: Callable[[IngestConfig, DataPath], Iterable[bytes]] = lambda _config, _source: ()
+    index_start: Callable[[IngestConfig, DataPath, DataPath, int | None], SourceIndex] | None = None
 
 
-def usual_neighbour(source: Path, pairs: tuple[tuple[str, str], ...]) -> Path | None:
+def usual_neighbour(source: DataPath, pairs: tuple[tuple[str, str], ...]) -> DataPath | None:
     """Return the test file that stands beside a training file, or in its folder, under its usual name.
 
     Args:

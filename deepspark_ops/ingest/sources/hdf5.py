@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -26,7 +25,7 @@ from deepspark_ops.ingest.files.image_files import file_stamp, source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
-from deepspark_ops.stores.store_path import StorePath, joined
+from deepspark_ops.stores.store_path import DataPath, StorePath, joined
 
 _MOST_EXACT = 2.0**53
 """From here on float64 skips whole numbers, and soon none is an int64."""
@@ -50,7 +49,7 @@ class Hdf5Reader:
         row_of: (n,) int64, its row there.
     """
 
-    files: tuple[Path, ...]
+    files: tuple[DataPath, ...]
     column: str
     shape: tuple[int, int, int]
     file_of: Positions
@@ -91,7 +90,7 @@ class Hdf5Reader:
 
 
 def index_hdf5(
-    source: Path, root_folder: Path | None = None, data: str | None = None, label: str | None = None
+    source: DataPath, root_folder: DataPath | None = None, data: str | None = None, label: str | None = None
 ) -> SourceIndex:
     """Read the labels and the shape of the data.
 
@@ -138,16 +137,16 @@ def index_hdf5(
     )
 
 
-def digest_hdf5(source: Path, root_folder: Path | None = None) -> str:
+def digest_hdf5(source: DataPath, root_folder: DataPath | None = None) -> str:
     """Return a digest of every file."""
     return hashlib.sha256("".join(map(source_digest, _files(source, root_folder))).encode()).hexdigest()
 
 
-def _files(source: Path, root_folder: Path | None) -> tuple[Path, ...]:
+def _files(source: DataPath, root_folder: DataPath | None) -> tuple[DataPath, ...]:
     with open_regular(source) as handle:
         if handle.read(len(_MAGIC)) == _MAGIC:
             return (source,)
-    folders = (root_folder,) if root_folder is not None else tuple(source.resolve().parents)
+    folders: tuple[DataPath, ...] = (root_folder,) if root_folder is not None else (*source.resolve().parents,)
     try:
         names = listed_files(
             read_text_file(source), lambda name: any(joined(folder, name).exists() for folder in folders)
@@ -165,19 +164,19 @@ def _files(source: Path, root_folder: Path | None) -> tuple[Path, ...]:
     return files
 
 
-def _first_there(folders: tuple[Path, ...], name: str) -> Path:
+def _first_there(folders: tuple[DataPath, ...], name: str) -> DataPath:
     paths = [joined(folder, name) for folder in folders]
     return next((path for path in paths if path.is_file()), paths[0])
 
 
-def _data_sets(path: Path) -> dict[str, tuple[int, ...]]:
+def _data_sets(path: DataPath) -> dict[str, tuple[int, ...]]:
     """Return the shape of each data set at the top of a file."""
     with _opened(path) as handle:
         return {str(key): item.shape for key, item in handle.items() if isinstance(item, h5py.Dataset) and item.shape}
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: DataPath) -> Iterator[Any]:
     try:
         with local_copy(path) as local, open_hdf5(local) as handle:
             yield handle
@@ -190,7 +189,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _find(
-    there: Mapping[str, tuple[int, ...]], path: Path, option: str, name: str | None, usual: tuple[str, ...]
+    there: Mapping[str, tuple[int, ...]], path: DataPath, option: str, name: str | None, usual: tuple[str, ...]
 ) -> str:
     found = next((key for key in ((name,) if name is not None else usual) if key in there), None)
     if found is None:
@@ -201,7 +200,7 @@ def _find(
     return found
 
 
-def _labels(path: Path, column: str, n_rows: int) -> npt.NDArray[np.int64]:
+def _labels(path: DataPath, column: str, n_rows: int) -> npt.NDArray[np.int64]:
     with _opened(path) as handle:
         values = np.asarray(data_set(handle, column))
     if values.size != n_rows or len(values) != n_rows:
@@ -225,7 +224,7 @@ def _labels(path: Path, column: str, n_rows: int) -> npt.NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def _image_shape(source: Path, column: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+def _image_shape(source: DataPath, column: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Return (C, H, W): of features (n, D) the D are channels, as Caffe's InnerProduct reads them."""
     if len(shape) == 4:
         return shape[1], shape[2], shape[3]
@@ -259,5 +258,5 @@ FORMAT = Format(
 )
 
 
-def _index(config: IngestConfig, source: Path) -> SourceIndex:
+def _index(config: IngestConfig, source: DataPath) -> SourceIndex:
     return index_hdf5(source, config.root_folder, config.image_column, config.label_column)

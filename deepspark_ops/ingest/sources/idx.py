@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,7 @@ from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath
 
 _UNSIGNED_BYTE = 8
 _MAX_AXES = 4
@@ -33,7 +33,7 @@ _MAX_AXES = 4
 class IdxReader:
     """Reads images of one decompressed IDX file by number; gray images get one channel."""
 
-    path: Path
+    path: DataPath
     header_bytes: int
     shape: tuple[int, int, int]
     positions: Positions
@@ -50,13 +50,13 @@ class IdxReader:
             yield lambda index: np.array(values[self.positions[index]])
 
 
-def is_idx(path: Path) -> bool:
+def is_idx(path: DataPath) -> bool:
     """Return whether a file starts as an IDX file of images does."""
     start = read_start(path, 4)
     return len(start) == 4 and start[:3] == bytes((0, 0, _UNSIGNED_BYTE)) and 1 <= start[3] <= _MAX_AXES
 
 
-def index_idx(source: Path, labels: Path | None, work: Path) -> SourceIndex:
+def index_idx(source: DataPath, labels: DataPath | None, work: DataPath) -> SourceIndex:
     """Read the labels and the images' header.
 
     Raises:
@@ -83,13 +83,13 @@ def index_idx(source: Path, labels: Path | None, work: Path) -> SourceIndex:
     )
 
 
-def digest_idx(source: Path, labels: Path | None) -> str:
+def digest_idx(source: DataPath, labels: DataPath | None) -> str:
     """Return a digest of both files."""
     parts = source_digest(source) + source_digest(find_labels(source, labels))
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
-def find_labels(source: Path, labels: Path | None) -> Path:
+def find_labels(source: DataPath, labels: DataPath | None) -> DataPath:
     """Return the label file: as given, else beside the images by its usual name, gzipped or not.
 
     Raises:
@@ -109,7 +109,7 @@ def find_labels(source: Path, labels: Path | None) -> Path:
     return found
 
 
-def _read_labels(path: Path, work: Path) -> npt.NDArray[np.int64]:
+def _read_labels(path: DataPath, work: DataPath) -> npt.NDArray[np.int64]:
     plain = decompressed(path, work)
     header_bytes, axes = _header(plain, path)
     if len(axes) != 1:
@@ -119,7 +119,7 @@ def _read_labels(path: Path, work: Path) -> npt.NDArray[np.int64]:
         return np.fromfile(regular_path(local), np.uint8, offset=header_bytes).astype(np.int64)
 
 
-def _header(plain: Path, path: Path) -> tuple[int, tuple[int, ...]]:
+def _header(plain: DataPath, path: DataPath) -> tuple[int, tuple[int, ...]]:
     """Return the header's length and the axes, after comparing them with the file's length."""
     start = read_start(plain, 4 + 4 * _MAX_AXES)
     if not is_idx(plain):
@@ -140,7 +140,7 @@ def _header(plain: Path, path: Path) -> tuple[int, tuple[int, ...]]:
     return header_bytes, axes
 
 
-def _labels_for(config: IngestConfig, source: Path) -> Path | None:
+def _labels_for(config: IngestConfig, source: DataPath) -> DataPath | None:
     """``labels`` belongs to ``source``; a test source's labels are found by their usual name."""
     return config.labels if source == config.source else None
 

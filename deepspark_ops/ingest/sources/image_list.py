@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -26,14 +25,14 @@ from deepspark_ops.ingest.files.list_lines import (
 )
 from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex, labels_of, sorted_classes
 from deepspark_ops.ingest.sources.format import Format, Look
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 _LOOKED_AT = 20
 """Lines of a list by which several labels are told from paths with blanks."""
 
 
 def index_image_list(
-    source: Path, root_folder: Path | None, work: Path, columns: Sequence[str] | None = None
+    source: DataPath, root_folder: DataPath | None, work: DataPath, columns: Sequence[str] | None = None
 ) -> SourceIndex:
     """Read a list; images are looked at later, by the tasks.
 
@@ -61,7 +60,7 @@ def index_image_list(
     return _index(lines, archive.reader([posixpath.join(prefix, image) for image in lines.paths]))
 
 
-def digest_image_list(source: Path, root_folder: Path | None, columns: Sequence[str] | None = None) -> str:
+def digest_image_list(source: DataPath, root_folder: DataPath | None, columns: Sequence[str] | None = None) -> str:
     """Return a digest that changes with the list and with the images it names.
 
     An archive is digested whole. For images in a folder size and time of change are digested, not content: reading
@@ -76,7 +75,9 @@ def digest_image_list(source: Path, root_folder: Path | None, columns: Sequence[
     return digest.hexdigest()
 
 
-def image_stamps(source: Path, root_folder: Path | None, columns: Sequence[str] | None = None) -> Iterable[bytes]:
+def image_stamps(
+    source: DataPath, root_folder: DataPath | None, columns: Sequence[str] | None = None
+) -> Iterable[bytes]:
     """Return size and time of change of each image that a list names; nothing of a list in an archive."""
     path, member = split_member(source)
     if member is not None:
@@ -87,7 +88,7 @@ def image_stamps(source: Path, root_folder: Path | None, columns: Sequence[str] 
     return file_stamps(folder, _joined(root_folder, lines.paths) if lines is not None else ())
 
 
-def _joined(root_folder: Path | None, paths: tuple[str, ...]) -> tuple[str, ...]:
+def _joined(root_folder: DataPath | None, paths: tuple[str, ...]) -> tuple[str, ...]:
     """Return the paths as the reader takes them: joined to the root folder as texts, as ``convert_imageset`` does."""
     if root_folder is None or isinstance(root_folder, StorePath):
         return paths
@@ -99,7 +100,7 @@ def _joined(root_folder: Path | None, paths: tuple[str, ...]) -> tuple[str, ...]
     )
 
 
-def _read_lines(text: str, source: Path, columns: Sequence[str] | None) -> ListLines:
+def _read_lines(text: str, source: DataPath, columns: Sequence[str] | None) -> ListLines:
     lines = split_lines(text) if columns is None else split_table(text, *columns)
     if lines is None:
         msg = (

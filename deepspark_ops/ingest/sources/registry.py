@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 
 from deepspark_ops.config.ingest import IngestConfig, is_catalog_table
 from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, TABLE_FORMATS, SourceFormat
@@ -18,7 +17,7 @@ from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources import tables
 from deepspark_ops.ingest.sources.format import Format, Kind, Look
 from deepspark_ops.stores.listing import objects_below
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 _FILE_SYSTEM = re.compile(r"(?:^|/)(?P<scheme>s3n|gcs|wasbs?|dbfs|https?|ftp):/+(?P<rest>.*)")
 """As a path has it: two slashes have become one, and the working folder may stand before it."""
@@ -47,7 +46,7 @@ def find_format(name: SourceFormat) -> Format:
     return found
 
 
-def detect_format(source: Path) -> SourceFormat:
+def detect_format(source: DataPath) -> SourceFormat:
     """Look at a source and return its format.
 
     Raises:
@@ -69,7 +68,7 @@ def detect_format(source: Path) -> SourceFormat:
     raise ConfigError(msg)
 
 
-def require_source(source: Path, *, option: str = "source") -> None:
+def require_source(source: DataPath, *, option: str = "source") -> None:
     """Refuse a source that does not exist.
 
     Raises:
@@ -94,7 +93,7 @@ def require_source(source: Path, *, option: str = "source") -> None:
     raise ConfigError(msg)
 
 
-def resolve_format(config: IngestConfig, source: Path) -> SourceFormat:
+def resolve_format(config: IngestConfig, source: DataPath) -> SourceFormat:
     """Return the format as configured, or as found for ``auto``.
 
     Raises:
@@ -115,7 +114,7 @@ def resolve_format(config: IngestConfig, source: Path) -> SourceFormat:
     return name
 
 
-def _refuse_unread(config: IngestConfig, source: Path, name: SourceFormat) -> None:
+def _refuse_unread(config: IngestConfig, source: DataPath, name: SourceFormat) -> None:
     """Refuse options that only other formats take: they would change nothing, unseen."""
     takers: dict[str, list[str]] = {}
     for other in SOURCE_FORMATS:
@@ -129,7 +128,7 @@ def _refuse_unread(config: IngestConfig, source: Path, name: SourceFormat) -> No
             raise ConfigError(msg)
 
 
-def _format_or_none(source: Path) -> SourceFormat | None:
+def _format_or_none(source: DataPath) -> SourceFormat | None:
     try:
         return detect_format(source)
     except (ConfigError, DataError):
@@ -155,7 +154,7 @@ def with_own_splits(config: IngestConfig) -> IngestConfig:
         )
         raise ConfigError(msg)
     test = config.test_source or own.get("test")
-    changed: dict[str, Path | str | None] = {
+    changed: dict[str, DataPath | str | None] = {
         "source": own["train"],
         "test_source": test,
         "validation_source": config.validation_source or own.get("validation"),
@@ -165,12 +164,12 @@ def with_own_splits(config: IngestConfig) -> IngestConfig:
     return config.model_copy(update=changed)
 
 
-def usual_test_source(source: Path, source_format: SourceFormat) -> Path | None:
+def usual_test_source(source: DataPath, source_format: SourceFormat) -> DataPath | None:
     """Return the test set that comes with a well-known training set under its usual name, if it is there."""
     return find_format(source_format).usual_test(source)
 
 
-def digest_source(config: IngestConfig, source: Path, source_format: SourceFormat) -> str:
+def digest_source(config: IngestConfig, source: DataPath, source_format: SourceFormat) -> str:
     """Return a digest that changes when the source's content does.
 
     Raises:
@@ -184,7 +183,7 @@ def digest_source(config: IngestConfig, source: Path, source_format: SourceForma
         raise DataError(msg) from error
 
 
-def source_stamps(config: IngestConfig, source: Path) -> Iterator[bytes]:
+def source_stamps(config: IngestConfig, source: DataPath) -> Iterator[bytes]:
     """Yield the name, size and time of change of each file that a source reads, without reading records.
 
     A table of Spark's catalog has no files. A source that is missing or damaged has fewer stamps and no error.
@@ -199,7 +198,7 @@ def source_stamps(config: IngestConfig, source: Path) -> Iterator[bytes]:
         yield from find_format(resolve_format(config, source)).named_stamps(config, source)
 
 
-def path_stamps(path: Path) -> Iterator[bytes]:
+def path_stamps(path: DataPath) -> Iterator[bytes]:
     """Yield the name, size and time of change of a file, or of each file below a folder; also of objects in a store."""
     if isinstance(path, StorePath) and path.is_dir():
         yield from (f"{path / name} {entry.stamp};".encode() for name, entry in sorted(objects_below(path).items()))
@@ -209,7 +208,7 @@ def path_stamps(path: Path) -> Iterator[bytes]:
         yield str(file).encode(errors="surrogateescape") + b" " + file_stamp(file)
 
 
-def index_source(config: IngestConfig, source: Path, source_format: SourceFormat, work: Path) -> SourceIndex:
+def index_source(config: IngestConfig, source: DataPath, source_format: SourceFormat, work: DataPath) -> SourceIndex:
     """Return the index of a source's records; ``work`` takes decompressed copies.
 
     Raises:
@@ -224,7 +223,7 @@ def index_source(config: IngestConfig, source: Path, source_format: SourceFormat
 
 
 def index_start(
-    config: IngestConfig, source: Path, source_format: SourceFormat, work: Path, n_records: int | None
+    config: IngestConfig, source: DataPath, source_format: SourceFormat, work: DataPath, n_records: int | None
 ) -> SourceIndex:
     """Return the index of the first ``n_records`` of a source; of all if it is None or a format knows no shorter way.
 

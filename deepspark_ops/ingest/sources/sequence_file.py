@@ -20,7 +20,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from math import isqrt
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -45,6 +44,7 @@ from deepspark_ops.ingest.files.java_objects import parse_java_object
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath, paths_in
 
 Layout = Literal["image", "floats", "datum"]
 _LARGE_BYTES = 2**30
@@ -64,7 +64,7 @@ class SequenceReader:
         shapes: (n, 3) int64: channels, height and width of raw planes; zeros for what says its own.
     """
 
-    files: tuple[Path, ...]
+    files: tuple[DataPath, ...]
     headers: tuple[SequenceHeader, ...]
     layout: Layout
     places: Positions
@@ -113,7 +113,7 @@ class _Entry:
     position: str = ""
 
 
-def index_sequence_file(source: Path, n_records: int | None = None) -> SourceIndex:
+def index_sequence_file(source: DataPath, n_records: int | None = None) -> SourceIndex:
     """Read keys and labels, which reads every file once.
 
     Args:
@@ -159,12 +159,12 @@ def index_sequence_file(source: Path, n_records: int | None = None) -> SourceInd
     )
 
 
-def digest_sequence_file(source: Path) -> str:
+def digest_sequence_file(source: DataPath) -> str:
     """Return a digest of every file."""
     return hashlib.sha256("".join(map(source_digest, _files(source))).encode()).hexdigest()
 
 
-def _layout(path: Path, header: SequenceHeader) -> Layout | None:
+def _layout(path: DataPath, header: SequenceHeader) -> Layout | None:
     """Return what a file's values are; None if that is in its first key and it holds none."""
     classes = (header.key_class, header.value_class)
     if classes == ("FloatWritable", "ArrayPrimitiveWritable"):
@@ -184,7 +184,7 @@ def _layout(path: Path, header: SequenceHeader) -> Layout | None:
     raise ConfigError(msg)
 
 
-def _entries(files: tuple[Path, ...], headers: tuple[SequenceHeader, ...], layout: Layout) -> Iterator[_Entry]:
+def _entries(files: tuple[DataPath, ...], headers: tuple[SequenceHeader, ...], layout: Layout) -> Iterator[_Entry]:
     for number, (path, header) in enumerate(zip(files, headers, strict=True)):
         for row, (place, key, value) in enumerate(read_records(path, header)):
             where = (number, place.offset, place.size, place.index)
@@ -265,7 +265,7 @@ def _float_image(value: bytes) -> Image:
     raise RecordError(msg)
 
 
-def _files(source: Path) -> tuple[Path, ...]:
+def _files(source: DataPath) -> tuple[DataPath, ...]:
     if not source.is_dir():
         return (source,)
     files = tuple(sorted(path for path in source.iterdir() if path.is_file() and not path.name.startswith((".", "_"))))
@@ -279,11 +279,11 @@ def _looks_like(look: Look) -> bool:
     if look.kind == "file":
         return look.start.startswith(MAGIC) and len(look.start) > 4 and look.start[3] < 32
     # As Spark writes a folder, beside _SUCCESS.
-    first = next(iter(sorted(look.path.glob("part-*"))), None) or next(iter(sorted(look.path.glob("*.seq"))), None)
+    first = next(iter([*paths_in(look.path, "part-*"), *paths_in(look.path, "*.seq")]), None)
     return first is not None and first.is_file() and Look(first).start.startswith(MAGIC)
 
 
-def _start(_config: IngestConfig, source: Path, _work: Path, n_records: int | None = None) -> SourceIndex:
+def _start(_config: IngestConfig, source: DataPath, _work: DataPath, n_records: int | None = None) -> SourceIndex:
     return index_sequence_file(source, n_records)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 from deepspark_ops.config.ingest import IngestConfig
@@ -13,6 +12,7 @@ from deepspark_ops.ingest.files.archive import is_archive
 from deepspark_ops.ingest.files.table_files import digest_table, first_data_file, is_header_alone, separator_of
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Kind, Look, usual_neighbour
+from deepspark_ops.stores.store_path import DataPath
 
 _OPTIONS: Final = frozenset(
     "image_column label_column feature_columns id_column weight_column group_column label_kind standardize missing"
@@ -72,17 +72,17 @@ def _is_json_lines(look: Look) -> bool:
 def _format(
     looks_like: LooksLike,
     kinds: frozenset[Kind] = frozenset({"file", "folder"}),
-    digest: Callable[[IngestConfig, Path], str] = lambda _, source: digest_table(source),
+    digest: Callable[[IngestConfig, DataPath], str] = lambda _, source: digest_table(source),
 ) -> Format:
     return Format(kinds, looks_like, digest, _index, _OPTIONS, usual_test=_usual_test)
 
 
-def _index(config: IngestConfig, source: Path, _work: Path) -> SourceIndex:
+def _index(config: IngestConfig, source: DataPath, _work: DataPath) -> SourceIndex:
     msg = f"source={source} is a table, whose rows Spark reads; nothing but an ingestion does"
     raise DataError(msg)
 
 
-def _usual_test(source: Path) -> Path | None:
+def _usual_test(source: DataPath) -> DataPath | None:
     return usual_neighbour(source, (("train", "test"),)) if source.is_file() else None
 
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from deepspark_ops.ingest.records import (
 )
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath, paths_in
 
 _HEADER_BYTES = 12
 _FOOTER_BYTES = 4
@@ -65,7 +65,7 @@ class TfrecordReader:
         places: (n, 3) int64: number of the file, offset and length of the record in bytes.
     """
 
-    files: tuple[Path, ...]
+    files: tuple[DataPath, ...]
     column: str
     places: Positions
 
@@ -100,7 +100,12 @@ class TfrecordReader:
 
 
 def index_tfrecord(
-    source: Path, work: Path, *, image: str | None = None, label: str | None = None, n_records: int | None = None
+    source: DataPath,
+    work: DataPath,
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    n_records: int | None = None,
 ) -> SourceIndex:
     """Read labels and names, which reads every file once.
 
@@ -115,7 +120,7 @@ def index_tfrecord(
         ConfigError: The features are not there, or a folder holds several sets.
         DataError: A file is damaged or holds no Example.
     """
-    files: list[Path] = []
+    files: list[DataPath] = []
     rows: list[_Row] = []
     columns: tuple[str, str] | None = None
     for number, given in enumerate(_files(source)):
@@ -132,7 +137,7 @@ def index_tfrecord(
     return _index(rows[:n_records], tuple(files), columns)
 
 
-def digest_tfrecord(source: Path) -> str:
+def digest_tfrecord(source: DataPath) -> str:
     """Return a digest of every file."""
     return hashlib.sha256("".join(source_digest(path) for path in _files(source)).encode()).hexdigest()
 
@@ -162,7 +167,7 @@ def _row(place: tuple[int, int, int], name: str, features: Mapping[str, Value], 
     return _Row(place, name, int(value[0]), None)
 
 
-def _index(rows: Sequence[_Row], files: tuple[Path, ...], columns: tuple[str, str]) -> SourceIndex:
+def _index(rows: Sequence[_Row], files: tuple[DataPath, ...], columns: tuple[str, str]) -> SourceIndex:
     are_names = isinstance(next((row.label for row in rows if row.label is not None), None), str)
     good = [row for row in rows if row.why_bad is None and isinstance(row.label, str) == are_names]
     bad = [
@@ -187,7 +192,7 @@ def _index(rows: Sequence[_Row], files: tuple[Path, ...], columns: tuple[str, st
     )
 
 
-def _columns(source: Path, features: Mapping[str, Value], image: str | None, label: str | None) -> tuple[str, str]:
+def _columns(source: DataPath, features: Mapping[str, Value], image: str | None, label: str | None) -> tuple[str, str]:
     found = []
     for option, name, usual in (("image_column", image, _IMAGES), ("label_column", label, _LABELS)):
         column = next((key for key in ((name,) if name is not None else usual) if key in features), None)
@@ -212,7 +217,7 @@ def _pixels(value: bytes, features: Mapping[str, Value]) -> Image | bytes:
     return value
 
 
-def _parsed(path: Path, row: int, record: bytes) -> dict[str, Value]:
+def _parsed(path: DataPath, row: int, record: bytes) -> dict[str, Value]:
     try:
         return parse_example(record)
     except ValueError as error:
@@ -220,7 +225,7 @@ def _parsed(path: Path, row: int, record: bytes) -> dict[str, Value]:
         raise DataError(msg) from error
 
 
-def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
+def _records(path: DataPath) -> Iterator[tuple[int, int, bytes]]:
     """Yield offset, length and bytes of each record."""
     size = path.stat().st_size
     if not size:
@@ -243,7 +248,7 @@ def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
             at = start + length + _FOOTER_BYTES
 
 
-def _files(source: Path) -> tuple[Path, ...]:
+def _files(source: DataPath) -> tuple[DataPath, ...]:
     if not source.is_dir():
         return (source,)
     files = tuple(sorted(path for path in source.iterdir() if _FILE_NAME.fullmatch(path.name)))
@@ -263,7 +268,7 @@ def _files(source: Path) -> tuple[Path, ...]:
 def _looks_like(look: Look) -> bool:
     if look.kind == "file":
         return _is_framed(look.start)
-    first = next((path for path in sorted(look.path.iterdir()) if _FILE_NAME.fullmatch(path.name)), None)
+    first = next((path for path in paths_in(look.path) if _FILE_NAME.fullmatch(path.name)), None)
     return first is not None and _is_framed(Look(first).start)
 
 
@@ -272,7 +277,7 @@ def _is_framed(start: bytes) -> bool:
     return len(start) >= _HEADER_BYTES and start[8:12] == struct.pack("<I", masked_crc32c(start[:8]))
 
 
-def _start(config: IngestConfig, source: Path, work: Path, n_records: int | None = None) -> SourceIndex:
+def _start(config: IngestConfig, source: DataPath, work: DataPath, n_records: int | None = None) -> SourceIndex:
     return index_tfrecord(source, work, image=config.image_column, label=config.label_column, n_records=n_records)
 
 

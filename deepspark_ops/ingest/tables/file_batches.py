@@ -24,6 +24,8 @@ from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.archive import read_start
 from deepspark_ops.ingest.files.table_files import data_files, is_header_alone, no_rows, separator_of
 from deepspark_ops.ingest.tables.arrow_columns import OTHER_TYPE
+from deepspark_ops.stores.staging import kept_copy
+from deepspark_ops.stores.store_path import DataPath
 
 _LOOK_BYTES = 4096
 _FILES_AHEAD = 1
@@ -54,7 +56,7 @@ _AVRO_TIMES: Final[Mapping[str, pa.DataType]] = {
 }
 
 
-def separator(path: Path) -> str:
+def separator(path: DataPath) -> str:
     """Return what separates the columns of a CSV file.
 
     Raises:
@@ -72,7 +74,7 @@ def separator(path: Path) -> str:
     return found
 
 
-def first_rows(path: Path, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
+def first_rows(path: DataPath, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
     """Return the first rows of a table of files.
 
     Raises:
@@ -82,7 +84,8 @@ def first_rows(path: Path, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
     if name == "json_lines" and not any(read_start(file, _LOOK_BYTES).strip() for file in data_files(path)):
         raise no_rows(path)
     try:
-        rows = file_rows(list(data_files(path)), name, path if path.is_dir() else None)
+        local = kept_copy(path)  # Arrow's own reader of s3:// knows no endpoint of this host
+        rows = file_rows(list(data_files(local)), name, local if local.is_dir() else None)
         batches: list[pa.RecordBatch] = []
         n_lacking = n_rows
         for batch in rows.batches(rows.schema.names, n_rows):
@@ -156,7 +159,7 @@ def file_rows(files: Sequence[Path], name: SourceFormat, folder: Path | None = N
     )
 
 
-def check_files(source: Path, name: SourceFormat) -> None:
+def check_files(source: DataPath, name: SourceFormat) -> None:
     """Read what describes each file of a table, its footer or header, which takes less time than Spark's start.
 
     Raises:
@@ -191,7 +194,7 @@ def flat(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def avro_schema(path: Path) -> pa.Schema:
+def avro_schema(path: DataPath) -> pa.Schema:
     """Return the columns of an Avro file; those of types that no table here uses hold nothing.
 
     Raises:
@@ -237,7 +240,7 @@ def _rows_at_a_time(record: dict[str, Any]) -> int:
     return max(1, min(_AVRO_ROWS, _AVRO_VALUES // max(1, values), _AVRO_BYTES // max(1, content)))
 
 
-def avro_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def avro_batches(path: DataPath, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an Avro file.
 
     Raises:

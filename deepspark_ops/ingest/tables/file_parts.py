@@ -19,6 +19,8 @@ from caffe_import.files.regular_file import regular_path
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.table_files import data_files
 from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, flat
+from deepspark_ops.stores.staging import kept_copy
+from deepspark_ops.stores.store_path import DataPath, name_below
 
 MOST_FILES: Final = 1000
 """Of more files Spark puts many into one task."""
@@ -62,7 +64,7 @@ class FileTable:
     """
 
     form: Literal["avro", "parquet"]
-    files: tuple[Path, ...]
+    files: tuple[DataPath, ...]
     schema: pa.Schema
     parts: tuple[FilePart, ...]
 
@@ -83,7 +85,7 @@ class FileTable:
                 yield flat(batch)
             return
         try:
-            with pq.ParquetFile(regular_path(path), pre_buffer=False, buffer_size=_BUFFER_BYTES) as held:
+            with pq.ParquetFile(regular_path(kept_copy(path)), pre_buffer=False, buffer_size=_BUFFER_BYTES) as held:
                 chosen = list(dict.fromkeys(columns))
                 for batch in held.iter_batches(n_rows, list(part.groups), chosen, use_threads=False):
                     yield _plain(batch)
@@ -101,11 +103,11 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
+def _damaged(path: DataPath, error: Exception) -> DataError:
     return DataError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}")
 
 
-def avro_table(source: Path) -> FileTable:
+def avro_table(source: DataPath) -> FileTable:
     """Return a table of Avro files.
 
     Raises:
@@ -127,7 +129,9 @@ def parquet_table(source: Path) -> FileTable | None:
         DataError: A file is damaged.
     """
     files = tuple(data_files(source))
-    folders = {part for file in files for part in file.relative_to(source).parts[:-1]} if source.is_dir() else set()
+    folders = (
+        {part for file in files for part in name_below(source, file).split("/")[:-1]} if source.is_dir() else set()
+    )
     if not 0 < len(files) <= MOST_FILES or any("=" in folder for folder in folders):
         return None
     with ThreadPoolExecutor(_FOOTERS_AT_A_TIME) as pool:

@@ -30,6 +30,7 @@ from deepspark_ops.ingest.records import (
 )
 from deepspark_ops.ingest.tables.arrow_columns import is_null, numbers, texts
 from deepspark_ops.ingest.tables.columns import Column, TableRoles
+from deepspark_ops.stores.store_path import DataPath
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,9 @@ def _labels(batch: pa.RecordBatch, roles: TableRoles) -> list[str | None]:
     return [None if is_none else f"{value:.17g}" for value, is_none in zip(values.tolist(), missing, strict=True)]
 
 
-def index_images(parts: Sequence[ImageRows], roles: TableRoles, source: Path, root: Path, folder: Path) -> SourceIndex:
+def index_images(
+    parts: Sequence[ImageRows], roles: TableRoles, source: DataPath, root: DataPath, folder: Path
+) -> SourceIndex:
     """Return the index of a table's images.
 
     Args:
@@ -234,7 +237,7 @@ def index_images(parts: Sequence[ImageRows], roles: TableRoles, source: Path, ro
     )
 
 
-def _class(label: str, source: Path) -> int:
+def _class(label: str, source: DataPath) -> int:
     value = float(label)
     if value != np.floor(value):
         msg = f"{source}: label {label} is no class number, and an image has a class; name another label_column"

@@ -32,6 +32,7 @@ from deepspark_ops.shards.manifest import SPLITS, SplitName, sha256_of_file, sha
 from deepspark_ops.shards.record_archive import opened_archive, write_archive
 from deepspark_ops.shards.row_records import RowRecords
 from deepspark_ops.stores.staging import local_copy
+from deepspark_ops.stores.store_path import DataPath, name_below
 
 _log = logging.getLogger(__name__)
 FILES_VERSION: Final = 1
@@ -82,9 +83,9 @@ class SeenFiles:
     rows: Mapping[SplitName, SeenRows]
 
 
-def look_at_files(source: Path, files: Sequence[Path]) -> SeenSource:
+def look_at_files(source: DataPath, files: Sequence[DataPath]) -> SeenSource:
     """Return the files of a source as they are now."""
-    names = tuple(str(file.relative_to(source)) if file != source else "" for file in files)
+    names = tuple(name_below(source, file) for file in files)
     return SeenSource(names, tuple(file_stamp(file).decode() for file in files), ())
 
 
@@ -111,7 +112,7 @@ def write_seen_files(path: Path, seen: SeenFiles) -> None:
     write_archive(path, FILES_VERSION, arrays)
 
 
-def read_seen_files(path: Path) -> SeenFiles:
+def read_seen_files(path: DataPath) -> SeenFiles:
     """Return what ``write_seen_files`` wrote.
 
     Raises:
@@ -146,7 +147,7 @@ class StoredRun:
         keys: Of the rows; they have no place in an order of their own, and ``key`` is 0.
     """
 
-    shard: Path
+    shard: DataPath
     rows: npt.NDArray[np.int64]
     files: npt.NDArray[np.int32]
     keys: RowKeys

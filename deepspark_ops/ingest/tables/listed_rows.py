@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from deepspark_ops.ingest.selection.row_hash import Hashes
 from deepspark_ops.ingest.selection.splits import read_split_list, split_of_others
 from deepspark_ops.ingest.tables.arrow_columns import hashes_of
 from deepspark_ops.shards.manifest import SPLITS, SplitName
+from deepspark_ops.stores.store_path import DataPath
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ListedRows:
         others: Split of the rows that the list does not name; ``OUTSIDE`` where they are left out.
     """
 
-    path: Path
+    path: DataPath
     hashes: Hashes
     numbers: npt.NDArray[np.int8]
     others: int
@@ -44,7 +44,7 @@ class ListedRows:
         return {"train", *(SPLITS[number] for number in np.unique(self.numbers).tolist())}
 
 
-def read_listed_rows(path: Path) -> ListedRows:
+def read_listed_rows(path: DataPath) -> ListedRows:
     """Return what a list says.
 
     Raises:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,7 +39,7 @@ from deepspark_ops.ingest.tables.table_source import ReadPart, lengths_in
 from deepspark_ops.processes.spark_context import SparkOnDemand, arrow_schema
 from deepspark_ops.processes.spark_failure import error_of_task, spark_failure
 from deepspark_ops.shards.manifest import SplitName
-from deepspark_ops.stores.store_path import StorePath, data_path
+from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 _log = logging.getLogger(__name__)
 _MOST_BATCH_BYTES = 2**25
@@ -66,7 +65,7 @@ class SparkTable:
     """
 
     spark: SparkOnDemand
-    source: Path
+    source: DataPath
     columns: tuple[Column, ...]
     frame: DataFrame | None
     files: FileTable | None = None
@@ -113,7 +112,7 @@ class SparkTable:
             return [row.summary for row in frame.mapInArrow(of_part, "summary string").collect()]
 
 
-def open_table(spark: SparkOnDemand, config: IngestConfig, source: Path) -> SparkTable:
+def open_table(spark: SparkOnDemand, config: IngestConfig, source: DataPath) -> SparkTable:
     """Return the table that a source names, or the config's query makes of it. No row is read, but of text files.
 
     Raises:
@@ -144,14 +143,14 @@ def _catalog_lookup(session: SparkSession) -> Callable[[tuple[str, ...]], bool]:
     return lambda parts: bool(session.catalog.tableExists(".".join(map(_quoted, parts))))
 
 
-def _own_files(source: Path, name: SourceFormat) -> FileTable | None:
+def _own_files(source: DataPath, name: SourceFormat) -> FileTable | None:
     """Return the files that tasks read by themselves; None where Spark does."""
     if name == "avro":
         return avro_table(source)
     return parquet_table(source) if name == "parquet" and not isinstance(source, StorePath) else None
 
 
-def _frame(session: SparkSession, source: Path, name: SourceFormat) -> DataFrame:
+def _frame(session: SparkSession, source: DataPath, name: SourceFormat) -> DataFrame:
     if is_catalog_table(source):
         return session.table(str(source).removeprefix(TABLE_MARK))
     path = _address(source)
@@ -174,7 +173,7 @@ def _frame(session: SparkSession, source: Path, name: SourceFormat) -> DataFrame
     return session.read.format(name).load(path)
 
 
-def _parquet_frame(session: SparkSession, source: Path, path: str) -> DataFrame:
+def _parquet_frame(session: SparkSession, source: DataPath, path: str) -> DataFrame:
     """Return Parquet files as Spark reads them; nanoseconds, which pandas writes and Spark refuses, as microseconds."""
     with open_regular(next(data_files(source))) as handle:
         fields = list(pq.read_schema(handle))
@@ -199,13 +198,13 @@ def _moment(name: str, zone: str | None) -> SparkColumn:
     return F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'") + F.make_dt_interval(secs=seconds)
 
 
-def _address(source: Path) -> str:
+def _address(source: DataPath) -> str:
     """Return what Spark finds a path by: a local one also where Spark's own file system is another, ``[`` as it is."""
     address = str(source) if isinstance(source, StorePath) else f"file://{source.absolute()}"
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", address)
 
 
-def _avro_frame(session: SparkSession, source: Path) -> DataFrame:
+def _avro_frame(session: SparkSession, source: DataPath) -> DataFrame:
     """Return Avro files for a query, read by our tasks: Spark's own reader of them is a jar that it does not bring."""
     files = [str(file) for file in data_files(source)]
     schema = avro_schema(data_path(files[0]))
@@ -289,7 +288,7 @@ def _selected(frame: DataFrame, roles: TableRoles, dtype: str) -> list[SparkColu
 
 
 @contextmanager
-def _told(context: SparkContext, source: Path) -> Iterator[None]:
+def _told(context: SparkContext, source: DataPath) -> Iterator[None]:
     """Turn Spark's errors into one line: of what the user named, or of what went wrong in a task."""
     try:
         yield

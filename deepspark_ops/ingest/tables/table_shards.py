@@ -25,6 +25,7 @@ from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file
 from deepspark_ops.shards.row_records import RowRecords, rows_path, write_row_records
 from deepspark_ops.shards.table_columns import TableColumns
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.stores.writing import local_output
 
 MAX_SHARD_BYTES = 2**26
@@ -106,7 +107,7 @@ class TableShardTask:
 
     split: SplitName
     number: int
-    path: Path
+    path: DataPath
     pieces: tuple[Piece, ...]
 
 

@@ -27,6 +27,7 @@ from deepspark_ops.ingest.tables.row_files import PartSummary, Spread, write_row
 from deepspark_ops.ingest.tables.table_plan import WhatWasRead, content_digest, plan_read_table, with_content
 from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.shards.manifest import SplitName
+from deepspark_ops.stores.store_path import DataPath
 
 _log = logging.getLogger(__name__)
 _BATCH_BYTES: Final = 2**21
@@ -43,7 +44,7 @@ class Table(Protocol):
     """A table that can be read in parts."""
 
     @property
-    def source(self) -> Path:
+    def source(self) -> DataPath:
         """The table's name, as the user gave it."""
         ...
 
@@ -77,7 +78,7 @@ class FirstRows:
         batch: The rows.
     """
 
-    source: Path
+    source: DataPath
     batch: pa.RecordBatch
     files: None = None
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Generic, Literal, overload
 
 import numpy as np
@@ -32,7 +31,7 @@ from deepspark_ops.shards.manifest import (
 from deepspark_ops.shards.reader import verify
 from deepspark_ops.shards.row_records import RowRecords, read_row_records
 from deepspark_ops.shards.shard_records import ShardRecords, read_records
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 _log = logging.getLogger(__name__)
 _MAY_DIFFER: Final = frozenset({"source", "test_source", "validation_source", "split_list", "class_names"})
@@ -59,7 +58,7 @@ class Base(Generic[Records]):
         records: Of each shard of a split, in the manifest's order.
     """
 
-    folder: Path
+    folder: DataPath
     manifests: Mapping[SplitName, DatasetManifest]
     records: Mapping[SplitName, Sequence[Records]]
 
@@ -157,7 +156,7 @@ def labels_stay(train: DatasetManifest, class_names: Sequence[str], n_classes: i
     return True
 
 
-def previous_dataset(config: IngestConfig) -> Path | None:
+def previous_dataset(config: IngestConfig) -> DataPath | None:
     """Return the newest dataset beside ``output`` that comes from the same source by the same options, if there is one.
 
     For an installation whose datasets are a folder for each state of a source. A dataset that is in ``output`` itself,
@@ -169,7 +168,7 @@ def previous_dataset(config: IngestConfig) -> Path | None:
         return None
     with suppress(ConfigError, DataError):  # a source that is no good: the stage says so
         options = options_of_samples(with_own_splits(config))
-        found: list[tuple[int, Path]] = []
+        found: list[tuple[int, DataPath]] = []
         for folder in output.parent.iterdir():
             if folder.name.startswith(".") or not is_dataset(folder):
                 continue

@@ -29,7 +29,7 @@ from deepspark_ops.shards.manifest import (
     write_root,
 )
 from deepspark_ops.stores.staging import local_copy
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 from deepspark_ops.stores.writing import remove_tree
 
 HDF5_LIST_NAME: Final = "files.txt"
@@ -41,7 +41,7 @@ _OF_INGESTION: Final = re.compile(
 )
 
 
-def version_digest(dataset: Path) -> str:
+def version_digest(dataset: DataPath) -> str:
     """Return what names a dataset as it is: the digest of its training set's manifest.
 
     Raises:
@@ -53,7 +53,7 @@ def version_digest(dataset: Path) -> str:
     return f"sha256:{sha256_of_file(path)}"
 
 
-def keep_version(dataset: Path) -> Path:
+def keep_version(dataset: DataPath) -> DataPath:
     """Hard-link the current dataset into ``versions/<digest>`` and return that folder; it costs no bytes.
 
     In a store it is the manifests and lists alone: the shards stay where they are.
@@ -65,7 +65,7 @@ def keep_version(dataset: Path) -> Path:
     root = DatasetRoot(splits={split: _manifest_record(dataset, split) for split in present_splits(dataset)})
     if is_dataset(target):
         return target
-    if isinstance(dataset, StorePath):
+    if isinstance(dataset, StorePath) or isinstance(target, StorePath):
         for split in root.splits:
             for name in _without_shards(dataset, split):
                 with local_copy(dataset / split / name) as local, write_whole(target / split / name) as temporary:
@@ -76,7 +76,7 @@ def keep_version(dataset: Path) -> Path:
     work = Path(tempfile.mkdtemp(prefix=".", suffix=".tmp", dir=target.parent))
     try:
         for split in root.splits:
-            folder = DatasetPaths(dataset).split(split)
+            folder = dataset / split
             link_files(folder, [*_shards(dataset, split), *_without_shards(dataset, split)], work / split)
             write_list_for_caffe(work / split, read_manifest(folder), target / split)
         link_files(dataset, [name for name in _BESIDE if (dataset / name).is_file()], work)
@@ -89,16 +89,16 @@ def keep_version(dataset: Path) -> Path:
     return target
 
 
-def _manifest_record(dataset: Path, split: SplitName) -> FileRecord:
+def _manifest_record(dataset: DataPath, split: SplitName) -> FileRecord:
     path = manifest_path(dataset, split)
     return FileRecord(file=path.name, sha256=sha256_of_file(path))
 
 
-def _shards(dataset: Path, split: SplitName) -> list[str]:
+def _shards(dataset: DataPath, split: SplitName) -> list[str]:
     return [name for shard in read_manifest(dataset / split).shards for name in files_of(shard)]
 
 
-def _without_shards(dataset: Path, split: SplitName) -> list[str]:
+def _without_shards(dataset: DataPath, split: SplitName) -> list[str]:
     """Return the names of the manifest, the mean, the lists of records, and what is known of the source's files."""
     folder = DatasetPaths(dataset).split(split)
     manifest = read_manifest(folder)
@@ -108,13 +108,13 @@ def _without_shards(dataset: Path, split: SplitName) -> list[str]:
     return [manifest_path(dataset, split).name, *(name for name in names if name and (folder / name).is_file())]
 
 
-def kept_versions(dataset: Path) -> list[Path]:
+def kept_versions(dataset: DataPath) -> list[DataPath]:
     """Return the folders of the earlier versions that are there, oldest first."""
     folder = DatasetPaths(dataset).versions
     current = None
     with suppress(DataError):
         current = version_digest(dataset)
-    versions: list[tuple[int, float, Path]] = []
+    versions: list[tuple[int, float, DataPath]] = []
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.name.startswith("."):
             continue
@@ -125,7 +125,7 @@ def kept_versions(dataset: Path) -> list[Path]:
     return [path for *_, path in sorted(versions)]
 
 
-def write_list_for_caffe(folder: Path, manifest: DatasetManifest, shards_at: Path) -> None:
+def write_list_for_caffe(folder: DataPath, manifest: DatasetManifest, shards_at: DataPath) -> None:
     """Write the list that an HDF5Data layer of Caffe reads, if a split is HDF5 and the list is another one.
 
     Args:
@@ -141,7 +141,7 @@ def write_list_for_caffe(folder: Path, manifest: DatasetManifest, shards_at: Pat
         write_text_whole(path, text)
 
 
-def remove_unnamed(dataset: Path) -> None:
+def remove_unnamed(dataset: DataPath) -> None:
     """Remove files of ingestions that no manifest names, of the dataset or of a version that is kept.
 
     They come from ingestions that failed or were killed, and from versions that are gone. A run may still be reading
@@ -164,7 +164,7 @@ def remove_unnamed(dataset: Path) -> None:
     _remove_copies_of_current(dataset)
 
 
-def names_in_versions(dataset: Path) -> dict[SplitName, set[str]]:
+def names_in_versions(dataset: DataPath) -> dict[SplitName, set[str]]:
     """Return split -> names of the files that kept versions have: a run may be reading them by these names.
 
     Raises:
@@ -177,12 +177,14 @@ def names_in_versions(dataset: Path) -> dict[SplitName, set[str]]:
     return named
 
 
-def _remove_copies_of_current(dataset: Path) -> None:
+def _remove_copies_of_current(dataset: DataPath) -> None:
     """Remove a kept version that is the dataset itself: its ingestion failed after the version before was kept."""
     with suppress(DataError):
         copy = DatasetPaths(dataset).version(version_digest(dataset))
         if copy.is_dir():
             (copy / MANIFEST_NAME).unlink()
             remove_tree(copy)
+    versions = DatasetPaths(dataset).versions
     with suppress(OSError):
-        DatasetPaths(dataset).versions.rmdir()  # empty
+        if isinstance(versions, Path):
+            versions.rmdir()  # empty

@@ -24,6 +24,7 @@ from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import ShardFormat, ShardRecord
 from deepspark_ops.shards.reader import read_rows
 from deepspark_ops.shards.shard_records import ShardRecords
+from deepspark_ops.stores.store_path import DataPath
 
 _ROWS_READ: Final = 256
 Records = TypeVar("Records")
@@ -46,7 +47,7 @@ class StoredShard(Generic[Records]):
     record: ShardRecord
     records: Records
     positions: Positions
-    folder: Path
+    folder: DataPath
     shard_format: ShardFormat
 
     @property

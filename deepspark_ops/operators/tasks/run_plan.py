@@ -21,7 +21,7 @@ from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.sources.registry import path_stamps, source_stamps
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import is_dataset, present_splits, split_manifest_path
-from deepspark_ops.stores.store_path import data_path
+from deepspark_ops.stores.store_path import DataPath, data_path
 
 _AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:\d\d|Z)?(_\w+)?")
 _AIRFLOW_RUN_FOLDER = re.compile(_AIRFLOW_RUN_ID.pattern.replace(":", "-").replace("\\+", "_"))
@@ -200,7 +200,7 @@ def read_decided(run_dir: Path) -> Decided:
         return Decided()
 
 
-def is_ingested(dataset: Path) -> bool:
+def is_ingested(dataset: DataPath) -> bool:
     """Whether all splits of a dataset are committed; whether they are whole is another question."""
     return is_dataset(dataset) and all(
         split_manifest_path(dataset / split).is_file() for split in present_splits(dataset)

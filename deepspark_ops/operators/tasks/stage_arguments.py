@@ -23,7 +23,7 @@ from deepspark_ops.operators.form import config_from_params, form_schemas, is_le
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun
-from deepspark_ops.stores.store_path import data_path
+from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 DECIDED: Final = {
     "run_dir": "run=, the output of another task or the path of a run's folder, says it",
@@ -132,7 +132,7 @@ class StageArguments:
         self._places = places
         self._refuses_unknown_conf = refuse_unknown_conf
         for name, value in values.items():
-            setattr(self, _ATTRIBUTES.get(name, name), str(value) if isinstance(value, Path) else value)
+            setattr(self, _ATTRIBUTES.get(name, name), str(value) if isinstance(value, Path | StorePath) else value)
         # What is left out need not be shown among the rendered templates.
         left_out = {name for name in _template_fields(cls) if getattr(self, name) is None}
         fields = tuple(name for name in cls.template_fields if name not in left_out)
@@ -171,7 +171,7 @@ class StageArguments:
         given = {name: _own_entry(name, getattr(self, _ATTRIBUTES.get(name, name))) for name in fields}
         return {name: value for name, value in given.items() if not is_left_out(value)}
 
-    def path(self, name: str) -> Path | None:
+    def path(self, name: str) -> DataPath | None:
         """Return the path that an argument names, a relative one from the installation's root; None if left out."""
         value = self.values().get(name)
         return None if value is None else self.places.root / data_path(str(value))

@@ -35,6 +35,7 @@ from deepspark_ops.processes.stage_process import file_trouble
 from deepspark_ops.run_index.index_file import read_index, write_index
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import Status, StatusFile
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.tracking.tell import tell_run
 
 _Execute = TypeVar("_Execute", bound=Callable[..., Any])
@@ -51,7 +52,7 @@ class StageRun:
     """
 
     run_dir: Path
-    dataset: Path | None
+    dataset: DataPath | None
     production: Path | None
 
     def to_xcom(self) -> dict[str, str | None]:

@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from caffe_import.files.regular_file import regular_text
+from deepspark_ops.stores.store_path import DataPath, StorePath
 
 POLL_S: Final = 5.0
 LOG_EVERY_S: Final = 300.0
@@ -23,7 +24,7 @@ _BLIND_S: Final = 60.0
 
 
 @contextmanager
-def turn_at(folder: Path, task: str) -> Iterator[bool]:
+def turn_at(folder: DataPath, task: str) -> Iterator[bool]:
     """Hold the turn at a folder, until the end of the block or of the process.
 
     Args:
@@ -31,8 +32,11 @@ def turn_at(folder: Path, task: str) -> Iterator[bool]:
         task: The task that takes its turn, in words. A task that waits reads them.
 
     Yields:
-        Whether the turn was free. If it was not, nothing is held.
+        Whether the turn was free. If it was not, nothing is held. A store has no locks: the turn is always free there.
     """
+    if isinstance(folder, StorePath):
+        yield True
+        return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _lock_of(folder).open("a") as lock:
         if not _is_locked_by_us(lock, fcntl.LOCK_EX):
@@ -45,8 +49,10 @@ def turn_at(folder: Path, task: str) -> Iterator[bool]:
             _write(lock, "")
 
 
-def holder_of(folder: Path) -> str | None:
+def holder_of(folder: DataPath) -> str | None:
     """Return which task has the turn at a folder, in words; None if the turn is free."""
+    if isinstance(folder, StorePath):
+        return None
     path = _lock_of(folder)
     try:
         with path.open("a") as lock:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from deepspark_ops.config.commands.predict import BundleInputConfig, InputFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.archive import split_member
@@ -16,6 +14,7 @@ from deepspark_ops.predict.samples import BundleForm
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import is_dataset, split_manifest_path
 from deepspark_ops.stores.staging import staging_of, use_staging
+from deepspark_ops.stores.store_path import DataPath
 
 _TABLES: dict[str, InputFormat] = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 _SCANNED: dict[str, InputFormat] = {"orc": "orc", "avro": "avro", "json_lines": "json_lines"}
@@ -55,14 +54,14 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
     return listed_images(path, config.root_folder or path.parent)
 
 
-def _look(path: Path) -> InputFormat | None:
+def _look(path: DataPath) -> InputFormat | None:
     """Return the kind of an input; None where the formats of raw data are to be asked."""
     if split_member(path)[1] is not None:
         return None
     return _look_at_folder(path) if path.is_dir() else _look_at_file(path)
 
 
-def _look_at_folder(path: Path) -> InputFormat | None:
+def _look_at_folder(path: DataPath) -> InputFormat | None:
     if is_dataset(path) or split_manifest_path(path).is_file():
         return "dataset"
     if any(path.rglob("*.parquet")):
@@ -79,7 +78,7 @@ def _look_at_folder(path: Path) -> InputFormat | None:
     return None if is_raw else "folder"
 
 
-def _look_at_file(path: Path) -> InputFormat | None:
+def _look_at_file(path: DataPath) -> InputFormat | None:
     suffix = path.suffix.lower()
     if suffix == ".csv" and is_image_name(first_listed(path)):
         return "list"  # its first line has no names of columns
@@ -102,7 +101,7 @@ def _look_at_file(path: Path) -> InputFormat | None:
     return "list"
 
 
-def _split_folder(path: Path, split: str) -> Path:
+def _split_folder(path: DataPath, split: str) -> DataPath:
     if not is_dataset(path):
         return path
     folder = DatasetPaths(path).split(split)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 
 from caffe_import.files.text_file import open_text_file
 from deepspark_ops.ingest.files.image_files import is_image_name
 from deepspark_ops.predict.record import InputRecord, Inputs
 from deepspark_ops.stores.listing import objects_below
-from deepspark_ops.stores.store_path import StorePath, joined
+from deepspark_ops.stores.store_path import DataPath, StorePath, joined
 
 
-def one_image(path: Path) -> Inputs:
+def one_image(path: DataPath) -> Inputs:
     """Return a single image as inputs."""
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
@@ -23,7 +22,7 @@ def one_image(path: Path) -> Inputs:
     return Inputs("one image", lambda: 1, read)
 
 
-def images_below(folder: Path) -> Inputs:
+def images_below(folder: DataPath) -> Inputs:
     """Return the images below a folder, each folder's by name; hidden files are no part of it.
 
     A record's id is its path relative to the folder. Only the names of one folder, and of those above it, are held.
@@ -35,12 +34,12 @@ def images_below(folder: Path) -> Inputs:
     return Inputs("folder of images", lambda: sum(1 for _ in _names_below(folder)), read)
 
 
-def has_images(folder: Path) -> bool:
+def has_images(folder: DataPath) -> bool:
     """Return whether there is an image below a folder; looking ends with the first one."""
     return next(_names_below(folder), None) is not None
 
 
-def listed_images(path: Path, root: Path) -> Inputs:
+def listed_images(path: DataPath, root: DataPath) -> Inputs:
     """Return the images that a list names: a path a line, with or without a label behind a blank or comma.
 
     Args:
@@ -54,12 +53,12 @@ def listed_images(path: Path, root: Path) -> Inputs:
     return Inputs("image list", lambda: sum(1 for _ in _lines(path)), read)
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: DataPath) -> Iterator[str]:
     with open_text_file(path) as file:
         yield from (line.strip() for line in file if line.strip())
 
 
-def first_listed(path: Path) -> str:
+def first_listed(path: DataPath) -> str:
     """Return the first path of a list, empty of an empty one."""
     return next((path_of_line(line) for line in _lines(path)), "")
 
@@ -80,7 +79,7 @@ def path_of_line(line: str) -> str:
     return line.rsplit(None, 1)[0]
 
 
-def _names_below(folder: Path, prefix: str = "") -> Iterator[str]:
+def _names_below(folder: DataPath, prefix: str = "") -> Iterator[str]:
     if isinstance(folder, StorePath):
         names = (name for name in objects_below(folder) if not any(part.startswith(".") for part in name.split("/")))
         yield from (name for name in names if is_image_name(name))

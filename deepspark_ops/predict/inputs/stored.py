@@ -17,6 +17,7 @@ from deepspark_ops.predict.record import InputRecord, Inputs
 from deepspark_ops.predict.samples import SampleForm
 from deepspark_ops.shards.reader import Dataset, open_dataset
 from deepspark_ops.shards.table_columns import TableColumns
+from deepspark_ops.stores.store_path import DataPath
 
 _SAMPLES_READ = 256
 _NAMES_TOLD = 12
@@ -24,7 +25,7 @@ _BYTES_READ = 2**22
 """At most so much at a time, as float32 at the largest: one record at a time takes longer than a small image."""
 
 
-def stored_samples(split_folder: Path, form: SampleForm) -> Inputs:
+def stored_samples(split_folder: DataPath, form: SampleForm) -> Inputs:
     """Return the samples of an ingested split, in their order; ids are their numbers, as in ``samples.h5``.
 
     Features of a table are as the table has them, for a bundle that fills and standardises them itself.
@@ -59,7 +60,7 @@ def stored_samples(split_folder: Path, form: SampleForm) -> Inputs:
     return Inputs("ingested dataset", lambda: n_samples, read, _differences(first_look, form))
 
 
-def _check_columns(split_folder: Path, table: TableColumns | None, trained: TableColumns | None) -> None:
+def _check_columns(split_folder: DataPath, table: TableColumns | None, trained: TableColumns | None) -> None:
     if table is None or trained is None or table.feature_names() == trained.feature_names():
         return
     columns, trained_on = (", ".join(each.feature_names()[:_NAMES_TOLD]) for each in (table, trained))
@@ -84,7 +85,7 @@ def _differences(dataset: Dataset, form: SampleForm) -> tuple[str, ...]:
     )
 
 
-def source_records(source: Path, source_format: SourceFormat, image_column: str | None) -> Inputs:
+def source_records(source: DataPath, source_format: SourceFormat, image_column: str | None) -> Inputs:
     """Return the records of a source; ids are its names of them, else their numbers.
 
     Raises:

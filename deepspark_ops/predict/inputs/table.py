@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from deepspark_ops.predict.record import Content, InputRecord, Inputs, vector_of
 from deepspark_ops.predict.samples import BundleForm, SampleForm
 from deepspark_ops.shards.table_columns import TableColumns as TrainedColumns
 from deepspark_ops.stores.staging import kept_copy
-from deepspark_ops.stores.store_path import joined
+from deepspark_ops.stores.store_path import DataPath, joined
 
 _ROWS_READ = 64
 """A row may be a photograph of some megabytes."""
@@ -134,10 +133,10 @@ def csv_rows(config: BundleInputConfig, form: BundleForm) -> Inputs:
     return Inputs("CSV table", lambda: None, read, columns.remarks)
 
 
-def parquet_files(folder: Path) -> list[Path]:
+def parquet_files(folder: DataPath) -> list[DataPath]:
     """Return the Parquet files of a folder as Spark writes one: by name, without hidden ones and those of a ``_``."""
-    found = (path for suffix in ("parquet", "pq") for path in folder.rglob(f"*.{suffix}"))
-    return sorted(path for path in found if path.is_file() and not path.name.startswith((".", "_")))
+    paths = [path for suffix in ("parquet", "pq") for path in folder.rglob(f"*.{suffix}")]
+    return sorted((path for path in paths if path.is_file() and not path.name.startswith((".", "_"))), key=str)
 
 
 def choose_columns(schema: pa.Schema, config: BundleInputConfig, form: BundleForm) -> TableColumns:
@@ -333,7 +332,7 @@ def _several(
         yield InputRecord(id_of_row, {name: _content(column[row], root) for name, column in cells.items()})
 
 
-def _content(cell: Any, root: Path) -> Content | None:
+def _content(cell: Any, root: DataPath) -> Content | None:
     if isinstance(cell, dict):
         cell = cell.get("bytes") or cell.get("path")
     if cell is None or isinstance(cell, bytes):
@@ -341,7 +340,7 @@ def _content(cell: Any, root: Path) -> Content | None:
     return joined(root, cell) if isinstance(cell, str) else vector_of(cell)
 
 
-def _root_folder(config: BundleInputConfig) -> Path:
+def _root_folder(config: BundleInputConfig) -> DataPath:
     return config.root_folder or (config.input if config.input.is_dir() else config.input.parent)
 
 

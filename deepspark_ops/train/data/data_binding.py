@@ -23,6 +23,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.changed_shards import Stamp
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.shards.reader import Dataset, open_dataset, open_layer_dataset
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer
 from deepspark_ops.train.data.label_check import LabelColumn
 from deepspark_ops.train.data.sample_cache import CACHE_BYTES, SampleCache
@@ -57,7 +58,7 @@ class DataBinding:
         stamps: Split -> its shards when the run began, which must not have changed since; empty to not look.
     """
 
-    dataset: Path | None
+    dataset: DataPath | None
     root: Path
     split: SplitName | None = None
     cache_bytes: int = CACHE_BYTES

@@ -16,7 +16,7 @@ from caffe_import.proto import caffe_pb2
 from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole, write_whole
 from deepspark_ops.shards.manifest import mean_path
-from deepspark_ops.stores.store_path import StorePath
+from deepspark_ops.stores.store_path import DataPath, StorePath
 from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, READS_FILES
 
 
@@ -31,7 +31,7 @@ class SourceResolver:
         notes: What was replaced, for the log.
     """
 
-    dataset: Path | None
+    dataset: DataPath | None
     solver: Path
     lists: Path
     notes: list[str] = field(default_factory=list)

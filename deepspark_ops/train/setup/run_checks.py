@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from deepspark_ops.config.train import TrainConfig
@@ -12,6 +11,7 @@ from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import SplitName, require_one_recipe
 from deepspark_ops.shards.reader import verify
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import dataset_orders
 from deepspark_ops.train.data.data_layers import FedLayer
 from deepspark_ops.train.setup.run import Run
@@ -42,7 +42,7 @@ def check_paths(config: TrainConfig) -> None:
         raise ConfigError(msg)
 
 
-def check_dataset(dataset: Path, run: Run) -> None:
+def check_dataset(dataset: DataPath, run: Run) -> None:
     """Compare the splits that the run reads with their manifests: a damaged page would kill the process that reads it.
 
     Raises:
@@ -77,7 +77,7 @@ def check_data(run: Run) -> dict[str, DatasetOrder]:
         run.binding.close()
 
 
-def _check_classes(fed: FedLayer, dataset: Path | None) -> None:
+def _check_classes(fed: FedLayer, dataset: DataPath | None) -> None:
     """Compare the dataset's classes with those of the layers that read its labels, without reading a sample."""
     manifest = fed.samples.dataset.manifest
     if manifest is None:

@@ -17,14 +17,14 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import VERSIONS_NAME, DatasetPaths, RunPaths, write_text_whole
 from deepspark_ops.shards.changed_shards import Stamp, shard_stamps
 from deepspark_ops.shards.manifest import split_digests
-from deepspark_ops.stores.store_path import StorePath, data_path
+from deepspark_ops.stores.store_path import DataPath, data_path
 
 NOTE_VERSION: Final = 2
 _READABLE: Final = (1, NOTE_VERSION)
 """1 has no shards."""
 
 
-def stamps_of(dataset: Path | None) -> dict[str, dict[str, Stamp]]:
+def stamps_of(dataset: DataPath | None) -> dict[str, dict[str, Stamp]]:
     """Return split -> the stamps of its shards; a split that is damaged is left to those who look closely."""
     found: dict[str, dict[str, Stamp]] = {}
     if dataset is None:
@@ -35,13 +35,15 @@ def stamps_of(dataset: Path | None) -> dict[str, dict[str, Stamp]]:
     return found
 
 
-def stamp_use(dataset: Path | None) -> None:
+def stamp_use(dataset: DataPath | None) -> None:
     """Touch a dataset that a run begins to read: what cleans up sees the stamp before the run's folder names it."""
-    if dataset is None or isinstance(dataset, StorePath):
+    if dataset is None:
         return
     is_version = dataset.parent.name == VERSIONS_NAME
+    used = DatasetPaths(dataset.parent.parent if is_version else dataset).used
     with suppress(OSError):  # a dataset that only others may write
-        DatasetPaths(dataset.parent.parent if is_version else dataset).used.touch()
+        if isinstance(used, Path):
+            used.touch()
 
 
 def note_dataset(config: TrainConfig, paths: RunPaths, stamps: Mapping[str, Mapping[str, Stamp]] | None = None) -> None:
@@ -102,7 +104,7 @@ def with_its_version(config: TrainConfig, paths: RunPaths) -> TrainConfig:
     return config.model_copy(update={"dataset": kept})
 
 
-def _read(paths: RunPaths) -> tuple[Path, str] | None:
+def _read(paths: RunPaths) -> tuple[DataPath, str] | None:
     try:
         noted = json.loads(regular_text(paths.dataset))
         if noted["format_version"] not in _READABLE or not noted["train_digest"]:
@@ -112,5 +114,5 @@ def _read(paths: RunPaths) -> tuple[Path, str] | None:
         return None
 
 
-def _digest_of(dataset: Path) -> str:
+def _digest_of(dataset: DataPath) -> str:
     return split_digests(dataset).get("train", "")

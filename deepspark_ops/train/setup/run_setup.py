@@ -31,6 +31,7 @@ from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.shards.changed_shards import Stamp
 from deepspark_ops.shards.reader import verify_layer_sources
 from deepspark_ops.stores.staging import staging_of, use_staging
+from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.data.repeated_data import check_repeatable, leased_by_batches
 from deepspark_ops.train.data.sources import SourceResolver
@@ -122,7 +123,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     return PreparedRun(run, orders, (*outside, *notes, *sources.notes, *run.train_net.notes))
 
 
-def _own_folders(config: TrainConfig) -> tuple[Path | None, ...]:
+def _own_folders(config: TrainConfig) -> tuple[DataPath | None, ...]:
     """Return the folders whose files the nets of a run may name in any case."""
     return config.solver.parent, config.dataset, config.run_dir
 

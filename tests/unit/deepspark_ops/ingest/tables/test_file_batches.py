@@ -18,6 +18,7 @@ from deepspark_ops.ingest.sources.registry import detect_format
 from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, first_rows
 from deepspark_ops.shards.reader import open_dataset
+from deepspark_ops.stores.store_path import data_path
 from tests.reference.table_files import a_table, write_table
 
 FORMATS = {"parquet": "parquet", "orc": "orc", "avro": "avro", "csv": "csv", "jsonl": "json_lines"}
@@ -147,3 +148,18 @@ def test_options_of_tables_are_refused_by_other_formats(tmp_path, options):
     (tmp_path / "list.txt").write_text("a.png 0\n")
     with pytest.raises(ConfigError, match=r"is of format image_list, which has no use for it; parquet, orc"):
         make_recipe(IngestConfig(source=tmp_path / "list.txt", output=tmp_path, **options))
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_a_table_in_a_store_is_looked_at_as_on_a_disk(tmp_path, store, ending):
+    """Arrow's own reader of ``s3://`` would ask Amazon, whatever endpoint this host has."""
+    table = a_table(30)
+    for part in range(2):
+        write_table(store / "b" / "t" / f"day={part}" / f"part-0.{ending}", table.slice(15 * part, 15))
+    local, stored = store / "b" / "t", data_path("s3://b/t")
+    name = FORMATS[ending]
+    assert detect_format(stored) == name
+    assert first_rows(stored, name, 20).to_pydict() == first_rows(local, name, 20).to_pydict()
+    digest = digest_table(stored)
+    write_table(local / "day=1" / f"part-0.{ending}", table.slice(14, 15))
+    assert digest_table(stored) != digest

@@ -15,6 +15,7 @@ import pytest
 
 from deepspark_ops.operators.tasks import turn
 from deepspark_ops.operators.tasks.turn import TurnTrigger, holder_of, turn_at
+from deepspark_ops.stores.store_path import data_path
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.airflow
@@ -86,6 +87,15 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     log = Log()
     monkeypatch.setattr(TurnTrigger, "log", log)
     return log
+
+
+def test_a_dataset_in_a_store_is_written_without_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    dataset = data_path("s3://bucket/sets/pets")
+    with turn_at(dataset, "task a") as is_free:
+        assert is_free
+        assert holder_of(dataset) is None
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_trigger_waits_until_the_turn_is_free_and_logs_whom_it_waits_for(
