@@ -14,7 +14,6 @@ from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
-from deepspark_ops.api.results.result_folder import plain_path
 from deepspark_ops.config.base import Config, StageConfig, with_paths_from
 from deepspark_ops.config.flat_fields import config_from_fields, flat_fields, union_members
 from deepspark_ops.errors import ConfigError
@@ -85,7 +84,8 @@ def config_from_call(model: type[Config], values: Mapping[str, Any]) -> Config:
 def _plain(value: Any) -> Any:
     """Return the path of a run, a dataset, a bundle and the like."""
     if isinstance(value, os.PathLike) and not isinstance(value, Path):
-        return plain_path(value)
+        folder = getattr(value, "folder", None)  # of a result, which may be in a store
+        return os.fspath(value) if folder is None else folder
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 

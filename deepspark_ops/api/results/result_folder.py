@@ -16,14 +16,9 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 def absolute_path(path: StrPath | StorePath) -> DataPath:
     """Return a path from the present folder; the address of a store does not change."""
-    return Path.cwd() / data_path(plain_path(path))
-
-
-def plain_path(path: StrPath | StorePath) -> str | DataPath:
-    """Return the folder of a result, else the path itself, or the text that the path has for ``open``."""
     if isinstance(path, ResultFolder):
         return path.folder
-    return path if isinstance(path, StorePath) else os.fspath(path)
+    return Path.cwd() / data_path(path if isinstance(path, StorePath) else os.fspath(path))
 
 
 def absolute_local_path(path: StrPath | StorePath, why: str = "nets, solvers and weights are") -> Path:
