@@ -70,7 +70,7 @@ def _help(parameter: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text that Markdown shows as it is in a table's cell."""
+    """Return text for a table's cell, with Markdown's signs escaped."""
     return re.sub(r"(?<!\\)([|$*<])", r"\\\1", text.replace("\b", ""))
 
 

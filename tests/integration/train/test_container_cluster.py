@@ -59,4 +59,4 @@ def test_the_doctor_finds_the_services_fit(tmp_path: Path) -> None:
             timeout=300,
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "AES/GCM" in done.stdout
+    assert "0 failed, 0 warnings" in done.stdout  # AES/CTR would be a warning
