@@ -166,7 +166,12 @@ class TrainConfig(StageConfig):
         json_schema_extra=EXPERT,
     )
     min_workers_wait_s: float = Field(600.0, gt=0.0, description="Seconds that a run waits for min_workers")
-    worker_tries: int = Field(4, ge=1, le=100, description="Starts of one worker before it is given up")
+    worker_tries: int = Field(
+        4,
+        ge=1,
+        le=100,
+        description="Starts of one worker without an exchange in between, before it is given up; 1: no second start",
+    )
     grant_timeout_s: float = Field(120.0, gt=0.0, description="A worker silent for this long loses its grant")
     exchange_timeout_s: float = Field(30.0, gt=0.0, description="A worker waits this long for the server, then fails")
     listen_address: ListenAddress = "auto"

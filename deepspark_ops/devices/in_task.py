@@ -5,7 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, MutableMapping
+from collections.abc import Callable, Container, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from deepspark_ops.devices.assigned import AssignedDevices
@@ -35,7 +35,12 @@ class TaskGrant:
 
 
 def devices_in_task(
-    devices: RunDevices, worker: int, grant: TaskGrant, *, core_share: int, environment: Mapping[str, str]
+    devices: RunDevices,
+    worker: int,
+    grant: TaskGrant,
+    *,
+    core_share: Callable[[], int],
+    environment: Mapping[str, str],
 ) -> AssignedDevices:
     """Return the devices of a worker: assigned by the driver, else by Spark, else the devices of the host.
 
@@ -43,7 +48,7 @@ def devices_in_task(
         devices: Devices of the run, from the driver.
         worker: Id of the worker.
         grant: Resources of the task, for this try.
-        core_share: Cores of all executors over the number of workers, 1 or more.
+        core_share: Returns the cores of the task's executor over its workers, 1 or more; may wait for their start.
         environment: Environment of the task.
 
     Raises:
@@ -74,10 +79,10 @@ def devices_in_task(
     return AssignedDevices("gpu", chosen, n_threads, _NOT_ASSIGNED)
 
 
-def _threads(requested: RequestedDevices, grant: TaskGrant, core_share: int) -> int:
+def _threads(requested: RequestedDevices, grant: TaskGrant, core_share: Callable[[], int]) -> int:
     if requested.n_threads != "auto":
         return requested.n_threads
-    share = grant.n_cpus if grant.n_cpus > 1 else core_share
+    share = grant.n_cpus if grant.n_cpus > 1 else core_share()
     return max(1, min(share, host_cores()))
 
 

@@ -270,7 +270,7 @@ class DeepSparkCheckOperator(BaseOperator):
             tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa)
             min_workers: Fewer workers with a slot of the cluster than this, for min_workers_wait_s, fail the run
             min_workers_wait_s: Seconds that a run waits for min_workers
-            worker_tries: Starts of one worker before it is given up
+            worker_tries: Starts of one worker without an exchange in between, before it is given up; 1: no second start
             grant_timeout_s: A worker silent for this long loses its grant
             exchange_timeout_s: A worker waits this long for the server, then fails
             listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
@@ -1156,7 +1156,7 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
             tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa)
             min_workers: Fewer workers with a slot of the cluster than this, for min_workers_wait_s, fail the run
             min_workers_wait_s: Seconds that a run waits for min_workers
-            worker_tries: Starts of one worker before it is given up
+            worker_tries: Starts of one worker without an exchange in between, before it is given up; 1: no second start
             grant_timeout_s: A worker silent for this long loses its grant
             exchange_timeout_s: A worker waits this long for the server, then fails
             listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,

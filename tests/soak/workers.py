@@ -128,7 +128,6 @@ class WorkerProcesses(Workers):
         """Start a worker again and again until it has an outcome, as Spark does with a failed task."""
         address = settings["address"]
         settings["address"] = replace(address, port=self._ports[worker], transport=self._transports[worker])
-        settings["core_share"] = 1
         while not self._is_over.is_set():
             folder = self._folder / f"worker_{worker}_{self.starts[worker]}"
             folder.mkdir()

@@ -67,11 +67,14 @@ def check_result(
         if outcome.ending == "failed":
             raise TrainingFailed(outcome.message)
         if outcome.ending == "given_up":
-            _LOG.warning("given up after %d starts: %s", config.worker_tries, outcome.message)
+            _LOG.warning(
+                "given up after %d starts without an exchange in between: %s", config.worker_tries, outcome.message
+            )
     if not status.finished:
         lost = [outcome.message for outcome in outcomes if outcome.ending == "given_up"]
         msg = (
-            f"{len(lost)} of {config.n_workers} workers given up after {config.worker_tries} starts each;"
+            f"{len(lost)} of {config.n_workers} workers given up after {config.worker_tries} starts each without an"
+            f" exchange in between;"
             f" {status.acknowledged} of {max_iter} minibatches are done, a retry goes on from the last"
             f" snapshot: {lost[0] if lost else 'no worker finished'}"
         )

@@ -12,17 +12,16 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark import Accumulator, SparkContext
+from pyspark import Accumulator, SparkContext, SparkStageInfo
 from pyspark.accumulators import AddingAccumulatorParam
 
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.devices.host_cores import share_of_cores
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.devices.spark_resources import gpu_properties
 from deepspark_ops.errors import ConfigError, TrainingFailed
@@ -30,7 +29,6 @@ from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import jvm_has_ended, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import stage_main
-from deepspark_ops.train.driver.executor_wait import await_executors
 from deepspark_ops.train.driver.run_signals import RunSignals
 from deepspark_ops.train.driver.training import Workers, train
 from deepspark_ops.train.driver.worker_slots import Slots
@@ -40,10 +38,12 @@ from deepspark_ops.train.snapshots.start import (
     SPARK_SCRATCH,
 )
 from deepspark_ops.train.worker.outcome import WorkerOutcome
+from deepspark_ops.train.worker.starts import has_start
 
 _LOG = logging.getLogger(__name__)
 _SPARK_START_S = 300.0
 _CANCEL_S = 10.0
+_MAX_FAILURES = 1_000_000
 _YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """TensorFlow has its own pool; a second one per worker would only fight for the same cores."""
@@ -66,7 +66,6 @@ class SparkWorkers(Workers):
         """Begin to start Spark, its driver on ``listen_address``; ``submit`` waits for it."""
         self._run = run
         self._devices = devices
-        self._is_over = threading.Event()
         self._listen_address = listen_address
         self._context: SparkContext | None = None
         self._error: Exception | None = None
@@ -84,7 +83,6 @@ class SparkWorkers(Workers):
 
     def __exit__(self, *exception: object) -> None:
         """Cancel what runs and stop Spark; nothing of it stays behind."""
-        self._is_over.set()
         self._starter.join(_SPARK_START_S)
         if self._context is not None:
             # A JVM that was killed with this process does not answer.
@@ -121,31 +119,36 @@ class SparkWorkers(Workers):
 
     def _run_tasks(self, context: SparkContext, settings: Mapping[str, Any]) -> None:
         n_workers = self._run.config.n_workers
-        # What the driver dealt is final; else a worker's share is known once there are executors.
-        cores = 1 if self._devices.dealt else self._granted_cores(context)
         # The job's result comes when its last task has ended, an accumulator's value after each task.
         self._ended = context.accumulator((), AddingAccumulatorParam(()))
-        work = _worker_task({**settings, "core_share": share_of_cores("auto", cores, n_workers)}, self._ended)
+        work = _worker_task(settings, self._ended)
         tasks = context.parallelize(range(n_workers), n_workers).mapPartitionsWithIndex(work)
         self._plain.extend(tasks.collect())
 
-    def _granted_cores(self, context: SparkContext) -> int:
-        """Return the cores of all executors, once they are there."""
-        are_there = await_executors(lambda: _n_executors(context), self._is_over)
-        # Spark's name for their cores, unless spark.default.parallelism is set: a task's host has the last word.
-        return int(context.defaultParallelism) if are_there else 1
-
     def slots(self) -> Slots | None:
         """See ``Workers``."""
-        if self._context is None or stays_in_process(self._run.config.master):
-            return None  # a local master has been given a slot for each worker
+        if self._context is None:
+            return None
         try:
             tracker = self._context.statusTracker()
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            taken = sum(stage.numActiveTasks for stage in stages if stage is not None)
+            infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            stages = [stage for stage in infos if stage is not None]
+            self._check_starts(self._context, stages)
+            if stays_in_process(self._run.config.master):
+                return None  # a local master has been given a slot for each worker
+            taken = sum(stage.numActiveTasks for stage in stages)
             return Slots(taken, _offered_slots(self._context), _n_executors(self._context))
         except (Py4JError, OSError):
             return None  # a JVM that has ended has another message
+
+    def _check_starts(self, context: SparkContext, stages: Sequence[SparkStageInfo]) -> None:
+        """Refuse to go on where tasks fail before a worker's code runs: Spark would start them again for ever."""
+        config, n_failed = self._run.config, sum(stage.numFailedTasks for stage in stages)
+        if n_failed <= config.worker_tries * config.n_workers or has_start(self._run.paths.work):
+            return
+        why = spark_failure(RuntimeError(_last_failure(context, stages)), master=config.master, task="worker")
+        msg = f"Spark started workers' tasks {n_failed} times, and none came as far as the worker's code: {why}"
+        raise TrainingFailed(msg)
 
     def is_busy(self, timeout_s: float) -> bool:
         """See ``Workers``."""
@@ -184,7 +187,7 @@ class SparkWorkers(Workers):
         # The variable and not spark.local.dir, which Spark answers with a warning in every log.
         os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._scratch))
         self._context = start_context(
-            master_for(config.master, n_workers=config.n_workers, tries=config.worker_tries),
+            master_for(config.master, n_workers=config.n_workers),
             _properties(config),
             listen_address=self._listen_address,
             insecure_network=config.insecure_network,
@@ -201,6 +204,17 @@ def _offered_slots(context: SparkContext) -> int | None:
         return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
     except Py4JError:  # Spark's own method, which another release may not have
         return None
+
+
+def _last_failure(context: SparkContext, stages: Sequence[SparkStageInfo]) -> str:
+    """Return what Spark says of one of the failed tasks of some stages."""
+    store = context._jsc.sc().statusStore()
+    for stage in stages:
+        tasks = store.taskList(stage.stageId, stage.currentAttemptId, _MAX_FAILURES)
+        for message in (tasks.apply(place).errorMessage() for place in range(tasks.size())):
+            if message.isDefined():
+                return str(message.get())
+    return "Spark does not say why"
 
 
 def stays_in_process(master: str) -> bool:
@@ -246,22 +260,22 @@ def _properties(config: TrainConfig) -> dict[str, str]:
         # A page without a login must not be able to end the run.
         **({"spark.ui.enabled": "true", "spark.ui.killEnabled": "false"} if config.spark_ui else {}),
         "spark.app.name": f"deepspark train {config.run_dir.name}",
-        # One more than we use: the last start says "given up", where Spark would end the job and with it all workers.
-        "spark.task.maxFailures": str(config.worker_tries + 1),
+        # Starts are counted in the task: Spark knows no progress, and would end the job and with it all workers.
+        "spark.task.maxFailures": str(_MAX_FAILURES),
         # A process that has imported TensorFlow keeps its devices and threads, which are another worker's.
         "spark.python.worker.reuse": "false",
         **{f"spark.executorEnv.{name}": "1" for name in _ONE_THREAD},
     }
 
 
-def master_for(master: str, *, n_workers: int, tries: int) -> str:
+def master_for(master: str, *, n_workers: int) -> str:
     """Return the Spark master to use: a plain local one never starts a task again, and may have too few slots.
 
     Example:
-        >>> master_for("local[*]", n_workers=2, tries=4), master_for("spark://a:7077", n_workers=2, tries=4)
-        ('local[2, 5]', 'spark://a:7077')
+        >>> master_for("local[*]", n_workers=2), master_for("spark://a:7077", n_workers=2)
+        ('local[2, 1000000]', 'spark://a:7077')
     """
-    return f"local[{n_workers}, {tries + 1}]" if stays_in_process(master) else master
+    return f"local[{n_workers}, {_MAX_FAILURES}]" if stays_in_process(master) else master
 
 
 def _worker_task(

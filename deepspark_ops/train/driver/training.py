@@ -47,6 +47,7 @@ from deepspark_ops.train.snapshots.start import (
     with_restored_step,
 )
 from deepspark_ops.train.worker.outcome import WorkerOutcome
+from deepspark_ops.train.worker.starts import ExchangesFile
 
 _LOG = logging.getLogger(__name__)
 _WATCH_S = 0.1
@@ -73,7 +74,11 @@ class Workers(AbstractContextManager["Workers"], Protocol):
         """
 
     def slots(self) -> Slots | None:
-        """Return how many workers have a slot of the cluster now; None where each has one by itself."""
+        """Return how many workers have a slot of the cluster now; None where each has one by itself.
+
+        Raises:
+            TrainingFailed: Workers are started again and again, and none comes as far as its code.
+        """
 
     def is_busy(self, timeout_s: float) -> bool:
         """Wait up to ``timeout_s`` for the end of all workers; return whether some go on."""
@@ -135,11 +140,12 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
         if not stays_on_host(config.master):
             how = {"tls": "by TLS 1.3", "mac": "in clear, with a MAC", "off": "in clear"}[protection.kind]
             _LOG.info("workers connect to the %s %s", exchange.address.server, how)
-        watch, slots = _watch_of(run, start), _slots_of(run, devices)
+        watch, slots, exchanges = _watch_of(run, start), _slots_of(run, devices), ExchangesFile(run.paths.work)
 
         def step() -> ExchangeStatus:
             watch.report_given_up(workers.ended())
             status = watch.step(exchange.poll)
+            exchanges.see(status.exchanges)
             if not status.finished and (text := slots.look(workers.slots)):
                 watch.warn(text, clock=status.acknowledged)
             return status
@@ -204,6 +210,7 @@ def _task_settings(run: Run, start: Start, exchange: RunningExchange, devices: R
         "work": str(run.paths.work),
         "start_state": str(start.state) if start.state is not None else "",
         "origin": start.origin,
+        "n_workers": run.config.n_workers,
         "worker_tries": run.config.worker_tries,
         "devices": devices.to_plain(),
         # The secret goes inside the task's closure, never into a file, a property or the environment.

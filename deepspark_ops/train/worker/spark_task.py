@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deepspark_ops.devices.executor_share import executor_share
 from deepspark_ops.devices.in_task import TaskGrant, devices_in_task, show_only
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.errors import ConfigError, WorkerFenced, WorkerReplaced
 from deepspark_ops.train.worker.fault_file import last_fault, note_faults
 from deepspark_ops.train.worker.outcome import WorkerOutcome
+from deepspark_ops.train.worker.starts import note_start, starts_since_progress
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,32 +28,34 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int, grant: Task
     """Run a worker inside a Spark task and return its ``WorkerOutcome`` as plain values.
 
     What another start may cure is raised, so that Spark starts this task again, and no other. After ``worker_tries``
-    starts it is an outcome, since Spark would end the whole job; a task whose earlier starts were all killed returns at
-    once.
+    starts without progress it is an outcome, since Spark would start the task for ever; a task whose earlier starts
+    were all killed returns at once.
 
     Args:
-        plain: What ``spark_job`` packed: ``address``, ``work``, ``worker_tries``, ``devices``, ``core_share`` and
+        plain: What ``spark_job`` packed: ``address``, ``work``, ``n_workers``, ``worker_tries``, ``devices`` and
             the fields of ``WorkerTask``.
         worker: Its id, the task's partition.
-        attempt: Earlier starts of the task.
+        attempt: Earlier starts of the task, those among them that an executor's end or preemption ended.
         grant: What Spark assigned to this one.
     """
     tries = int(plain["worker_tries"])
     work = Path(plain["work"])
-    if attempt >= tries:
+    if note_start(work, worker, attempt) > tries:
+        often = f"{tries} times without an exchange in between"
         killed = (
-            f"worker {worker}: its process was killed {tries} times; where memory ran out, lower batch_size or give"
+            f"worker {worker}: its process was killed {often}; where memory ran out, lower batch_size or give"
             ' --recompute ("deepspark check SOLVER --memory" says what fits)'
         )
         if fault := last_fault(work, worker):
-            killed = f"worker {worker}: its process ended {tries} times, the last one by {fault}"
+            killed = f"worker {worker}: its process ended {often}, the last one by {fault}"
         return WorkerOutcome(worker, "given_up", killed).to_plain()
     try:
         return _run_unless_fenced(plain, worker, attempt, grant).to_plain()
     except Exception as error:  # the task's outermost loop: Spark shows the traceback of what is raised on
-        if attempt + 1 < tries:
+        starts = starts_since_progress(work, worker, attempt + 1)
+        if starts < tries:
             raise
-        _LOG.exception("worker %d, start %d of %d", worker, attempt + 1, tries)
+        _LOG.exception("worker %d, start %d of %d without an exchange in between", worker, starts, tries)
         return WorkerOutcome(worker, "given_up", f"worker {worker}: {error}").to_plain()
 
 
@@ -79,7 +83,7 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
             RunDevices.from_plain(plain["devices"]),
             worker,
             grant,
-            core_share=int(plain["core_share"]),
+            core_share=lambda: executor_share(int(plain["n_workers"])),
             environment=os.environ,
         )
     except ConfigError as error:

@@ -97,7 +97,7 @@ class ProcessWorkers(Workers):
 
     def submit(self, settings: Mapping[str, Any]) -> None:
         self._deadline = time.monotonic() + LIMIT_S
-        self._settings = {**settings, "core_share": 1}
+        self._settings = dict(settings)
         self.processes = [self._start(worker) for worker in range(self._run.config.n_workers)]
 
     def _start(self, worker: int) -> multiprocessing.process.BaseProcess:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.devices.host_gpus import DISCOVERY_SCRIPT
 from deepspark_ops.exchange.transport.channel.handshake import MAGIC, SECRET_BYTES
 from deepspark_ops.processes.cluster_network import address_towards
@@ -283,6 +284,21 @@ def test_each_worker_gets_the_gpus_that_spark_assigns_to_its_task(
     assert notes.keys() == {0, 1}
     assert {re.search(r"CUDA_VISIBLE_DEVICES='(.*)'", note)[1] for note in notes.values()} == {"5", "7"}
     assert {event.data["n_threads"] for event in job.events("worker_devices")} == {1}
+
+
+def test_executors_that_come_only_for_waiting_tasks_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocation = (
+        "spark.dynamicAllocation.enabled true\nspark.dynamicAllocation.minExecutors 0\n"
+        "spark.dynamicAllocation.shuffleTracking.enabled true\nspark.executor.cores 4\n"
+    )
+    waits = {"min_workers": 2, "min_workers_wait_s": 60.0}
+    with cluster(tmp_path, "127.0.0.1", allocation, cores=4) as master:
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+        job = trained(tmp_path, master, n_workers=2, **waits)
+    assert job.process.returncode == 0, "\n".join(job.lines)
+    # Both run in one executor of four cores, which Spark starts for them alone; this host may have fewer cores.
+    share = min(2, host_cores())
+    assert {event.worker: event.data["n_threads"] for event in job.events("worker_devices")} == {0: share, 1: share}
 
 
 def test_a_cluster_with_a_slot_too_few_is_told_of_and_fails_below_min_workers(tmp_path: Path) -> None:

@@ -167,8 +167,21 @@ def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_d
     os.kill(job.worker_pids()[0], signal.SIGKILL)
     assert job.wait() == 1, "\n".join(job.lines)
     assert re.match(
-        r"2 of 2 workers given up after 1 starts each; \d+ of 1000000 minibatches are done, a retry goes on from the"
+        r"2 of 2 workers given up after 1 starts each without an exchange in between;"
+        r" \d+ of 1000000 minibatches are done, a retry goes on from the"
         r" last snapshot: worker [01]: its process was killed 1 times",
+        job.error_lines[-1],
+    )
+
+
+def test_a_host_without_the_python_is_one_message_and_not_a_start_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python")
+    job = training(tmp_path, "max_iter: 10", n_workers=2, worker_tries=2)
+    assert job.wait() == 1, "\n".join(job.lines)
+    assert re.match(
+        r"Spark started workers' tasks \d+ times, and none came as far as the worker's code: .*/nowhere/python",
         job.error_lines[-1],
     )
 

@@ -29,13 +29,13 @@ def devices(
     env: dict[str, str] | None = None,
 ) -> AssignedDevices:
     given = env or NO_CARD
-    return devices_in_task(RunDevices(wanted), worker, grant, core_share=core_share, environment=given)
+    return devices_in_task(RunDevices(wanted), worker, grant, core_share=lambda: core_share, environment=given)
 
 
 def test_what_the_driver_dealt_is_final() -> None:
     dealt = (AssignedDevices("gpu", ("0",), 2), AssignedDevices("gpu", ("1",), 2))
     run = RunDevices(RequestedDevices("gpu"), dealt)
-    assert devices_in_task(run, 1, TaskGrant(("7",), 9), core_share=5, environment=NO_CARD) == dealt[1]
+    assert devices_in_task(run, 1, TaskGrant(("7",), 9), core_share=lambda: 5, environment=NO_CARD) == dealt[1]
 
 
 def test_the_tasks_own_addresses_are_taken_whatever_the_host_has(tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ def test_a_finished_run_is_a_result_though_a_worker_was_given_up() -> None:
         (TrainingFailed, "loss is nan", [WorkerOutcome(0, "failed", "loss is nan")], {}),
         (
             TrainingFailed,
-            "1 of 2 workers given up after 3 starts each; 12 of 40 minibatches are done, .*: worker 1: killed",
+            "1 of 2 workers given up after 3 starts each without an exchange in between; 12 of 40 minibatches are done,"
+            " .*: worker 1: killed",
             [WorkerOutcome(0, "finished"), WorkerOutcome(1, "given_up", "worker 1: killed")],
             {"finished": False, "acknowledged": 12},
         ),

@@ -18,10 +18,19 @@ from deepspark_ops.exchange import client
 from deepspark_ops.exchange.transport.link import Welcome
 from deepspark_ops.train.worker import spark_task
 from deepspark_ops.train.worker.outcome import WorkerOutcome
+from deepspark_ops.train.worker.starts import ExchangesFile, note_start
 
 NO_FOLDER = "/dev/null/work"
 """Nothing can be noted there."""
-PLAIN = {"run_dir": "/run", "work": NO_FOLDER, "start_state": "", "origin": 0, "worker_tries": 3, "address": None}
+PLAIN = {
+    "run_dir": "/run",
+    "work": NO_FOLDER,
+    "start_state": "",
+    "origin": 0,
+    "n_workers": 1,
+    "worker_tries": 3,
+    "address": None,
+}
 
 
 def test_other_errors_are_raised_until_the_last_try(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +49,25 @@ def test_other_errors_are_raised_until_the_last_try(monkeypatch: pytest.MonkeyPa
         "steps": 0,
         "exchanges": 0,
     }
+
+
+def test_a_worker_that_makes_progress_between_its_failures_is_started_again_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(100))
+    exchanges = ExchangesFile(tmp_path, now=lambda: float(next(seconds)))
+
+    def fail(plain: object, worker: int, attempt: int, grant: object) -> WorkerOutcome:
+        exchanges.see((0, min(attempt, 11) // 2))  # every second process exchanges; none after attempt 10
+        msg = f"preempted at attempt {attempt}"
+        raise ExchangeUnavailable(msg)
+
+    monkeypatch.setattr(spark_task, "_run", fail)
+    plain = {**PLAIN, "work": str(tmp_path)}
+    for attempt in range(12):
+        with pytest.raises(ExchangeUnavailable, match=f"attempt {attempt}"):
+            spark_task.run_in_task(plain, 1, attempt, TaskGrant())
+    assert spark_task.run_in_task(plain, 1, 12, TaskGrant())["ending"] == "given_up"
 
 
 def test_a_worker_that_was_given_up_joins_again_and_a_replaced_one_leaves_without_another_try(
@@ -78,9 +106,16 @@ def test_a_process_that_a_crash_ended_says_so_by_the_next(crash: str, told: str,
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, stdin=subprocess.DEVNULL).returncode < 0
     plain = {**PLAIN, "work": str(tmp_path / "work")}
+    for worker in (0, 1) * 3:
+        note_start(tmp_path / "work", worker, 0)
     message = spark_task.run_in_task(plain, 0, 3, TaskGrant())["message"]
-    assert message.startswith(f"worker 0: its process ended 3 times, the last one by {told}")
-    assert "its process was killed 3 times" in spark_task.run_in_task(plain, 1, 3, TaskGrant())["message"]
+    assert message.startswith(
+        f"worker 0: its process ended 3 times without an exchange in between, the last one by {told}"
+    )
+    assert (
+        "its process was killed 3 times without an exchange in between"
+        in spark_task.run_in_task(plain, 1, 3, TaskGrant())["message"]
+    )
 
 
 def test_the_try_after_the_last_loads_nothing_and_says_given_up() -> None:
@@ -94,7 +129,8 @@ def test_the_try_after_the_last_loads_nothing_and_says_given_up() -> None:
     ending, message, loaded = done.stdout.strip().split("|")
     assert (ending, loaded) == ("given_up", "[]")
     assert message.startswith(
-        "worker 1: its process was killed 3 times; where memory ran out, lower batch_size or give"
+        "worker 1: its process was killed 3 times without an exchange in between; where memory ran out, lower"
+        " batch_size or give"
     )
 
 
@@ -122,7 +158,7 @@ def test_a_worker_without_the_gpu_it_needs_is_refused_and_the_driver_is_told(mon
     link = RefusingLink()
     monkeypatch.setattr(client, "connect", lambda _: link)
     wanted = RunDevices(RequestedDevices("gpu", is_required=True))
-    plain = {**PLAIN, "devices": wanted.to_plain(), "core_share": 1}
+    plain = {**PLAIN, "devices": wanted.to_plain()}
     found = spark_task.run_in_task(plain, 1, 0, TaskGrant())
     assert found["ending"] == "refused"
     assert found["message"].startswith("devices=gpu: Spark assigned the worker's task no GPU; ")
@@ -147,7 +183,7 @@ class Tracer:
             sys.exit(0)
 
 sys.meta_path.insert(0, Tracer())
-plain = {"worker_tries": 3, "work": "/dev/null/work", "core_share": 1}
+plain = {"worker_tries": 3, "work": "/dev/null/work", "n_workers": 1}
 plain["devices"] = RunDevices(RequestedDevices("gpu")).to_plain()
 spark_task.run_in_task(plain, 0, 0, TaskGrant(("3", "1")))
 """

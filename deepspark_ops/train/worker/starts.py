@@ -1,0 +1,100 @@
+"""How often a worker was started since it last made progress. Standard library only.
+
+An executor that is preempted, or a crash once a day, must not use up ``worker_tries``: starts count from the last
+process that exchanged with the center on. The driver sees exchanges and writes their numbers to one file. Each worker
+writes its starts to a file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+WRITE_EVERY_S: Final = 1.0
+_FOLDER: Final = "starts"
+_PROGRESS: Final = "exchanges.json"
+
+
+class ExchangesFile:
+    """The exchanges that each worker has ended, for the next starts of workers. Used by one thread of the driver."""
+
+    def __init__(self, work: Path, *, now: Callable[[], float] = time.monotonic) -> None:
+        """Forget what an earlier driver's workers have noted in ``work``, the run's scratch folder."""
+        self._path = work / _FOLDER / _PROGRESS
+        self._now = now
+        self._written: tuple[int, ...] = ()
+        self._due = float("-inf")
+        shutil.rmtree(self._path.parent, ignore_errors=True)
+
+    def see(self, exchanges: Sequence[int]) -> None:
+        """Take the exchanges ended by each worker; writes them at most once in ``WRITE_EVERY_S``."""
+        if tuple(exchanges) == self._written or self._now() < self._due:
+            return
+        with suppress(OSError):  # a run must not fail for want of it
+            if self._path.parent.is_dir():  # no worker has started before
+                _write(self._path, list(exchanges))
+                self._written, self._due = tuple(exchanges), self._now() + WRITE_EVERY_S
+
+
+def has_start(work: Path) -> bool:
+    """Return whether any worker has noted a start."""
+    return any((work / _FOLDER).glob("worker_*.json"))
+
+
+def note_start(work: Path, worker: int, attempt: int) -> int:
+    """Note a start of a worker; return the starts since its last progress, see ``starts_since_progress``.
+
+    Args:
+        work: The run's scratch folder.
+        worker: Its id.
+        attempt: Earlier starts of the task as Spark counts them; used where nothing can be noted.
+    """
+    starts = starts_since_progress(work, worker, attempt) + 1
+    with suppress(OSError):
+        path = _path(work, worker)
+        for folder in (work, path.parent):  # but not a run's folder that was removed while the run trained
+            folder.mkdir(exist_ok=True)
+        _write(path, [starts, _exchanges(work, worker)])
+        return starts
+    return attempt + 1
+
+
+def starts_since_progress(work: Path, worker: int, attempt: int) -> int:
+    """Return the starts from the last process on that exchanged with the center; all where none has exchanged.
+
+    Args:
+        work: As ``note_start``.
+        worker: Likewise.
+        attempt: Likewise.
+    """
+    noted = _read(_path(work, worker))
+    if not isinstance(noted, list):
+        return 0 if work.is_dir() else attempt
+    starts, exchanges = noted
+    return 1 if _exchanges(work, worker) > exchanges else int(starts)
+
+
+def _exchanges(work: Path, worker: int) -> int:
+    known = _read(work / _FOLDER / _PROGRESS)
+    return int(known[worker]) if isinstance(known, list) else 0
+
+
+def _write(path: Path, values: list[int]) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(values), encoding="utf-8")
+    temporary.replace(path)
+
+
+def _read(path: Path) -> Any:
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_text(encoding="utf-8"))
+    return None
+
+
+def _path(work: Path, worker: int) -> Path:
+    return work / _FOLDER / f"worker_{worker}.json"
