@@ -10,17 +10,18 @@ from deepspark_ops.exchange.rounds.round_closing import RoundNote
 class Rounds:
     """Who has pushed in the present round. Not thread-safe: the coordinator holds its lock around every call.
 
-    Expected are the live workers with steps to do, so the last steps of a run do not wait for workers that have none
-    or that only test; a worker that is lost is not expected any more.
+    Expected are the live workers with steps to do. The last steps of a run do not wait for workers that have none or
+    that only test. Once a round is over, a new process counts from its first grant. A lost worker is not expected.
 
     Attributes:
         comm_period: The longest tau that a worker of the last round would choose: if each took its own, those with
             the shortest would always wait. 0: none was given.
     """
 
-    def __init__(self) -> None:
-        """Begin the first round."""
+    def __init__(self, *, has_begun: bool = False) -> None:
+        """Begin the first round, of the run unless ``has_begun``."""
         self.comm_period = 0
+        self._has_begun = has_begun
         self._waiting: dict[int, int] = {}
         self._notes: dict[int, RoundNote] = {}
         self._released: dict[int, int] = {}
@@ -51,8 +52,15 @@ class Rounds:
             self._idle.add(worker)
 
     def joined(self, worker: int) -> None:
-        """A new process took a worker's place: it is expected, and its predecessor's pushes are not its own."""
-        self._idle.discard(worker)
+        """A new process took a worker's place: its predecessor's pushes are not its own.
+
+        It loads and compiles, for minutes with a large net, before its first grant. The first round waits for it, since
+        all workers of a run start together; later rounds do not.
+        """
+        if self._has_begun:
+            self._idle.add(worker)
+        else:
+            self._idle.discard(worker)
         self._waiting.pop(worker, None)
         self._notes.pop(worker, None)
         self._released.pop(worker, None)
@@ -74,3 +82,4 @@ class Rounds:
         self._released.update(self._waiting)
         self._waiting.clear()
         self._is_closing = False
+        self._has_begun = True

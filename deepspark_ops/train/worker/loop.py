@@ -53,7 +53,7 @@ class WorkerLoop:
         self._held: list[Grant] = []  # computed, to be exchanged and then acknowledged
         self._exchanging: list[Grant] = []  # their exchange runs in the background
         self._next: GrantAnswer | None = None
-        self._was_idle = False
+        self._was_idle = True  # rounds may have gone on since the model pulled its parameters
         self._last_rate = 0.0
         self._last_clock = 0
         self._last_report: StepReport | None = None

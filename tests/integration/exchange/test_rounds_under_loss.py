@@ -110,6 +110,7 @@ def test_a_worker_that_is_lost_in_a_round_is_not_waited_for(tmp_path: Path, stra
         assert np.isfinite(local).all()
         again = connect(running.address)
         again.join(1)
+        assert again.request_grant(1), "from here on the others wait for it"
         pulled = again.pull()
         both = [
             threads.submit(push, link, i, at, N_ROUNDS + 1, is_local=is_local)

@@ -62,6 +62,32 @@ def test_new_process_begins_without_its_predecessors_pushes() -> None:
     assert not rounds.is_released(0, 3)
 
 
+def test_a_process_that_joins_later_is_waited_for_from_its_first_grant_on() -> None:
+    rounds = Rounds()
+    rounds.joined(0)
+    rounds.joined(1)
+    rounds.pushed(0, 1)
+    assert not rounds.is_complete((0, 1)), "the first round waits for all that have joined"
+    rounds.pushed(1, 1)
+    close(rounds)
+    rounds.joined(2)
+    rounds.joined(1)
+    rounds.pushed(0, 2)
+    assert rounds.is_complete((0, 1, 2)), "both compile"
+    rounds.granted(2, has_steps=True)
+    assert not rounds.is_complete((0, 1, 2))
+    rounds.pushed(2, 1)
+    assert rounds.is_complete((0, 1, 2))
+
+
+def test_after_a_servers_restart_a_process_that_joins_is_not_waited_for() -> None:
+    rounds = Rounds(has_begun=True)
+    rounds.joined(1)
+    rounds.pushed(0, 2)
+    assert rounds.is_complete((0, 1))
+    assert not rounds.is_complete((0, 2)), "it was there before the restart"
+
+
 def test_all_take_the_longest_period_that_one_of_the_round_would_choose() -> None:
     rounds = Rounds()
     for worker, wanted in enumerate((3, 8, 5)):
