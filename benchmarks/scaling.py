@@ -1,5 +1,8 @@
 """What a second worker adds, and what exchanging costs: ``python benchmarks/scaling.py [--json] [--net lenet ...]``.
 
+With ``--net`` alone, without names, nothing is trained. ``--scripted N`` (1,000): scripted workers that ask the real
+server for grants (``many_workers.py``); 0: none.
+
 The real worker loop, data reading from a raw LMDB and the real exchange server, without Spark and Airflow: one process
 a worker, pinned to a core of its own with one TensorFlow thread, tau fixed. Each case is measured for some seconds from
 the moment its workers have warmed up; the rounds take one and two workers in turn, and ratios are medians.
@@ -24,6 +27,7 @@ from pathlib import Path
 
 import lmdb
 import numpy as np
+from many_workers import many_workers
 
 from caffe_import.files.datum import encode_datum
 from deepspark_ops.config.train import TrainConfig
@@ -179,12 +183,16 @@ def main() -> None:
     """Measure and print a table or JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--net", nargs="+", choices=list(NETS), default=["lenet", "cifar10_quick"])
+    parser.add_argument("--net", nargs="*", choices=list(NETS), default=["lenet", "cifar10_quick"])
     parser.add_argument("--tau", type=int, default=10, help="minibatches between exchanges")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm", type=float, default=20.0, help="seconds before measuring")
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of one measurement")
+    parser.add_argument("--scripted", type=int, default=1000, help="scripted workers at one server")
     options = parser.parse_args()
+    scripted = asdict(many_workers(options.scripted, options.seconds)) if options.scripted else None
+    if scripted and not options.json:
+        print(scripted, flush=True)
     cases: list[Case] = []
     for name in options.net:
         with tempfile.TemporaryDirectory() as folder:
@@ -194,7 +202,7 @@ def main() -> None:
                     cases.append(case)
                     if not options.json:
                         print(case, flush=True)
-    found = {"tau": options.tau, **summary(cases), "cases": [asdict(case) for case in cases]}
+    found = {"tau": options.tau, **summary(cases), "scripted": scripted, "cases": [asdict(case) for case in cases]}
     if options.json:
         json.dump(found, sys.stdout, indent=2)
         print()

@@ -9,6 +9,7 @@ from typing import Any
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.grants import Finished, Grant, GrantAnswer, Schedule, Wait
+from deepspark_ops.exchange.state.open_grants import OpenGrant, OpenGrants
 from deepspark_ops.exchange.state.paces import WorkerPaces
 
 WAIT_S = 0.05
@@ -16,15 +17,6 @@ WAIT_S = 0.05
 PATIENCE = 5.0
 """A worker may be silent for this many times the slowest grant seen, where that exceeds the timeout: on large nets one
 grant takes longer than any fixed number of seconds."""
-
-
-@dataclass
-class _Open:
-    """A grant that a worker holds, or that expired and that no other worker was given yet."""
-
-    grant: Grant
-    worker: int
-    since: float
 
 
 @dataclass
@@ -88,8 +80,8 @@ class GrantClock:
         )
         if schedule.tests_at(schedule.max_iter):
             self._state.final_test = "due"
-        self._open: dict[int, _Open] = {}
-        self._expired: dict[int, _Open] = {}
+        self._open = OpenGrants()
+        self._expired = OpenGrants()
         self._workers: dict[int, _Presence] = {}
         self._states: dict[int, set[int]] = {}
         self._due: list[int] = []
@@ -160,7 +152,7 @@ class GrantClock:
 
     def open_grants(self, workers: Collection[int]) -> frozenset[int]:
         """Return the ids of the grants with steps that ``workers`` hold."""
-        return frozenset(i for i, e in self._open.items() if e.worker in workers and e.grant.count)
+        return frozenset(e.grant.id for worker in workers for e in self._open.of(worker) if e.grant.count)
 
     def snapshot_waits_for(self, grants: Collection[int], worker: int) -> bool:
         """Whether all steps below the next snapshot are given out, not all done, and one of ``grants`` is still open.
@@ -172,7 +164,7 @@ class GrantClock:
         state = self._state
         if state.next_snapshot is None or state.next < state.next_snapshot or state.returned:
             return False
-        return any(i in grants and e.worker != worker for i, e in self._open.items())
+        return any(e is not None and e.worker != worker for e in map(self._open.get, grants))
 
     def request(self, worker: int, want: int, now: float, held: int = 0) -> GrantAnswer:
         """Answer a worker that wants up to ``want`` steps; a repeated request gets the same grant again.
@@ -186,8 +178,8 @@ class GrantClock:
             msg = f"worker {worker}: grant of {want} steps requested; at least 1"
             raise ConfigError(msg)
         self.seen(worker, now)
-        for entry in self._open.values():
-            if entry.worker == worker and entry.grant.id > held:
+        for entry in self._open.of(worker):
+            if entry.grant.id > held:
                 return entry.grant
         state_for = self._asked_of(worker)
         steps = self._take_steps(self._paces.share(worker, want) if self._evens_pace else want)
@@ -212,7 +204,7 @@ class GrantClock:
         self.seen(worker, now)
         entry = self._open.get(grant_id)
         if entry is not None and entry.worker == worker:
-            del self._open[grant_id]
+            self._open.remove(entry)
             self._state.slowest_grant_s = max(self._state.slowest_grant_s, now - entry.since)
             if self._evens_pace and not (entry.grant.tests or entry.grant.state_for):
                 self._paces.measure(worker, now - entry.since, entry.grant.count)
@@ -226,7 +218,8 @@ class GrantClock:
 
     def silent(self, now: float) -> tuple[int, ...]:
         """Return the live workers that have called nothing for too long; the caller decides to ``lose`` them."""
-        return tuple(w for w in self.live_workers if now - self._workers[w].seen > self._patience_s(w))
+        quiet = [w for w, p in self._workers.items() if not p.lost and now - p.seen > self._timeout_s]
+        return tuple(w for w in sorted(quiet) if now - self._workers[w].seen > self._patience_s(w))
 
     @property
     def due(self) -> tuple[int, ...]:
@@ -270,7 +263,7 @@ class GrantClock:
         if state.next > state.last_snapshot:
             state.asked_snapshot = state.next
             state.next_snapshot = self._snapshot_after(state.last_snapshot)
-            self._note_due(self.live_workers)
+            self._note_due(lambda: self.live_workers)
 
     def stop_early(self) -> None:
         """End the run at the present clock, with a snapshot and without a last test."""
@@ -288,22 +281,22 @@ class GrantClock:
         state that is missing.
         """
         state, done = self._state, self.acknowledged
-        silent = {entry.worker for entry in self._open.values()}
-        self._open, self._expired, state.returned, state.done_above = {}, {}, [], []
+        silent = {entry.worker for entry in self._open}
+        self._open, self._expired, state.returned, state.done_above = OpenGrants(), OpenGrants(), [], []
         state.next = state.done_below = state.stopped_at = done
         state.final_test, state.next_snapshot = "none", None
         for missing in self._states.values():
             missing.clear()
         if done > state.last_snapshot:
             state.next_snapshot = done
-            self._note_due(set(self.live_workers) - silent)
+            self._note_due(lambda: set(self.live_workers) - silent)
 
     def to_state(self) -> dict[str, Any]:
         """Return everything as plain JSON values."""
         return {
             "state": asdict(self._state),
-            "open": [[asdict(e.grant), e.worker, e.since] for e in self._open.values()],
-            "expired": [[asdict(e.grant), e.worker, e.since] for e in self._expired.values()],
+            "open": [[asdict(e.grant), e.worker, e.since] for e in self._open],
+            "expired": [[asdict(e.grant), e.worker, e.since] for e in self._expired],
             "workers": [[worker, p.seen, p.lost] for worker, p in self._workers.items()],
             "states": [[iteration, sorted(missing)] for iteration, missing in self._states.items()],
             "due": self._due,
@@ -316,17 +309,17 @@ class GrantClock:
         for name in ("done_above", "returned"):
             values[name] = [tuple(span) for span in values[name]]
         self._state = _ClockState(**values)
+        self._open, self._expired = OpenGrants(), OpenGrants()
         for target, rows in ((self._open, state["open"]), (self._expired, state["expired"])):
-            target.clear()
-            target.update({grant["id"]: _Open(Grant(**grant), worker, since) for grant, worker, since in rows})
+            for grant, worker, since in rows:
+                target.add(OpenGrant(Grant(**grant), worker, since))
         self._workers = {worker: _Presence(seen, lost) for worker, seen, lost in state["workers"]}
         self._states = {iteration: set(missing) for iteration, missing in state["states"]}
         self._due = list(state["due"])
         self._paces = WorkerPaces.of_state(state["paces"])
 
     def _patience_s(self, worker: int) -> float:
-        holds = any(e.worker == worker for e in self._open.values())
-        return max(self._timeout_s, PATIENCE * self._state.slowest_grant_s if holds else 0.0)
+        return max(self._timeout_s, PATIENCE * self._state.slowest_grant_s if self._open.of(worker) else 0.0)
 
     def _asked_of(self, worker: int) -> int:
         return min((n for n, missing in self._states.items() if worker in missing), default=0)
@@ -337,9 +330,8 @@ class GrantClock:
         if state.returned:
             start, stop = state.returned.pop(0)
             # An expired grant of these steps can no longer be acknowledged.
-            self._expired = {
-                i: e for i, e in self._expired.items() if not (e.grant.start < stop and start < e.grant.stop)
-            }
+            for entry in [e for e in self._expired if e.grant.start < stop and start < e.grant.stop]:
+                self._expired.remove(entry)
             state.n_reissued += 1
             if stop - start > want:
                 bisect.insort(state.returned, (start + want, stop))
@@ -354,16 +346,16 @@ class GrantClock:
     def _issue(self, worker: int, steps: tuple[int, int], tests: bool, state_for: int, now: float) -> Grant:
         grant = Grant(steps[0], steps[1] - steps[0], tests, state_for, self._state.next_id)
         self._state.next_id += 1
-        self._open[grant.id] = _Open(grant, worker, now)
+        self._open.add(OpenGrant(grant, worker, now))
         return grant
 
     def _release(self, worker: int) -> None:
         """Take back what a worker holds; its state for snapshots is not awaited any more."""
-        for grant_id in [i for i, e in self._open.items() if e.worker == worker]:
-            entry = self._open.pop(grant_id)
+        for entry in self._open.of(worker):
+            self._open.remove(entry)
             if entry.grant.count:
                 bisect.insort(self._state.returned, (entry.grant.start, entry.grant.stop))
-                self._expired[grant_id] = entry
+                self._expired.add(entry)
             elif entry.grant.tests:
                 self._state.final_test = "due"
         for missing in self._states.values():
@@ -372,11 +364,12 @@ class GrantClock:
     def _forget(self, worker: int) -> None:
         """Release, and drop the worker's expired grants: only the process that held them may acknowledge them."""
         self._release(worker)
-        self._expired = {i: e for i, e in self._expired.items() if e.worker != worker}
+        for entry in self._expired.of(worker):
+            self._expired.remove(entry)
 
-    def _withdraw(self, entry: _Open) -> None:
+    def _withdraw(self, entry: OpenGrant) -> None:
         """Take an expired grant out of the steps that wait to be given again."""
-        del self._expired[entry.grant.id]
+        self._expired.remove(entry)
         self._state.returned.remove((entry.grant.start, entry.grant.stop))
 
     def _complete(self, grant: Grant) -> None:
@@ -388,15 +381,15 @@ class GrantClock:
         bisect.insort(state.done_above, (grant.start, grant.stop))
         while state.done_above and state.done_above[0][0] == state.done_below:
             state.done_below = state.done_above.pop(0)[1]
-        self._note_due(self.live_workers)
+        self._note_due(lambda: self.live_workers)
 
-    def _note_due(self, workers: Iterable[int]) -> None:
+    def _note_due(self, workers: Callable[[], Iterable[int]]) -> None:
         """Note the snapshots whose steps are all done as due, with the states of ``workers``."""
         state = self._state
         while state.next_snapshot is not None and state.next_snapshot <= state.done_below:
             state.last_snapshot = state.next_snapshot
             self._due.append(state.next_snapshot)
-            self._states[state.next_snapshot] = set(workers)
+            self._states[state.next_snapshot] = set(workers())
             self._on_due(state.next_snapshot)
             state.next_snapshot = self._snapshot_after(state.next_snapshot)
 

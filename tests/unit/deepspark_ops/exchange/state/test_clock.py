@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -423,3 +425,36 @@ def test_states_that_do_not_come_are_not_waited_for_for_ever() -> None:
     restored = GrantClock(Schedule(max_iter=40, snapshot=10), TIMEOUT_S)
     restored.restore(json.loads(json.dumps(clock.to_state())))
     assert (restored.finished, restored.end) == (True, 8)
+
+
+def seconds_with(n_workers: int, call: Callable[[GrantClock], object]) -> float:
+    """Return the processor's time for a call while each of some workers holds a grant; the least of five."""
+    clock = GrantClock(Schedule(10**6), TIMEOUT_S)
+    for worker in range(n_workers):
+        clock.join(worker, 0.0)
+        clock.request(worker, 1, 0.0)
+    times = []
+    for _ in range(5):
+        began = time.process_time()
+        for _ in range(20):
+            call(clock)
+        times.append(time.process_time() - began)
+    return min(times)
+
+
+def give_and_take(clock: GrantClock) -> None:
+    grant = granted(clock.request(3, 1, 0.0))
+    assert clock.acknowledge(3, grant.id, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "most"),
+    [
+        pytest.param(lambda clock: clock.silent(TIMEOUT_S + 1.0), 40, id="silence of all: by the number, no square"),
+        pytest.param(give_and_take, 5, id="a grant: the same"),
+    ],
+)
+def test_a_thousand_workers_cost_the_lock_no_more_than_they_must(
+    call: Callable[[GrantClock], object], most: float
+) -> None:
+    assert seconds_with(2_000, call) < most * max(1e-4, seconds_with(200, call))

@@ -1,0 +1,160 @@
+"""Scripted workers against the real exchange server over loopback: grants, joins and memory. See ``scaling.py``.
+
+A worker asks for a grant of one minibatch and returns it, once a second, by the links that real workers use; nothing is
+computed and no vector moves. The workers of a process take turns in a few threads. Each is due at a moment of its own,
+so a server that is late is asked no less often.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+
+import numpy as np
+
+from deepspark_ops.exchange.client import connect
+from deepspark_ops.exchange.server.launch import start_exchange
+from deepspark_ops.exchange.settings import ExchangeSettings
+from deepspark_ops.exchange.state.grants import Grant, Schedule
+from deepspark_ops.exchange.transport.connection import ExchangeAddress
+from deepspark_ops.exchange.transport.link import WorkerLink
+
+SPAWN = multiprocessing.get_context("spawn")
+N_PARAMS = 10_000
+LIMIT_S = 300.0
+
+
+@dataclass(frozen=True)
+class ManyWorkers:
+    """What was measured.
+
+    Attributes:
+        n_workers: Connected at once.
+        joins_per_s: New workers, from the first to the last: connection, handshake, description, join.
+        grants_per_s: Given and returned again.
+        grant_p50_ms: From the request to its answer, half of the requests.
+        grant_p99_ms: Likewise, 99 of 100.
+        round_p99_ms: From the moment at which a worker was due until it had returned its last grant and has a new one;
+            99 of 100. Waiting of this script for a core is in it.
+        server_kib_per_worker: Resident memory of the server's process that came with the workers.
+        server_cpu_share: Of one core, while grants were given.
+        lost_grants: Given and never counted as done, or given twice.
+    """
+
+    n_workers: int
+    joins_per_s: float
+    grants_per_s: float
+    grant_p50_ms: float
+    grant_p99_ms: float
+    round_p99_ms: float
+    server_kib_per_worker: float
+    server_cpu_share: float
+    lost_grants: int
+
+
+def many_workers(n_workers: int, seconds: float, *, n_processes: int = 2, n_threads: int = 16) -> ManyWorkers:
+    """Measure ``n_workers`` for some seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ExchangeSettings(
+            run_id=1,
+            n_params=N_PARAMS,
+            n_workers=n_workers,
+            schedule=Schedule(10**9),
+            work=Path(folder) / "work",
+            events=Path(folder) / "events.jsonl",
+            transport="socket",
+        )
+        with start_exchange(settings, np.zeros(N_PARAMS, np.float32)) as running:
+            before = _resident_kib(running.pid)
+            shares = [range(first, n_workers, n_processes) for first in range(n_processes)]
+            answers = SPAWN.SimpleQueue()
+            go = SPAWN.Event()
+            arguments = [(running.address, share, n_threads, seconds, go, answers) for share in shares]
+            processes = [SPAWN.Process(target=_work, args=one) for one in arguments]
+            for process in processes:
+                process.start()
+            joined = [answers.get() for _ in processes]
+            kib = (_resident_kib(running.pid) - before) / n_workers
+            assert len(running.poll().live_workers) == n_workers
+            began, cpu = time.monotonic(), _cpu_s(running.pid)
+            go.set()
+            rounds = [each for _ in processes for each in answers.get()]
+            took, cpu = time.monotonic() - began, _cpu_s(running.pid) - cpu
+            for process in processes:
+                process.join(LIMIT_S)
+            status = running.poll()
+        grant_ms = [1000 * answered for _, answered, _ in rounds]
+        starts = [start for start, _, _ in rounds]
+        lost = len(starts) - len(set(starts)) + abs(len(starts) - status.acknowledged) + status.reissued_grants
+        spans = [end for _, end in joined], [begin for begin, _ in joined]
+        return ManyWorkers(
+            n_workers,
+            round(n_workers / (max(spans[0]) - min(spans[1])), 1),
+            round(len(rounds) / took, 1),
+            round(statistics.median(grant_ms), 2),
+            round(_percentile(grant_ms, 99), 2),
+            round(_percentile([1000 * whole for _, _, whole in rounds], 99), 2),
+            round(kib, 1),
+            round(cpu / took, 3),
+            lost,
+        )
+
+
+def _work(
+    address: ExchangeAddress, workers: Sequence[int], n_threads: int, seconds: float, go: object, answers: SimpleQueue
+) -> None:
+    """Join as some workers, say when, and work once told to; answers with each grant's step and seconds."""
+    links = {worker: connect(address) for worker in workers}
+    with ThreadPoolExecutor(n_threads) as threads:
+        began = time.monotonic()
+        list(threads.map(lambda worker: links[worker].join(worker), workers))
+        answers.put((began, time.monotonic()))
+        go.wait(LIMIT_S)  # type: ignore[attr-defined]
+        start = time.monotonic()
+        shares = [list(workers)[first::n_threads] for first in range(n_threads)]
+        found = list(threads.map(lambda share: _rounds({w: links[w] for w in share}, start, seconds), shares))
+        answers.put([each for share in found for each in share])
+        list(threads.map(lambda link: (link.leave(), link.close()), links.values()))
+
+
+def _rounds(links: dict[int, WorkerLink], start: float, seconds: float) -> list[tuple[int, float, float]]:
+    """Take a grant and return the one before once a second for each worker; returns step and seconds of each."""
+    rounds = []
+    held: dict[int, Grant] = {}
+    for second in range(int(seconds)):
+        for place, (worker, link) in enumerate(links.items()):
+            due = start + second + place / len(links)
+            time.sleep(max(0.0, due - time.monotonic()))
+            if worker in held:
+                assert link.acknowledge(held.pop(worker))
+            asked = time.monotonic()
+            grant = link.request_grant(1)
+            now = time.monotonic()
+            assert isinstance(grant, Grant)
+            held[worker] = grant
+            rounds.append((grant.start, now - asked, now - due))
+    for worker, grant in held.items():
+        assert links[worker].acknowledge(grant)
+    return rounds
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    return statistics.quantiles(values, n=100)[percent - 1]
+
+
+def _resident_kib(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in fields if line.startswith("VmRSS:"))
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

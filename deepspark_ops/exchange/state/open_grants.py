@@ -1,0 +1,57 @@
+"""The grants that workers hold, by id and by worker: with a thousand workers nobody looks through all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from deepspark_ops.exchange.state.grants import Grant
+
+
+@dataclass
+class OpenGrant:
+    """A grant that a worker holds, or that expired and that no other worker was given yet.
+
+    Attributes:
+        grant: The grant.
+        worker: Who holds it.
+        since: When it was given, seconds.
+    """
+
+    grant: Grant
+    worker: int
+    since: float
+
+
+class OpenGrants:
+    """Grants in the order in which they were given. Not thread-safe."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._by_id: dict[int, OpenGrant] = {}
+        self._by_worker: dict[int, dict[int, OpenGrant]] = {}
+
+    def __iter__(self) -> Iterator[OpenGrant]:
+        """Yield all of them."""
+        return iter(self._by_id.values())
+
+    def get(self, grant_id: int) -> OpenGrant | None:
+        """Return the grant of an id, if it is here."""
+        return self._by_id.get(grant_id)
+
+    def of(self, worker: int) -> Collection[OpenGrant]:
+        """Return the grants of a worker."""
+        return tuple(self._by_worker.get(worker, {}).values())
+
+    def add(self, entry: OpenGrant) -> None:
+        """Take a grant."""
+        self._by_id[entry.grant.id] = entry
+        self._by_worker.setdefault(entry.worker, {})[entry.grant.id] = entry
+
+    def remove(self, entry: OpenGrant) -> None:
+        """Give a grant up."""
+        del self._by_id[entry.grant.id]
+        own = self._by_worker[entry.worker]
+        del own[entry.grant.id]
+        if not own:
+            del self._by_worker[entry.worker]
