@@ -21,7 +21,6 @@ from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.server.coordinator import Coordinator, forget_run
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.state.messages import Request
 from deepspark_ops.exchange.state.state_file import write_state
 from deepspark_ops.exchange.transport.exchange import exchange, look, pull
@@ -49,7 +48,7 @@ class LocalExchange:
         self.settings = settings
         self.center = Center.in_memory(initial, settings.center_shape())
         self.center.use_locks(settings.running_lock(), settings.exchange_timeout_s)
-        forget_run(settings.work)
+        forget_run(settings)
         self.coordinator = Coordinator(settings, self.center, clock)
 
     def link(self) -> LocalLink:
@@ -63,7 +62,7 @@ class LocalExchange:
     def close(self) -> None:
         """Drop the journal and the center."""
         self.coordinator.close()
-        (self.settings.work / JOURNAL_FILE).unlink(missing_ok=True)
+        self.settings.journal().unlink(missing_ok=True)
         self.center.close()
 
 

@@ -24,6 +24,8 @@ from deepspark_ops.exchange.transport.compression import WIRE_DTYPES, WireDtype
 from deepspark_ops.exchange.transport.connection import Transport
 from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs, chunk_ranges
 
+JOURNAL_FILE = "exchange.journal"
+
 
 @dataclass(frozen=True)
 class ExchangeSettings:
@@ -34,7 +36,7 @@ class ExchangeSettings:
         n_params: Length of the parameter vector.
         n_workers: p; worker ids are 0 to p-1.
         schedule: Steps, tests, snapshots.
-        work: The run's scratch folder: journal, pending snapshots, the center where shared memory has no room.
+        work: The run's scratch folder: pending snapshots, the center where shared memory has no room.
         events: The run's ``events.jsonl``.
         strategy: Name.
         moving_rate: alpha; None takes the strategy's default.
@@ -52,6 +54,7 @@ class ExchangeSettings:
         watch_rest_s: Pause between two measurements of lost updates, of a second or so each; at 0 pushes are
             added up all the time, which takes an exchange of a small net 3 % longer.
         check_pushes: Whether pushes that are not finite, or absurdly long, are refused; see ``center.push_check``.
+        journal_folder: Where the journal is, on the first server's own disk: each answer waits for it; None: ``work``.
         grant_timeout_s: A worker silent for this long loses its grant.
         exchange_timeout_s: Longest wait of a worker for the server, and of the server for the rest of a frame.
     """
@@ -76,6 +79,7 @@ class ExchangeSettings:
     n_servers: int = 1
     watch_rest_s: float = 4.0
     check_pushes: bool = True
+    journal_folder: Path | None = None
     grant_timeout_s: float = 120.0
     exchange_timeout_s: float = 30.0
 
@@ -151,12 +155,17 @@ class ExchangeSettings:
         """Return the moving rate in use."""
         return check_moving_rate(configure(self.strategy, self.options), self.moving_rate, self.n_workers)[0]
 
+    def journal(self) -> Path:
+        """Return the file of the journal."""
+        return (self.journal_folder or self.work) / JOURNAL_FILE
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         plain = asdict(self)
         plain["statistics"] = self.statistics.to_json()
         plain["solver"] = None if self.solver is None else self.solver.to_json()
         plain["work"], plain["events"] = str(self.work), str(self.events)
+        plain["journal_folder"] = None if self.journal_folder is None else str(self.journal_folder)
         return plain
 
     @classmethod
@@ -171,4 +180,5 @@ class ExchangeSettings:
         fields["statistics"] = StatisticBlobs.from_json(fields["statistics"])
         fields["solver"] = None if fields["solver"] is None else CenterSolver.from_json(fields["solver"])
         fields["work"], fields["events"] = Path(fields["work"]), Path(fields["events"])
+        fields["journal_folder"] = None if fields["journal_folder"] is None else Path(fields["journal_folder"])
         return cls(**fields)

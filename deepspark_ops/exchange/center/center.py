@@ -29,7 +29,6 @@ from deepspark_ops.exchange.center.worker_counters import (
     WATCH_SUM,
     session_number,
 )
-from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.strategies.base import ExchangeContext, LockMode, Strategy
 from deepspark_ops.param_vector import Vector
 
@@ -142,11 +141,6 @@ class Center:
         copy = aligned_vector(self.n_params)
         np.copyto(copy, self.vector)
         return copy
-
-    def write_snapshot(self, path: Path) -> None:
-        """Write the center as raw little-endian float32 to ``path``, whole or not at all."""
-        with write_scratch(path) as temporary:
-            self.vector.tofile(temporary)
 
     def begin(self, worker: int, moving_rate: float = 0.0, session: int = NOBODY) -> ExchangeContext:
         """Open an exchange of ``worker`` and count what others did since its last pull.

@@ -14,7 +14,7 @@ from deepspark_ops.exchange.rounds.round_closing import RoundContents, RoundNote
 from deepspark_ops.exchange.rounds.rounds import Rounds
 from deepspark_ops.exchange.server.shared_state import SharedState
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
+from deepspark_ops.exchange.state.pending_snapshot import CenterCopy
 
 ROUND_WAIT_S = 2.0
 """How long a worker waits for the others, at most, before it repeats its call, which shows that it lives."""
@@ -34,7 +34,7 @@ class CenterUpdates:
         self._wait_s = min(ROUND_WAIT_S, settings.exchange_timeout_s / 4)
         strategy = chunks.strategy
         self._closer = strategy.closer(settings.solver) if strategy.round == "all" else None
-        self._rounds = Rounds()
+        self._rounds = Rounds(has_begun=shared.is_resumed)
         self._last_round: frozenset[int] = frozenset()  # grants whose steps it pushed
         self._round_over = threading.Condition(shared.lock)
         self._lock = threading.Lock()
@@ -118,13 +118,12 @@ class CenterUpdates:
         held = int(self._center.counts.max(initial=0)) if gathers else 0
         return max(0, int(self._center.counters[:, ENDED].sum()) - held)
 
-    def write_snapshot(self, pending: PendingSnapshot) -> None:
-        """Write the center and what the strategy keeps beside it.
+    def copy_center(self) -> CenterCopy:
+        """Copy the center and what the strategy keeps beside it.
 
         Raises:
-            OSError: The disk is full.
             ExchangeUnavailable: A chunk's lock was not to be had; to be called again.
         """
         self.apply_rest()
         with self._lock:
-            pending.write_center(self._center, self._chunks, self.applied())
+            return CenterCopy.of(self._center, self._chunks, self.applied())

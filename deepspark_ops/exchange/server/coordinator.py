@@ -6,10 +6,10 @@ The same object serves the server's sockets and the exchange in one process.
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -24,11 +24,10 @@ from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.server.center_updates import CenterUpdates
 from deepspark_ops.exchange.server.report import ServerReport
 from deepspark_ops.exchange.server.shared_state import SharedState
-from deepspark_ops.exchange.server.snapshot_gathering import SnapshotGathering
+from deepspark_ops.exchange.server.snapshot_gathering import SnapshotGathering, WritesInTurn, at_once
 from deepspark_ops.exchange.server.statistics_exchange import StatisticsExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Grant, Wait
-from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.state.leases import EpochReport
 from deepspark_ops.exchange.state.messages import CONTROLS, Join, Leave, Lose, Request, RequestGrant
 from deepspark_ops.exchange.state.pending_snapshot import forget_pending
@@ -43,14 +42,21 @@ HOLD_S = 0.002
 _Answer = TypeVar("_Answer")
 
 
-def forget_run(work: Path) -> None:
-    """Remove what an earlier driver's exchange left in a run's scratch folder: its journal and its pending snapshots.
+def forget_run(settings: ExchangeSettings) -> None:
+    """Remove what an earlier driver's exchange left: its journal and its pending snapshots.
 
     A driver that starts goes on from a finished snapshot, as its settings have it; only a server that is started
     again goes on from the journal.
     """
-    (work / JOURNAL_FILE).unlink(missing_ok=True)
-    forget_pending(work)
+    settings.journal().unlink(missing_ok=True)
+    forget_pending(settings.work)
+
+
+def remove_journal(settings: ExchangeSettings) -> None:
+    """Remove the journal of a run that has ended, and its folder."""
+    if settings.journal_folder is not None:
+        shutil.rmtree(settings.journal_folder, ignore_errors=True)
+    settings.journal().unlink(missing_ok=True)
 
 
 class Coordinator:
@@ -63,13 +69,21 @@ class Coordinator:
         snapshots: Gathers the parts of snapshots.
     """
 
-    def __init__(self, settings: ExchangeSettings, center: Center, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start a run, or go on with the one whose journal is in ``settings.work``.
+    def __init__(
+        self,
+        settings: ExchangeSettings,
+        center: Center,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        writes_in_turn: WritesInTurn = at_once,
+    ) -> None:
+        """Start a run, or go on with the one whose journal is there.
 
         Args:
             settings: The run.
             center: Where the parameters are; stays the caller's.
             clock: Seconds, the same for all processes of the host and never going back.
+            writes_in_turn: Writes snapshots' files.
 
         Raises:
             TrainingFailed: The journal cannot be written.
@@ -82,7 +96,9 @@ class Coordinator:
         chunks = Chunks(settings.n_params, settings.chunk, settings.running_strategy(), settings.statistics)
         self.updates = CenterUpdates(settings, center, chunks, self._shared)
         self.statistics = StatisticsExchange(center, settings.statistics)
-        self.snapshots = SnapshotGathering(self._shared, settings.work, self.updates.write_snapshot, self._emit)
+        self.snapshots = SnapshotGathering(
+            self._shared, settings.work, self.updates.copy_center, self._emit, writes_in_turn
+        )
         self._next_expiry = 0.0
         watch = LostUpdates(center, chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
         self._report = ServerReport(center, watch, clock)
@@ -334,4 +350,5 @@ class Coordinator:
             grants = self._shared.state.grants
             for worker in grants.live_workers:
                 grants.seen(worker, now)
+        self.snapshots.leave_out_late()
         self.snapshots.advance()

@@ -10,6 +10,7 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +25,9 @@ from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import remove_stale_centers
 from deepspark_ops.exchange.server.certificate import RunCertificate, make_certificate
-from deepspark_ops.exchange.server.coordinator import forget_run
+from deepspark_ops.exchange.server.coordinator import forget_run, remove_journal
 from deepspark_ops.exchange.server.gate import ServerKeys
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state.journal import JOURNAL_FILE
 from deepspark_ops.exchange.state.messages import Message
 from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.channel.handshake import SECRET_BYTES
@@ -76,13 +76,14 @@ def start_exchange(
         raise ConfigError(msg)
     for path in remove_stale_centers(settings.work):
         logger.info("removed %s, which no process holds any more", path)
-    forget_run(settings.work)
+    forget_run(settings)
     with ExitStack() as undo:
         listeners = []
         for index in range(settings.running_servers()):
             listeners.append(_listen(listen_address, listen_port + index if listen_port else 0))
             undo.callback(listeners[-1].close)
         center = Center.create(initial, settings.center_shape(), run_id=settings.run_id, work=settings.work)
+        settings = replace(settings, journal_folder=Path(tempfile.mkdtemp(prefix="deepspark-exchange-")))
         undo.pop_all()
     running = RunningExchange(settings, center, listeners, protection)
     try:
@@ -232,7 +233,7 @@ class RunningExchange:
             self._connection.close()
         self.center.unlink()
         self.center.close()
-        (self.settings.work / JOURNAL_FILE).unlink(missing_ok=True)
+        remove_journal(self.settings)
 
     def __enter__(self) -> RunningExchange:
         """Return itself; it runs already."""

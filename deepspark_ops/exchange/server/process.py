@@ -33,8 +33,9 @@ from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.worker_counters import session_number
-from deepspark_ops.exchange.server.coordinator import Coordinator
+from deepspark_ops.exchange.server.coordinator import Coordinator, remove_journal
 from deepspark_ops.exchange.server.gate import Gate, ServerKeys
+from deepspark_ops.exchange.server.snapshot_gathering import WriterThread
 from deepspark_ops.exchange.server.vector_session import VectorSession
 from deepspark_ops.exchange.server.worker_session import WorkerSession
 from deepspark_ops.exchange.settings import ExchangeSettings
@@ -74,7 +75,7 @@ class ExchangeServer:
         self.center = center
         self.index = index
         center.use_locks(settings.running_lock(), settings.exchange_timeout_s)
-        self.coordinator = Coordinator(settings, center) if index == 0 else None
+        self.coordinator = Coordinator(settings, center, writes_in_turn=WriterThread()) if index == 0 else None
         self.strategy = settings.running_strategy()
         if settings.check_pushes:
             center.check_pushes(self.strategy)
@@ -324,6 +325,7 @@ def main() -> None:
     finally:
         center.unlink()
         server.stop()
+        remove_journal(settings)  # a killed driver does not
 
 
 if __name__ == "__main__":

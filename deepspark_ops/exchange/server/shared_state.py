@@ -9,7 +9,7 @@ from typing import Any
 
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state.journal import JOURNAL_FILE, Journal
+from deepspark_ops.exchange.state.journal import Journal
 from deepspark_ops.exchange.state.messages import Message
 from deepspark_ops.exchange.state.run_state import ExchangeState
 
@@ -28,7 +28,7 @@ class SharedState:
     """
 
     def __init__(self, settings: ExchangeSettings, clock: Callable[[], float]) -> None:
-        """Start a run, or go on with the one whose journal is in ``settings.work``.
+        """Start a run, or go on with the one whose journal is there.
 
         Raises:
             TrainingFailed: The journal cannot be written.
@@ -38,7 +38,7 @@ class SharedState:
         self.state = ExchangeState(settings)
         self.failure: str | None = None
         self._clock = clock
-        self._journal = Journal(settings.work / JOURNAL_FILE)
+        self._journal = Journal(settings.journal())
         self.is_resumed = self._journal.replay(self.state) > 0
 
     def apply(self, message: Message) -> Any:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final
 
-from deepspark_ops.errors import ExchangeUnavailable
+from deepspark_ops.errors import ExchangeUnavailable, TrainingFailed
 from deepspark_ops.events import Event, make_event
 from deepspark_ops.exchange.server.shared_state import SharedState
 from deepspark_ops.exchange.state.messages import CenterCopied, SnapshotComplete, SnapshotLeftOut, StateReceived
-from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, waiting_snapshots
+from deepspark_ops.exchange.state.pending_snapshot import CenterCopy, PendingSnapshot, Waiting, waiting_snapshots
 from deepspark_ops.sizes import size_text
 
 logger = logging.getLogger(__name__)
@@ -21,6 +23,34 @@ MAX_WAITING: Final = 64
 """Snapshots that may wait for the driver to write them; one more is left out."""
 MAX_WAITING_BYTES: Final = 4 << 30
 """Bytes that they may have together, if there is more than one."""
+MAX_COPIED_BYTES: Final = 1 << 30
+"""Bytes of centers that are copied in memory and not written yet, from which on no more are copied."""
+
+
+WritesInTurn = Callable[[Callable[[], None]], None]
+"""Takes what writes a snapshot's files; runs one after another, in the order in which they came."""
+
+
+def at_once(write: Callable[[], None]) -> None:
+    """Write in the caller's thread, for an exchange in one process. See ``WritesInTurn``."""
+    write()
+
+
+class WriterThread:
+    """Writes in a thread of its own: no worker waits for a slow disk. See ``WritesInTurn``."""
+
+    def __init__(self) -> None:
+        """Start the thread, which ends with the process."""
+        self._writes: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        threading.Thread(target=self._run, name="snapshot writer", daemon=True).start()
+
+    def __call__(self, write: Callable[[], None]) -> None:
+        """Write soon."""
+        self._writes.put(write)
+
+    def _run(self) -> None:
+        while True:
+            self._writes.get()()
 
 
 class SnapshotGathering:
@@ -33,27 +63,32 @@ class SnapshotGathering:
         self,
         shared: SharedState,
         work: Path,
-        write_center: Callable[[PendingSnapshot], None],
+        copy_center: Callable[[], CenterCopy],
         emit: Callable[[Event], None],
+        writes_in_turn: WritesInTurn,
     ) -> None:
         """Write below ``work``, the run's scratch folder.
 
         Args:
             shared: The run state, which has what is due.
             work: Scratch folder.
-            write_center: Writes the server's own part of a snapshot; may raise ``OSError``, or ``ExchangeUnavailable``
-                where a chunk's lock was not to be had: the next call tries again.
+            copy_center: Copies the server's own part of a snapshot in memory; may raise ``ExchangeUnavailable`` where a
+                chunk's lock was not to be had: the next call tries again.
             emit: Takes the events of snapshots that are left out.
+            writes_in_turn: Writes files.
         """
         self._shared = shared
         self._work = work
-        self._write_center = write_center
+        self._copy_center = copy_center
         self._emit = emit
+        self._write_in_turn = writes_in_turn
         self._left_out: list[int] = []
-        self._lock = threading.Lock()
+        self._copies: dict[int, CenterCopy] = {}  # copied, not written yet
+        self._completing: set[int] = set()
+        self._lock = threading.RLock()  # files that are written at once are written inside it
 
     def advance(self) -> None:
-        """Do what is due.
+        """Do what is due: the center is copied in memory, and files are written in turn.
 
         Every call that can make a snapshot due or complete comes here, so a server that was killed on the way goes on
         where it was. One thread at a time: the copy must be there before a worker with an answer goes on.
@@ -63,17 +98,22 @@ class SnapshotGathering:
         shared = self._shared
         with self._lock:
             with shared.lock:
-                due = shared.state.grants.due
+                due = [iteration for iteration in shared.state.grants.due if iteration not in self._copies]
             for iteration in due:
                 if self._is_left_out(iteration):
                     shared.record(SnapshotLeftOut(iteration))
-                elif self._is_written(iteration, self._write_center):
-                    shared.record(CenterCopied(iteration))
-            with shared.lock:
-                complete = shared.state.grants.complete
-            for iteration in complete:
-                if self._is_written(iteration, self._write_complete):
-                    shared.record(SnapshotComplete(iteration))
+                elif self._is_copied(iteration):
+                    self._write_in_turn(partial(self._guarded, self._write_center, iteration))
+        self._complete_ready()
+
+    def leave_out_late(self) -> None:
+        """After a restart, leave out snapshots whose copy was lost and that the run has gone beyond."""
+        with self._shared.lock:
+            grants = self._shared.state.grants
+            late = [one for one in grants.due if grants.acknowledged > one and grants.may_be_left_out(one)]
+        for iteration in late:
+            self._shared.record(SnapshotLeftOut(iteration))
+            self._tell(iteration, f"snapshot {iteration} is left out: the server ended before its center was written")
 
     def state_path(self, worker: int, iteration: int) -> Path | None:
         """Return where a worker's arrays for a snapshot belong; None if they are not awaited (any more)."""
@@ -92,14 +132,17 @@ class SnapshotGathering:
     def _has_work(self) -> bool:
         with self._shared.lock:
             grants = self._shared.state.grants
-            return bool(grants.due or grants.complete)
+            return len(grants.due) > len(self._copies) or len(grants.complete) > len(self._completing)
 
     def _is_left_out(self, iteration: int) -> bool:
         """Return whether there is no room for a snapshot that is due; say so for the first one and after the last."""
         with self._shared.lock:
             may_be_left_out = self._shared.state.grants.may_be_left_out(iteration)
-        waiting = waiting_snapshots(self._work)
-        is_full = waiting.count >= MAX_WAITING or (waiting.count > 1 and waiting.size >= MAX_WAITING_BYTES)
+        copies = list(self._copies.values())
+        copied_bytes = sum(copy.nbytes for copy in copies)
+        waiting = waiting_snapshots(self._work) + Waiting(len(copies), copied_bytes)
+        is_full = waiting.count >= MAX_WAITING or copied_bytes >= MAX_COPIED_BYTES
+        is_full = is_full or (waiting.count > 1 and waiting.size >= MAX_WAITING_BYTES)
         if not (is_full and may_be_left_out):
             if self._left_out:
                 first, last = self._left_out[0], self._left_out[-1]
@@ -120,6 +163,47 @@ class SnapshotGathering:
         logger.warning("%s", text)
         self._emit(make_event("note", clock=iteration, text=text, warning=True))
 
+    def _is_copied(self, iteration: int) -> bool:
+        try:
+            self._copies[iteration] = self._copy_center()
+        except ExchangeUnavailable as error:
+            logger.warning("snapshot %d: %s; trying again", iteration, error)
+            return False
+        return True
+
+    def _write_center(self, iteration: int) -> None:
+        """Write a copy of the center; what was complete but for it is completed next."""
+        if self._is_written(iteration, lambda pending: pending.write_center(self._copies[iteration])):
+            self._shared.record(CenterCopied(iteration))
+            self._copies.pop(iteration)
+            self._complete_ready()
+        else:
+            self._copies.pop(iteration)
+
+    def _complete_ready(self) -> None:
+        """Have the snapshots completed that nothing is missing from any more."""
+        with self._lock:
+            with self._shared.lock:
+                ready = [one for one in self._shared.state.grants.complete if one not in self._completing]
+            self._completing.update(ready)
+        for iteration in ready:
+            self._write_in_turn(partial(self._guarded, self._complete, iteration))
+
+    def _guarded(self, write: Callable[[int], None], iteration: int) -> None:
+        try:
+            write(iteration)
+        except TrainingFailed as error:
+            logger.debug("snapshot %d: %s", iteration, error)  # SharedState.fail has logged it
+        except Exception as error:
+            # The outermost loop of the writer's thread: without it no snapshot would be written any more.
+            logger.exception("snapshot %d", iteration)
+            self._shared.fail(f"exchange server: {type(error).__name__}: {error}; see its log above")
+
+    def _complete(self, iteration: int) -> None:
+        if self._is_written(iteration, self._write_complete):
+            self._shared.record(SnapshotComplete(iteration))
+        self._completing.discard(iteration)
+
     def _is_written(self, iteration: int, write: Callable[[PendingSnapshot], None]) -> bool:
         pending = PendingSnapshot(self._work, iteration)
         try:
@@ -128,9 +212,6 @@ class SnapshotGathering:
             self._shared.fail(
                 f"{pending.folder}: cannot write snapshot {iteration} ({error.strerror}); free space and try again"
             )
-            return False
-        except ExchangeUnavailable as error:
-            logger.warning("snapshot %d: %s; trying again", iteration, error)
             return False
         return True
 

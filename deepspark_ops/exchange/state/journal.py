@@ -13,7 +13,6 @@ from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.state.messages import Message, Restore, message_from_json
 from deepspark_ops.exchange.state.run_state import ExchangeState
 
-JOURNAL_FILE = "exchange.journal"
 JOURNAL_VERSION = 4
 COMPACT_BYTES = 4 << 20
 """A journal longer than this is replaced by the state that it leads to."""
@@ -128,7 +127,7 @@ class Journal:
     def _failed(self, error: OSError) -> TrainingFailed:
         return TrainingFailed(
             f"{self._path}: the exchange's journal cannot be written ({error.strerror}); free space on that disk or"
-            " give a run_dir on another one, and start the run again: it goes on from its last snapshot"
+            " have TMPDIR name another one, and start the run again: it goes on from its last snapshot"
         )
 
     def _damaged(self, number: int, found: str) -> DataError:

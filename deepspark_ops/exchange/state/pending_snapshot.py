@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.pushes import locked_positions, settle_unfinished
 from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.strategies.base import Strategy
+from deepspark_ops.param_vector import Vector
 
 _FOLDER = "pending"
 _META = "worker_{}.json"
@@ -55,6 +57,57 @@ class ServerState:
         if strategy.round != "all":  # of a round's sum nothing is saved: its pushes are repeated
             center.counts[:] = self.counts
         return None
+
+
+@dataclass(frozen=True, eq=False)
+class CenterCopy:
+    """The center at one moment, with what the strategy keeps beside it. The arrays are its own.
+
+    Attributes:
+        applied: Exchanges that the center had taken, as in ``ExchangeStatus``.
+        strategy: Its name.
+        counts: Pushes of each chunk that ``vectors`` hold and the center does not; empty without such vectors.
+        center: (n_params,), float32.
+        vectors: The strategy's saved vectors, each (n_params,), float32.
+        history: The solver's vectors beside the center, each (n_params,), float32.
+    """
+
+    applied: int
+    strategy: str
+    counts: list[int]
+    center: Vector
+    vectors: list[Vector]
+    history: list[Vector]
+
+    @classmethod
+    def of(cls, center: Center, chunks: Chunks, applied: int) -> CenterCopy:
+        """Copy a center that has taken ``applied`` exchanges.
+
+        Where the strategy saves vectors, each chunk of them, of its count and of the center is of one moment.
+
+        Raises:
+            ExchangeUnavailable: A chunk's lock was not to be had.
+        """
+        strategy = chunks.strategy
+        extras = center.extras[strategy.server_vectors :] if strategy.history_at_center else ()
+        history = [extra.copy() for extra in extras]
+        if not strategy.saved_vectors:
+            return cls(applied, strategy.name, [], center.snapshot(), [], history)
+        sources = [center.vector, *(center.extras[position] for position in strategy.saved_vectors)]
+        copies = [aligned_vector(center.n_params) for _ in sources]
+        counts = []
+        for position in locked_positions(center, range(len(chunks.spans))):
+            if center.unfinished[position]:
+                settle_unfinished(center, chunks, position)
+            for copy, source in zip(copies, sources, strict=True):
+                np.copyto(copy[chunks.spans[position]], source[chunks.spans[position]])
+            counts.append(int(center.counts[position]))
+        return cls(applied, strategy.name, counts, copies[0], copies[1:], history)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its vectors."""
+        return self.center.nbytes * (1 + len(self.vectors) + len(self.history))
 
 
 @dataclass(frozen=True)
@@ -103,36 +156,21 @@ class PendingSnapshot:
         """The arrays of a worker's state, ``.npz``."""
         return self.folder / f"worker_{worker}.npz"
 
-    def write_center(self, center: Center, chunks: Chunks, applied: int) -> None:
-        """Copy the center, which has taken ``applied`` exchanges, and what the strategy keeps beside it.
+    def write_center(self, copy: CenterCopy) -> None:
+        """Write a copy of the center and of what the strategy keeps beside it.
 
-        Where the strategy saves vectors, each chunk of them, of its count and of the center is of one moment.
+        Raises:
+            OSError: The disk is full.
         """
-        strategy = chunks.strategy
-        counts: list[int] = []
-        if strategy.saved_vectors:
-            counts = self._copy_together(center, chunks)
-        else:
-            center.write_snapshot(self.center)
-        _write_json(self.server, {"applied": applied, "strategy": strategy.name, "counts": counts})
-        if strategy.history_at_center:
-            with write_scratch(self.history) as temporary:
-                np.stack(center.extras[strategy.server_vectors :]).tofile(temporary)
-
-    def _copy_together(self, center: Center, chunks: Chunks) -> list[int]:
-        """Copy center and saved vectors chunk by chunk; returns the counts."""
-        vectors = [center.vector, *(center.extras[position] for position in chunks.strategy.saved_vectors)]
-        targets = [self.center, *(self.vector(index) for index in range(len(vectors) - 1))]
-        counts = []
-        with ExitStack() as stack:
-            files = [stack.enter_context(stack.enter_context(write_scratch(path)).open("wb")) for path in targets]
-            for position in locked_positions(center, range(len(chunks.spans))):
-                if center.unfinished[position]:
-                    settle_unfinished(center, chunks, position)
-                for file, vector in zip(files, vectors, strict=True):
-                    vector[chunks.spans[position]].tofile(file)
-                counts.append(int(center.counts[position]))
-        return counts
+        for path, vectors in (
+            *((self.vector(index), [vector]) for index, vector in enumerate(copy.vectors)),
+            *([(self.history, copy.history)] if copy.history else []),
+            (self.center, [copy.center]),
+        ):
+            with write_scratch(path) as temporary, temporary.open("wb") as file:
+                for vector in vectors:
+                    vector.tofile(file)
+        _write_json(self.server, {"applied": copy.applied, "strategy": copy.strategy, "counts": copy.counts})
 
     def server_state(self) -> ServerState | None:
         """Return what the strategy keeps beside the center; None if there is nothing."""
@@ -174,6 +212,10 @@ class Waiting:
 
     count: int
     size: int
+
+    def __add__(self, other: Waiting) -> Waiting:
+        """Return both together."""
+        return Waiting(self.count + other.count, self.size + other.size)
 
 
 def waiting_snapshots(work: Path) -> Waiting:

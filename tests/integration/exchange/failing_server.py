@@ -20,6 +20,7 @@ from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.worker_counters import APPLIED, APPLYING
 from deepspark_ops.exchange.rounds.round_closing import ChunkwiseCloser
 from deepspark_ops.exchange.server import coordinator, process
+from deepspark_ops.exchange.server.center_updates import CenterUpdates
 from deepspark_ops.exchange.server.coordinator import Coordinator
 from deepspark_ops.exchange.server.vector_session import VectorSession
 from deepspark_ops.exchange.state import journal
@@ -34,7 +35,7 @@ from deepspark_ops.exchange.state.messages import (
     SnapshotComplete,
     StateReceived,
 )
-from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
+from deepspark_ops.exchange.state.pending_snapshot import CenterCopy, PendingSnapshot
 from deepspark_ops.exchange.state.state_file import StateFileWriter
 from deepspark_ops.exchange.strategies.downpour import Downpour
 from deepspark_ops.exchange.strategies.local_sgd import LocalSgd
@@ -141,12 +142,13 @@ def in_half_of_a_journal_line() -> None:
 
 
 def in_half_of_a_centers_copy() -> None:
-    def dying(self: Center, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_name(f".{path.name}.tmp").write_bytes(self.vector[: len(self.vector) // 2].tobytes())
+    def dying(self: PendingSnapshot, copy: CenterCopy) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        half = copy.center[: len(copy.center) // 2]
+        self.center.with_name(f".{self.center.name}.tmp").write_bytes(half.tobytes())
         die()
 
-    Center.write_snapshot = dying  # type: ignore[method-assign]
+    PendingSnapshot.write_center = dying  # type: ignore[method-assign]
 
 
 def in_half_of_a_state() -> None:
@@ -198,9 +200,10 @@ PLACES: dict[str, Place] = {
     "push: received, not noted": at_store(APPLYING, is_stored=False),
     "exchange: every chunk is applied, not ended": before(Center, "end"),
     "exchange: ended, no answer": after(Center, "end"),
-    "snapshot: before the center is copied": before(PendingSnapshot, "write_center"),
-    "snapshot: half of the center is copied": in_half_of_a_centers_copy,
-    "snapshot: the center is copied, not noted": after(PendingSnapshot, "write_center"),
+    "snapshot: before the center is copied": before(CenterUpdates, "copy_center"),
+    "snapshot: the center is copied, not written": before(PendingSnapshot, "write_center"),
+    "snapshot: half of the center is written": in_half_of_a_centers_copy,
+    "snapshot: the center is written, not noted": after(PendingSnapshot, "write_center"),
     "snapshot: half of a worker's state is there": in_half_of_a_state,
     "snapshot: a worker's state is there, its values are not": before(PendingSnapshot, "write_meta"),
     "snapshot: a worker's values are there, not noted": after(PendingSnapshot, "write_meta"),

@@ -21,6 +21,7 @@ from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
 from deepspark_ops.param_vector import Vector
 from tests.integration.exchange.failing_server import PLACES, ROUND_PLACES, UNCERTAIN_PLACES
 from tests.paths import ROOT
+from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, make_settings
 
 pytestmark = pytest.mark.slow
@@ -88,8 +89,9 @@ def exact_run(folder: Path, monkeypatch: pytest.MonkeyPatch, places: Iterable[st
             assert link.acknowledge(answer)
             if not answer.count:
                 continue
-            copied = np.fromfile(PendingSnapshot(settings.work, answer.stop).center, np.float32)
-            np.testing.assert_array_equal(copied, expected)
+            pending = PendingSnapshot(settings.work, answer.stop)
+            wait_until(pending.server.exists, "the center's copy on the disk")
+            np.testing.assert_array_equal(np.fromfile(pending.center, np.float32), expected)
             if running.restarts > n_deaths:
                 n_deaths, last_death = running.restarts, len(done)
             if len(done) - last_death > CYCLES or (not json.loads(left.read_text()) and n_deaths == n_places):

@@ -232,10 +232,10 @@ def test_closing_leaves_no_journal(tmp_path: Path) -> None:
 def test_full_disk_is_told_to_the_driver_and_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exchange = LocalExchange(make_settings(tmp_path, n_workers=1), initial_vector())
 
-    def full(path: Path) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(exchange.center, "write_snapshot", full)
+    monkeypatch.setattr(PendingSnapshot, "write_center", full)
     link = exchange.link()
     link.join(0)
     while (grant := link.request_grant(10)) and isinstance(grant, Grant) and grant.start < 20:

@@ -23,6 +23,8 @@ from deepspark_ops.exchange.state import journal as journal_module
 from deepspark_ops.exchange.state.grants import Grant, Schedule, Wait
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, RequestGrant, ReturnLease
+from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
+from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import N_PARAMS, initial_vector, make_settings
 
 
@@ -141,12 +143,12 @@ def test_snapshot_that_a_kill_interrupted_is_finished(tmp_path: Path, monkeypatc
     center = Center.in_memory(initial_vector(), CenterShape(N_PARAMS, 1, 4))
     coordinator, _ = make_coordinator(tmp_path, center, n_workers=1, schedule=Schedule(4, snapshot=2))
 
-    def killed(path: Path) -> None:
+    def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     coordinator.join(0, "a", "socket")
     grant = ask(coordinator, 0, 1)
-    monkeypatch.setattr(center, "write_snapshot", killed)
+    monkeypatch.setattr(PendingSnapshot, "write_center", killed)
     with pytest.raises(KeyboardInterrupt):
         coordinator.answer(Acknowledge(grant.id).numbered(0, 2))
     monkeypatch.undo()
@@ -155,6 +157,42 @@ def test_snapshot_that_a_kill_interrupted_is_finished(tmp_path: Path, monkeypatc
     np.testing.assert_array_equal(np.fromfile(folder / "center.f32", "<f4"), center.vector)
     assert again.answer(Acknowledge(grant.id).numbered(0, 2)) is True
     assert ask(again, 0, 3).state_for == 2
+
+
+def test_a_copy_that_was_lost_with_its_server_is_not_made_again_from_a_later_center(tmp_path: Path) -> None:
+    schedule = Schedule(9, snapshot=2)
+    settings = make_settings(tmp_path, n_workers=1, schedule=schedule)
+    center = Center.in_memory(initial_vector(), settings.center_shape())
+    unwritten: list[object] = []
+    coordinator = Coordinator(settings, center, Clock(), writes_in_turn=unwritten.append)
+    coordinator.join(0, "a", "socket")
+    for number in range(1, 9, 2):
+        coordinator.answer(Acknowledge(ask(coordinator, 0, number, want=1).id).numbered(0, number + 1))
+    assert len(unwritten) == 2, "of 2 and of 4"
+    make_coordinator(tmp_path, center, n_workers=1, schedule=schedule)
+    assert [path.name for path in (tmp_path / "work" / "pending").iterdir()] == ["iter_4"], "nothing was done since"
+    (note,) = [event for event in read_events(tmp_path / "events.jsonl") if event.kind == "note"]
+    assert note.data["text"] == "snapshot 2 is left out: the server ended before its center was written"
+
+
+def test_a_writer_that_fails_says_so_and_writes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = make_settings(tmp_path, n_workers=1, schedule=Schedule(9, snapshot=1))
+    center = Center.in_memory(initial_vector(), settings.center_shape())
+    coordinator = Coordinator(settings, center, Clock(), writes_in_turn=snapshot_gathering.WriterThread())
+    coordinator.join(0, "a", "socket")
+
+    def bad(*_: object) -> None:
+        raise ValueError("not foreseen")
+
+    monkeypatch.setattr(PendingSnapshot, "write_center", bad)
+    coordinator.answer(Acknowledge(ask(coordinator, 0, 1, want=1).id).numbered(0, 2))
+    wait_until(lambda: coordinator.status()["failure"], "the failure")
+    assert coordinator.status()["failure"] == "exchange server: ValueError: not foreseen; see its log above"
+    monkeypatch.undo()
+    grant = ask(coordinator, 0, 3, want=1)
+    coordinator.snapshots.state_received(0, 1, {})
+    coordinator.answer(Acknowledge(grant.id).numbered(0, 4))
+    wait_until((tmp_path / "work" / "pending" / "iter_2" / "server.json").exists, "the next snapshot")
 
 
 @pytest.mark.parametrize("bound", ["MAX_WAITING", "MAX_WAITING_BYTES"])

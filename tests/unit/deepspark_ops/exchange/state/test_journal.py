@@ -80,8 +80,8 @@ def test_a_full_disk_leaves_no_torn_line_and_nothing_is_written_behind_it(path: 
     with pytest.raises(TrainingFailed) as failure:
         journal.record(again, Join(1, "b"), 6.0)
     assert str(failure.value) == (
-        f"{path}: the exchange's journal cannot be written (No space left on device); free space on that disk or give a"
-        " run_dir on another one, and start the run again: it goes on from its last snapshot"
+        f"{path}: the exchange's journal cannot be written (No space left on device); free space on that disk or have"
+        " TMPDIR name another one, and start the run again: it goes on from its last snapshot"
     )
     assert path.read_bytes() == whole
     disk.room = 1 << 40

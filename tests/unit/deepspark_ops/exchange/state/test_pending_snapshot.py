@@ -9,7 +9,13 @@ import pytest
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.memory import CenterShape
-from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot, ServerState, consumed_samples, forget_pending
+from deepspark_ops.exchange.state.pending_snapshot import (
+    CenterCopy,
+    PendingSnapshot,
+    ServerState,
+    consumed_samples,
+    forget_pending,
+)
 from deepspark_ops.exchange.strategies.base import Strategy, configure, find_strategy
 from deepspark_ops.param_vector import StatisticBlobs
 
@@ -27,7 +33,7 @@ def chunks_of(strategy: Strategy, n_params: int = 2, chunk: int = 2) -> Chunks:
 
 def test_parts_come_one_by_one_and_go_together(tmp_path: Path) -> None:
     pending = PendingSnapshot(tmp_path, 20)
-    pending.write_center(center_with(0), chunks_of(find_strategy("easgd")), 7)
+    pending.write_center(CenterCopy.of(center_with(0), chunks_of(find_strategy("easgd")), 7))
     assert np.fromfile(pending.center, "<f4").tolist() == [1.0, 2.0]
     assert not pending.history.exists()
     assert pending.server_state() is None
@@ -52,7 +58,7 @@ def test_history_lies_behind_the_strategys_own_vectors(tmp_path: Path) -> None:
     strategy = find_strategy("sync")
     assert (strategy.history_at_center, strategy.server_vectors) == (True, 1)
     pending = PendingSnapshot(tmp_path, 5)
-    pending.write_center(center_with(3), chunks_of(strategy), 7)
+    pending.write_center(CenterCopy.of(center_with(3), chunks_of(strategy), 7))
     assert np.fromfile(pending.history, "<f4").tolist() == [10.0, 10.0, 20.0, 20.0]
 
 
@@ -89,7 +95,7 @@ def test_what_a_strategy_keeps_beside_the_center_comes_back(
         extra[:] = np.arange(5) + 10.0 * (i + 1)
     center.counts[:] = (2, 3, 2)
     pending = PendingSnapshot(tmp_path, 5)
-    pending.write_center(center, chunks_of(strategy, 5, 2), 0)
+    pending.write_center(CenterCopy.of(center, chunks_of(strategy, 5, 2), 0))
     assert np.fromfile(pending.center, "<f4").tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
     state = pending.server_state()
     assert state is not None
