@@ -1,6 +1,6 @@
-"""Layer types and fields that only forks of Caffe know and this importer does not: a message can say whose they are.
+"""Layer types and fields of Caffe's forks that this importer lacks, so that a message can name the fork.
 
-What a fork added and this importer computes is in ``proto/caffe.proto`` and ``layers/`` instead.
+Layer types and fields of forks that this importer computes are in ``proto/caffe.proto`` and ``layers/``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What every TensorFlow process writes when it starts, whatever it does, and starting one without it.
+"""Lines that every TensorFlow process writes at its start, and a start without the lines.
 
-The lines come from C++ before it reads ``TF_CPP_MIN_LOG_LEVEL``. TensorFlow itself is not imported here.
+The lines come from C++ before TensorFlow reads ``TF_CPP_MIN_LOG_LEVEL``. TensorFlow itself is not imported here.
 """
 
 from __future__ import annotations

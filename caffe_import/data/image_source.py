@@ -92,7 +92,7 @@ class ImageSource:
         self._hides_words = listed_in is not None and not may_quote(listed_in)
 
     def key(self, index: int) -> str:
-        """Return the path of the image at ``index``, as its line has it."""
+        """Return the path of the image at ``index``, as in its line."""
         return self._images[index].path
 
     def __len__(self) -> int:

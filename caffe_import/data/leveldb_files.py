@@ -1,11 +1,12 @@
-"""LevelDB's files, read only: manifest, tables, write-ahead log. Enough to read a database that is not being written.
+"""LevelDB's files, read only: manifest, tables, write-ahead log. Reads databases without a concurrent writer.
 
 Written from LevelDB's format documents (doc/log_format.md, doc/table_format.md, doc/impl.md). The CRC-32C of every
 block and log record is checked.
 
-By hand, since LevelDB itself cannot read only. Tried with plyvel 1.5.1 (LevelDB 1.22): opening a database replaces its
-MANIFEST, CURRENT and log and adds LOCK and LOG; a second process is refused; a read-only file system is refused; and an
-iterator over a table with one flipped bit ends at once without an error, with paranoid_checks and verify_checksums on.
+This reader exists because LevelDB cannot read without writing. Tried with plyvel 1.5.1 (LevelDB 1.22): opening a
+database replaces its MANIFEST, CURRENT and log, and adds LOCK and LOG. A second process and a read-only file system are
+refused. An iterator over a table with one flipped bit ends at once without an error, even with paranoid_checks and
+verify_checksums.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class SampleSource(Protocol):
         ...
 
     def sample_shapes(self) -> tuple[Shape, ...]:
-        """Return one shape per top without the batch axis, before any crop, as the first sample has it."""
+        """Return one shape per top without the batch axis, before any crop, from the first sample."""
         ...
 
     def read(self, start: int, count: int) -> list[Column]:

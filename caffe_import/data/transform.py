@@ -1,4 +1,6 @@
-"""What Caffe's data layers do to pixels: crop, mirror, subtract the mean, scale. Numpy only, a whole batch at a time.
+"""Transform of Caffe's data layers: crop, mirror, subtract the mean, scale. Numpy only, a whole batch at a time.
+
+Source: BVLC Caffe @9b89154, src/caffe/data_transformer.cpp, DataTransformer::Transform.
 
 Source: BVLC Caffe @9b89154, src/caffe/data_transformer.cpp, DataTransformer::Transform.
 """

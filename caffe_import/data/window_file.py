@@ -1,4 +1,6 @@
-"""R-CNN's window files: images, and windows in them with a class and an overlap. What a WindowData layer reads.
+"""R-CNN's window files, the source of WindowData layers: images, and windows with a class and an overlap.
+
+Source: BVLC Caffe @9b89154, src/caffe/layers/window_data_layer.cpp, ``DataLayerSetUp``.
 
 Source: BVLC Caffe @9b89154, src/caffe/layers/window_data_layer.cpp, ``DataLayerSetUp``.
 """

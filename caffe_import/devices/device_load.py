@@ -1,7 +1,7 @@
-"""What a device that computes some of a net's layers has to do, to keep and to receive, from shapes alone.
+"""Work, memory and received bytes of a device that computes some of a net's layers, from shapes alone.
 
-Times are counted in operations: every byte that a layer reads or writes, and every byte that comes from another device,
-counts as so many operations as a device could do meanwhile.
+Times are counted in operations. Every byte that a layer reads or writes, and every byte from another device, counts as
+the number of operations that a device computes in the same time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PARAM_BYTES_PER_UPDATE: Final = 3
 
 @dataclass(frozen=True)
 class DeviceLoad:
-    """What one device computes in a training step.
+    """Load of one device in a training step.
 
     Attributes:
         layers: Its layers in net order, automatic Split layers left out; of a split layer it has a share.

@@ -1,4 +1,4 @@
-"""What each layer of a training net keeps from its forward to its backward pass, from shapes alone."""
+"""Memory that each layer of a training net keeps from its forward to its backward pass, from shapes alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from caffe_import.net.net_spec import NetSpec
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """What one layer takes while a pass of a training step is computed.
+    """Memory of a layer during a pass of a training step.
 
     Attributes:
         layer: Its name.
@@ -26,17 +26,17 @@ class LayerMemory:
 
 
 class Needs(NamedTuple):
-    """The tensors that the gradient of one layer needs.
+    """Tensors that the gradient of one layer needs.
 
     Attributes:
-        segment: Number of the layer's segment; None outside of all.
-        kept: Those that stay from the forward pass on; of a segment also what is needed to compute it again.
-        again: Those that its segment computes again.
+        segment: Number of the layer's segment; None outside of segments.
+        stored: Tensors stored since the forward pass, including the inputs of a segment's recomputation.
+        recomputed: Tensors that the layer's segment computes again.
     """
 
     segment: int | None
-    kept: frozenset[str]
-    again: frozenset[str]
+    stored: frozenset[str]
+    recomputed: frozenset[str]
 
 
 def needs_of_layers(layers: Sequence[LayerTensors], segments: Sequence[Sequence[str]]) -> tuple[Needs, ...]:
@@ -66,7 +66,7 @@ def layer_rows(net: NetSpec, segments: Sequence[Sequence[str]] = ()) -> tuple[La
         segments: As ``ComputePlan.recompute``: what only a segment's own layers read is computed again, not kept.
     """
     layers = layer_tensors(net)
-    kept_names = {name for needs in needs_of_layers(layers, segments) for name in needs.kept}
+    kept_names = {name for needs in needs_of_layers(layers, segments) for name in needs.stored}
     owned: dict[str, int] = {}
     for entry in net.params.entries:
         owned[entry.layer] = owned.get(entry.layer, 0) + 4 * entry.size

@@ -34,7 +34,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class LayerTensors:
-    """What one layer makes and reads.
+    """Tensors that a layer computes and reads.
 
     Attributes:
         layer: The layer.
@@ -61,7 +61,7 @@ def layer_tensors(net: NetSpec) -> tuple[LayerTensors, ...]:
 
 @dataclass(frozen=True)
 class _Content:
-    """What a blob holds: a tensor in one axis order."""
+    """Content of a blob: a tensor in one axis order."""
 
     tensor: str
     form: Form

@@ -56,7 +56,7 @@ class LossScale:
 
 @dataclass(frozen=True)
 class StepScales:
-    """What loss scaling did in some consecutive steps.
+    """Loss scales in consecutive steps.
 
     Attributes:
         begun: float32 (n_steps,): the scale that each step began with.

@@ -1,18 +1,18 @@
-"""A placement as a text file: which device computes which layer.
+"""A placement as a text file: the device of each layer.
 
-A line names layers and says where they are::
+A line names layers and their device::
 
     # general lines first, exceptions after them
     conv*: 0
     fc?: split 0 1       # each device computes half of the outputs
     fc8: 1
 
-- Before the last colon: a layer's name, or a pattern with ``*``, ``?`` and ``[a-z]`` as file names have; case counts.
-- Behind it: a device, or ``split`` and the devices that share an InnerProduct's outputs equally.
-- Of several lines that name a layer the last one counts. ``#`` at a line's start or after a space begins a comment.
-- A layer that no line names is where the layer is that makes its first bottom (of a split one: its first device), so
-  that an activation stays with its convolution. One without bottoms is with the first placed layer that reads it.
-- Split layers, which Caffe itself inserts, are never named: they copy nothing.
+- Before the last colon: a layer's name, or a pattern with ``*``, ``?`` and ``[a-z]`` as in file names; case counts.
+- After the colon: a device, or ``split`` and the devices that share an InnerProduct's outputs equally.
+- If several lines name a layer, the last line counts. ``#`` at a line's start or after a space begins a comment.
+- A layer without a line is on the device that computes its first bottom (the first device of a split layer), so an
+  activation stays with its convolution. A layer without bottoms is on the device of the first placed reader.
+- Split layers, which Caffe inserts, are never named: they copy nothing.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Where a net is cut into segments that the backward pass computes again, so that a step takes about the least memory.
+"""Cuts a net into segments that the backward pass computes again, so that a step needs about the least memory.
 
-What is kept throughout is what the segments give to later layers; on top comes, for one segment at a time, all that its
-gradient reads. Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4.2, sweep the budget of a
-segment over a chain; a net is a graph, so here each budget gets its best cuts, by the recursion
+A step permanently stores the tensors that segments pass to later layers. In addition, one segment at a time stores all
+tensors that its gradient reads. Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4.2, vary
+the budget of a segment over a chain. A net is a graph, so each budget gets its best cuts by the recursion
 
     best[b] = min over a of best[a] + given(a, b),   own(a, b) <= budget
 
-over the allowed cuts a < b, given(a, b) the bytes of [a, b) that layers from b on read, own(a, b) those that the
-gradient of [a, b) reads; and the budget is taken for which best[end] + budget is least.
+over the allowed cuts a < b. given(a, b) are the bytes of [a, b) that layers from b on read, own(a, b) the bytes that
+the gradient of [a, b) reads. The chosen budget minimises best[end] + budget.
 """
 
 from __future__ import annotations
@@ -165,17 +165,17 @@ class _Cuts:
 
 
 def _device(layer: LayerSpec, placement: Placement | None) -> int | None:
-    """Return the one device that computes the layer; None for a fed one, and for one that several share."""
+    """Return the device that computes the layer; None for a fed or split layer."""
     if layer.definition.is_data:
         return None
     return 0 if placement is None else placement.device_of.get(layer.name)
 
 
 def _allowed_cuts(net: NetSpec) -> list[int]:
-    """Return the positions before which a segment may begin, the net's start and end included.
+    """Return the positions before which a segment may begin, including the net's start and end.
 
-    None is between the layer that makes a blob and the last that works on it in place, Split and Reshape followed: the
-    gradients of those layers read one another's values. Data layers, which are fed, stand alone.
+    No cut lies between the layer that computes a blob and the last layer that works on the blob in place (through Split
+    and Reshape), because the gradients of these layers read each other's values. Data layers are fed and stand alone.
     """
     memory = memory_of_blobs(net)
     first: dict[str, int] = {}

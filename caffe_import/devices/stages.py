@@ -1,11 +1,11 @@
-"""Cuts a net into consecutive stages, one a device, that are balanced by memory and time.
+"""Cuts a net into consecutive stages, one per device, balanced by memory and time.
 
-Of all ways to cut the net's order of execution into so many runs, exactly (dynamic programmes over the places of the
-cuts): no device keeps more than ``MEMORY_SLACK`` times what the best balance of memory needs; among those the largest
-time of a stage is smallest; among those the fewest bytes cross borders.
+The cuts are optimal among all cuts of the net's order of execution (dynamic programmes over the positions of the cuts).
+No device needs more than ``MEMORY_SLACK`` times the memory of the best balance. Among these cuts the slowest stage is
+as fast as possible; among equals the fewest bytes cross borders.
 
 An in-place layer stays with the layer whose blob it writes, and a Split with the layer that it splits. Layers without
-bottoms (data) are where they are read first.
+bottoms (data) are on the device of their first reader.
 """
 
 from __future__ import annotations

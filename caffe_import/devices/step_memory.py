@@ -101,7 +101,7 @@ def step_shape(solver: SolverSpec, n_devices: int = 1) -> StepShape:
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What a training step takes at its peak on one device.
+    """Peak memory of a training step on one device.
 
     Attributes:
         activation_bytes: Blobs of the passes in flight and their gradients, scratch included.
@@ -161,8 +161,8 @@ class NetCosts:
 class MemoryCount:
     """Adds up the layers of one device, in net order.
 
-    In the backward pass nothing before a layer depends on what comes after it but the gradients of weights, so that the
-    peak of a run of layers follows from the peak of the run without its last layer.
+    In the backward pass only the gradients of weights depend on later layers. So the peak of a run of layers follows
+    from the peak of the run without its last layer.
     """
 
     def __init__(self, costs: NetCosts) -> None:
@@ -170,11 +170,11 @@ class MemoryCount:
         self._costs = costs
         self._unread = set(costs.sources)
         self._fed_bytes = 0
-        self._kept: set[str] = set()
-        self._kept_bytes = 0
+        self._stored: set[str] = set()
+        self._stored_bytes = 0
         self._segment: int | None = None
-        self._again: set[str] = set()
-        self._again_bytes = 0
+        self._recomputed: set[str] = set()
+        self._recomputed_bytes = 0
         self._pending: dict[str, int] = {}
         self._pending_bytes = 0
         self._param_bytes = 0.0
@@ -185,7 +185,7 @@ class MemoryCount:
     def add(self, position: int, param_bytes: float) -> None:
         """Add a layer by its position in the net, with the bytes of its weights that are on this device."""
         layer = self._costs.tensors[position]
-        self._keep(position)
+        self._store(position)
         for tensor in layer.makes:
             name = tensor_content(tensor.name)
             if name == tensor.name and name in layer.tops:
@@ -198,7 +198,7 @@ class MemoryCount:
         ):  # written over the top's
             under_way -= self._costs.bytes_of[gradient_targets[0]]
         if layer.layer.needs_backward:
-            of_pass = self._kept_bytes + self._again_bytes + under_way
+            of_pass = self._stored_bytes + self._recomputed_bytes + under_way
             columns = layer.layer.traits.column_bytes if self._costs.step.makes_columns else 0
             if of_pass + columns - self._param_bytes > self._peak:
                 self._peak = of_pass + columns - self._param_bytes
@@ -209,20 +209,20 @@ class MemoryCount:
                 self._pending_bytes -= self._costs.bytes_of[name]
         self._param_bytes += param_bytes
 
-    def _keep(self, position: int) -> None:
+    def _store(self, position: int) -> None:
         """Count what is fed, and what stays for the layer's gradient."""
         costs, needs = self._costs, self._costs.needs[position]
         for name in self._unread.intersection(map(tensor_content, costs.tensors[position].reads)):
             self._unread.remove(name)
             self._fed_bytes += costs.bytes_of[name]
-        for name in needs.kept - self._kept - costs.sources:
-            self._kept.add(name)
-            self._kept_bytes += costs.bytes_of[name]
+        for name in needs.stored - self._stored - costs.sources:
+            self._stored.add(name)
+            self._stored_bytes += costs.bytes_of[name]
         if needs.segment != self._segment:
-            self._segment, self._again_bytes = needs.segment, 0
-        for name in needs.again - self._again:
-            self._again.add(name)
-            self._again_bytes += costs.bytes_of[name]
+            self._segment, self._recomputed_bytes = needs.segment, 0
+        for name in needs.recomputed - self._recomputed:
+            self._recomputed.add(name)
+            self._recomputed_bytes += costs.bytes_of[name]
 
     @property
     def param_bytes(self) -> float:
@@ -237,7 +237,7 @@ class MemoryCount:
             scratch, sums = _SCRATCH, _VECTORS_OF_SUMS * sums
             in_update = _VECTORS_IN_UPDATE + _SLOTS_IN_UPDATE * step.n_slots
         of_pass, columns, no_gradient_yet = self._at_peak
-        other_batches_bytes = (step.n_in_flight - 1) * self._kept_bytes
+        other_batches_bytes = (step.n_in_flight - 1) * self._stored_bytes
         return StepMemory(
             activation_bytes=round(scratch * of_pass + other_batches_bytes),
             column_bytes=columns,

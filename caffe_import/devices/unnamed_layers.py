@@ -11,9 +11,9 @@ from caffe_import.net.net_spec import NetSpec
 def place_all(devices: Mapping[str, tuple[int, ...]], net: NetSpec, n_devices: int) -> Placement:
     """Return the placement of all layers.
 
-    A layer that is not named is where the layer is that makes its first bottom (of a split one: its first device). So
-    is all that follows from a layer without bottoms, up to the named layers; it is where the first of these is, or any
-    other layer with a place, that reads a part of it; with none, on device 0.
+    A layer without a line is on the device that computes its first bottom (the first device of a split layer). A layer
+    without bottoms, with all layers that follow from it up to the named layers, is on the device of the first placed
+    layer that reads a part of them, or on device 0 without such a layer.
 
     Args:
         devices: Layer -> its device, or those that share its outputs.
@@ -33,7 +33,7 @@ def place_all(devices: Mapping[str, tuple[int, ...]], net: NetSpec, n_devices: i
 def _devices_of_layers(
     devices: Mapping[str, tuple[int, ...]], net: NetSpec, decided: dict[int, int]
 ) -> list[int | None]:
-    """Return each layer's device as far as it is known; add to ``decided``, layer without bottoms -> device."""
+    """Return each layer's device, if known; add layer without bottoms -> device to ``decided``."""
     layer_devices: list[int | None] = []
     # Of each layer that follows from one without bottoms: that one.
     roots: list[int | None] = []

@@ -86,10 +86,10 @@ class AllowedRoots:
             self.warn(finding)
 
     def check_listed(self, folder: str, names: Iterable[str], *, named_by: str) -> None:
-        """``check`` the files of a long list.
+        """Call ``check`` for the files of a long list.
 
-        Roots that are not enforced look at the first file of each folder alone, so that a million names take no time: a
-        link of a single file that leads elsewhere is not told of then.
+        Roots that are not enforced check only the first file of each folder, so that a million names take little time.
+        A link of a single file to another folder is then not reported.
 
         Args:
             folder: What relative names start from.

@@ -30,41 +30,41 @@ _MAX_CHUNK_BYTES = 2**24
 _MAX_EXPANSION = 1100  # deflate cannot shrink by more than 1032; a larger claim is damage, and would use up the memory
 
 
-def is_hdf5(path: Path, *, what: str) -> bool:
-    """Return whether the file begins as HDF5 does; ``what`` is the kind of file for the error.
+def is_hdf5(path: Path, *, file_kind: str) -> bool:
+    """Return whether the file begins as HDF5 does; ``file_kind`` is the kind of file for the error.
 
     Raises:
         WeightsError: The file cannot be opened.
     """
-    with _explained(path, what), open_regular(path) as handle:
+    with _explained(path, file_kind), open_regular(path) as handle:
         return handle.read(len(_HDF5_SIGNATURE)) == _HDF5_SIGNATURE
 
 
-def read_message(path: Path, message: _M, *, what: str) -> _M:
+def read_message(path: Path, message: _M, *, file_kind: str) -> _M:
     """Parse a binary protobuf file into ``message`` and return it.
 
     Raises:
         WeightsError: The file cannot be read, is empty, too large or damaged.
     """
-    with _explained(path, what):
+    with _explained(path, file_kind):
         size = path.stat().st_size
         if size > MAX_BYTES:
             msg = f"{path}: {size:,} bytes; protobuf reads at most {MAX_BYTES:,}: use the HDF5 form"
             raise WeightsError(msg)
         content = regular_bytes(path, max_bytes=MAX_BYTES)
     if not content:
-        msg = f"{path}: is empty; {what} was expected"
+        msg = f"{path}: is empty; {file_kind} was expected"
         raise WeightsError(msg)
     try:
         message.ParseFromString(content)
     except DecodeError as error:
-        msg = f"{path}: is damaged, cut off or not {what}: {error}"
+        msg = f"{path}: is damaged, cut off or not {file_kind}: {error}"
         raise WeightsError(msg) from error
     return message
 
 
 @contextmanager
-def opened_hdf5(path: Path, *, what: str) -> Iterator[h5py.File]:
+def opened_hdf5(path: Path, *, file_kind: str) -> Iterator[h5py.File]:
     """Yield the HDF5 file, open for reading; errors of the library while it is open become WeightsError.
 
     Raises:
@@ -77,7 +77,7 @@ def opened_hdf5(path: Path, *, what: str) -> Iterator[h5py.File]:
     except CaffeImportError:
         raise
     except HDF5_ERRORS as error:
-        msg = f"{path}: is damaged, cut off or not {what}: {error}"
+        msg = f"{path}: is damaged, cut off or not {file_kind}: {error}"
         raise WeightsError(msg) from error
 
 
@@ -112,9 +112,9 @@ def float_dataset(
 
 
 @contextmanager
-def _explained(path: Path, what: str) -> Iterator[None]:
+def _explained(path: Path, file_kind: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        msg = f"{path}: cannot be read: {error.strerror or error}; {what} was expected"
+        msg = f"{path}: cannot be read: {error.strerror or error}; {file_kind} was expected"
         raise WeightsError(msg) from error

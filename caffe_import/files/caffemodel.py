@@ -43,7 +43,7 @@ def read_caffemodel(path: Path, *, net: NetSpec | None = None) -> dict[str, list
         WeightsError: The file is missing, damaged, or no weights file.
     """
     path = Path(path)
-    blobs = _read_hdf5(path, net) if is_hdf5(path, what=_FILE_KIND) else _read_binary(path)
+    blobs = _read_hdf5(path, net) if is_hdf5(path, file_kind=_FILE_KIND) else _read_binary(path)
     if not blobs:
         msg = f"{path}: holds no layers; {_FILE_KIND} was expected"
         raise WeightsError(msg)
@@ -51,7 +51,7 @@ def read_caffemodel(path: Path, *, net: NetSpec | None = None) -> dict[str, list
 
 
 def _read_binary(path: Path) -> dict[str, list[FloatArray]]:
-    net = read_message(path, caffe_pb2.NetParameter(), what=_FILE_KIND)
+    net = read_message(path, caffe_pb2.NetParameter(), file_kind=_FILE_KIND)
     blobs: dict[str, list[FloatArray]] = {}
     for name, protos in _stored_layers(net):
         blobs[name] = [
@@ -69,7 +69,7 @@ def _stored_layers(net: caffe_pb2.NetParameter) -> Iterator[tuple[str, Sequence[
 
 
 def _read_hdf5(path: Path, net: NetSpec | None) -> dict[str, list[FloatArray]]:
-    with opened_hdf5(path, what=_FILE_KIND) as file:
+    with opened_hdf5(path, file_kind=_FILE_KIND) as file:
         data = file.get("data")
         if not isinstance(data, h5py.Group):
             msg = f'{path}: has no group "data"; {_FILE_KIND} was expected'
@@ -200,8 +200,8 @@ def _wrong_count(layer: LayerSpec, stored: Sequence[FloatArray], where: str) -> 
 def write_caffemodel(path: Path, net_spec: NetSpec, vector: Vector) -> None:
     """Write the net's weights as Caffe's Net::ToProto does, or as Net::ToHDF5 if ``path`` ends in ``.h5``.
 
-    The binary form has every layer, also data and Split layers, with phase, and shared blobs in each user; the HDF5
-    form has a group per layer and shared blobs with their owner only. The file appears whole or not at all.
+    The binary form has every layer, also data and Split layers, with phase, and shared blobs in each user. The HDF5
+    form has a group per layer, and shared blobs only with their owner. The file appears whole or not at all.
 
     Args:
         path: Where to; its folder is made if needed.

@@ -257,7 +257,7 @@ def decode_image(compressed: bytes, *, color: bool | None, where: str) -> Image:
 def decode_picture(
     compressed: bytes, *, color: bool | None, where: str, flags: int | None = None, is_large: bool = False
 ) -> Image:
-    """Return a compressed image as OpenCV has it, (H, W) or (H, W, C): what resizes it needs no other order.
+    """Return a compressed image in OpenCV's order, (H, W) or (H, W, C), which resizing needs.
 
     Args:
         compressed: A file's bytes.
@@ -341,7 +341,7 @@ def chw_from_hwc(image: Image) -> Image:
 
 
 def hwc_from_chw(image_chw: Image) -> Image:
-    """Return a (C, H, W) image as OpenCV has it: (H, W), or contiguous (H, W, C)."""
+    """Return a (C, H, W) image in OpenCV's order: (H, W), or contiguous (H, W, C)."""
     if image_chw.shape[0] == 1:
         return np.asarray(image_chw[0])
     return np.asarray(cv2.merge(list(image_chw)))

@@ -21,10 +21,10 @@ _MAX_OBJECTS: Final = 2**16
 
 
 class CheckedFile:
-    """A file as h5py reads one of Python's: a collection of the global heap that is damaged is read as zeros.
+    """A Python file for h5py; reads damaged collections of the global heap as zeros.
 
-    The library then says that its signature is wrong. It reads each collection by itself, from its start on, because
-    this is no driver that it joins reads for. Positions are the object's own: a forked process reads on undisturbed.
+    HDF5 then reports a wrong signature. HDF5 reads each collection separately and from its start, because Python files
+    are no driver for which HDF5 joins reads. The object has its own position: a forked process reads undisturbed.
 
     Attributes:
         length_bytes: How long the file's numbers of sizes are.

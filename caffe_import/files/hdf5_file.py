@@ -1,10 +1,10 @@
-"""Opens HDF5 files that hold all of their own data: what leads into other files is refused.
+"""Opens HDF5 files that hold all of their data; refuses references to other files.
 
-An HDF5 file may name other files, and the library then reads those with the rights of the reader: external links,
-external storage of a data set, and virtual data sets made of other files' parts. Virtual data sets are refused as such,
-unread: the library crashes at damaged ones, and Caffe writes none.
+An HDF5 file may name other files, and HDF5 then reads those files with the rights of the reader: external links,
+external storage of a data set, and virtual data sets with parts of other files. All virtual data sets are refused
+unread: HDF5 crashes at damaged virtual data sets, and Caffe writes none.
 
-What the library reads passes through ``global_heap.CheckedFile``: a damaged global heap would keep it busy for ever.
+HDF5 reads through ``global_heap.CheckedFile``, because a damaged global heap would keep HDF5 busy for ever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Caffe's HDF5Output layer writes. The graph has no side effects, so the caller of a net calls this."""
+"""Files of Caffe's HDF5Output layer. The graph has no side effects, so the caller of a net writes the files."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def read_mean(path: Path) -> FloatArray:
         WeightsError: The file is missing, damaged, or holds something other than one image.
     """
     path = Path(path)
-    mean = array_from_blob(read_message(path, caffe_pb2.BlobProto(), what=_FILE_KIND), where=str(path))
+    mean = array_from_blob(read_message(path, caffe_pb2.BlobProto(), file_kind=_FILE_KIND), where=str(path))
     if mean.ndim == 4 and mean.shape[0] == 1:
         mean = mean[0]
     if mean.ndim != 3 or mean.size == 0:

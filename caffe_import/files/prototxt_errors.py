@@ -1,4 +1,4 @@
-"""What is wrong with a prototxt's text and where: file:line:column, the line with a caret, what is allowed."""
+"""Errors in a prototxt's text with their position: file:line:column, the line with a caret, allowed values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from caffe_import.errors import PrototxtError, did_you_mean
-from caffe_import.files.prototxt_scan import Block, Place, layer_of, line_and_column, offset_of, scan_prototxt
+from caffe_import.files.prototxt_scan import Block, Token, layer_of, line_and_column, offset_of, scan_prototxt
 from caffe_import.fork_names import FIELD_NAMES, fork_of_field
 from caffe_import.proto import caffe_pb2
 
@@ -20,7 +20,7 @@ _EXCERPT_WIDTH = 100
 _ALLOWED_WIDTH = 110
 _WORD_WIDTH = 60
 _FEW_NAMES = 20  # of more, most are spelled right in a net's or solver's file
-_NEAR = 0.8  # difflib's ratio
+_SIMILARITY = 0.8  # difflib's ratio
 _ESCAPE = re.compile(
     r"""\\(?:(?P<known>[abfnrtv\\"'] | (?![4-7][0-7]{2})[0-7]{1,3} | x[0-9a-fA-F]{1,2} | u[0-9a-fA-F]{4}
         | U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}) | .?)""",
@@ -51,7 +51,7 @@ class PrototxtText:
         *,
         width: int = 1,
         allowed: Sequence[str] = (),
-        found: str = "",
+        unknown_word: str = "",
         remedy: str = "",
         listed: Sequence[str] = (),
     ) -> PrototxtError:
@@ -60,8 +60,8 @@ class PrototxtText:
         parts = [f"{self.path}:{line}:{column}: {finding}", *self._excerpt(line, column, width)]
         if allowed:
             parts.append(f"  allowed: {_shorten(allowed)}")
-        near = did_you_mean(found, allowed) if len(found) <= _WORD_WIDTH else ""
-        parts += [f"  {hint}" for hint in (near.removeprefix("; "), remedy) if hint]
+        suggestion = did_you_mean(unknown_word, allowed) if len(unknown_word) <= _WORD_WIDTH else ""
+        parts += [f"  {hint}" for hint in (suggestion.removeprefix("; "), remedy) if hint]
         # A lone surrogate (from JSON) would make the message itself unprintable.
         message = "\n".join(parts).encode("utf-8", "backslashreplace").decode("utf-8")
         return PrototxtError(message, path=self.path, line=line, column=column, allowed=[*allowed, *listed])
@@ -101,12 +101,12 @@ def looks_like_caffe(text: str) -> bool:
     # top is counted: other programs' files have blocks of these names, too.
     names = [
         token.text
-        for token in scan_prototxt(text).places
+        for token in scan_prototxt(text).tokens
         if token.role == "field" and FIELD_NAMES.isdisjoint(token.block.field_path()[1:])
     ]
     unknown = [name for name in names if name not in _field_names()]
     if 2 * len(unknown) >= len(names) and len(names) <= _FEW_NAMES:
-        unknown = [name for name in unknown if not get_close_matches(name.lower(), _field_names(), 1, _NEAR)]
+        unknown = [name for name in unknown if not get_close_matches(name.lower(), _field_names(), 1, _SIMILARITY)]
     return 2 * len(unknown) < len(names)
 
 
@@ -139,7 +139,7 @@ def solver_field_error(
     for name, text in sources:
         tokens = [
             token
-            for token in scan_prototxt(text).places
+            for token in scan_prototxt(text).tokens
             if token.block.parent is None and token.field_name == field_name and token.role == "value"
         ]
         if tokens:
@@ -159,7 +159,7 @@ def check_strings(source: PrototxtText) -> None:
     """
     if "\ufffd" not in source.text and "\\" not in source.text:
         return
-    for token in scan_prototxt(source.text).places:
+    for token in scan_prototxt(source.text).tokens:
         if "\ufffd" in token.text:
             raise source.error(token.start, "bytes that are not UTF-8 text; save the file as UTF-8")
         if token.text[0] not in "\"'":
@@ -245,7 +245,7 @@ def _message_of(block: Block, root_type: Descriptor) -> Descriptor | None:
 
 
 def _explain_place(
-    token: Place, root_type: Descriptor, source: PrototxtText, root: str, reason: str
+    token: Token, root_type: Descriptor, source: PrototxtText, root: str, reason: str
 ) -> PrototxtError | None:
     descriptor = _message_of(token.block, root_type)
     if descriptor is None or not token.field_name:
@@ -260,7 +260,9 @@ def _explain_place(
         finding = f'unknown field "{_word(token.field_name)}"{where}'
         allowed = sorted(descriptor.fields_by_name)
         remedy = _other_root(token, root) or _missing_brace(token, root_type)
-        return source.error(token.start, finding, width=width, allowed=allowed, found=token.field_name, remedy=remedy)
+        return source.error(
+            token.start, finding, width=width, allowed=allowed, unknown_word=token.field_name, remedy=remedy
+        )
     if reason == _TWICE:
         finding = f'"{token.field_name}"{_where(token.block, root)} is given twice; it can be given once'
         return source.error(token.start, finding, width=width)
@@ -268,10 +270,10 @@ def _explain_place(
         return None
     allowed = _allowed_values(declared)
     finding = f"{_field_path(token, root)} is {_word(token.text)}"
-    return source.error(token.start, finding, width=width, allowed=allowed, found=token.text)
+    return source.error(token.start, finding, width=width, allowed=allowed, unknown_word=token.text)
 
 
-def _other_root(token: Place, root: str) -> str:
+def _other_root(token: Token, root: str) -> str:
     """Return a hint if the text is a solver where a net was expected, or the other way round."""
     other_roots = {"net": caffe_pb2.SolverParameter.DESCRIPTOR, "solver": caffe_pb2.NetParameter.DESCRIPTOR}
     if token.block.parent is not None or token.field_name not in other_roots[root].fields_by_name:
@@ -280,7 +282,7 @@ def _other_root(token: Place, root: str) -> str:
     return f"this looks like a {other}'s prototxt; a {root}'s was expected"
 
 
-def _missing_brace(token: Place, root_type: Descriptor) -> str:
+def _missing_brace(token: Token, root_type: Descriptor) -> str:
     """Return a hint if the field belongs to the root, so that a block before it was probably left open."""
     if token.block.parent is None or token.field_name not in ("layer", "layers"):
         return ""
@@ -317,7 +319,7 @@ def _where(block: Block | None, root: str) -> str:
     return f" in {'.'.join(path)} of {_layer_name(layer)}" if path else f" in {_layer_name(layer)}"
 
 
-def _field_path(token: Place, root: str) -> str:
+def _field_path(token: Token, root: str) -> str:
     layer, path = layer_of(token.block)
     owner = _layer_name(layer) if layer is not None else f"the {root}"
     return f"{'.'.join((*path, token.field_name))} of {owner}"

@@ -62,7 +62,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Place:
+class Token:
     """One token of the text.
 
     Attributes:
@@ -82,14 +82,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Scan:
-    """What one pass over a text found: ``places`` ascending by offset, and every block, the root first."""
+    """Result of a pass over a text: ``tokens`` ascending by offset, and every block, the root first."""
 
-    places: tuple[Place, ...]
+    tokens: tuple[Token, ...]
     blocks: tuple[Block, ...]
 
-    def at(self, offset: int) -> Place | None:
+    def at(self, offset: int) -> Token | None:
         """Return the name or value token that covers ``offset``, None if there is none."""
-        for token in self.places:
+        for token in self.tokens:
             if token.start <= offset < token.start + len(token.text):
                 return token
         return None
@@ -105,7 +105,7 @@ def scan_prototxt(text: str) -> Scan:
 
 
 def offset_of(text: str, line: int, column: int) -> int:
-    """Return the offset of a 1-based line and column; places past the end of a line count as its end."""
+    """Return the offset of a 1-based line and column; columns past the end of a line count as its end."""
     start = 0
     for _ in range(line - 1):
         end = text.find("\n", start)
@@ -140,7 +140,7 @@ class _Scanner:
         self._root = Block("", None, 0, len(text), closed=True)
         self._block = self._root
         self._blocks = [self._root]
-        self._places: list[Place] = []
+        self._tokens_found: list[Token] = []
         self._field = ""
         self._field_start = 0
         self._expect_value = False
@@ -160,11 +160,11 @@ class _Scanner:
                 self._value(kind, token, start)
             else:
                 self._field, self._field_start = token, start
-                self._places.append(Place(self._block, token, "field", start, token))
-        return Scan(tuple(self._places), tuple(self._blocks))
+                self._tokens_found.append(Token(self._block, token, "field", start, token))
+        return Scan(tuple(self._tokens_found), tuple(self._blocks))
 
     def _value(self, kind: str, token: str, start: int) -> None:
-        self._places.append(Place(self._block, self._field, "value", start, token))
+        self._tokens_found.append(Token(self._block, self._field, "value", start, token))
         if kind == "string" and self._field == "name" and self._expect_value:
             self._label(token.strip("\"'"))
         self._expect_value = self._in_list

@@ -1,8 +1,8 @@
-"""The one reader of users' files: regular files alone, and no more bytes than the caller allows.
+"""The only reader of users' files: regular files alone, with a limit on bytes from the caller.
 
 A named pipe blocks its reader for ever, and ``/dev/zero`` has no end. So a file is opened without waiting, its kind is
 read from the open file, and its size is checked before and while reading. A refusal is an ``OSError`` whose
-``strerror`` fits into a message, as that of a missing file does. ``tests/architecture/test_regular_files.py`` keeps
+``strerror`` fits into a message, like the error of a missing file. ``tests/architecture/test_regular_files.py`` keeps
 other modules from opening users' files.
 """
 

@@ -20,10 +20,10 @@ def roots_of(solver: Path) -> Iterator[Path]:
 
 
 def find_relative(written: str, solver: Path, *, field_name: str) -> tuple[Path, Path] | None:
-    """Return what ``written`` names and the folder it was found from; None where no folder has it.
+    """Return the file that ``written`` names and the folder of the match; None if no folder has the file.
 
-    An absolute path is found as itself. What the working directory has stays relative, as the user knows it. A folder
-    whose file may not be read is passed over for a later one.
+    An absolute path is returned unchanged. A path below the working directory stays relative. A folder with an
+    unreadable file is skipped in favour of a later folder.
 
     Args:
         written: The path as the solver or a net of it has it.

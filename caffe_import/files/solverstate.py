@@ -31,7 +31,7 @@ _MAX_SLOTS = 2
 
 @dataclass(frozen=True)
 class SolverState:
-    """What Caffe needs to go on.
+    """Caffe's state for resuming.
 
     Attributes:
         iteration: Finished updates.
@@ -58,11 +58,11 @@ def read_solverstate(path: Path, *, layout: ParamLayout | None = None) -> Solver
         WeightsError: The file is missing, damaged, or no solver state.
     """
     path = Path(path)
-    return _read_hdf5(path, layout) if is_hdf5(path, what=_FILE_KIND) else _read_binary(path)
+    return _read_hdf5(path, layout) if is_hdf5(path, file_kind=_FILE_KIND) else _read_binary(path)
 
 
 def _read_binary(path: Path) -> SolverState:
-    message = read_message(path, caffe_pb2.SolverState(), what=_FILE_KIND)
+    message = read_message(path, caffe_pb2.SolverState(), file_kind=_FILE_KIND)
     if not message.HasField("iter"):
         msg = f"{path}: holds no iteration; {_FILE_KIND} was expected"
         raise WeightsError(msg)
@@ -71,7 +71,7 @@ def _read_binary(path: Path) -> SolverState:
 
 
 def _read_hdf5(path: Path, layout: ParamLayout | None) -> SolverState:
-    with opened_hdf5(path, what=_FILE_KIND) as file:
+    with opened_hdf5(path, file_kind=_FILE_KIND) as file:
         group = file.get("history")
         if "iter" not in file or not isinstance(group, h5py.Group):
             msg = f'{path}: has no "iter" or no group "history"; {_FILE_KIND} was expected'

@@ -78,9 +78,9 @@ _SOLVER_TYPES: Final[dict[int, str]] = {
 
 
 def upgrade_net(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
-    """Return ``net`` in Caffe's current form; a net that is current already is returned as it is.
+    """Return ``net`` in Caffe's current form; a current net is returned unchanged.
 
-    Caffe's UpgradeNetAsNeeded. V0 options that their layer type does not have are logged and dropped, as there.
+    Caffe's UpgradeNetAsNeeded. V0 options that their layer type lacks are logged and dropped, as in Caffe.
 
     Raises:
         NetError: ``layer`` and ``layers`` are mixed, a V0 type is unknown, a V0 padding layer feeds neither

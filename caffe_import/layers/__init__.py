@@ -1,1 +1,1 @@
-"""What each layer type means; one file per type, the activations in one. ``net.layer_registry`` finds them."""
+"""Definitions of layer types; one file per type, the activations in one. ``net.layer_registry`` finds the files."""

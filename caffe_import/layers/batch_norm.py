@@ -65,9 +65,9 @@ def define_batch_norm(request: LayerRequest) -> LayerDefinition:
 
 def moving_fractions(net: NetSpec) -> dict[str, float]:
     """Return layer -> ``moving_average_fraction`` of the layers whose statistics every pass of the net moves."""
-    found = ((layer.name, layer.definition.options) for layer in net.layers)
+    layer_options = ((layer.name, layer.definition.options) for layer in net.layers)
     return {
         name: options.moving_average_fraction
-        for name, options in found
+        for name, options in layer_options
         if isinstance(options, BatchNormOptions) and not options.use_global_stats
     }

@@ -86,7 +86,7 @@ def define_infogain_loss(request: LayerRequest) -> LayerDefinition:
 
 def _read_matrix(request: LayerRequest, source: str, n_classes: int) -> npt.NDArray[np.float32]:
     check_named_path(source, named_by=f'layer "{request.message.name}": infogain_loss_param.source')
-    message = read_message(Path(source), caffe_pb2.BlobProto(), what="an infogain matrix (BlobProto)")
+    message = read_message(Path(source), caffe_pb2.BlobProto(), file_kind="an infogain matrix (BlobProto)")
     values = array_from_blob(message, where=source)
     if values.size != n_classes**2:
         finding = f"{source} holds {values.size} values; expected {n_classes} x {n_classes}"

@@ -1,1 +1,1 @@
-"""What a net means: layers with shapes, phases, wiring, the parameter vector's layout. No data, no TensorFlow."""
+"""Nets: layers with shapes, phases, wiring, the parameter vector's layout. No data, no TensorFlow."""

@@ -1,4 +1,4 @@
-"""How many samples a net computes at a time: any number where its layers allow it, else that of its prototxt."""
+"""Batch size of a net: any size if its layers allow this, else the size in its prototxt."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ BuildNet = Callable[[int], NetSpec]
 
 
 def net_in_batches(
-    data_layers: Sequence[caffe_pb2.LayerParameter], build: Callable[[], NetSpec], *, asked: int | None, default: int
+    data_layers: Sequence[caffe_pb2.LayerParameter],
+    build: Callable[[], NetSpec],
+    *,
+    requested: int | None,
+    default: int,
 ) -> NetSpec:
     """Set the batch size of a net's data layers in place, and return the net.
 
     Args:
         data_layers: Messages of the layers that are fed.
         build: Returns the net of the messages as they are.
-        asked: The batch size that a user asks for; None for none.
+        requested: The batch size that a user asks for; None for none.
         default: The batch size of a net that takes any. A net that takes one alone keeps that of its prototxt.
 
     Raises:
@@ -40,13 +44,13 @@ def net_in_batches(
     def built_for(batch_size: int) -> NetSpec:
         return built(*[batch_size] * len(data_layers))
 
-    if asked is None:
+    if requested is None:
         return built_for(default) if net_of_any_batch(built_for) is not None else built(*own_sizes)
     try:
-        return built_for(asked)
+        return built_for(requested)
     except NetError as error:
         built(*own_sizes)  # a net that cannot be built at all says so
-        msg = f"batch_size={asked}: {error}; the net's own batch is {own_sizes[0]}; leave batch_size out"
+        msg = f"batch_size={requested}: {error}; the net's own batch is {own_sizes[0]}; leave batch_size out"
         raise NetError(msg, layer=error.layer) from error
 
 

@@ -68,7 +68,7 @@ class BlobSpec:
 
 @dataclass(frozen=True)
 class ClassLabels:
-    """What a layer takes its second bottom for: whole numbers in [0, n_classes), or ``ignore_label`` if it has one."""
+    """A layer's use of its second bottom: whole numbers in [0, n_classes), or ``ignore_label`` if the layer has one."""
 
     n_classes: int
     ignore_label: int | None = None
@@ -76,7 +76,7 @@ class ClassLabels:
 
 @dataclass(frozen=True)
 class LayerDefinition:
-    """What a layer type makes of a request.
+    """Definition of a layer for a request.
 
     Attributes:
         top_shapes: Caffe shapes of the tops, one per top of the message (Softmax-like optional tops included).

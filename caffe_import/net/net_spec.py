@@ -271,7 +271,7 @@ class _NetBuilder:
 def _param_propagate_down(
     message: caffe_pb2.LayerParameter, definition: LayerDefinition, *, force: bool
 ) -> tuple[bool, ...]:
-    """Layer::param_propagate_down as Net::Init sets it: by the layer's own lr_mult, not by that of the blob's owner."""
+    """Layer::param_propagate_down as in Net::Init: by the layer's lr_mult, not by the lr_mult of the blob's owner."""
     learns = [spec.lr_mult != 0 for spec in message.param]
     learns += [True] * (len(definition.blobs) - len(learns))
     ignores_lr = force or definition.ignores_lr_mult

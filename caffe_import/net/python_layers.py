@@ -1,4 +1,4 @@
-"""Classes that a net's Python layers run, registered by the module and the name that the net gives.
+"""Classes of a net's Python layers, registered by the module and the name in the net.
 
 In pycaffe such a class writes numpy arrays and its own backward pass. Here ``forward`` is TensorFlow operations, traced
 once into the graph, and the gradient is TensorFlow's.
@@ -30,11 +30,11 @@ class PythonBlob:
 
 
 class PythonLayer(Protocol):
-    """What a registered class has. One object is made for each layer of a net, without arguments.
+    """Methods of a registered class. One object is created for each layer of a net, without arguments.
 
-    A class that learns something also has ``blobs(self, bottom_shapes) -> Sequence[PythonBlob]``, called after
-    ``setup``; its ``forward`` then takes the blobs' float32 tensors as the keyword ``blobs``. They are named, shared,
-    saved and updated as those of any other layer (``param { lr_mult: ... }``).
+    A class with parameters also has ``blobs(self, bottom_shapes) -> Sequence[PythonBlob]``, called after ``setup``; its
+    ``forward`` then takes the blobs' float32 tensors as the keyword ``blobs``. The blobs are named, shared, saved and
+    updated like the blobs of any other layer (``param { lr_mult: ... }``).
     """
 
     def setup(self, param_str: str, bottom_shapes: tuple[Shape, ...]) -> None:
@@ -74,10 +74,10 @@ _allowed_modules: frozenset[str] | None = frozenset()
 
 
 def allow_python_modules(modules: Iterable[str] | None) -> None:
-    """Let this process import these modules where a net names them; None lets it import every one.
+    """Let this process import these modules if a net names them; None allows every module.
 
-    Importing a module runs its code with the rights of this process, and a net may be somebody else's, so none is
-    imported until this is called. What the program itself has imported is registered already and needs no leave.
+    Importing a module runs its code with the rights of this process, and a net may come from a stranger. So no module
+    is imported before this call. Modules that the program itself has imported are registered and need no permission.
     """
     global _allowed_modules
     _allowed_modules = None if modules is None else frozenset(modules)

@@ -105,7 +105,7 @@ def _split_layer(layer: str, blob: str, top_index: int, count: int, loss_weight:
 
 @dataclass(frozen=True)
 class WiredLayer:
-    """What the flow of gradients depends on, of one layer.
+    """Properties of a layer that the flow of gradients depends on.
 
     Attributes:
         bottoms: Blobs read.

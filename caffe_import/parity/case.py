@@ -55,7 +55,7 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """What is compared: layer, net, solver, ..."""
+        """Kind of comparison: layer, net, solver, ..."""
         return str(self.record["kind"])
 
     @property
@@ -114,10 +114,10 @@ def load_archive(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def run_case(case: Case, setting: Setting = PLAIN_SETTING) -> Outcome:
-    """Run one case as ``setting`` says, with its folder as the working directory (process-wide, so one case at a time).
+    """Run one case with ``setting``, with its folder as the working directory (process-wide, so one case at a time).
 
-    What this importer refuses counts as unsupported, with its message. Other exceptions are mistakes of ours and
-    go to the caller.
+    An error of this importer about an unsupported feature counts as unsupported, with its message. Other exceptions are
+    faults and are raised.
     """
     findings = Findings(setting)
     run = _runner(case.kind)

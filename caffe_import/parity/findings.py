@@ -1,4 +1,4 @@
-"""What a comparison found: the largest relative error per member, and facts that do not agree."""
+"""Findings of a comparison: the largest relative error per member, and facts that differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cases are computed on, and how near to Caffe's numbers each kind of arithmetic must come. One place."""
+"""Device and arithmetic of the cases, and the tolerances of each kind of arithmetic. One place."""
 
 from __future__ import annotations
 

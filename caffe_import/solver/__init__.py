@@ -1,1 +1,1 @@
-"""What a solver definition means: its fields, the nets that it names, learning rates."""
+"""Solver definitions: fields, nets, learning rates."""

@@ -33,10 +33,10 @@ def learning_rate(spec: SolverSpec, iteration: int) -> float:
 
 
 def multistep_count(stepvalues: Sequence[int], iteration: int, *, current_step: int = 0, since: int = 0) -> int:
-    """Return multistep's counter as Caffe has it when it computes the rate at ``iteration``.
+    """Return multistep's counter in Caffe at the computation of the rate of ``iteration``.
 
-    Caffe asks once per update and moves at most one step forward each time, so equal or falling stepvalues are passed
-    one update after another.
+    Caffe updates the counter once per update and moves at most one step forward, so equal or falling stepvalues are
+    passed one update after another.
 
     Args:
         stepvalues: The solver's, in the file's order.

@@ -35,7 +35,7 @@ class NetFile:
     def _scan(self) -> Scan:
         return scan_prototxt(self._text)
 
-    def place(self, layer: str, *, occurrence: int = 0, field_name: str = "") -> tuple[int, int] | None:
+    def position(self, layer: str, *, occurrence: int = 0, field_name: str = "") -> tuple[int, int] | None:
         """Return line and column of a layer, or of a field's value in it; None if the text does not have it.
 
         Args:
@@ -50,15 +50,15 @@ class NetFile:
         return line_and_column(self._text, self._value_start(block, field_name))
 
     def _value_start(self, block: Block, field_name: str) -> int:
-        for token in self._scan.places:
+        for token in self._scan.tokens:
             if token.block is block and token.field_name == field_name and token.role == "value":
                 return token.start
         return block.start
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place in a file; line and column count from 1."""
+class FilePosition:
+    """A position in a file; line and column count from 1."""
 
     path: str
     line: int
@@ -87,25 +87,25 @@ class SolverNet:
     state: caffe_pb2.NetState
     file: NetFile | None
 
-    def place(self, layer: str, *, field_name: str = "") -> Place | None:
-        """Return the place of a layer, or of a field's value in it; None if no file has it."""
+    def position(self, layer: str, *, field_name: str = "") -> FilePosition | None:
+        """Return the position of a layer, or of a field's value in the layer; None if no file has the layer."""
         if self.file is None or not layer:
             return None
         occurrence = _occurrence_of(layer, self.message, self.state)
-        location = self.file.place(layer, occurrence=occurrence, field_name=field_name)
-        return Place(str(self.file.path), *location) if location else None
+        location = self.file.position(layer, occurrence=occurrence, field_name=field_name)
+        return FilePosition(str(self.file.path), *location) if location else None
 
-    def finding(self, error: Exception) -> tuple[str, Place | None]:
+    def finding(self, error: Exception) -> tuple[str, FilePosition | None]:
         """Return what is wrong with the net, the net's title and the place of the layer to blame before it."""
-        location = self.place(error.layer, field_name=error.field_name) if isinstance(error, NetError) else None
+        location = self.position(error.layer, field_name=error.field_name) if isinstance(error, NetError) else None
         return self._placed(str(error), location), location
 
-    def shared_memory(self, net: NetSpec) -> list[tuple[str, Place | None]]:
+    def shared_memory(self, net: NetSpec) -> list[tuple[str, FilePosition | None]]:
         """Return a note for each place where Caffe's shared memory makes its numbers differ from ours."""
-        findings = [(str(overwritten), self.place(overwritten.layer)) for overwritten in overwritten_blobs(net)]
+        findings = [(str(overwritten), self.position(overwritten.layer)) for overwritten in overwritten_blobs(net)]
         return [(self._placed(text, location), location) for text, location in findings]
 
-    def _placed(self, text: str, location: Place | None) -> str:
+    def _placed(self, text: str, location: FilePosition | None) -> str:
         return f"{self.title} net: {f'{location}: ' if location else ''}{text}"
 
     @contextmanager

@@ -1,9 +1,9 @@
 """Caffe's six update rules, each a pure function on one blob, written once for TensorFlow and for numpy.
 
-A worker's graph traces them on tensors (``tf_graph/step``), the exchange server runs them on arrays; what the two
-call differently is in ``Operations``. What all rules share happens before them: summing over iter_size, clipping,
-dividing. Weight decay comes as a term of its own, since rules that are linear in the gradient add all their terms in
-one pass over memory. Source for all: BVLC Caffe @9b89154, src/caffe/solvers/<type>_solver.cpp, ``ComputeUpdateValue``.
+A worker's graph traces the rules on tensors (``tf_graph/step``), the exchange server runs the rules on arrays.
+``Operations`` holds the functions with different names in both. Summing over iter_size, clipping and dividing precede
+the rules. Weight decay is a separate term, because linear rules add all their terms in one pass over memory. Source for
+all: BVLC Caffe @9b89154, src/caffe/solvers/<type>_solver.cpp, ``ComputeUpdateValue``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Operations:
-    """What TensorFlow and numpy call differently.
+    """Functions with different names in TensorFlow and numpy.
 
     Attributes:
         sqrt: Element by element.
@@ -54,7 +54,7 @@ class SolverConstants(Protocol):
 
     @property
     def delta(self) -> float:
-        """What keeps a division from 0."""
+        """Constant that keeps a divisor from 0."""
 
     @property
     def regularization_type(self) -> str:
@@ -63,7 +63,7 @@ class SolverConstants(Protocol):
 
 @dataclass(frozen=True)
 class UpdateRequest:
-    """One blob's update, or that of a part of a blob. Nothing in it is written.
+    """Update of a blob, or of a part of a blob. Its arrays are not written.
 
     Attributes:
         ops: TensorFlow's or numpy's.
@@ -87,7 +87,7 @@ class UpdateRequest:
 
     @property
     def decay_term(self) -> Array:
-        """What decay adds to the gradient, times ``decay``: the weights (L2) or their signs (L1)."""
+        """Decay's term of the gradient, times ``decay``: the weights (L2) or their signs (L1)."""
         return self.weights if self.solver.regularization_type == "L2" else self.ops.sign(self.weights)
 
     @property

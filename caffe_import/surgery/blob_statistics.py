@@ -1,4 +1,4 @@
-"""What is in a weights file, blob by blob; and how two files differ."""
+"""Statistics of a weights file, blob by blob, and the differences of two files."""
 
 from __future__ import annotations
 

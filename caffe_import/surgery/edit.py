@@ -35,7 +35,7 @@ class LayerCopy:
 
 @dataclass(frozen=True)
 class Edits:
-    """What is done to a weights file, in this order.
+    """Edits of a weights file, in this order.
 
     Attributes:
         drops: Layers that go.

@@ -1,6 +1,6 @@
-"""An old file written anew in Caffe's current form.
+"""Upgrade of an old file to Caffe's current form.
 
-What Caffe's tools upgrade_net_proto_text, upgrade_net_proto_binary and upgrade_solver_proto_text do, in one.
+Replaces Caffe's tools upgrade_net_proto_text, upgrade_net_proto_binary and upgrade_solver_proto_text.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _is_solver(text: str) -> bool:
     """Whether most of the fields at the top of a text that net and solver do not share are a solver's."""
     scan = scan_prototxt(text)
     root = scan.blocks[0]
-    names = [token.field_name for token in scan.places if token.block is root and token.role == "field"]
+    names = [token.field_name for token in scan.tokens if token.block is root and token.role == "field"]
     names += [block.name for block in scan.blocks if block.parent is root]
     is_solver_field = [name in _SOLVER_FIELDS for name in names if name in _SOLVER_FIELDS ^ _NET_FIELDS]
     return sum(is_solver_field) * 2 > len(is_solver_field)

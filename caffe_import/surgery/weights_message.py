@@ -33,13 +33,13 @@ def read_weights_and_form(path: Path) -> tuple[caffe_pb2.NetParameter, NetForm]:
     Raises:
         WeightsError: The file is missing, damaged, or no weights file.
     """
-    if is_hdf5(path, what=_FILE_KIND):
+    if is_hdf5(path, file_kind=_FILE_KIND):
         net = caffe_pb2.NetParameter()
         for name, blobs in read_caffemodel(path).items():
             layer = net.layer.add(name=name)
             layer.blobs.extend(blob_from_array(values) for values in blobs)
         return net, NetForm("current", ())
-    stored = read_message(path, caffe_pb2.NetParameter(), what=_FILE_KIND)
+    stored = read_message(path, caffe_pb2.NetParameter(), file_kind=_FILE_KIND)
     if not len(stored.layer) and not len(stored.layers):
         msg = f"{path}: holds no layers; {_FILE_KIND} was expected"
         raise WeightsError(msg)

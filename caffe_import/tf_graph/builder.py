@@ -24,7 +24,7 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
 from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory_gradient
-from caffe_import.tf_graph.pass_values import Given, Made, ParamTap, Tap
+from caffe_import.tf_graph.pass_values import ParamTap, PassInputs, PassResults, Tap
 from caffe_import.tf_graph.places import Param, Places, places_of, share_of_layer
 from caffe_import.tf_graph.precision import Arithmetic, arithmetic_on
 from caffe_import.tf_graph.recompute import emit_recomputing
@@ -112,8 +112,8 @@ class Forward:
             tap: Called with every top when it is produced; consumers read what it returns.
             param_tap: Called with layer, index and content of every parameter blob; the layer reads what it returns.
         """
-        pass_inputs = Given(seed, feeds, reads_overwritten_memory(self.net), tap, param_tap)
-        pass_outputs = Made(list(entries), dict(layer_state))
+        pass_inputs = PassInputs(seed, feeds, reads_overwritten_memory(self.net), tap, param_tap)
+        pass_outputs = PassResults(list(entries), dict(layer_state))
         if self.plan.recompute and tap is None:  # who taps blobs wants their gradients
             emit_recomputing(self.net, self.plan.recompute, self._emit_layer, self.places, pass_inputs, pass_outputs)
         else:
@@ -127,7 +127,7 @@ class Forward:
         losses = [layer for layer in self.net.layers if any(layer.loss_weights)]
         return self.places.on(self.places.of_layer(losses[-1])[0] if losses else None)
 
-    def _emit_layer(self, position: int, layer: LayerSpec, pass_inputs: Given, pass_outputs: Made) -> None:
+    def _emit_layer(self, position: int, layer: LayerSpec, pass_inputs: PassInputs, pass_outputs: PassResults) -> None:
         """Add one layer's operations to the graph, and what they give to ``pass_outputs``."""
         first, *_ = self.places.of_layer(layer)
         if _is_fed(layer):
@@ -158,7 +158,7 @@ class Forward:
         with self.places.on(device):
             return self._emit(request)
 
-    def _params_of(self, layer: LayerSpec, pass_outputs: Made, tap: ParamTap | None) -> list[list[tf.Tensor]]:
+    def _params_of(self, layer: LayerSpec, pass_outputs: PassResults, tap: ParamTap | None) -> list[list[tf.Tensor]]:
         """Return the parameter blobs that each of the layer's devices reads."""
         of_devices: list[list[tf.Tensor]] = [[] for _ in self.places.of_layer(layer)]
         for index, learns in enumerate(layer.param_propagate_down):
@@ -171,7 +171,7 @@ class Forward:
         return of_devices
 
     def _requests(
-        self, position: int, layer: LayerSpec, pass_inputs: Given, pass_outputs: Made
+        self, position: int, layer: LayerSpec, pass_inputs: PassInputs, pass_outputs: PassResults
     ) -> list[tuple[EmitRequest, int | None]]:
         """Return what the layer's emitter gets on each of the layer's devices."""
         devices, requests = self.places.of_layer(layer), []
@@ -191,7 +191,7 @@ class Forward:
             requests.append((request, device))
         return requests
 
-    def _bottoms(self, layer: LayerSpec, device: int | None, pass_outputs: Made) -> list[Blob]:
+    def _bottoms(self, layer: LayerSpec, device: int | None, pass_outputs: PassResults) -> list[Blob]:
         bottoms = []
         for index, (name, flows) in enumerate(zip(layer.bottoms, _gradient_flows(layer), strict=True)):
             blob = self.places.bottom(layer, index, pass_outputs.blobs[name], device, pass_outputs.copies)

@@ -15,7 +15,7 @@ from caffe_import.tf_graph.data_layout import Blob
 
 @dataclass
 class DebugTaps:
-    """Sees every top as it is produced and every parameter blob as a layer takes it. Of one pass, in one graph."""
+    """Intercepts every top and every parameter blob of one pass, in one graph."""
 
     net: NetSpec
     _tops: list[tf.Tensor] = field(default_factory=list)

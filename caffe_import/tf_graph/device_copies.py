@@ -1,4 +1,4 @@
-"""Copies between the memory of the host and that of a device. Nothing else here moves a tensor from one to the other.
+"""Copies between the memory of the host and of a device. Only this module moves tensors between both.
 
 The host is TensorFlow's first CPU device. A GPU is another device, and so is each further logical device of a CPU.
 """

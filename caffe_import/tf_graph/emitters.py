@@ -19,7 +19,7 @@ from caffe_import.tf_graph.data_layout import Blob
 
 @dataclass(frozen=True)
 class EmitRequest:
-    """What an emitter gets.
+    """Input of an emitter.
 
     Attributes:
         layer: The layer; its resolved options are ``layer.definition.options``.
@@ -42,7 +42,7 @@ class EmitRequest:
 
 @dataclass(frozen=True)
 class Emission:
-    """What an emitter returns.
+    """Result of an emitter.
 
     Attributes:
         tops: One blob per top.

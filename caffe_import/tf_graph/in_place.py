@@ -25,7 +25,7 @@ from caffe_import.tf_graph.emitters import registered_emitters
 
 @dataclass(frozen=True)
 class Memory:
-    """What a layer's ``Backward_cpu`` finds when it computes the gradient of one of its bottoms.
+    """Memory that a layer's ``Backward_cpu`` reads for the gradient of one of its bottoms.
 
     Attributes:
         layer: The layer.

@@ -169,7 +169,7 @@ def _kernels(metadata: Any) -> Iterator[tuple[str, str, float]]:
 
 
 class _Spent:
-    """Adds up kernels. A fused kernel bears the name of the last layer that it computes; it counts for the first."""
+    """Adds up kernels. A fused kernel has the name of its last layer; its time counts for its first layer."""
 
     def __init__(self, net: NetSpec) -> None:
         self._net = net
@@ -207,7 +207,7 @@ class _Spent:
         return makers[-1] if makers else None
 
     def per_pass(self) -> tuple[tuple[LayerTime, ...], float]:
-        """Return the layers' times, and that of kernels of no layer."""
+        """Return the layers' times, and the time of kernels outside layers."""
 
         def of(position: int | None, *, is_backward: bool) -> float:
             return median(pass_times.get((position, is_backward), 0.0) for pass_times in self._passes)

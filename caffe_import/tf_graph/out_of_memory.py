@@ -1,4 +1,4 @@
-"""What TensorFlow says where memory runs out, and of which layer."""
+"""TensorFlow's errors for exhausted memory, with the layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the layers of a pass are given and what they have made, while its graph is traced."""
+"""Inputs and results of a pass' layers while the graph is traced."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ParamTap = Callable[[LayerSpec, int, tf.Tensor], tf.Tensor]
 
 
 @dataclass(frozen=True)
-class Given:
-    """What every layer of a pass may read; ``overwritten`` is ``reads_overwritten_memory`` of the net."""
+class PassInputs:
+    """Inputs of every layer of a pass; ``overwritten`` is ``reads_overwritten_memory`` of the net."""
 
     seed: tf.Tensor
     feeds: Mapping[str, tf.Tensor]
@@ -27,8 +27,8 @@ class Given:
 
 
 @dataclass
-class Made:
-    """What the layers of a pass have made so far; each layer reads it and adds to it.
+class PassResults:
+    """Results of the layers of a pass so far; each layer reads them and adds its results.
 
     Attributes:
         entries: The layout's blobs, statistics as the last layer left them.

@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """What one pass gave.
+    """Result of a pass.
 
     Attributes:
         blobs: The blobs asked for, in Caffe's shapes.

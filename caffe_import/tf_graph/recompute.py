@@ -1,4 +1,7 @@
-"""Gradient checkpointing: a run of layers of which only the results are kept; the backward pass computes it again.
+"""Gradient checkpointing: only the results of a run of layers are stored; the backward pass computes the run again.
+
+Source: Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost" (2016), section 4.
+``devices/segments.py`` chooses the segments.
 
 Source: Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost" (2016), section 4. Which layers make
 a segment is decided in ``devices/segments.py``.
@@ -16,11 +19,11 @@ import tensorflow as tf
 
 from caffe_import.devices.layer_runs import LayerRun, layer_runs
 from caffe_import.net.net_spec import LayerSpec, NetSpec
-from caffe_import.tf_graph.pass_values import Given, Made
+from caffe_import.tf_graph.pass_values import PassInputs, PassResults
 from caffe_import.tf_graph.places import Places
 
 Tensors: TypeAlias = Sequence[tf.Tensor]
-EmitLayer = Callable[[int, LayerSpec, Given, Made], None]
+EmitLayer = Callable[[int, LayerSpec, PassInputs, PassResults], None]
 Scope = Callable[[], AbstractContextManager[Any]]
 
 
@@ -28,9 +31,9 @@ def emit_recomputing(
     net: NetSpec,
     segments: Sequence[Sequence[str]],
     emit: EmitLayer,
-    places: Places,
-    pass_inputs: Given,
-    pass_outputs: Made,
+    layer_devices: Places,
+    pass_inputs: PassInputs,
+    pass_outputs: PassResults,
 ) -> None:
     """Emit all layers of ``net``, so that the gradient of each of ``segments`` computes its layers again.
 
@@ -41,7 +44,7 @@ def emit_recomputing(
         net: The net.
         segments: As ``ComputePlan.recompute``, each on one device.
         emit: Emits one layer; it reads nothing of the pass but what it is given.
-        places: Where the layers are.
+        layer_devices: Where the layers are.
         pass_inputs: Of the pass.
         pass_outputs: What is emitted is added to it.
     """
@@ -49,7 +52,7 @@ def emit_recomputing(
     has_segment_before = False
     for run in layer_runs(net, segments):
         if run.is_recomputed or (has_segment_before and any(layer.definition.blobs for _, layer in run.layers)):
-            scope = partial(places.on, places.of_layer(run.layers[0][1])[0])
+            scope = partial(layer_devices.on, layer_devices.of_layer(run.layers[0][1])[0])
             _emit_run(_RunInputs.of(run, net, pass_inputs, pass_outputs), emit, later_gradients, scope, pass_outputs)
         else:
             for position, layer in run.layers:
@@ -59,7 +62,7 @@ def emit_recomputing(
 
 @dataclass
 class LaterGradients:
-    """What the gradients of the segments behind have given; gradients are built from the last segment to the first."""
+    """Gradients of the later segments; gradients are built from the last segment to the first."""
 
     tensors: list[tf.Tensor] = field(default_factory=list)
 
@@ -84,14 +87,14 @@ def with_own_gradient(
         def gradient(*of_outputs: tf.Tensor) -> Tensors:
             # Within a gradient operations go where the one is that they are the gradient of.
             with tf.compat.v1.get_default_graph().colocate_with(None, ignore_existing=True), scope():
-                reads, made = list(first), outputs
+                reads, recomputed = list(first), outputs
                 if recomputes:
                     # Not before all gradients are there, and not merged with the first computation: the operations
                     # have other inputs.
                     with tf.control_dependencies([*of_outputs, *later.tensors]):
                         reads = [tf.identity(tensor) for tensor in first]
-                    made = compute(reads)
-                input_gradients = tf.gradients(made, reads, of_outputs)
+                    recomputed = compute(reads)
+                input_gradients = tf.gradients(recomputed, reads, of_outputs)
                 input_gradients = [part if part is None else tf.convert_to_tensor(part) for part in input_gradients]
             later.tensors = [part for part in input_gradients if part is not None]
             return input_gradients
@@ -100,13 +103,13 @@ def with_own_gradient(
         return outputs, gradient
 
     with scope():
-        made: Tensors = segment(*inputs)
-    return made
+        recomputed: Tensors = segment(*inputs)
+    return recomputed
 
 
 @dataclass(frozen=True)
 class _RunInputs:
-    """What a run of layers reads of the pass, as a flat row of tensors.
+    """Inputs of a run of layers from the pass, as a flat row of tensors.
 
     Attributes:
         run: The run.
@@ -119,11 +122,11 @@ class _RunInputs:
     run: LayerRun
     entries: tuple[int, ...]
     state: tuple[str, ...]
-    given: Given
-    before: Made
+    given: PassInputs
+    before: PassResults
 
     @classmethod
-    def of(cls, run: LayerRun, net: NetSpec, pass_inputs: Given, pass_outputs: Made) -> _RunInputs:
+    def of(cls, run: LayerRun, net: NetSpec, pass_inputs: PassInputs, pass_outputs: PassResults) -> _RunInputs:
         entries = sorted({at for (layer, _), at in net.params.uses.items() if layer in run.names})
         state = tuple(key for key in pass_outputs.state if key.rsplit("/", 1)[0] in run.names)
         outputs_before = replace(
@@ -140,10 +143,10 @@ class _RunInputs:
         entries = [self.before.entries[at] for at in self.entries]
         return [*blobs, *tf.nest.flatten(entries), *(self.before.state[key] for key in self.state), self.given.seed]
 
-    def wrap(self, tensors: Tensors) -> tuple[Given, Made]:
+    def wrap(self, tensors: Tensors) -> tuple[PassInputs, PassResults]:
         """Return the tensors of ``flat`` as what the run's layers read."""
         remaining_tensors: Iterator[tf.Tensor] = iter(tensors)
-        run_outputs = Made(list(self.before.entries), dict(self.before.state))
+        run_outputs = PassResults(list(self.before.entries), dict(self.before.state))
         run_outputs.blobs.update(
             (name, self.before.blobs[name].wrap(next(remaining_tensors))) for name in self.run.reads
         )
@@ -156,9 +159,11 @@ class _RunInputs:
         return replace(self.given, seed=next(remaining_tensors)), run_outputs
 
 
-def _emit_run(inputs: _RunInputs, emit: EmitLayer, later: LaterGradients, scope: Scope, pass_outputs: Made) -> None:
+def _emit_run(
+    inputs: _RunInputs, emit: EmitLayer, later: LaterGradients, scope: Scope, pass_outputs: PassResults
+) -> None:
     run = inputs.run
-    computed: list[Made] = []
+    computed: list[PassResults] = []
 
     def compute(tensors: Tensors) -> Tensors:
         run_inputs, run_outputs = inputs.wrap(tensors)

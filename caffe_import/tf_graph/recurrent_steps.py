@@ -1,4 +1,4 @@
-"""What LSTM and RNN share in the graph: the input's product for all steps at once, the steps, the states."""
+"""Graph of LSTM and RNN: the input's product for all steps at once, the steps, the states."""
 
 from __future__ import annotations
 

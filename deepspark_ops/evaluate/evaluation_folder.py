@@ -1,4 +1,4 @@
-"""What an evaluation left in its folder, read back: the figures, and the answers sample by sample."""
+"""Reads the files of an evaluation: the figures, and the answers sample by sample."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _page() -> Template:
 
 
 def percent(share: float | None) -> str:
-    """Return a share as text with as many digits as make sense, a narrow space before the sign; a dash for none.
+    """Return a share as text with its significant digits, a narrow space before the sign; a dash for None.
 
     Example:
         >>> [text.replace("\u202f", " ") for text in (percent(0.98611), percent(1.0), percent(0.9997))]

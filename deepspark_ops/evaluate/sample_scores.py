@@ -1,9 +1,9 @@
-"""``samples.h5``: what a net answered for every sample, compact, so that two nets can be compared sample by sample.
+"""``samples.h5``: a net's compact answers for every sample, for a comparison of two nets sample by sample.
 
-Format version 3: attributes ``format_version``, ``task``, ``dataset_digest``, ``weights_digest`` and ``n_classes``; as
-datasets of one axis, (n_samples,), ``content`` and the fields of ``SampleLosses``, of a classification those of
-``Answers``, and ``group`` where samples come in groups. Version 2 has no ``group``. Version 1 has no ``task``, either:
-it is always of a classification. Texts are of fixed length; files written before have them of variable length.
+Format version 3 has the attributes ``format_version``, ``task``, ``dataset_digest``, ``weights_digest`` and
+``n_classes``. Its datasets have one axis, (n_samples,): ``content``, the fields of ``SampleLosses``, for a
+classification the fields of ``Answers``, and ``group`` if samples have groups. Version 2 lacks ``group``. Version 1
+also lacks ``task``: its task is classification. Texts have a fixed length; older files have texts of variable length.
 """
 
 from __future__ import annotations

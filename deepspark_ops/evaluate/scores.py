@@ -1,8 +1,8 @@
 """Classification scores in plain numpy, batch by batch: top-k, loss, confusion matrix, per-class figures, mistakes.
 
-Nothing here knows nets or files. Ties are counted as Caffe counts them, so that top-1 equals the net's own
-Accuracy layer: accuracy_layer.cpp (BVLC Caffe 1.0) asks how many *other* classes score at least as much as the
-true one, hence a tie counts against the true class.
+This module knows neither nets nor files. Ties count as in Caffe, so that top-1 equals the net's Accuracy layer:
+accuracy_layer.cpp (BVLC Caffe 1.0) counts the *other* classes that score at least as much as the true class. Hence a
+tie counts against the true class.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Answers(SampleLosses):
 
 @dataclass(frozen=True)
 class Scores:
-    """What a net scored on a set of samples.
+    """Scores of a net on a set of samples.
 
     Attributes:
         n_samples: Samples that count.

@@ -142,7 +142,7 @@ class _Waiting:
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """Return parts as one array; a single one as it is."""
+    """Return parts as one array; a single part is returned unchanged."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -181,7 +181,7 @@ def report_of(
     speed: Speed | None = None,
     slices: Sequence[SliceSums] = (),
 ) -> MetricsReport:
-    """Return the report of a net's results; the further ones are in that of the main one.
+    """Return the report of a net's results; the report of the main result contains the further results.
 
     Args:
         sums: Of each result, the main one first.

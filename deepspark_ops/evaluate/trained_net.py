@@ -119,7 +119,7 @@ def open_trained_net(
     sample_shapes = partial(binding.sample_shapes, "TRAIN" if split == "train" else "TEST")
     try:
         build = partial(build_net_spec, message, phase="TEST", sample_shapes=sample_shapes)
-        net = net_in_batches(fed, build, asked=batch_size, default=default_batch_size)
+        net = net_in_batches(fed, build, requested=batch_size, default=default_batch_size)
         samples = bind_samples(binding, net, split)
         name = str(dataset) if dataset else source_of(fed[0])
         params = load_params(net, trained_weights.path)

@@ -20,7 +20,7 @@ from caffe_import.net.wiring import insert_splits
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.loaded_solver import LoadedSolver, load_solver
 from caffe_import.solver.lr_policies import learning_rate
-from caffe_import.solver.solver_nets import Place, SolverNet, solver_nets
+from caffe_import.solver.solver_nets import FilePosition, SolverNet, solver_nets
 from caffe_import.solver.solver_notes import solver_notes
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
@@ -191,7 +191,7 @@ class _Inspection:
         if self.no_result and wish != NO_WISH:
             self._note("error", f"evaluate: {self.no_result}")
 
-    def _note(self, severity: Literal["error", "warning"], finding: str, position: Place | None = None) -> None:
+    def _note(self, severity: Literal["error", "warning"], finding: str, position: FilePosition | None = None) -> None:
         path, line, column = (position.path, position.line, position.column) if position else ("", 0, 0)
         self.problems.append(Problem(severity=severity, finding=finding, path=path, line=line, column=column))
 

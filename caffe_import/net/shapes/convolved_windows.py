@@ -1,4 +1,7 @@
-"""What Convolution, DepthwiseConvolution and Deconvolution share: options, top shapes, blobs.
+"""Options, top shapes and blobs of Convolution, DepthwiseConvolution and Deconvolution.
+
+Source: BVLC Caffe, src/caffe/layers/base_conv_layer.cpp, BaseConvolutionLayer::LayerSetUp and Reshape;
+compute_output_shape in conv_layer.cpp and deconv_layer.cpp.
 
 Source: BVLC Caffe, src/caffe/layers/base_conv_layer.cpp, BaseConvolutionLayer::LayerSetUp and Reshape;
 compute_output_shape in conv_layer.cpp and deconv_layer.cpp.

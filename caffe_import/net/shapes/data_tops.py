@@ -1,4 +1,4 @@
-"""What the data layers share: the shape of a batch, from the shapes of the source's samples and the crop."""
+"""Shape of a data layer's batch, from the shapes of the source's samples and the crop."""
 
 from __future__ import annotations
 

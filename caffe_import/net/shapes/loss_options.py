@@ -1,4 +1,7 @@
-"""What the classification losses share: which positions count, and what the sum of losses is divided by.
+"""Shared options of the classification losses: counted positions, and the divisor of the sum of losses.
+
+Source: BVLC Caffe, src/caffe/layers/softmax_loss_layer.cpp, sigmoid_cross_entropy_loss_layer.cpp and
+infogain_loss_layer.cpp, LayerSetUp and get_normalizer.
 
 Source: BVLC Caffe, src/caffe/layers/softmax_loss_layer.cpp, sigmoid_cross_entropy_loss_layer.cpp and
 infogain_loss_layer.cpp, LayerSetUp and get_normalizer.

@@ -1,4 +1,6 @@
-"""What LSTM and RNN share: bottoms, tops and options of a layer that runs over the time axis of its first bottom.
+"""Bottoms, tops and options of LSTM and RNN, which run over the time axis of their first bottom.
+
+Source: BVLC Caffe, src/caffe/layers/recurrent_layer.cpp, RecurrentLayer::LayerSetUp.
 
 Source: BVLC Caffe, src/caffe/layers/recurrent_layer.cpp, RecurrentLayer::LayerSetUp.
 """

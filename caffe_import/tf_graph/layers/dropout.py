@@ -27,8 +27,8 @@ def emit_dropout(request: EmitRequest) -> Emission:
 def keep_mask(inputs: tf.Tensor, ratio: float, seed: tf.Tensor) -> tf.Tensor:
     """Return bools of the shape of ``inputs``, False with probability ``ratio`` (to 2**-32), by ``seed`` (2,).
 
-    Drawing is most of what dropout costs: where the ratio is a multiple of 1/256 a random byte decides as well as
-    a word, and four of them come out of one draw.
+    Random numbers are the main cost of dropout. If the ratio is a multiple of 1/256, a random byte decides as well as a
+    word, and one draw gives four bytes.
     """
     if (ratio * _BYTE).is_integer():
         n_values = tf.size(inputs)

@@ -1,8 +1,8 @@
-"""Pictures of samples that a net gets wrong, or where its error is large, kept beside its evaluation.
+"""Pictures of misclassified samples, or of samples with a large error, stored with the evaluation.
 
-What one of two nets gets right and the other wrong is a mistake of one of them. So two evaluations with their mistakes
-are compared in pictures without the dataset, which may be gone by then. Of nets without classes they show what the net
-made of the sample, too.
+Samples that two nets classify differently are mistakes of one of the nets. So a comparison of two evaluations can show
+the pictures without the dataset, which may have been removed. For nets without classes the pictures also show the net's
+output for the sample.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Is one net better than another on the same samples, or was it luck? Paired statistics in plain numpy.
+"""Significance of the difference of two nets on the same samples: paired statistics in plain numpy.
 
-All tests are one-sided: p is the chance to see such a gain, or a larger one, if the two nets were equally good.
+All tests are one-sided: p is the probability of at least the observed gain if the two nets were equally good.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def mcnemar_p_value(n_gained: int, n_lost: int) -> float:
 
 
 def two_sided_p_value(n_first: int, n_second: int) -> float:
-    """Return the p-value of McNemar's exact test of two nets of which none is the candidate, two-sided.
+    """Return the two-sided p-value of McNemar's exact test, for two nets without a candidate among them.
 
     Args:
         n_first: Samples that the first alone gets right.
@@ -67,11 +67,11 @@ def two_sided_p_value(n_first: int, n_second: int) -> float:
 
 
 def compare_right(candidate: Right, production: Right, *, level: float, groups: Groups | None = None) -> Gain:
-    """Compare two nets by which samples they get right.
+    """Compare two nets by their correctly classified samples.
 
     The interval is Bonett and Price's, "Adjusted Wald confidence interval for a difference of binomial proportions
-    based on paired data" (2012): one imagined sample is added to either side, so that few discordant samples do not
-    give an interval of no width.
+    based on paired data" (2012). One pseudo-sample is added to either side, so that few discordant samples do not give
+    an interval of width 0.
 
     Args:
         candidate: (n_samples,), which samples the candidate gets right.
@@ -94,8 +94,8 @@ def compare_right(candidate: Right, production: Right, *, level: float, groups: 
 def compare_losses(candidate: Losses, production: Losses, *, level: float, groups: Groups | None = None) -> Gain:
     """Compare two nets by their loss on each sample: paired bootstrap of the mean difference, percentile interval.
 
-    Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 8 and 13; p counts the resamples without
-    a gain, and one more, so that it is never 0 (Davison and Hinkley, "Bootstrap Methods and their Application", 4.2).
+    Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 8 and 13. p counts the resamples without a
+    gain, plus 1, so p is never 0 (Davison and Hinkley, "Bootstrap Methods and their Application", 4.2).
 
     Args:
         candidate: (n_samples,), nats.
@@ -114,7 +114,7 @@ def compare_losses(candidate: Losses, production: Losses, *, level: float, group
 
 
 def p_text(value: float) -> str:
-    """Return a p-value with as many digits as make sense.
+    """Return a p-value with its significant digits.
 
     Example:
         >>> p_text(0.5), p_text(0.0312), p_text(0.00195), p_text(3e-9)

@@ -42,7 +42,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ComparisonSection:
-    """What the section shows.
+    """Content of the section.
 
     Attributes:
         comparison: By top-1; of another task than classification by the samples' own errors.
@@ -113,16 +113,16 @@ def make_section(
 
 
 def changed_classes(comparison: Comparison) -> Sequence[ClassChange]:
-    """Return the classes of which samples changed sides, the ones that changed most first."""
+    """Return the classes with samples that changed sides, largest change first."""
     changed = [change for change in comparison.classes if change.n_gained or change.n_lost]
     changed.sort(key=lambda change: (-abs(change.n_gained - change.n_lost), -change.n_gained - change.n_lost))
     return changed
 
 
 def with_decision(page: str, *, promotes: bool, reason: str) -> str:
-    """Return the report with the decision in its section; a page without a place for it stays as it is.
+    """Return the report with the decision in its section; a page without such a section is returned unchanged.
 
-    Repeating it replaces the decision.
+    A repeated call replaces the decision.
     """
     style = "promoted" if promotes else "kept"
     text = f'<p class="decision {style}">{escape(reason[:1].upper() + reason[1:])}</p>'

@@ -1,8 +1,8 @@
-"""How far a net's confidence is from how often it is right: the expected calibration error and its table.
+"""Difference between a net's confidence and its accuracy: the expected calibration error and its table.
 
 Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks" (2017): samples are put into M bins of equal
-width by confidence, bin m being ((m - 1) / M, m / M]; accuracy and confidence of a bin are the means over its samples
-(equations 1 and 2 there), and ECE is the mean of their distance over bins, weighted by samples (equation 3).
+width by confidence, bin m being ((m - 1) / M, m / M]. Accuracy and confidence of a bin are the means over its samples
+(equations 1 and 2). ECE is the mean distance of both over the bins, weighted by samples (equation 3).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CalibrationSum:
     """
 
     def __init__(self, n_bins: int = N_BINS) -> None:
-        """Start at nothing, with so many bins."""
+        """Start empty, with ``n_bins`` bins."""
         self._n_bins = n_bins
         self._counts = np.zeros((n_bins, 2), np.int64)
         self._confidences = ExactSums(n_bins)
@@ -98,7 +98,7 @@ class CalibrationSum:
         self._confidences.add(spread)
 
     def merge(self, other: CalibrationSum) -> None:
-        """Count what another one with as many bins has counted."""
+        """Add the counts of another sum with the same number of bins."""
         self._counts += other._counts
         self._confidences.merge(other._confidences)
 

@@ -1,9 +1,9 @@
-"""Vectors whose distance is to say what belongs together: verification of pairs, and nearest neighbours by class.
+"""Figures of vectors that are compared by distance: verification of pairs, and nearest neighbours by class.
 
-Verification: a pair is taken for equal when its distance is at or below a threshold. The equal error rate is where the
-share of different pairs taken for equal is the share of equal pairs taken for different, on the straight line between
-the two points of the ROC curve around it. The best accuracy is that of the best threshold on these same pairs, hence a
-little above what new pairs would give.
+Verification predicts "equal" for a pair whose distance is at most a threshold. At the equal error rate, the share of
+different pairs that are accepted equals the share of equal pairs that are rejected, interpolated linearly between two
+points of the ROC curve. The best accuracy is the accuracy of the best threshold on the same pairs, so it is slightly
+optimistic for new pairs.
 """
 
 from __future__ import annotations

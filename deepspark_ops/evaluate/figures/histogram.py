@@ -27,10 +27,10 @@ class Histogram:
 
 
 class HistogramSum:
-    """Counts points in boxes whose side doubles whenever more than ``most`` would be needed along an axis.
+    """Counts points in boxes; the side of the boxes doubles when an axis would need more than ``most`` boxes.
 
-    A box's edges are multiples of its side, a power of two, so two neighbours become one without any rounding: the
-    counts are those that the final side would have given from the start. Not thread-safe.
+    The edges of a box are multiples of its side, a power of two, so two neighbours merge without rounding. The counts
+    equal the counts with the final side from the start. Not thread-safe.
 
     Example:
         >>> total = HistogramSum(most=4)
@@ -77,7 +77,7 @@ class HistogramSum:
         return Histogram(tuple(float(edge) for edge in low), 2.0**self._exponent, self._counts.copy())
 
     def _fitting(self, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> int:
-        """Return the least exponent for these bounds; finer than what they are told apart by is of no use."""
+        """Return the least exponent for these bounds, limited by the resolution of the values."""
         span = float((high - low).max())
         largest = float(max(np.abs(low).max(), np.abs(high).max(), 2.0**-900))
         finest = max(math.frexp(largest)[1] - 52, -1000)

@@ -1,7 +1,7 @@
-"""Several labels a sample, each there or not: precision, recall, F1, what is right as a whole, ranking of each label.
+"""Several yes-or-no labels per sample: precision, recall, F1, subset accuracy, ranking of each label.
 
-A label counts as answered when its probability is above the threshold. Hamming loss is the share of wrong answers over
-samples and labels; subset accuracy the share of samples all of whose labels are right (Zhang and Zhou, "A review on
+A label counts as predicted if its probability is above the threshold. Hamming loss is the share of wrong answers over
+samples and labels. Subset accuracy is the share of samples whose labels are all right (Zhang and Zhou, "A review on
 multi-label learning algorithms", 2014, section 2.2.2).
 """
 

@@ -1,9 +1,9 @@
-"""How well scores rank positives above negatives: ROC curve, ROC-AUC, precision-recall curve, average precision.
+"""Ranking of positives above negatives by scores: ROC curve, ROC-AUC, precision-recall curve, average precision.
 
-ROC-AUC is the share of pairs of a positive and a negative in which the positive scores higher, equal scores counting
-one half (Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic curve", 1982).
-Average precision is the sum over distinct scores, descending, of the precision there times the recall gained, without
-interpolation (Manning, Raghavan and Schuetze, "Introduction to information retrieval", 2008, section 8.4).
+ROC-AUC is the share of pairs of a positive and a negative in which the positive has the higher score; equal scores
+count one half (Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic curve",
+1982). Average precision is a sum over distinct scores, descending: the precision at the score times the gain of recall,
+without interpolation (Manning, Raghavan and Schuetze, "Introduction to information retrieval", 2008, section 8.4).
 """
 
 from __future__ import annotations
@@ -146,10 +146,10 @@ def rank_counts(counts: ThresholdCounts) -> Ranked:
 
 
 def _precision_within(counts: ThresholdCounts, hits: npt.NDArray[np.int64], alarms: npt.NDArray[np.int64]) -> float:
-    """Return how far the exact average precision can be: at best a bin's positives come first in it, at worst last.
+    """Return bounds of the exact average precision: positives come first in each bin at best, last at worst.
 
-    The i-th of p positives of a bin, after T hits and F false alarms, has precision (T + i) / (T + i + F) at best, with
-    the bin's q negatives added to F at worst. Both grow with i.
+    The i-th of p positives of a bin, after T hits and F false alarms, has precision (T + i) / (T + i + F) at best. At
+    worst the bin's q negatives are added to F. Both grow with i.
     """
     hits_above = hits - counts.positives
     alarms_before = alarms - counts.negatives

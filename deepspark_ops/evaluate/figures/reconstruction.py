@@ -1,7 +1,7 @@
-"""How far what a net gives back is from what it was given: MSE, MAE and PSNR, sample by sample.
+"""Difference between a net's reconstruction and its input: MSE, MAE and PSNR, sample by sample.
 
-PSNR = 10 log10(peak^2 / MSE) in dB, ``peak`` being the distance of the least and the largest value that a picture can
-have (ITU-T J.340, section 5); where the caller does not know it, that of the least and the largest value that came.
+PSNR = 10 log10(peak^2 / MSE) in dB. ``peak`` is the range of possible values of a picture (ITU-T J.340, section 5), or
+the range of the observed values if the caller does not know the possible values.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""How far predicted numbers are from true ones: MAE, RMSE, R2, bias, residuals, for each output and over all.
+"""Difference between predicted and true numbers: MAE, RMSE, R2, bias, residuals, for each output and over all.
 
-A residual is predicted minus true. With n samples, true values y and residuals r of one output:
-MAE = sum |r| / n, RMSE = sqrt(sum r^2 / n), bias = sum r / n, R2 = 1 - sum r^2 / sum (y - mean y)^2.
-Sums are exact, so that R2 does not suffer from a mean far from zero as long as squares of the values are exact in
-float64, as those of float32 are.
+A residual is predicted minus true. With n samples, true values y and residuals r of one output: MAE = sum |r| / n, RMSE
+= sqrt(sum r^2 / n), bias = sum r / n, R2 = 1 - sum r^2 / sum (y - mean y)^2. Sums are exact if the squares of the
+values are exact in float64, as for float32 values. So a mean far from zero does not affect R2.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """A class for every pixel: pixel accuracy, mean accuracy, mean IoU, frequency-weighted IoU.
 
-Long, Shelhamer and Darrell, "Fully convolutional networks for semantic segmentation" (2015), section 5: with n_ij the
-pixels of class i that were taken for class j and t_i = sum_j n_ij,
-pixel accuracy sum_i n_ii / sum_i t_i, mean accuracy (1/n_cl) sum_i n_ii / t_i,
-mean IoU (1/n_cl) sum_i n_ii / (t_i + sum_j n_ji - n_ii), frequency-weighted IoU sum_i t_i IoU_i / sum_k t_k.
-Means are over the classes whose denominator is not zero.
+Long, Shelhamer and Darrell, "Fully convolutional networks for semantic segmentation" (2015), section 5. With n_ij
+pixels of class i that are predicted as class j and t_i = sum_j n_ij: pixel accuracy sum_i n_ii / sum_i t_i, mean
+accuracy (1/n_cl) sum_i n_ii / t_i, mean IoU (1/n_cl) sum_i n_ii / (t_i + sum_j n_ji - n_ii), frequency-weighted IoU
+sum_i t_i IoU_i / sum_k t_k. Means are over the classes whose denominator is not zero.
 """
 
 from __future__ import annotations

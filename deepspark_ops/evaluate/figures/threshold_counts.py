@@ -1,9 +1,9 @@
-"""How many positives and negatives have each score: what ROC and precision-recall curves are made of.
+"""Counts of positives and negatives per score, for ROC and precision-recall curves.
 
-Up to ``MOST_EXACT`` scores every one is kept, and the figures are exact. Beyond, positives and negatives are counted in
-bins that ascend with the score, so memory does not grow with the samples; scores in one bin then count as equal, and
-the figures say how far from the exact ones they can be at most. Which of the two it is depends on the number of scores
-alone, not on batches or processes.
+Up to ``MOST_EXACT`` scores every score is stored, and the figures are exact. Beyond, positives and negatives are
+counted in bins that ascend with the score, so memory does not grow with the samples. Scores in the same bin then count
+as equal, and the figures have bounds of their error. The number of scores alone decides between both ways, not batches
+or processes.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from deepspark_ops.evaluate.trained_net import TrainedNet, open_run
 
 @dataclass(frozen=True)
 class Scored:
-    """What is known of some samples.
+    """Scores of some samples.
 
     Attributes:
         sums: Of each result of the net, the main one first.
@@ -48,7 +48,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class PartConfig:
-    """What a part is scored by. Travels to the process that does it.
+    """Options of a part. Travels to the process that scores the part.
 
     Attributes:
         text: The config, JSON, its paths absolute, its weights named.
@@ -62,10 +62,10 @@ class PartConfig:
 
 
 def part_bounds(n_samples: int, *, batch_size: int, n_at_once: int, most: int) -> list[tuple[int, int]]:
-    """Return the parts (first sample, the one behind the last): as many as can run at once, or more.
+    """Return the parts [first sample, end): at least as many as can run in parallel.
 
-    A part begins where a batch of a single process begins: so each sample is computed in the same batch, and the
-    answers have the same bits.
+    A part begins at a batch boundary of a single process: so each sample is computed in the same batch, and the answers
+    have the same bits.
 
     Args:
         n_samples: Of all parts.

@@ -1,4 +1,4 @@
-"""What becomes of each batch that was scored, beside its figures: rows of ``samples.parquet``, and slices."""
+"""Further use of each scored batch, besides its figures: rows of ``samples.parquet``, and slices."""
 
 from __future__ import annotations
 

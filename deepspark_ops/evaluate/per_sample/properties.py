@@ -1,4 +1,4 @@
-"""What samples have in common besides their class: the folder that they come from, their shard, a table's group."""
+"""Properties of samples besides their class: folder, shard, a table's group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEY_DIGITS: Final = 8
 
 
 def known_properties(samples: Samples, tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
-    """Return the properties that these samples have; a class is that of the first result that is a classification."""
+    """Return the properties of these samples; the class comes from the first classification among the results."""
     properties = [CLASS] if any(task.task == "classification" for task in tasks) else []
     if samples.names(0, 1) is not None:
         properties.append(FOLDER)

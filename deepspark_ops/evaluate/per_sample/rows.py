@@ -1,10 +1,10 @@
-"""``samples.parquet``: a row for each sample, for whoever wants to look at answers with a tool for tables.
+"""``samples.parquet``: a row for each sample, for tools that read tables.
 
-Columns of every task: ``index`` (position in the order it was read), ``name`` (file or LMDB key; null where the source
-has none), ``content`` (hash of the stored values, as in ``samples.h5``), ``loss`` (the sample's own error, null for one
-that does not count), and those of ``task_fields``. Where a net has several results, each has ``loss`` and its task's
-columns, with its blob before their names, as ``age_loss``. The file's metadata say the results, the task of the main
-one, the net's weights and the format's version: 1 had the main result alone.
+Columns of every task: ``index`` (position in the order of reading), ``name`` (file or LMDB key; null if the source has
+no names), ``content`` (hash of the stored values, as in ``samples.h5``), ``loss`` (the sample's error, null for an
+ignored sample), and the columns of ``task_fields``. If a net has several results, each has ``loss`` and its task's
+columns, prefixed with its blob, as ``age_loss``. The file's metadata hold the results, the task of the main result, the
+net's weights and the format's version: 1 had the main result alone.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class ScoredResult:
-    """What one result of the net came to on some samples.
+    """A result of the net on some samples.
 
     Attributes:
         answers: Of each output of the result (n, ...), after its activation.

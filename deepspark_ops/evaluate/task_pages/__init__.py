@@ -1,1 +1,1 @@
-"""What the report shows of each task but classification: figures, charts, examples."""
+"""Report sections of each task except classification: figures, charts, examples."""

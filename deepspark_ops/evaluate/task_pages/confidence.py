@@ -1,4 +1,4 @@
-"""What a classification's report shows of probabilities: each class against the rest, and calibration."""
+"""Report sections about a classification's probabilities: each class against the rest, and calibration."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def make_examples(
     answers: Callable[[Mapping[str, npt.NDArray[np.float32]]], Mapping[str, Array]],
     indices: Sequence[int],
 ) -> dict[int, Example]:
-    """Run samples through the net again, as many at a time as it takes.
+    """Run samples through the net again, in batches of the net's size.
 
     Args:
         samples: All of them.
@@ -109,7 +109,7 @@ def _pictures(
 
 
 def _given_and_given_back(fed: Array, output: Array, target: Array) -> list[tuple[str, Picture]]:
-    """Return both in one scale of grey values, that of what was given."""
+    """Return input and reconstruction in the grey scale of the input."""
     shape = fed.shape if prod(fed.shape) == target.size else target.shape
     low, high = float(target.min()), float(target.max())
     if len(shape) != 3:

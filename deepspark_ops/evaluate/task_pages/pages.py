@@ -1,4 +1,4 @@
-"""What each task shows."""
+"""Report sections of each task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pieces that a report is made of, whatever the task."""
+"""Parts of every report, for any task."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Section:
 
 @dataclass(frozen=True)
 class TaskPage:
-    """What a task shows.
+    """Report sections of a task.
 
     Attributes:
         tiles: At the top, the main figure first.

@@ -1,4 +1,4 @@
-"""What a report shows of slices: a table for each property, the worst values first."""
+"""Report section of slices: a table for each property, the worst values first."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a net is for, and what follows from it: a file per task, and how one is chosen."""
+"""Tasks of nets, and their consequences: a file per task, and the choice of a task."""

@@ -25,8 +25,8 @@ def wanted_blobs(tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
 def activated(values: Array, task: ChosenTask) -> Array:
     """Return a blob after the activation of its task.
 
-    Classes and labels come as (n, n_classes) probabilities in float64. The scores of a segmentation stay scores, of
-    which the greatest tells the class as well as a probability would.
+    Classes and labels are (n, n_classes) probabilities in float64. The scores of a segmentation are not activated: the
+    greatest score and the greatest probability belong to the same class.
 
     Args:
         values: (n, ...), as the net gave it.

@@ -1,6 +1,6 @@
-"""What a net is for, and which of its blobs say so: read off the net's losses and outputs, or as the user says.
+"""Task of a net, and the blobs of its results: inferred from the net's losses and outputs, or set by the user.
 
-No TensorFlow and no data: stages check, evaluate and export all ask here, so that they agree.
+No TensorFlow and no data: stages check, evaluate and export all use this module, so that they agree.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ChosenTask:
 
 @dataclass(frozen=True)
 class TaskWish:
-    """What the user says of it.
+    """The user's options about the task.
 
     Attributes:
         task: ``auto``: read off the net.
@@ -110,12 +110,13 @@ def choose_task(net: NetSpec, wish: TaskWish = NO_WISH) -> ChosenTask:
 
 
 def choose_tasks(net: NetSpec, wish: TaskWish = NO_WISH) -> tuple[ChosenTask, ...]:
-    """Return what a net is for, the main result first.
+    """Return the tasks of a net, the main result first.
 
-    Asked are its losses, then Accuracy layers, then the blobs that nothing consumes. Several losses against one target
-    are one result, that of the largest weight (GoogLeNet has two more as a help in training); against several targets
-    each is a result of its own, and the main one has the largest weight, of equal ones a classification, then the last.
-    With ``outputs`` or ``target`` in the wish there is this one result alone.
+    The tasks come from the net's losses, then from Accuracy layers, then from blobs that no layer consumes. Several
+    losses with the same target are one result: the result of the loss with the largest weight (GoogLeNet has two
+    auxiliary losses). Losses with different targets are separate results. The main result has the largest weight; among
+    equal weights a classification precedes, then the last loss. With ``outputs`` or ``target`` in the wish there is
+    only this result.
 
     Args:
         net: Of phase TEST.

@@ -213,7 +213,7 @@ def accuracy_figure(top1: float, interval: tuple[float, float]) -> MainFigure:
 
 
 def upgraded(old: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a file of version 1 or 2, all of which are of classifications, as version 3 has it.
+    """Return the content of a file of version 1 or 2, whose task is classification, in the form of version 3.
 
     Raises:
         KeyError, ValueError: It is damaged.

@@ -1,10 +1,10 @@
-"""Embedding: are samples alike, by the distance of their vectors? Of pairs judged by their ROC-AUC.
+"""Embedding: similarity of samples by the distance of their vectors. The main figure of pairs is their ROC-AUC.
 
-Of one vector a sample and its class, judged by the share of samples whose nearest neighbour is of their class; a
-sample's own error is 0 if it is, else 1. So many samples are compared as ``figures.embedding.MAX_NEIGHBOURS`` says.
+For a vector and a class per sample the main figure is the share of samples whose nearest neighbour has the same class.
+A sample's error is 0 if the classes agree, else 1. ``figures.embedding.MAX_NEIGHBOURS`` limits the compared samples.
 
-A pair's own error is what ContrastiveLoss takes for it, half of d^2 for a similar pair and half of max(margin - d, 0)^2
-for another (Caffe's contrastive_loss_layer.cpp), whose mean is the net's loss.
+A pair's error is the pair's part in ContrastiveLoss: half of d^2 for a similar pair and half of max(margin - d, 0)^2
+for another pair (Caffe's contrastive_loss_layer.cpp). The mean of the errors is the net's loss.
 """
 
 from __future__ import annotations

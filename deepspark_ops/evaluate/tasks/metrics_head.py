@@ -1,4 +1,4 @@
-"""What ``metrics.json`` says of every task: what was scored on what, the figure to judge by, and how fast it went."""
+"""Fields of ``metrics.json`` for every task: scored weights and data, the main figure, and the speed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Frozen(BaseModel):
 
 
 class ScoredOn(Frozen):
-    """What was scored on what.
+    """Scored weights and data.
 
     Attributes:
         net: Name of the net.
@@ -147,7 +147,7 @@ class SliceReport(Frozen):
 
 
 def figure_text(value: float, *, is_share: bool) -> str:
-    """Return a figure's value with as many digits as make sense.
+    """Return a figure's value with its significant digits.
 
     Example:
         >>> figure_text(0.98611, is_share=True), figure_text(12.3456, is_share=False)
@@ -237,5 +237,5 @@ _FORMS: dict[str, type[MetricsReport]] = {}
 
 
 def now_text() -> str:
-    """Return the time as ``created`` has it."""
+    """Return the present time in the format of ``created``."""
     return datetime.now(UTC).isoformat(timespec="seconds")

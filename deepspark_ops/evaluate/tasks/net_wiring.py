@@ -9,7 +9,7 @@ from caffe_import.net.net_spec import LayerSpec, NetSpec
 
 @dataclass(frozen=True)
 class Origin:
-    """What a blob is made of.
+    """Origin of a blob.
 
     Attributes:
         data: Tops of data layers that it depends on.

@@ -58,7 +58,7 @@ class SegmentationTask(TaskSum):
         self._sum = SegmentationSum(chosen.n_classes, ignore_label=chosen.ignore_label, worst=worst)
 
     def add(self, answers: Sequence[Array], targets: Array, *, start: int) -> None:
-        """Count scores (n, classes, ...) against labels of as many pixels."""
+        """Count scores (n, classes, ...) against labels of the same number of pixels."""
         labels = targets.reshape(len(targets), -1)
         if not np.isfinite(answers[0]).all():
             msg = f"sample {start} or one after it: the net's scores are not finite; score an earlier snapshot"

@@ -1,4 +1,4 @@
-"""What every task's count over a net's samples can do; stage evaluate knows no more of a task than this."""
+"""Methods of every task's count over a net's samples; stage evaluate knows only these methods of a task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class ReportHead:
-    """What a report says that no task knows.
+    """Fields of a report that do not depend on the task.
 
     Attributes:
         scored: What was scored on what.

@@ -132,7 +132,7 @@ def _bound(
     if config.dataset is None and inputs and not reads_files:
         stored = None if config.mean is None else read_mean(config.mean).shape
         build = partial(build_net_spec, message, phase="TEST")
-        classes = _classes_of_labels(net_in_batches(_fed(message), build, asked=None, default=config.check_samples))
+        classes = _classes_of_labels(net_in_batches(_fed(message), build, requested=None, default=config.check_samples))
         for layer in inputs:
             if classes.keys().isdisjoint(layer.top):
                 _cut_to_input(layer, stored, f"mean={config.mean}")
@@ -140,7 +140,7 @@ def _bound(
     for layer in inputs:
         _cut_to_input(layer, binding.sample_shapes("TEST", layer)[0], f"dataset={config.dataset}")
     build = partial(build_net_spec, message, phase="TEST", sample_shapes=partial(binding.sample_shapes, "TEST"))
-    net = net_in_batches(_fed(message), build, asked=None, default=config.check_samples)
+    net = net_in_batches(_fed(message), build, requested=None, default=config.check_samples)
     return net, bind_samples(binding, net, "test")
 
 

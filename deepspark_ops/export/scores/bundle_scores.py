@@ -193,7 +193,7 @@ def _speed(config: ScoreBundleConfig, solver: SolverSpec) -> Speed:
     message = read_net(config.bundle / DEPLOY_NAME)
     inputs = [layer for layer in message.layer if layer.type == "Input"]
     build = partial(build_net_spec, message, phase="TEST")
-    net = net_in_batches(inputs, build, asked=config.batch_size, default=DEFAULT_BATCH_SIZE)
+    net = net_in_batches(inputs, build, requested=config.batch_size, default=DEFAULT_BATCH_SIZE)
     batch_size = batch_size_of(inputs[0])
     ready = scoring_device(config.devices, solver, n_threads=len(os.sched_getaffinity(0)))
     predict = compile_answers(

@@ -38,7 +38,7 @@ def test_place_knows_role_field_and_layer() -> None:
 
 
 def test_every_item_of_a_list_is_a_value_of_its_field() -> None:
-    places = scan_prototxt(TEXT).places
+    places = scan_prototxt(TEXT).tokens
     assert [p.text for p in places if p.field_name == "top" and p.role == "value"] == ['"p"', '"q"']
 
 

@@ -57,22 +57,22 @@ def test_a_net_is_built_for_the_default_where_it_takes_any_batch_else_for_its_ow
     assert (net_of_any_batch(built) is not None) == (name == "any")
     assert unit_batch(built, own) == unit
     set_batch_size(layers[0], own)
-    net = net_in_batches(layers, build, asked=None, default=50)
+    net = net_in_batches(layers, build, requested=None, default=50)
     assert net.inputs["data"][0] == (50 if name == "any" else own)
 
 
 def test_another_batch_is_built_or_refused_with_the_nets_own():
     layers, build = layers_and_build(NETS["any"][0])
-    assert net_in_batches(layers, build, asked=7, default=50).inputs["data"] == (7, 6)
+    assert net_in_batches(layers, build, requested=7, default=50).inputs["data"] == (7, 6)
     layers, build = layers_and_build(NETS["fixed"][0])
-    assert net_in_batches(layers, build, asked=8, default=50).inputs["data"] == (8, 6)
+    assert net_in_batches(layers, build, requested=8, default=50).inputs["data"] == (8, 6)
     layers, build = layers_and_build(NETS["fixed"][0])
     with pytest.raises(NetError, match=r'^batch_size=7: layer "x" .*; the net\'s own batch is 8; leave batch_size out'):
-        net_in_batches(layers, build, asked=7, default=50)
+        net_in_batches(layers, build, requested=7, default=50)
 
 
 def test_a_net_that_cannot_be_built_at_all_says_so_alone():
     layers, build = layers_and_build(INPUT + reshape(5, 5))
     for asked in (None, 7):
         with pytest.raises(NetError, match=r'^layer "x" \(Reshape\)'):
-            net_in_batches(layers, build, asked=asked, default=50)
+            net_in_batches(layers, build, requested=asked, default=50)
