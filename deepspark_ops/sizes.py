@@ -1,4 +1,4 @@
-"""How numbers of bytes are written in messages; ``config.base.MemorySize`` is how they are read."""
+"""Numbers of bytes as text, for messages and pages; ``config.base.MemorySize`` parses such texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _STEP = 1024
 
 
 def size_text(n_bytes: float) -> str:
-    """Return a size in the largest unit of which it has one, with one decimal.
+    """Return a size in the largest unit that is not larger than the size, with one decimal.
 
     Example:
         >>> size_text(7), size_text(1_536), size_text(2**20 - 1), size_text(3 * 2**30)

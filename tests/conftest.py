@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.e2e.shared_airflow import AirflowSession
+from tests.reference.open_databases import open_databases
 from tests.spark_classes import jvm_options
 
 # A busy machine is no finding: time limits belong to pytest-timeout. The suite draws the same examples every time,
@@ -57,9 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _no_database_left_open() -> Iterator[None]:
     """A process may hold an LMDB once only, so that a test which leaves one open breaks another that reads it."""
     yield
-    module = sys.modules.get("caffe_import.data.lmdb_environment")
-    left = module.open_environments() if module is not None else ()
-    assert not left, f"left open: {left}"
+    assert not open_databases(), f"left open: {open_databases()}"
 
 
 @pytest.fixture(autouse=True)

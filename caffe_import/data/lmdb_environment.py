@@ -49,12 +49,6 @@ def acquire_environment(folder: Path) -> lmdb.Environment:
         return handle.environment
 
 
-def open_environments() -> tuple[str, ...]:
-    """Return the folders whose environments this process holds: none once every source is closed."""
-    with _lock:
-        return tuple(key for key, handle in _handles.items() if handle.process == os.getpid())
-
-
 def release_environment(folder: Path) -> None:
     """Give back one ``acquire_environment``; the last one closes the file. In a forked child the parent's counts go."""
     key = str(folder.resolve())

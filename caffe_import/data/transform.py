@@ -96,18 +96,6 @@ def _mean(path: Path, where: str) -> npt.NDArray[np.float32]:
     return read_mean(path)
 
 
-def transformed_shape(shape: Shape, message: caffe_pb2.TransformationParameter, *, layer: str = "") -> Shape:
-    """Return the (C, H, W) of a sample after its crop.
-
-    Raises:
-        NetError: The crop is larger than the image.
-    """
-    if not message.crop_size:
-        return shape
-    _check_crop(shape, message.crop_size, f'layer "{layer}": ' if layer else "")
-    return (*shape[:-2], message.crop_size, message.crop_size)
-
-
 def transform_batch(
     images: Images,
     options: TransformOptions,
@@ -171,17 +159,13 @@ def _offsets(
     crop = options.crop_size
     if not crop:
         return [0] * n, [0] * n
-    _check_crop(shape, crop, "")
+    if crop > min(height, width):
+        msg = f"crop_size={crop} is larger than the image, {height} x {width} pixels"
+        raise NetError(msg)
     if phase == "TEST" or rng is None:
         return [(height - crop) // 2] * n, [(width - crop) // 2] * n
     rows = rng.integers(0, height - crop + 1, n)
     return rows.tolist(), rng.integers(0, width - crop + 1, n).tolist()
-
-
-def _check_crop(shape: Shape, crop: int, where: str) -> None:
-    if crop > min(shape[-2:]):
-        msg = f"{where}crop_size={crop} is larger than the image, {shape[-2]} x {shape[-1]} pixels"
-        raise NetError(msg)
 
 
 def _mean_for(options: TransformOptions, shape: tuple[int, int, int]) -> npt.NDArray[np.float32] | None:

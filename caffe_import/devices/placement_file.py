@@ -167,12 +167,6 @@ def _check_split(layer: LayerSpec, line: PlacementLine, net: NetSpec, path: str)
         raise _refusal(path, line.number, f'{layer_title} shares its weights with "{sharers[0]}" and cannot be split')
 
 
-def unused_devices(placement: Placement) -> tuple[int, ...]:
-    """Return the devices that compute no layer."""
-    used = {*placement.device_of.values(), *(device for where in placement.split.values() for device in where)}
-    return tuple(device for device in range(placement.n_devices) if device not in used)
-
-
 def format_placement(placement: Placement, net: NetSpec) -> str:
     """Return the file that gives ``net`` this placement, every layer on a line of its own.
 

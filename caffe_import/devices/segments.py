@@ -63,16 +63,6 @@ def choose_segments(net: NetSpec, placement: Placement | None = None) -> tuple[t
     )
 
 
-def finest_segments(net: NetSpec) -> tuple[tuple[str, ...], ...]:
-    """Return every smallest segment that may be computed again, whatever it saves; of the last layers too."""
-    cuts = _allowed_cuts(net)
-    return tuple(
-        tuple(layer.name for layer in net.layers[start:stop])
-        for start, stop in pairwise(cuts)
-        if not any(layer.definition.is_data for layer in net.layers[start:stop])
-    )
-
-
 def best_cuts(net: NetSpec, placement: Placement | None = None) -> tuple[Segment, ...]:
     """Return the whole net as segments, those that are not computed again included."""
     cuts = _Cuts(net, placement)
@@ -120,7 +110,7 @@ class _Cuts:
         self._last_read: dict[str, int] = {}
         for at, layer in enumerate(self._layers):
             self._last_read.update(dict.fromkeys(layer.reads, at))
-        self._positions = _allowed_cuts(net)
+        self._positions = allowed_cuts(net)
         self._devices = [_device(layer, placement) for layer in net.layers]
         self._segments: dict[tuple[int, int], Segment] = {}
 
@@ -171,7 +161,7 @@ def _device(layer: LayerSpec, placement: Placement | None) -> int | None:
     return 0 if placement is None else placement.device_of.get(layer.name)
 
 
-def _allowed_cuts(net: NetSpec) -> list[int]:
+def allowed_cuts(net: NetSpec) -> list[int]:
     """Return the positions before which a segment may begin, including the net's start and end.
 
     No cut lies between the layer that computes a blob and the last layer that works on the blob in place (through Split

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from caffe_import.errors import DataSourceError
+from caffe_import.files.blob_proto import varint
 from caffe_import.proto import caffe_pb2
 
 READ_FLAGS = {None: cv2.IMREAD_UNCHANGED, True: cv2.IMREAD_COLOR, False: cv2.IMREAD_GRAYSCALE}
@@ -52,7 +53,7 @@ def encode_datum(image_chw: Image, label: int) -> bytes:
 
 def encode_datum_jpeg(compressed: bytes | memoryview, label: int) -> bytes:
     """Return the serialized Datum of an image that stays compressed (JPEG, PNG, anything OpenCV decodes)."""
-    return b"".join((b"\x22", _varint(len(compressed)), compressed, _after_data(label, 1)))
+    return b"".join((b"\x22", varint(len(compressed)), compressed, _after_data(label, 1)))
 
 
 class PixelDatums:
@@ -170,8 +171,8 @@ def _label_after_pixels(label_bytes: bytes) -> int | None:
 
 def _before_pixels(shape: tuple[int, int, int]) -> bytes:
     """Return the fields channels (1), height (2) and width (3), and the tag and length of data (4)."""
-    channels, height, width = map(_varint, shape)
-    n_bytes = _varint(shape[0] * shape[1] * shape[2])
+    channels, height, width = map(varint, shape)
+    n_bytes = varint(shape[0] * shape[1] * shape[2])
     return b"\x08" + channels + b"\x10" + height + b"\x18" + width + b"\x22" + n_bytes
 
 
@@ -185,17 +186,7 @@ def _after_data(label: int, encoded: int) -> bytes:
     if not -(2**31) <= label < 2**31:
         msg = f"label {label} is outside of int32"
         raise ValueError(msg)
-    return b"\x28" + _varint(int(label) % 2**64) + bytes((0x38, encoded))
-
-
-def _varint(value: int) -> bytes:
-    """Return a number as protobuf writes it: seven bits a byte, low ones first; the top bit says that more follow."""
-    groups = bytearray()
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    groups.append(value)
-    return bytes(groups)
+    return b"\x28" + varint(int(label) % 2**64) + bytes((0x38, encoded))
 
 
 def parse_datum(record: bytes | memoryview, *, where: str) -> caffe_pb2.Datum:

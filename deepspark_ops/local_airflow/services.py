@@ -24,7 +24,7 @@ from deepspark_ops.local_airflow.api import AirflowFailed, read_health
 from deepspark_ops.local_airflow.dag_files import install_dags
 from deepspark_ops.local_airflow.descendants import adopt_orphans, end_descendants
 from deepspark_ops.local_airflow.folders import HOST, LocalFolders
-from deepspark_ops.processes.stage_process import set_parent_death_signal
+from deepspark_ops.processes.parent_death import end_with_parent_thread
 
 API_SERVER: Final = "api-server"
 LOG_SERVER: Final = "log-server"
@@ -277,7 +277,7 @@ def _launch(name: str, folders: LocalFolders, environment: Mapping[str, str], lo
             stderr=subprocess.STDOUT,
             # Ctrl-C on the terminal reaches this process alone, which then ends them in order.
             start_new_session=True,
-            preexec_fn=lambda: set_parent_death_signal(parent),
+            preexec_fn=lambda: end_with_parent_thread(parent),
         )
 
 

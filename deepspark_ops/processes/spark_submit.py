@@ -22,7 +22,8 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.handed_signals import handed_on, raise_interruption
 from deepspark_ops.processes.job_log import JobLog, LineHandler
-from deepspark_ops.processes.stage_process import PARENT_WATCH, set_parent_death_signal
+from deepspark_ops.processes.parent_death import end_with_parent_thread
+from deepspark_ops.processes.stage_process import PARENT_WATCH
 from deepspark_ops.run_paths import write_text_whole
 
 OLDEST_JAVA = 17
@@ -45,7 +46,7 @@ def popen_arguments() -> dict[str, object]:
     main thread.
     """
     parent = os.getpid()
-    return {"stdin": subprocess.DEVNULL, "preexec_fn": lambda: set_parent_death_signal(parent)}
+    return {"stdin": subprocess.DEVNULL, "preexec_fn": lambda: end_with_parent_thread(parent)}
 
 
 def job_variables(inherited: Mapping[str, str], *, master: str = "local[*]") -> dict[str, str]:

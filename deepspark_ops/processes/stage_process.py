@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import gc
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ from caffe_import.extras import missing_extra
 from caffe_import.files.regular_file import RefusedFileError, regular_text
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, StageFailed
+from deepspark_ops.processes.parent_death import end_with_parent_thread
 from deepspark_ops.processes.spark_failure import JVM_ENDED, jvm_has_ended
 from deepspark_ops.stores.store_path import StorePath, data_path
 
@@ -25,7 +24,6 @@ PARENT_WATCH = "DEEPSPARK_PARENT_PID"
 
 _NOT_USABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class _StageFormatter(logging.Formatter):
@@ -143,13 +141,4 @@ def end_with_parent() -> None:
     leaves its Python child alive. Linux only; on other systems the child ends when its pipe to the JVM breaks.
     """
     if PARENT_WATCH in os.environ:
-        set_parent_death_signal(os.getppid())
-
-
-def set_parent_death_signal(parent: int) -> None:
-    """Request the end of this process when the thread of process ``parent`` that started it ends. Linux only."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # the parent died before the call
-        os.kill(os.getpid(), signal.SIGTERM)
+        end_with_parent_thread(os.getppid())

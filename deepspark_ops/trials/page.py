@@ -14,6 +14,7 @@ from deepspark_ops.evaluate.charts import Line, grouped, line_chart
 from deepspark_ops.evaluate.report import N_COLOURS, percent
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 from deepspark_ops.page_templates import template_environment
+from deepspark_ops.sizes import size_text
 from deepspark_ops.trials.course import AccuracyPoint, Course
 from deepspark_ops.trials.table import Row, Table
 
@@ -72,18 +73,8 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def bytes_text(count: int | None) -> str:
-    """Return a number of bytes, in powers of 1000; a dash for none.
-
-    Example:
-        >>> [bytes_text(one) for one in (0, 999, 289_200, 21_500_000, 3_000_000_000, None)]
-        ['0 B', '999 B', '289 kB', '21.5 MB', '3 GB', '\u2013']
-    """
-    if count is None:
-        return "\u2013"
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count} B"
+    """Return a number of bytes as text; a dash for None."""
+    return "\u2013" if count is None else size_text(count)
 
 
 def _number_text(value: float | None) -> str:

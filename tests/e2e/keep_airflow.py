@@ -18,7 +18,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.local_airflow.api import AirflowFailed, Api
 from deepspark_ops.local_airflow.dag_files import DAGS
 from deepspark_ops.local_airflow.services import free_port, require_free
-from deepspark_ops.processes.stage_process import set_parent_death_signal
+from deepspark_ops.processes.parent_death import end_with_parent_thread
 from deepspark_ops.run_paths import write_text_whole
 from tests.e2e.shared_airflow import ENDED, OUTPUT, READY, SESSION_LOCK
 from tests.e2e.small_example import AUTOENCODER, SmallExample
@@ -89,7 +89,7 @@ def start(folder: Path, port: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", "deepspark_ops.command.cli", "ui", "--port", str(port)],
             cwd=ROOT, env=environment(folder), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            preexec_fn=lambda: set_parent_death_signal(keeper),
+            preexec_fn=lambda: end_with_parent_thread(keeper),
         )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ the center.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import logging
@@ -43,6 +42,7 @@ from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.compression import CODES, PushCoder
 from deepspark_ops.exchange.transport.wire import Connection
 from deepspark_ops.param_vector import Vector
+from deepspark_ops.processes.parent_death import signal_at_parent_death
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,6 @@ most a buffer for each connected worker."""
 TIMER_S = 0.2
 """Between two looks for workers that are silent or whose connection ended."""
 THREAD_STACK_BYTES = 512 << 10
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class ExchangeServer:
@@ -283,7 +281,7 @@ def _ask_for_drivers_end() -> int:
         os.set_blocking(end, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCONT, lambda *_: None)  # without a handler in Python nothing is written
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT))
+    signal_at_parent_death(signal.SIGCONT)
     return wake
 
 

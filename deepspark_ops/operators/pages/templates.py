@@ -14,6 +14,7 @@ from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.tasks.metrics_head import figure_text
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.run_view.chart_lines import is_share
+from deepspark_ops.sizes import size_text
 
 _ALL_DIGITS_BELOW: Final = 1e12
 """The loss of a net that diverges has more digits than a table has room for."""
@@ -27,7 +28,7 @@ def template(name: str) -> Template:
         "number": _number,
         "percent": _percent,
         "duration": _duration,
-        "size": _size,
+        "size": size_text,
         "clock_time": _clock_time,
         "moment": _moment,
         "sparkline": sparkline,
@@ -99,21 +100,6 @@ def _duration(seconds: float | None) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // part} {small}"
     return f"{whole} s"
-
-
-def _size(n_bytes: int) -> str:
-    """Return a number of bytes with a unit that people read.
-
-    Example:
-        >>> [_size(n) for n in (999, 1_724_934, 12_000_000, 3_200_000_000)]
-        ['999 B', '1.7 MB', '12 MB', '3.2 GB']
-    """
-    size, unit = float(n_bytes), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 999.5:
-            break
-        size, unit = size / 1000, larger
-    return f"{size:.1f} {unit}" if size < 9.95 and unit != "B" else f"{size:.0f} {unit}"
 
 
 def _clock_time(seconds: float | None) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from caffe_import.files.blob_proto import varint
 from caffe_import.files.crc32c import masked_crc32c
 from deepspark_ops.events import Event
 
@@ -100,16 +101,6 @@ def record(payload: bytes) -> bytes:
     """Return ``payload`` framed as one TFRecord."""
     length = struct.pack("<Q", len(payload))
     return length + struct.pack("<I", masked_crc32c(length)) + payload + struct.pack("<I", masked_crc32c(payload))
-
-
-def varint(value: int) -> bytes:
-    """Return a non-negative integer as a protobuf varint."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def varint_field(number: int, value: int) -> bytes:

@@ -66,7 +66,7 @@ def decide(client: Any, production: Path | None) -> None:
 
 def test_a_snapshot_is_fetched_from_the_page_byte_by_byte(client: Any) -> None:
     page = client.get(f"{URL}/training").text
-    assert "snapshot lenet_iter_250, written in 0.1 s caffemodel 1.5 MB" in text_of(page)
+    assert "snapshot lenet_iter_250, written in 0.1 s caffemodel 1.4 MiB" in text_of(page)
     (address,) = re.findall(r'class="fetch" href="/deepspark([^"]+)"', page)
     answer = client.get(address)
     assert answer.content == b"x" * 1_500_000

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from caffe_import.data import read_wrapped
-from caffe_import.data.lmdb_environment import acquire_environment, open_environments, release_environment
+from caffe_import.data.lmdb_environment import acquire_environment, release_environment
 from caffe_import.data.lmdb_source import LmdbSource
 from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import encode_datum
 from caffe_import.proto import caffe_pb2
 from tests.paths import FIXTURES
+from tests.reference.open_databases import open_databases
 
 CAFFE = FIXTURES / "caffe"
 
@@ -161,7 +162,7 @@ def test_a_relative_folder_is_given_back_after_the_process_went_elsewhere(number
     assert len(source) == 300
     monkeypatch.chdir("/")
     source.close()
-    assert open_environments() == ()
+    assert open_databases() == []
 
 
 def test_records_of_all_kinds_are_read_as_protobuf_reads_them(tmp_path):

@@ -11,7 +11,6 @@ from caffe_import.data.transform import (
     TransformOptions,
     transform_batch,
     transform_options,
-    transformed_shape,
 )
 from caffe_import.errors import DataSourceError, NetError
 from caffe_import.proto import caffe_pb2
@@ -197,11 +196,3 @@ def test_excluding_fields_are_refused(text, finding):
     with pytest.raises(NetError) as caught:
         transform_options(message, root=CAFFE, layer="d")
     assert str(caught.value) == f"{finding}; allowed: one of them"
-
-
-def test_transformed_shape_follows_the_crop():
-    message = caffe_pb2.TransformationParameter(crop_size=5)
-    assert transformed_shape((3, 8, 9), message) == (3, 5, 5)
-    assert transformed_shape((3, 8, 9), caffe_pb2.TransformationParameter()) == (3, 8, 9)
-    with pytest.raises(NetError, match='layer "d": crop_size=5 is larger than the image, 4 x 9 pixels'):
-        transformed_shape((3, 4, 9), message, layer="d")

@@ -10,7 +10,6 @@ from caffe_import.devices.placement_file import (
     parse_placement,
     place_layers,
     read_placement,
-    unused_devices,
 )
 from caffe_import.errors import PlacementError
 from caffe_import.files.prototxt import parse_net
@@ -105,11 +104,6 @@ def test_formatted_placement_reads_back_as_itself() -> None:
     names = NET.replace('name: "conv2"', 'name: "conv #2 [a]"').replace('name: "relu1"', 'name: " relu: 1 "')
     found = placed("*: 1\nconv1: 0\nfc6: split 0 1", net=names)
     assert placed(format_placement(found, net_of(names)), net=names) == found
-
-
-def test_devices_without_a_layer_are_found() -> None:
-    assert unused_devices(placed("*: 2", n_devices=4)) == (0, 1, 3)
-    assert unused_devices(placed("*: 2\nfc6: split 0 1", n_devices=3)) == ()
 
 
 SHARED = NET.replace('top: "fc6" inner', 'top: "fc6" param { name: "w" } inner') + (

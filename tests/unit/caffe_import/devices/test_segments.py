@@ -6,10 +6,11 @@ from itertools import pairwise
 
 from caffe_import.devices.compute_plan import Placement
 from caffe_import.devices.layer_runs import layer_runs
-from caffe_import.devices.segments import best_cuts, choose_segments, finest_segments, peak_bytes
+from caffe_import.devices.segments import best_cuts, choose_segments, peak_bytes
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.blob_memory import memory_of_blobs
 from caffe_import.net.net_spec import NetSpec, build_net_spec
+from tests.reference.finest_segments import finest_segments
 from tests.reference.published_nets import build
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 10 dim: 100 } } }\n'

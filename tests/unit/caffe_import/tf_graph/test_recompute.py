@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan
-from caffe_import.devices.segments import choose_segments, finest_segments
+from caffe_import.devices.segments import choose_segments
 from caffe_import.files.prototxt import parse_net, parse_solver, read_net
 from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import NetSpec, build_net_spec
@@ -26,6 +26,7 @@ from caffe_import.solver.solver_spec import SolverSpec, solver_spec
 from caffe_import.tf_graph.builder import fed_blobs
 from caffe_import.tf_graph.train_step import compile_training
 from tests.paths import FIXTURES
+from tests.reference.finest_segments import finest_segments
 
 pytestmark = pytest.mark.tf
 

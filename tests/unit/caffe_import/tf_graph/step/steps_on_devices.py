@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan, Placement
-from caffe_import.devices.segments import finest_segments
 from caffe_import.files.prototxt import parse_net, parse_solver
 from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import NetSpec, build_net_spec
@@ -24,6 +23,7 @@ from caffe_import.tf_graph.device_copies import is_on, to_host
 from caffe_import.tf_graph.devices import set_up_devices
 from caffe_import.tf_graph.train_step import StepOutputs, TrainFunction, TrainState, compile_training
 from tests.reference.device_copies import counted_copies
+from tests.reference.finest_segments import finest_segments
 
 DEVICES = ("/device:CPU:0", "/device:CPU:1")
 N_STEPS = 3

@@ -5,17 +5,11 @@ from __future__ import annotations
 import pytest
 
 from deepspark_ops.events import Event
-from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile, scalars_of, varint
+from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile, scalars_of
 
 
 def loss_event(clock: int, worker: int, loss: float) -> Event:
     return Event("loss", clock, worker, {"loss": loss, "learning_rate": 0.01, "note": "text is not drawn"}, 1000.5)
-
-
-def test_varint_splits_at_seven_bits() -> None:
-    assert varint(0) == b"\x00"
-    assert varint(127) == b"\x7f"
-    assert varint(300) == b"\xac\x02"
 
 
 def test_loss_is_tagged_with_its_worker() -> None:

@@ -1,0 +1,25 @@
+"""A signal to this process when the thread of its parent that started it ends. Linux only; standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def signal_at_parent_death(number: signal.Signals) -> None:
+    """Ask the kernel for signal ``number`` when the parent's thread that started this process ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
+
+
+def end_with_parent_thread(parent: int) -> None:
+    """Request SIGTERM when the thread of process ``parent`` that started this process ends."""
+    if sys.platform != "linux":
+        return
+    signal_at_parent_death(signal.SIGTERM)
+    if os.getppid() != parent:  # the parent died before the call
+        os.kill(os.getpid(), signal.SIGTERM)
