@@ -17,7 +17,7 @@ import numpy.typing as npt
 from caffe_import.errors import DataSourceError, NetError
 from caffe_import.files.allowed_roots import check_named_path
 from caffe_import.files.mean_file import read_mean
-from caffe_import.net.layer_registry import Phase, Shape
+from caffe_import.net.layer_registry import Phase
 from caffe_import.proto import caffe_pb2
 
 Images = npt.NDArray[Any]
