@@ -1,4 +1,4 @@
-"""Events of a run, one JSON object a line, versioned: page, TensorBoard and report are drawn from these alone."""
+"""Events of a run, one JSON object per line, versioned: the only source of pages, TensorBoard files and reports."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ EventKind = Literal[
     "server",
 ]
 MAX_EVENT_BYTES = 1 << 20
-"""A longer line is refused by the exchange; whoever makes events sends summaries and writes files."""
+"""The exchange refuses longer lines; producers of events send summaries and write files."""
 DRIVER = -1
-"""``worker`` of an event that no worker caused."""
+"""``worker`` of an event without a worker."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Event:
     time: float
 
     def to_json(self) -> str:
-        """Return one line without its newline; NaN and infinities become strings, so that any JSON reader copes."""
+        """Return one line without its newline; NaN and infinities become strings, which every JSON reader accepts."""
         plain = {key: _plain(value) for key, value in self.data.items()}
         head = {"v": EVENT_VERSION, "time": round(self.time, 3), "kind": self.kind, "clock": self.clock}
         return json.dumps({**head, "worker": self.worker, **plain}, allow_nan=False)
@@ -83,9 +83,9 @@ _KINDS = frozenset(get_args(EventKind))
 
 @cache
 def _json_reader() -> Callable[[str | bytes], Any]:
-    """Return what reads JSON three times as fast as json.loads: a page reads 100,000 lines at once.
+    """Return a JSON reader three times as fast as json.loads: a page reads 100,000 lines at once.
 
-    Who only writes events, such as the exchange server, does not wait for its import.
+    Writers of events, such as the exchange server, do not wait for the import.
     """
     from pydantic_core import from_json
 
@@ -93,7 +93,7 @@ def _json_reader() -> Callable[[str | bytes], Any]:
 
 
 def parse_event(line: str | bytes) -> Event | None:
-    """Return the event of one line; None for a torn or damaged line, and for one of another version."""
+    """Return the event of a line; None for an incomplete or damaged line, and for another version."""
     try:
         fields = _json_reader()(line)
     except (ValueError, TypeError):  # the latter for text that is no Unicode
@@ -125,9 +125,9 @@ def append_event(path: Path, event: Event) -> None:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Yield the events of a file, oldest first; a missing file has none.
+    """Yield the events of a file, oldest first; a missing file has no events.
 
-    A line that is none is left out and logged with its number, unless it is the last one, which may still be written.
+    An invalid line is logged with its number and skipped; an incomplete last line is skipped without a log line.
     """
     if not path.exists():
         return
@@ -141,7 +141,7 @@ def read_events(path: Path) -> Iterator[Event]:
 
 
 LOG_COLUMNS = 120
-"""Width that a worker's line in a log keeps to."""
+"""Maximum width of a worker's line in a log."""
 _LOSS_WORDS = {
     "loss": "loss={:.6g}",
     "learning_rate": "lr={:.4g}",
@@ -162,41 +162,41 @@ _SERVER_WORDS = {
     "overlaps": "overlaps={}",
     "refused_pushes": "refused_pushes={}",
 }
-"""What is said of a report, the most important first."""
+"""Fields of a report's line, the most important first."""
 
 
 def format_event(event: Event, *, max_iter: int | None = None) -> str:
     """Return the log line of an event, e.g. ``worker 1 loss clock=200/1000 loss=0.31 lr=0.01 images/s=4800``.
 
-    A worker's report keeps to ``LOG_COLUMNS``: what is least important is left out; its event has it all. A ``debug``
-    event has one line per value, in Caffe's words; ``worker_devices`` reads ``worker 1: GPU 0, 2 threads``.
+    The line of a worker's report has at most ``LOG_COLUMNS`` characters, without the least important fields. A
+    ``debug`` event has one line per value, in Caffe's words; ``worker_devices`` reads ``worker 1: GPU 0, 2 threads``.
     """
-    who = "driver" if event.worker == DRIVER else f"worker {event.worker}"
+    sender = "driver" if event.worker == DRIVER else f"worker {event.worker}"
     if event.kind == "debug":
         test = f" test_net={event.data['test_net']}" if "test_net" in event.data else ""
-        return "\n".join(f"{who} debug clock={event.clock}{test}{line}" for line in event.data.get("lines", ()))
+        return "\n".join(f"{sender} debug clock={event.clock}{test}{line}" for line in event.data.get("lines", ()))
     if event.kind == "worker_devices":
-        return f"{who}: {event.data.get('text', '')}"
+        return f"{sender}: {event.data.get('text', '')}"
     clock = f"{event.clock}" if max_iter is None else f"{event.clock}/{max_iter}"
     if event.kind == "note" and "text" in event.data:
-        return f"{who} clock={event.clock}: {event.data['text']}"
+        return f"{sender} clock={event.clock}: {event.data['text']}"
     if event.kind == "loss":
-        return _within(LOG_COLUMNS, f"{who} loss clock={clock}", _worded(event.data, _LOSS_WORDS, has_rest=True))
+        return _within(LOG_COLUMNS, f"{sender} loss clock={clock}", _worded(event.data, _LOSS_WORDS, has_rest=True))
     if event.kind == "server":
-        return " ".join([f"{who} server clock={clock}", *_worded(event.data, _SERVER_WORDS, has_rest=False)])
+        return " ".join([f"{sender} server clock={clock}", *_worded(event.data, _SERVER_WORDS, has_rest=False)])
     pairs = " ".join(f"{key}={_short(value)}" for key, value in event.data.items())
-    return f"{who} {event.kind} clock={event.clock} {pairs}".rstrip()
+    return f"{sender} {event.kind} clock={event.clock} {pairs}".rstrip()
 
 
 def _worded(data: Mapping[str, Any], words: Mapping[str, str], *, has_rest: bool) -> list[str]:
-    """Return the numbers in the words' order, then the others as they are; text such as ``nan`` keeps its name."""
-    found = [
+    """Return the numbers in the words' order, then the other fields; text such as ``nan`` keeps its name."""
+    fields = [
         word.format(data[key]) if isinstance(data[key], int | float) else f"{word.partition('=')[0]}={data[key]}"
         for key, word in words.items()
         if key in data
     ]
-    rest = (key for key in data if has_rest and key not in words and key not in _UNSAID)
-    return found + [f"{key}={_short(data[key])}" for key in rest]
+    further_keys = (key for key in data if has_rest and key not in words and key not in _UNSAID)
+    return fields + [f"{key}={_short(data[key])}" for key in further_keys]
 
 
 def _within(columns: int, start: str, parts: Sequence[str]) -> str:

@@ -137,14 +137,16 @@ class StatisticBlobs:
             sums: A worker's of both, packed; not written.
             handed_over: Of the first ones, packed; not written.
         """
-        rest = sums.astype(np.float64)
+        remainder = sums.astype(np.float64)
         for span, layer in self._spans():
-            after, before = (_decay(float(packed[span.stop - 1]), layer.fraction) for packed in (sums, handed_over))
+            decay_total, decay_handed_over = (
+                _decay(float(packed[span.stop - 1]), layer.fraction) for packed in (sums, handed_over)
+            )
             if layer.fraction == 1.0:
-                rest[span] -= handed_over[span]
-            elif before > 0.0:
-                rest[span] -= after / before * handed_over[span]
-        return rest.astype(np.float32)
+                remainder[span] -= handed_over[span]
+            elif decay_handed_over > 0.0:
+                remainder[span] -= decay_total / decay_handed_over * handed_over[span]
+        return remainder.astype(np.float32)
 
     def to_json(self) -> list[list[float]]:
         """Return plain numbers for the server's settings."""

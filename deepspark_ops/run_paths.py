@@ -122,8 +122,8 @@ class RunPaths:
 
     def snapshot_iterations(self) -> list[int]:
         """Iterations of which the state.h5 stands here (written last), ascending."""
-        found = (re.search(r"_iter_(\d+)\.state\.h5$", p.name) for p in self.snapshots.glob("*_iter_*.state.h5"))
-        return sorted(int(match[1]) for match in found if match)
+        matches = (re.search(r"_iter_(\d+)\.state\.h5$", p.name) for p in self.snapshots.glob("*_iter_*.state.h5"))
+        return sorted(int(match[1]) for match in matches if match)
 
 
 @dataclass(frozen=True)

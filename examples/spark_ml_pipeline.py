@@ -54,9 +54,9 @@ def main(runs: str, model: str, overrides: str = "", n_workers: int = 2) -> None
     evaluator = MulticlassClassificationEvaluator(metricName="accuracy")
     print(f"accuracy={evaluator.evaluate(fitted.transform(test)):.4f}")
     fitted.write().overwrite().save(model)
-    again = PipelineModel.load(model).transform(test)
-    print(f"accuracy={evaluator.evaluate(again):.4f} after saving and loading")
-    again.select("label", "prediction", "probability").show(5, truncate=60)
+    reloaded_answers = PipelineModel.load(model).transform(test)
+    print(f"accuracy={evaluator.evaluate(reloaded_answers):.4f} after saving and loading")
+    reloaded_answers.select("label", "prediction", "probability").show(5, truncate=60)
     spark.stop()
 
 

@@ -1,1 +1,1 @@
-"""One solver trained in several ways: which trials there are, how each went, and the table and page of them all."""
+"""Trainings of one solver in several ways: trials, their courses, and the table and page of the comparison."""

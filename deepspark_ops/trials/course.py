@@ -1,4 +1,4 @@
-"""How a trial's training went over time: its tests, when it reached an accuracy, and the bytes of its exchanges."""
+"""Course of a trial's training: tests over time, time to an accuracy, and bytes of exchanges."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from deepspark_ops.run_view.series import SECONDS, net_outputs, number_of
 
 @dataclass(frozen=True)
 class AccuracyPoint:
-    """A test net on the center.
+    """Test of the center on a test net.
 
     Attributes:
         clock: Minibatches over all workers.
-        seconds: Training time until its parameters were taken; see ``read_course``.
-        accuracy: Share of its samples that are right.
+        seconds: Training time at the pull of the parameters; see ``read_course``.
+        accuracy: Accuracy of the test net.
     """
 
     clock: int
@@ -28,14 +28,14 @@ class AccuracyPoint:
 
 @dataclass(frozen=True)
 class Course:
-    """How a training went.
+    """Course of a training.
 
     Attributes:
-        tests: Of the first test net with an accuracy, by clock.
+        tests: Tests of the first test net with an accuracy, by clock.
         seconds: Training time; see ``read_course``.
         exchanges: Exchanges of all workers; None before the first report.
-        moved_bytes: Bytes of parameters that they pushed and pulled; None likewise.
-        images_per_s: Of the whole training; None if it did not end.
+        moved_bytes: Bytes of pushed and pulled parameters; None before the first report.
+        images_per_s: Rate of the whole training; None without an end.
     """
 
     tests: tuple[AccuracyPoint, ...]
@@ -46,13 +46,13 @@ class Course:
 
     @property
     def last_accuracy(self) -> float | None:
-        """The accuracy of the last test; None without one."""
+        """Accuracy of the last test; None without tests."""
         return self.tests[-1].accuracy if self.tests else None
 
 
 @dataclass
 class _Start:
-    """One start of the training: a retry is another one."""
+    """A start of the training; a retry is another start."""
 
     clock: int
     zero: float = math.inf
@@ -61,7 +61,7 @@ class _Start:
     moved_bytes: int | None = None
     images_per_s: float | None = None
     tests: list[tuple[int, int, float, float]] = field(default_factory=list)
-    """Net, clock, time at which its parameters were taken, accuracy."""
+    """Net, clock, time of the pull, accuracy."""
 
     @property
     def seconds(self) -> float:
@@ -69,12 +69,11 @@ class _Start:
 
 
 def read_course(events: Iterable[Event]) -> Course:
-    """Return how a training went.
+    """Return the course of a training.
 
-    Time counts from when the first worker began its first minibatch or test, after Spark and TensorFlow have started
-    and the net was built: that is the same for every trial. A training that was started again goes on with the time and
-    the bytes that it had spent; tests after the snapshot that it went on from are of work that was lost, and count no
-    more.
+    Time starts when the first worker begins its first minibatch or test, after the start of Spark and TensorFlow and
+    the construction of the net: this is equal for every trial. A restarted training continues with the time and the
+    bytes so far. Tests after the resumed snapshot belong to lost work and do not count.
     """
     starts: list[_Start] = []
     for event in events:
@@ -83,17 +82,17 @@ def read_course(events: Iterable[Event]) -> Course:
         elif starts:
             _take(starts[-1], event)
     tests: dict[int, list[AccuracyPoint]] = {}
-    before = 0.0
+    seconds_so_far = 0.0
     for start in starts:
         for net in tests:
             tests[net] = [point for point in tests[net] if point.clock <= start.clock]
-        for net, clock, taken, accuracy in start.tests:
-            tests.setdefault(net, []).append(AccuracyPoint(clock, before + taken - start.zero, accuracy))
-        before += start.seconds
+        for net, clock, pulled_at, accuracy in start.tests:
+            tests.setdefault(net, []).append(AccuracyPoint(clock, seconds_so_far + pulled_at - start.zero, accuracy))
+        seconds_so_far += start.seconds
     first = tests[min(tests)] if tests else []
     return Course(
         tests=tuple(sorted(first, key=lambda point: (point.clock, point.seconds))),
-        seconds=before,
+        seconds=seconds_so_far,
         exchanges=_total([start.exchanges for start in starts]),
         moved_bytes=_total([start.moved_bytes for start in starts]),
         images_per_s=starts[-1].images_per_s if starts else None,
@@ -117,20 +116,20 @@ def _take(start: _Start, event: Event) -> None:
 
 
 def _take_test(start: _Start, event: Event) -> None:
-    taken = event.time - float(event.data.get("seconds", 0.0))
-    start.zero = min(start.zero, taken)
+    pulled_at = event.time - float(event.data.get("seconds", 0.0))
+    start.zero = min(start.zero, pulled_at)
     accuracy = next((value for name, value in net_outputs(event).items() if is_share(name)), math.nan)
     if not math.isnan(accuracy):
-        start.tests.append((int(event.data.get("test_net", 0)), event.clock, taken, accuracy))
+        start.tests.append((int(event.data.get("test_net", 0)), event.clock, pulled_at, accuracy))
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    known_counts = [count for count in counts if count is not None]
+    return sum(known_counts) if known_counts else None
 
 
 def time_to(tests: Iterable[AccuracyPoint], target: float) -> AccuracyPoint | None:
-    """Return the first test, by time, that reached an accuracy; None if none did.
+    """Return the first test, by time, that reached an accuracy; None without such a test.
 
     Example:
         >>> tests = [AccuracyPoint(0, 0.1, 0.1), AccuracyPoint(100, 2.0, 0.93), AccuracyPoint(200, 4.0, 0.97)]

@@ -1,4 +1,4 @@
-"""The page of a comparison, in the manner of the report of a run: one file, no network, light, dark and on paper."""
+"""Page of a comparison, like the report of a run: one self-contained file, for light, dark and paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deepspark_ops.trials.course import AccuracyPoint, Course
 from deepspark_ops.trials.table import Row, Table
 
 _STYLES: Final = ("", " dash", " thin", " thin dash")
-"""Six colours, then the same with dashes, then thin: the legend tells the rest apart."""
+"""Styles of lines: six colours, then the same colours dashed, then thin."""
 
 
 def render_page(table: Table, courses: Mapping[int, Course], settings: Mapping[str, str]) -> str:
@@ -58,7 +58,7 @@ def _page() -> Template:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Return a training time; a dash for none.
+    """Return a training time as text; a dash for None.
 
     Example:
         >>> [seconds_text(one) for one in (0.234, 12.34, 754.0, 9000.0, None)]
@@ -68,8 +68,8 @@ def seconds_text(seconds: float | None) -> str:
         return "\u2013"
     if seconds < 100:
         return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    minutes, rest_s = divmod(round(seconds), 60)
+    return f"{minutes} min {rest_s} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def bytes_text(count: int | None) -> str:
@@ -86,29 +86,29 @@ def _style(at: int) -> str:
 
 
 def _rank(figure: MainFigure) -> float:
-    """Return a number that is greater for the better value."""
+    """Return a number that is larger for a better value."""
     return figure.value if figure.higher_is_better else -figure.value
 
 
-_Wanted = tuple[str, Callable[[Row], float | None], bool]
-_COLUMNS: Final[tuple[_Wanted, ...]] = (
+_RankedColumn = tuple[str, Callable[[Row], float | None], bool]
+_COLUMNS: Final[tuple[_RankedColumn, ...]] = (
     ("accuracy", lambda row: row.accuracy, True),
     ("figure", lambda row: None if row.figure is None else _rank(row.figure), True),
     ("seconds_to_target", lambda row: row.seconds_to_target, False),
     ("images_per_s", lambda row: row.images_per_s, True),
     ("moved_bytes", lambda row: row.moved_bytes, False),
 )
-"""Column, its value, and whether the greatest is best."""
+"""Column, its value, and whether larger values are better."""
 
 
 def _best(rows: Sequence[Row]) -> dict[str, float]:
-    """Return the best value of each column among the trials that finished."""
-    found = {}
+    """Return the best value of each column among the finished trials."""
+    best_values = {}
     for name, value_of, is_greatest in _COLUMNS:
         values = [value for row in rows if row.status == "finished" and (value := value_of(row)) is not None]
         if len(values) > 1:
-            found[name] = max(values) if is_greatest else min(values)
-    return found
+            best_values[name] = max(values) if is_greatest else min(values)
+    return best_values
 
 
 def _tiles(table: Table) -> list[dict[str, str]]:
@@ -129,8 +129,8 @@ def _tiles(table: Table) -> list[dict[str, str]]:
 
 
 def _first(rows: Iterable[Row], key: Callable[[Row], float | None]) -> Row | None:
-    known = [(value, row.number, row) for row in rows if (value := key(row)) is not None]
-    return min(known)[2] if known else None
+    candidates = [(value, row.number, row) for row in rows if (value := key(row)) is not None]
+    return min(candidates)[2] if candidates else None
 
 
 def _charts(

@@ -1,4 +1,4 @@
-"""The trials of a comparison: all combinations of the lists, and the file that says which they are."""
+"""Trials of a comparison: all combinations of the lists, and the file of the trials."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_TRIALS: Final = 64
 PLAN_NAME: Final = "trials.json"
 """In ``stages/`` of the comparison's folder."""
 MEMBER_NAME: Final = "trial.json"
-"""In ``stages/`` of a trial's folder; it names the comparison, so that neither is removed without the other."""
+"""In ``stages/`` of a trial's folder; the file names the comparison, so that retention keeps both or none."""
 PLAN_VERSION: Final = 2
 _MEMBER_VERSION: Final = 1
 VARIED: Final = ("solver", "strategy", "n_workers", "comm_period", "base_lr")
-"""What a trial may have of its own, in the order of its name; the last is a field of the solver."""
+"""Options that vary between trials, in the order of a trial's name; the last is a field of the solver."""
 Value = str | int | float
 _TRIAL = re.compile(r"(.+)__trial_(\d{2,})")
 
@@ -33,15 +33,15 @@ class _Frozen(BaseModel):
 
 
 class Trial(_Frozen):
-    """One training of a comparison.
+    """A training of a comparison.
 
     Attributes:
         number: From 1.
-        name: What it has of its own, e.g. ``easgd, 2 workers, tau 10``.
-        values: Those of ``VARIED`` that a list gave.
-        run: Its run id, from the comparison's.
-        run_dir: Its folder.
-        same_runs: Names of the other combinations that are exactly this training.
+        name: Varied values, e.g. ``easgd, 2 workers, tau 10``.
+        values: Values of ``VARIED`` with a list.
+        run: Run id of the trial, derived from the comparison's run id.
+        run_dir: Folder of the trial.
+        same_runs: Names of the other combinations that are the same training.
     """
 
     number: int
@@ -56,10 +56,10 @@ class Plan(_Frozen):
     """The trials of one DAG run.
 
     Attributes:
-        format_version: Version of this form; 1 has no ``same_runs``.
+        format_version: Version of the file; 1 lacks ``same_runs``.
         dag: Id of the DAG.
         run: Id of the run.
-        target_accuracy: As it was asked for; None for the lowest last accuracy.
+        target_accuracy: Requested target; None for the lowest last accuracy.
         trials: By number.
     """
 
@@ -77,18 +77,18 @@ def make_plan(
     folder_of: Callable[[str], Path],
     training_of: Callable[[Mapping[str, Value]], object] | None = None,
 ) -> Plan:
-    """Return all combinations of the lists, one trial for each training; the last list varies first.
+    """Return all combinations of the lists, one trial per training; the last list varies first.
 
     Args:
         config: The lists.
         dag: Id of the DAG.
-        run: Id of its run.
+        run: Id of the run.
         folder_of: Returns the folder of a run id.
-        training_of: Returns what a combination's values make a training be. Combinations that it returns equal objects
-            for are one trial. None: every combination is a training of its own.
+        training_of: Returns an object that identifies the training of a combination. Combinations with equal objects
+            are one trial. None: every combination is a separate training.
 
     Raises:
-        ConfigError: There are too many, or only one.
+        ConfigError: The lists have too many combinations, or only one.
     """
     lists: dict[str, Sequence[Value]] = {
         "solver": tuple(map(str, config.solvers)),
@@ -97,9 +97,9 @@ def make_plan(
         "comm_period": config.comm_periods,
         "base_lr": config.base_lrs,
     }
-    given = {name: tuple(dict.fromkeys(values)) for name, values in lists.items() if values}
-    combined = [dict(zip(given, values, strict=True)) for values in itertools.product(*given.values())]
-    counts = " x ".join(f"{len(values)} {_LISTS[name]}" for name, values in given.items())
+    varied = {name: tuple(dict.fromkeys(values)) for name, values in lists.items() if values}
+    combined = [dict(zip(varied, values, strict=True)) for values in itertools.product(*varied.values())]
+    counts = " x ".join(f"{len(values)} {_LISTS[name]}" for name, values in varied.items())
     if len(combined) > MAX_TRIALS:
         msg = f"{counts} are {len(combined)} trials; at most {MAX_TRIALS} are compared: shorten a list"
         raise ConfigError(msg)
@@ -107,14 +107,14 @@ def make_plan(
         list_names = ", ".join(_LISTS.values())
         msg = f"there is one trial, and nothing to compare it with: give two or more values in one of {list_names}"
         raise ConfigError(msg)
-    shown = {name: _shown(name, values) for name, values in given.items() if len(values) > 1}
-    names = [", ".join(shown[one][values[one]] for one in VARIED if one in shown) for values in combined]
+    shown = {name: _shown(name, values) for name, values in varied.items() if len(values) > 1}
+    names = [", ".join(shown[field][values[field]] for field in VARIED if field in shown) for values in combined]
     groups = _equal_trainings(combined, training_of)
     if len(groups) < 2:
         msg = f"{', '.join(names)}: these trials are one and the same training, and there is nothing to compare"
         raise ConfigError(msg)
     trials = []
-    for number, (first, *others) in enumerate(groups, start=1):
+    for number, (first, *same_trainings) in enumerate(groups, start=1):
         trial_run = trial_run_id(run, number)
         trial = Trial(
             number=number,
@@ -122,7 +122,7 @@ def make_plan(
             values=combined[first],
             run=trial_run,
             run_dir=str(folder_of(trial_run)),
-            same_runs=tuple(names[at] for at in others),
+            same_runs=tuple(names[at] for at in same_trainings),
         )
         trials.append(trial)
     return Plan(dag=dag, run=run, target_accuracy=config.target_accuracy, trials=tuple(trials))
@@ -131,7 +131,7 @@ def make_plan(
 def _equal_trainings(
     combined: Sequence[Mapping[str, Value]], training_of: Callable[[Mapping[str, Value]], object] | None
 ) -> list[list[int]]:
-    """Return the indices of the combinations that are the same training, a list for each training."""
+    """Return the indices of combinations that are the same training, a list per training."""
     groups: list[tuple[object, list[int]]] = []
     for at, values in enumerate(combined):
         training = at if training_of is None else training_of(values)
@@ -165,7 +165,7 @@ def _shown(name: str, values: Sequence[Value]) -> dict[Value, str]:
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
-    """Return the files' names without suffix; with as many folders before them as tell them apart."""
+    """Return the files' names without suffix, with as many folders as distinguish the names."""
     for n_parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = [str(Path(*path.with_suffix("").parts[-n_parts:])) for path in paths]
         if len(set(names)) == len(names):
@@ -174,20 +174,20 @@ def _short_names(paths: Sequence[Path]) -> list[str]:
 
 
 def form_values(values: Mapping[str, Value], params: Mapping[str, Any]) -> dict[str, Any]:
-    r"""Return a form's values with those of a trial in their place.
+    r"""Return a form's values, updated with the values of a trial.
 
     Example:
         >>> form_values({"n_workers": 4, "base_lr": 0.1}, {"n_workers": 2, "overrides": "max_iter: 9", "gray": True})
         {'n_workers': 4, 'overrides': 'max_iter: 9\nbase_lr: 0.1', 'gray': True}
     """
-    found = {**params, **{name: value for name, value in values.items() if name != "base_lr"}}
+    updated = {**params, **{name: value for name, value in values.items() if name != "base_lr"}}
     if "base_lr" in values:
-        found["overrides"] = f"{params.get('overrides') or ''}\nbase_lr: {values['base_lr']}".lstrip()
-    return found
+        updated["overrides"] = f"{params.get('overrides') or ''}\nbase_lr: {values['base_lr']}".lstrip()
+    return updated
 
 
 def trial_run_id(run: str, number: int) -> str:
-    """Return the run id of a trial: its pages and its folder have it in their names.
+    """Return the run id of a trial, for the names of its pages and its folder.
 
     Example:
         >>> trial_run_id("manual__2026-01-31T04:05:06+00:00", 3)
@@ -208,7 +208,7 @@ def comparison_of(run: str) -> tuple[str, int] | None:
 
 
 def write_plan(run_dir: Path, plan: Plan) -> None:
-    """Write the plan into the comparison's folder, and into each trial's which comparison it is of."""
+    """Write the plan into the comparison's folder, and the comparison's folder into each trial's folder."""
     stages = RunPaths(run_dir).stages
     stages.mkdir(parents=True, exist_ok=True)
     write_text_whole(stages / PLAN_NAME, plan.model_dump_json(indent=1) + "\n")
@@ -220,13 +220,13 @@ def write_plan(run_dir: Path, plan: Plan) -> None:
 
 
 class Member(_Frozen):
-    """What a trial's folder says of itself.
+    """A trial's file about its comparison.
 
     Attributes:
         format_version: Version of this form.
         comparison: Folder of the comparison.
         run: The comparison's run id.
-        name: Of the trial.
+        name: Name of the trial.
     """
 
     format_version: Literal[1] = _MEMBER_VERSION
@@ -236,7 +236,7 @@ class Member(_Frozen):
 
 
 def read_plan(run_dir: Path) -> Plan | None:
-    """Return the plan of a comparison; None for a run that is none."""
+    """Return the plan of a comparison; None for other runs."""
     try:
         return Plan.model_validate_json(regular_bytes(RunPaths(run_dir).stages / PLAN_NAME))
     except (OSError, ValidationError):
@@ -244,7 +244,7 @@ def read_plan(run_dir: Path) -> Plan | None:
 
 
 def read_member(run_dir: Path) -> Member | None:
-    """Return what a trial's folder says of itself; None for a run that is no trial."""
+    """Return a trial's file about its comparison; None for other runs."""
     try:
         return Member.model_validate_json(regular_bytes(RunPaths(run_dir).stages / MEMBER_NAME))
     except (OSError, ValidationError):

@@ -1,4 +1,4 @@
-"""How a trial stands, by what its tasks have noted in its folder."""
+"""State of a trial, from the status files of its tasks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NEVER: Final = "it was not trained: the run ended before"
 
 @dataclass(frozen=True)
 class Standing:
-    """How a trial stands.
+    """State of a trial.
 
     Attributes:
-        word: In one word; ``trained`` is not scored yet.
-        reason: Why it failed, whole; empty otherwise.
+        word: State in one word; ``trained``: not scored yet.
+        reason: Error message of a failed trial, whole; else empty.
     """
 
     word: Word
@@ -27,11 +27,11 @@ class Standing:
 
 
 def standing_of(statuses: Mapping[str, StageStatus], *, is_over: bool) -> Standing:
-    """Return how a trial stands.
+    """Return the state of a trial.
 
     Args:
-        statuses: What its tasks have noted.
-        is_over: Whether no task of it will go on, so that a task that notes no end has left no message.
+        statuses: Status files of the trial's tasks.
+        is_over: Whether no task will continue, so that a task without a noted end has no message.
     """
     train, evaluate = statuses.get(TRAIN), statuses.get(EVALUATE)
     for status in (train, evaluate):

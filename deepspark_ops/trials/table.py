@@ -1,4 +1,4 @@
-"""The table that compares trials: a row each, out of its folder; as JSON and as CSV."""
+"""Table of the trials of a comparison: a row per trial, from its folder; as JSON and as CSV."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ class _Frozen(BaseModel):
 
 
 class Row(_Frozen):
-    """One trial.
+    """Row of a trial.
 
     Attributes:
         number: From 1.
-        name: What it has of its own.
-        run: Its run id.
-        run_dir: Its folder.
-        values: Solver, strategy, n_workers, comm_period and base_lr where lists gave them.
-        same_runs: Names of the other combinations of the lists that are exactly this training.
+        name: Varied values of the trial.
+        run: Run id of the trial.
+        run_dir: Folder of the trial.
+        values: Solver, strategy, n_workers, comm_period and base_lr with a list.
+        same_runs: Names of the other combinations of the lists that are the same training.
         status: ``finished`` or ``failed``.
-        reason: Why it failed, whole.
-        accuracy: Share of the evaluation's samples that are right; None without an evaluation.
-        accuracy_interval: Its 95 % interval.
-        loss: Mean loss on these samples.
-        figure: What a trial of another task than classification is judged by; None for others.
-        last_test_accuracy: Of the last test while it trained; None without such tests.
-        seconds_to_target: Training time until the target was reached; None if it was not.
-        clock_to_target: Minibatches over all workers until then.
+        reason: Error message of a failed trial, whole.
+        accuracy: Accuracy of the evaluation; None without an evaluation.
+        accuracy_interval: 95 % interval of the accuracy.
+        loss: Mean loss of the evaluation.
+        figure: Main figure of a task other than classification; None for classifications.
+        last_test_accuracy: Accuracy of the last test during training; None without tests.
+        seconds_to_target: Training time until the target; None if the target was not reached.
+        clock_to_target: Minibatches over all workers until the target.
         seconds: Training time.
-        images_per_s: Of the whole training.
+        images_per_s: Rate of the whole training.
         exchanges: Exchanges of all workers.
-        moved_bytes: Bytes of parameters that they pushed and pulled.
+        moved_bytes: Bytes of pushed and pulled parameters.
     """
 
     number: int
@@ -85,8 +85,8 @@ class Table(_Frozen):
         created: UTC, ISO 8601, whole seconds.
         dag: Id of the DAG.
         run: Id of the run.
-        target_accuracy: What ``seconds_to_target`` is the time to; None if no trial was tested while it trained.
-        target_is_given: Whether it was asked for; else it is the lowest last accuracy of the trials.
+        target_accuracy: Target of ``seconds_to_target``; None if no trial was tested during training.
+        target_is_given: Whether the user requested the target; else it is the lowest last accuracy of the trials.
         rows: By number.
     """
 
@@ -103,24 +103,24 @@ class Table(_Frozen):
         return self.model_dump_json(indent=1) + "\n"
 
     def lines(self) -> list[str]:
-        """Return the rows for a log, each trial in one line but for its reason."""
+        """Return the rows for a log, one line per trial, except for the reason of a failure."""
         target = "" if self.target_accuracy is None else f" to {self.target_accuracy:.4g}"
-        found = []
+        lines = []
         for row in self.rows:
             if row.same_runs:
-                found.append(f"{row.name}: the same run: {'; '.join(row.same_runs)}")
+                lines.append(f"{row.name}: the same run: {'; '.join(row.same_runs)}")
             if row.status == "failed":
-                found.append(f"{row.name}: failed: {row.reason}")
+                lines.append(f"{row.name}: failed: {row.reason}")
                 continue
             numbers = {
                 **_judged(row), f"seconds{target}": row.seconds_to_target, "images/s": row.images_per_s,
                 "bytes": row.moved_bytes,
             }  # fmt: skip
-            found.append(f"{row.name}: " + " ".join(f"{name}={value}" for name, value in numbers.items()))
-        return found
+            lines.append(f"{row.name}: " + " ".join(f"{name}={value}" for name, value in numbers.items()))
+        return lines
 
     def to_csv(self) -> str:
-        """Return a line per trial under a line of names; a value that there is not is empty."""
+        """Return a line per trial below a line of names; missing values are empty."""
         columns = [name for name in Row.model_fields if name not in ("values", "accuracy_interval", "figure")]
         figures = list(dict.fromkeys(row.figure.name for row in self.rows if row.figure is not None))
         varied = list(dict.fromkeys(name for row in self.rows for name in row.values))
@@ -137,12 +137,12 @@ class Table(_Frozen):
 
 
 def _judged(row: Row) -> dict[str, float | None]:
-    """Return what a row is judged by, by its name."""
+    """Return the main figure of a row, by name."""
     return {"accuracy": row.accuracy} if row.figure is None else {row.figure.name: row.figure.value}
 
 
 def _safe(value: Any) -> Any:
-    """Return a cell that no spreadsheet takes for a formula."""
+    """Return a cell that spreadsheets do not interpret as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and value else value
 
 
@@ -150,8 +150,8 @@ def make_table(plan: Plan, courses: Mapping[int, Course]) -> Table:
     """Return the table of a comparison whose trials have all ended.
 
     Args:
-        plan: Its trials.
-        courses: Of each trial, by number.
+        plan: Trials of the comparison.
+        courses: Course of each trial, by number.
     """
     standings = {trial.number: standing_of(read_statuses(Path(trial.run_dir)), is_over=True) for trial in plan.trials}
     finished = [courses[number] for number, standing in standings.items() if standing.word == "finished"]

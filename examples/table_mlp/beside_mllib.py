@@ -22,11 +22,11 @@ HIDDEN = 64
 
 
 def frame_of(spark: SparkSession, dataset: Path, split: str) -> DataFrame:
-    """Return a split's rows as MLlib takes them."""
+    """Return a split's rows in MLlib's form."""
     import pandas as pd
 
-    with open_dataset(DatasetPaths(dataset).split(split)) as found:
-        parts = [found.read(shard, 0, info.n_samples)[:2] for shard, info in enumerate(found.shards)]
+    with open_dataset(DatasetPaths(dataset).split(split)) as split_data:
+        parts = [split_data.read(shard, 0, info.n_samples)[:2] for shard, info in enumerate(split_data.shards)]
     data, label = (np.concatenate(column) for column in zip(*parts, strict=True))
     rows = pd.DataFrame({"values": list(data.astype(np.float64)), "label": label.astype(np.float64)})
     frame = spark.createDataFrame(rows)
@@ -34,16 +34,16 @@ def frame_of(spark: SparkSession, dataset: Path, split: str) -> DataFrame:
 
 
 def main() -> None:
-    """Fit it and print its accuracy on the test split."""
+    """Fit MLlib's classifier and print its accuracy on the test split."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--max-iter", type=int, default=200)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     spark = SparkSession.builder.appName("mllib").config("spark.ui.enabled", "false").getOrCreate()
     spark.conf.set("spark.sql.execution.arrow.pyspark.enabled", "true")
-    train, test = (frame_of(spark, given.dataset, split) for split in ("train", "test"))
+    train, test = (frame_of(spark, arguments.dataset, split) for split in ("train", "test"))
     n_rows, n_features = train.count(), len(train.first().features)
-    classifier = MultilayerPerceptronClassifier(layers=[n_features, HIDDEN, 2], maxIter=given.max_iter, seed=1)
+    classifier = MultilayerPerceptronClassifier(layers=[n_features, HIDDEN, 2], maxIter=arguments.max_iter, seed=1)
     began = time.monotonic()
     model = classifier.fit(train)
     seconds = time.monotonic() - began

@@ -34,13 +34,13 @@ def make_table(n_rows: int) -> pa.Table:
 
 
 def main() -> None:
-    """Write it."""
+    """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
     parser.add_argument("--rows", type=int, default=20_000)
-    given = parser.parse_args()
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(make_table(given.rows), given.output)
+    arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(make_table(arguments.rows), arguments.output)
 
 
 if __name__ == "__main__":

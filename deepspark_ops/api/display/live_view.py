@@ -77,31 +77,33 @@ class LiveView:
             heading = name if is_wide else short
             table.add_column(heading, justify="right", footer=footers.get(name, ""), no_wrap=True)
         for worker, row in sorted(self._progress.workers.items())[:most]:
-            who = Text(str(worker))
+            worker_text = Text(str(worker))
             if row.state != "training":
                 word = "given up" if row.ending == "given_up" else row.state
-                who.append(f" {word}", style="red" if row.state == "lost" else "dim")
-            table.add_row(who, *_cells(row, is_wide), style="dim" if row.state == "lost" else "")
+                worker_text.append(f" {word}", style="red" if row.state == "lost" else "dim")
+            table.add_row(worker_text, *_cells(row, is_wide), style="dim" if row.state == "lost" else "")
         return table
 
     def _bar(self) -> Table:
         line = Table.grid(padding=(0, 1))
         total = max(1, self._max_iter)
-        done = min(self._progress.clock, total)
-        words = f"{done:,} of {self._max_iter:,} minibatches{self._time_left()}{self._preparing()}"
-        line.add_row(ProgressBar(total=total, completed=done, width=_BAR_WIDTH), words)
+        n_done = min(self._progress.clock, total)
+        words = f"{n_done:,} of {self._max_iter:,} minibatches{self._time_left()}{self._preparing()}"
+        line.add_row(ProgressBar(total=total, completed=n_done, width=_BAR_WIDTH), words)
         return line
 
     def _preparing(self) -> str:
         """Say why nothing moves yet, and that time does: Spark, TensorFlow and the graph take their time."""
         if self._progress.has_trained:
             return ""
-        what = "workers are building the net" if self._progress.workers else "Spark and its workers are starting"
-        return f", {what}, {self._seconds() - self._created:.0f} s"
+        activity = "workers are building the net" if self._progress.workers else "Spark and its workers are starting"
+        return f", {activity}, {self._seconds() - self._created:.0f} s"
 
     def _time_left(self) -> str:
-        left = self._progress.seconds_left(self._max_iter)
-        return "" if left is None else f", about {round(left) // 60}:{round(left) % 60:02d} left"
+        seconds_left = self._progress.seconds_left(self._max_iter)
+        return (
+            "" if seconds_left is None else f", about {round(seconds_left) // 60}:{round(seconds_left) % 60:02d} left"
+        )
 
 
 def _cells(worker: WorkerStanding, has_seconds: bool) -> list[str]:

@@ -68,9 +68,9 @@ class StageDisplay:
         """End the drawing; show error lines that the raised message does not repeat."""
         if self._drawing and not self._is_in_notebook:
             self._drawing.stop()
-        known = str(error).splitlines() if error else []
+        message_lines = str(error).splitlines() if error else []
         for line in self._held:
-            if line not in known:
+            if line not in message_lines:
                 self._print(logging.ERROR, line)
         if self._drawing and self._is_in_notebook:
             self._drawing.stop()
@@ -99,12 +99,12 @@ class StageDisplay:
         elif count := counted(text):
             self.count(*count)
 
-    def count(self, done: int, total: int) -> None:
+    def count(self, n_done: int, total: int) -> None:
         """Move the bar without a line."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total)
+            self._bar.update(self._task, completed=n_done, total=total)
         if isinstance(self._drawing, NotebookPanel):
-            self._drawing.note(f"{done}/{total}", "")
+            self._drawing.note(f"{n_done}/{total}", "")
 
     def _print(self, level: int, text: str) -> None:
         style = _STYLES.get(level, "")

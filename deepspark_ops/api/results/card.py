@@ -15,8 +15,8 @@ Points = Sequence[tuple[float, float]]
 _COLOURS: Final = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2")
 _WIDTH: Final = 460
 _HEIGHT: Final = 140
-_LEFT: Final = 62
-_RIGHT: Final = _WIDTH - 8
+_X_MIN: Final = 62
+_X_MAX: Final = _WIDTH - 8
 _BOTTOM: Final = _HEIGHT - 20
 
 
@@ -30,7 +30,7 @@ class CardTable:
 
 def card(
     title: str,
-    place: str,
+    folder_text: str,
     *,
     note: str = "",
     rows: Mapping[str, object] | None = None,
@@ -43,7 +43,7 @@ def card(
 
     Args:
         title: What it is.
-        place: Where it is.
+        folder_text: Folder of the object.
         note: Behind the title.
         rows: Name -> value; a value of None is left out.
         curves: Title -> name of a line -> its points; a line without two points is left out.
@@ -54,7 +54,14 @@ def card(
     shown = [(name, value) for name, value in (rows or {}).items() if value is not None]
     drawn = [drawing for name, lines in (curves or {}).items() if (drawing := curve(name, lines)) is not None]
     return _template().render(
-        title=title, note=note, place=place, rows=shown, curves=drawn, pictures=pictures, table=table, warnings=warnings
+        title=title,
+        note=note,
+        folder=folder_text,
+        rows=shown,
+        curves=drawn,
+        pictures=pictures,
+        table=table,
+        warnings=warnings,
     )
 
 
@@ -67,15 +74,15 @@ def curve(title: str, lines: Mapping[str, Points]) -> dict[str, Any] | None:
     y_low, y_high = _range([y for points in drawn.values() for _, y in points])
 
     def at(x: float, y: float) -> str:
-        across = _LEFT + (x - x_low) / (x_high - x_low) * (_RIGHT - _LEFT)
+        across = _X_MIN + (x - x_low) / (x_high - x_low) * (_X_MAX - _X_MIN)
         return f"{across:.1f} {_BOTTOM - (y - y_low) / (y_high - y_low) * (_BOTTOM - 8):.1f}"
 
     return {
         "title": title,
         "width": _WIDTH,
         "height": _HEIGHT,
-        "left": _LEFT,
-        "right": _RIGHT,
+        "left": _X_MIN,
+        "right": _X_MAX,
         "bottom": _BOTTOM,
         "highest": f"{y_high:.3g}",
         "lowest": f"{y_low:.3g}",

@@ -54,7 +54,7 @@ class Model(LocalFolder):
         """
         overview = self.overview
         name = f"v{version}" if isinstance(version, int) else version
-        record = next((known for known in overview.versions if known.version == name), None)
+        record = next((candidate for candidate in overview.versions if candidate.version == name), None)
         if record is None or name not in overview.present:
             msg = f"version={version!r}: {self.folder} keeps the bundles of {', '.join(overview.present) or 'none'}"
             raise ConfigError(msg)
