@@ -34,17 +34,17 @@ def main(folder: Path) -> None:
     n_train = len(data) - N_TEST
     for split, rows in (("train", np.arange(n_train)), ("test", np.arange(n_train, len(data)))):
         first = generator.choice(rows, N_PAIRS[split])
-        alike = np.arange(N_PAIRS[split]) % 2 == 0
+        is_same_class = np.arange(N_PAIRS[split]) % 2 == 0
         candidates = {digit: (rows[digits[rows] == digit], rows[digits[rows] != digit]) for digit in range(10)}
         second = np.array(
             [
-                generator.choice(candidates[digit][0 if is_alike else 1])
-                for digit, is_alike in zip(digits[first].tolist(), alike.tolist(), strict=True)
+                generator.choice(candidates[digit][0 if is_same else 1])
+                for digit, is_same in zip(digits[first].tolist(), is_same_class.tolist(), strict=True)
             ]
         )
         with h5py.File(folder / f"{split}.h5", "w") as file:
             file["pair_data"] = np.stack([data[first], data[second]], axis=1)
-            file["sim"] = alike.astype(np.float32)[:, None]
+            file["sim"] = is_same_class.astype(np.float32)[:, None]
         (folder / f"{split}.txt").write_text(f"{(folder / f'{split}.h5').resolve()}\n", encoding="utf-8")
 
 
