@@ -144,7 +144,7 @@ class TrainFunction:
         with_grad_norm: bool,
         plan: ComputePlan,
         devices: Sequence[str],
-        factored_layers: frozenset[str],
+        with_blob_factors: bool,
     ) -> None:
         """Fix the signatures; tracing happens at ``prepare`` or the first call."""
         self.net = net
@@ -154,7 +154,7 @@ class TrainFunction:
         with_debug = solver.debug_info and solver.display > 0
         self._pieces = pieces_of(net, plan)
         passes = PassGraph(net, build_forward(net, plan, devices), self._pieces, with_debug)
-        self._factored_layers = factored_layers
+        self._with_blob_factors = with_blob_factors
         self._calls = self._made_calls(passes, plan, devices, with_grad_norm=with_grad_norm)
         self._n_replicas = plan.n_replicas
         self._with_grad_norm = with_grad_norm
@@ -167,7 +167,7 @@ class TrainFunction:
         is_scaled = plan.precision == "float16"
         if plan.n_devices == 1:
             update = UpdateGraph(
-                self.solver, self.rule, self._pieces, with_grad_norm, factored_layers=self._factored_layers
+                self.solver, self.rule, self._pieces, with_grad_norm, with_blob_factors=self._with_blob_factors
             )
             return WholeCalls(StepGraph(self.net, self.solver, passes, update), devices, is_scaled)
         return DeviceCalls(device_step(self.solver, plan, devices, passes, with_grad_norm=with_grad_norm), is_scaled)
@@ -212,7 +212,7 @@ class TrainFunction:
         seed: int,
         worker: int,
         feeds: Mapping[str, Array],
-        layer_factor: float = 1.0,
+        blob_factors: Vector | None = None,
     ) -> tuple[TrainState, StepOutputs]:
         """Make ``n_steps`` updates in one graph call.
 
@@ -225,7 +225,8 @@ class TrainFunction:
             worker: This worker's number; workers with one seed draw different numbers.
             feeds: Blob name -> float32 [n_steps * iter_size, *blob shape], Caffe's axis order, one pass after
                 another, for every name in ``fed_blobs(net)``; other names are ignored.
-            layer_factor: One more factor on the rate of the factored layers, if it was compiled with any.
+            blob_factors: One more factor on the rate of each blob of the layout, float32 (n_blobs,), if it was compiled
+                with them; None: all 1.
 
         Raises:
             ValueError: A feed is missing or has the wrong shape.
@@ -237,7 +238,7 @@ class TrainFunction:
             history=self._slots(state.history),
             layer_state=dict(state.layer_state),
             rates=rates,
-            layer_factor=self._given_factor(layer_factor),
+            blob_factors=self._given_factors(blob_factors),
             updates=np.int64(state.updates),
             step=np.int64(step),
             key=random_key(seed, worker),
@@ -327,7 +328,7 @@ class TrainFunction:
             **self._given(state.params),
             history=self._slots(state.history),
             rates=np.array([rate]),
-            layer_factor=self._given_factor(1.0),
+            blob_factors=self._given_factors(None),
             updates=np.int64(state.updates),
             **self._given_gradient(gradient),
         )
@@ -347,13 +348,23 @@ class TrainFunction:
             return {"params": params}
         return {"pieces": list(params) if isinstance(params, Pieces) else self._pieces.cut(np.asarray(params))}
 
-    def _given_factor(self, layer_factor: float) -> np.float32 | None:
-        return np.float32(layer_factor) if self._factored_layers else None
+    def _given_factors(self, blob_factors: Vector | None) -> Vector | None:
+        if not self._with_blob_factors:
+            return None
+        return np.ones(len(self.net.params.entries), np.float32) if blob_factors is None else blob_factors
 
     def _given_gradient(self, gradient: Vector) -> dict[str, Any]:
         if isinstance(self._calls, WholeCalls):
             return {"gradient": gradient}
         return {"gradients": self._pieces.cut(np.asarray(gradient))}
+
+    def history_blobs(self, state: TrainState) -> list[Vector]:
+        """Return the first slot of a state's history by blob of the layout, each flat and only to be read."""
+        slot, entries = state.history[0], self.net.params.entries
+        if isinstance(slot, Pieces) and len(slot.content) == len(entries):
+            return [to_host(blob).reshape(-1) for blob in slot]
+        vector = _on_host(slot)
+        return [vector[entry.offset : entry.stop] for entry in entries]
 
     def _slots(self, history: Sequence[Pieces] | Vector) -> Sequence[Sequence[Any]]:
         return [self._pieces.cut(slot) if isinstance(slot, np.ndarray) else list(slot) for slot in history]
@@ -380,7 +391,7 @@ def compile_training(
     with_grad_norm: bool = False,
     plan: ComputePlan = PLAIN,
     devices: Sequence[str] = (),
-    factored_layers: frozenset[str] = frozenset(),
+    with_blob_factors: bool = False,
 ) -> TrainFunction:
     """Compile a TRAIN net and a solver.
 
@@ -391,7 +402,7 @@ def compile_training(
         with_grad_norm: Report the gradient's norm even if the solver does not clip; costs one pass over it.
         plan: How a step is computed.
         devices: TensorFlow's name of each of the plan's devices; empty: TensorFlow's own choice.
-        factored_layers: Names of layers whose rate has a factor that each ``run`` gives; on one device.
+        with_blob_factors: Each ``run`` gives a factor on the rate of every blob; on one device.
 
     Raises:
         NetError: A layer type that cannot be computed, or a layer that cannot be split.
@@ -404,5 +415,5 @@ def compile_training(
     set_threads(n_threads, plan.n_devices)
     wants_norm = with_grad_norm or solver.clip_gradients >= 0
     return TrainFunction(
-        net, solver, with_grad_norm=wants_norm, plan=plan, devices=devices, factored_layers=factored_layers
+        net, solver, with_grad_norm=wants_norm, plan=plan, devices=devices, with_blob_factors=with_blob_factors
     )

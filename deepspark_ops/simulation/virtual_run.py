@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -111,10 +112,20 @@ class VirtualModel(TfModel):
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         """See ``Model``."""
-        before = self.n_measured
         report = super().run(step=step, n_steps=n_steps, rate_scale=rate_scale, feeds=feeds)
-        self.time.sleep(self.step_times.seconds(n_steps + self.n_measured - before))
+        self.time.sleep(self.step_times.seconds(n_steps))
         return report
+
+    def step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
+        """See ``Model``; what is measured takes the time of a step."""
+        measured = super().step_of(step, feeds)
+
+        def timed(params: Vector) -> Vector:
+            subtracted = measured(params)
+            self.time.sleep(self.step_times.seconds(1))
+            return subtracted
+
+        return timed
 
     def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
         """See ``GradientSource``."""

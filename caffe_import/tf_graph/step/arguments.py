@@ -19,7 +19,7 @@ class StepArguments:
     history: Any = ()
     layer_state: Mapping[str, Any] = field(default_factory=dict)
     rates: Any = None
-    layer_factor: Any = None
+    blob_factors: Any = None
     updates: Any = None
     step: Any = None
     key: Any = None
@@ -55,4 +55,4 @@ class StepArguments:
 
     @staticmethod
     def _single() -> tuple[str, ...]:
-        return ("params", "rates", "layer_factor", "updates", "step", "key", "gradient", "loss_scale", "good_steps")
+        return ("params", "rates", "blob_factors", "updates", "step", "key", "gradient", "loss_scale", "good_steps")

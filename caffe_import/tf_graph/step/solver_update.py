@@ -41,7 +41,7 @@ class UpdateGraph:
         pieces: What is updated.
         with_grad_norm: Compute the gradient's norm.
         on: Device number -> scope in which its operations are made.
-        factored_layers: Names of the layers whose rate has a factor that each call gives.
+        with_blob_factors: Does each call give a factor on the rate of every blob? On one device.
     """
 
     solver: SolverSpec
@@ -49,7 +49,7 @@ class UpdateGraph:
     pieces: PieceLayout
     with_grad_norm: bool
     on: Callable[[int], AbstractContextManager[None]] = _anywhere
-    factored_layers: frozenset[str] = frozenset()
+    with_blob_factors: bool = False
 
     def clipped(self, gradients: Tensors) -> tuple[Tensors, tf.Tensor]:
         """Scale the sum over the passes: clip by its norm (before any decay), then divide by iter_size.
@@ -76,7 +76,7 @@ class UpdateGraph:
         slots: Sequence[Tensors],
         rate: tf.Tensor,
         update: tf.Tensor,
-        layer_factor: tf.Tensor | None = None,
+        blob_factors: tf.Tensor | None = None,
     ) -> tuple[Tensors, list[Tensors], dict[int, tf.Tensor]]:
         """Return pieces and slots after the update, and what was subtracted by position among the pieces.
 
@@ -86,19 +86,16 @@ class UpdateGraph:
             slots: The solver's history.
             rate: Of this update, float32 scalar.
             update: Its number, from 1.
-            layer_factor: Multiplies the rate of the factored layers; needed if there are any.
+            blob_factors: Multiply the rates of the blobs, float32 (n_blobs,).
         """
         pieces, slots, steps = list(pieces), [list(slot) for slot in slots], {}
         statistics = self._decayed_statistics()
         gradients = [*gradients, *(tf.zeros_like(pieces[k]) for k, _ in statistics)]
         updated = [*self.pieces.of_kind("weight"), *statistics]
-        # One product for each factor, not for each blob: a deep net has hundreds.
-        scaled = {False: rate, True: rate if layer_factor is None else rate * layer_factor}
-        factors = {self._factors(piece) for _, piece in updated}
-        rates = {
-            (mult, decay_factor): scaled[decay_factor] if mult == 1 else scaled[decay_factor] * mult
-            for mult, decay_factor in factors
-        }
+        # One product for each multiplier, not for each blob: a deep net has hundreds.
+        multipliers = {piece.entry.lr_mult for _, piece in updated}
+        rates = {mult: rate if mult == 1 else rate * mult for mult in multipliers}
+        factors = None if blob_factors is None else tf.unstack(blob_factors, len(pieces))
         for gradient, (k, piece) in zip(gradients, updated, strict=True):
             with self.on(piece.device):
                 blob_update = self.rule.compute_update(
@@ -108,7 +105,7 @@ class UpdateGraph:
                         gradient=gradient,
                         decay=self.solver.weight_decay * piece.entry.decay_mult,
                         slots=tuple(slot[k] for slot in slots),
-                        rate=rates[self._factors(piece)],
+                        rate=_times(rates[piece.entry.lr_mult], None if factors is None else factors[k]),
                         update=update,
                         solver=self.solver,
                     )
@@ -118,10 +115,6 @@ class UpdateGraph:
             for slot, value in zip(slots, blob_update.slots, strict=True):
                 slot[k] = value
         return pieces, slots, steps
-
-    def _factors(self, piece: Piece) -> tuple[float, bool]:
-        """Return the lr_mult of a piece, and whether its layer has a factor of its own."""
-        return piece.entry.lr_mult, piece.entry.layer in self.factored_layers
 
     def _on_each(self, compute: Callable[[tf.Tensor], tf.Tensor], gradients: Tensors) -> Tensors:
         """Return ``compute`` of each gradient, made on the device of its piece."""
@@ -139,3 +132,7 @@ class UpdateGraph:
         if self.solver.weight_decay == 0 or self.rule.rate_in_history:
             return []
         return [(k, piece) for k, piece in self.pieces.of_kind("statistic") if piece.entry.decay_mult != 0]
+
+
+def _times(rate: tf.Tensor, factor: tf.Tensor | None) -> tf.Tensor:
+    return rate if factor is None else rate * factor

@@ -129,7 +129,7 @@ class StepGraph:
         if scaling:
             update -= scaling.n_skipped
         update_result = self.update.update(
-            old_entries, gradients, slots, arguments.rates[i], update, arguments.layer_factor
+            old_entries, gradients, slots, arguments.rates[i], update, arguments.blob_factors
         )
         if not scaling:
             return _Updated(*update_result, old_entries, norm)
@@ -171,7 +171,7 @@ class StepGraph:
         gradients, _ = self.update.clipped([by_place[k] for k, _ in self._weights()])
         update = arguments.updates + 1
         entries, slots, _ = self.update.update(
-            entries, gradients, arguments.history, arguments.rates[0], update, arguments.layer_factor
+            entries, gradients, arguments.history, arguments.rates[0], update, arguments.blob_factors
         )
         return self._vector(entries), slots
 

@@ -106,7 +106,7 @@ class WholeCalls:
                 for _ in range(self.graph.update.rule.n_slots)
             ],
             rates=tf.TensorSpec((None,), tf.float32),
-            layer_factor=tf.TensorSpec((), tf.float32) if self.graph.update.factored_layers else None,
+            blob_factors=tf.TensorSpec((len(entries),), tf.float32) if self.graph.update.with_blob_factors else None,
             updates=tf.TensorSpec((), tf.int64),
         )
         if part == "apply":

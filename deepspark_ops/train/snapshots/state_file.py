@@ -26,9 +26,10 @@ from deepspark_ops.exchange.state.pending_snapshot import ServerState
 from deepspark_ops.run_paths import write_whole
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 
-STATE_VERSION = 5
-READABLE_VERSIONS = (2, 3, 4, 5)
-"""2 has no checksums, 2 and 3 nothing of the server, 2 to 4 no loss scale."""
+_STABILISER = "stabiliser"
+STATE_VERSION = 6
+READABLE_VERSIONS = (2, 3, 4, 5, 6)
+"""2 has no checksums, 2 and 3 nothing of the server, 2 to 4 no loss scale, 2 to 5 nothing of the stabiliser."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,10 @@ def write_run_state(
                     group.attrs["loss_scale"] = own.loss_scale.scale
                     group.attrs["good_steps"] = own.loss_scale.good_steps
                 label = _numbers(own.updates, own.loss_scale)
-                group.attrs["crc32"] = _checksum(label, [("history", own.history), *layers])
+                group.attrs["crc32"] = _checksum(label, [("history", own.history), *layers, *_stabiliser(own)])
                 group["history"] = own.history
+                for name, numbers in _stabiliser(own):
+                    group[name] = numbers
                 for position, (name, value) in enumerate(layers):
                     group[f"layer_state/{position}"] = value
                     group[f"layer_state/{position}"].attrs["name"] = fixed_text(name)
@@ -159,9 +162,16 @@ def read_worker_state(path: Path, worker: int) -> WorkerState | None:
         scale = None
         if "loss_scale" in group.attrs:
             scale = LossScale(float(attribute(group, "loss_scale")), int(attribute(group, "good_steps")))
+        stabiliser = data_set(group, _STABILISER)[()] if _STABILISER in group else None
+        state = WorkerState(history, dict(layers), updates, scale, stabiliser)
         if attribute(file, "format_version") > 2:
-            _check(_checksum(_numbers(updates, scale), [("history", history), *layers]), attribute(group, "crc32"))
-        return WorkerState(history, dict(layers), updates, scale)
+            arrays = [("history", history), *layers, *_stabiliser(state)]
+            _check(_checksum(_numbers(updates, scale), arrays), attribute(group, "crc32"))
+        return state
+
+
+def _stabiliser(state: WorkerState) -> list[tuple[str, npt.NDArray[np.float32]]]:
+    return [] if state.stabiliser is None else [(_STABILISER, state.stabiliser)]
 
 
 def _numbers(updates: int, scale: LossScale | None) -> str:

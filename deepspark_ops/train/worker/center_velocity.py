@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,17 +15,17 @@ ten steps make it up, and theirs were nearly the same."""
 
 
 class Velocity(NamedTuple):
-    """``factor * (before - center)``: what a step of a worker would subtract. Worked out where it is used, by chunks.
+    """``factors * (before - center)``: what a step of a worker would subtract. Worked out where it is used, by chunks.
 
     Attributes:
         before: The center at the exchange before, (n_params,), float32.
         center: As the last exchange left it, likewise.
-        factor: Above 0.
+        factors: Of each blob of the layout, (n_blobs,), or of all, (1,); at least 0.
     """
 
     before: Vector
     center: Vector
-    factor: float
+    factors: Vector
 
 
 class CenterVelocity:
@@ -45,7 +46,7 @@ class CenterVelocity:
         self._center_weight = center_weight
         self._center: Vector | None = None
         self._clock = 0
-        self._fall = 1.0
+        self._falls = np.ones(1, np.float32)
 
     def observe(self, center: Vector, clock: int, n_steps: int) -> Velocity | None:
         """Return the velocity since the last call; None at the first, or where the clock stood still.
@@ -59,20 +60,20 @@ class CenterVelocity:
             clock: Where the steps end that it exchanged.
             n_steps: This worker's steps since the last call, at least 1.
         """
-        before, elapsed, fall = self._center, clock - self._clock, self._fall
-        self._center, self._clock, self._fall = center, clock, 1.0
+        before, elapsed, falls = self._center, clock - self._clock, self._falls
+        self._center, self._clock, self._falls = center, clock, np.ones(1, np.float32)
         if before is None or elapsed <= 0:
             return None
         live = min(self._n_workers, elapsed / n_steps)
-        return Velocity(before, center, fall * (live + self._center_weight) / elapsed)
+        return Velocity(before, center, (falls * (live + self._center_weight) / elapsed).astype(np.float32))
 
-    def slow_down(self, fall: float) -> None:
-        """Have the center's movement since the last ``observe`` count by ``fall``, in [0, 1): the rate fell so far."""
-        self._fall *= fall
+    def slow_down(self, falls: Vector) -> None:
+        """Have the center's movement since the last ``observe`` count by ``falls``, of each blob or of all."""
+        self._falls = self._falls * falls
 
 
-def fall_of_rate(before: float, rate: float) -> float:
-    """Return by what momentum is to be multiplied where the rate of a worker's steps has changed, in [0, 1].
+def falls_of_rates(before: Vector, rates: Vector) -> Vector:
+    """Return by what momentum is to be multiplied where the rates of a worker's steps have changed, each in [0, 1].
 
     A solver's history is in steps of the rate they were made with. After a drop steps of the large rate go on, and the
     force that would turn them has become small: with eight workers of cifar10_quick accuracy first falls by two points.
@@ -81,33 +82,39 @@ def fall_of_rate(before: float, rate: float) -> float:
     Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD", arXiv 1706.02677, remark 2 (momentum correction).
 
     Args:
-        before: Rate of the step before, at least 0.
-        rate: Of the step that follows.
+        before: Rates of the step before, at least 0.
+        rates: Of the step that follows.
 
     Example:
-        >>> [fall_of_rate(1.0, rate) for rate in (0.25, 0.995, 2.0)]
+        >>> falls_of_rates(np.float32([1, 1, 1]), np.float32([0.25, 0.995, 2.0])).tolist()
         [0.25, 1.0, 1.0]
     """
-    return rate / before if rate < (1.0 - LEAST_FALL) * before else 1.0
+    falls = np.ones_like(rates)
+    return np.divide(rates, before, out=falls, where=rates < (1.0 - LEAST_FALL) * before)
 
 
-def mixed_history(history: Vector, velocity: Velocity, share: float, statistics: StatisticBlobs) -> Vector:
-    """Return a history with ``share`` of it replaced by a velocity, fresh; zero for statistics, as Caffe has it.
+def mix_history(
+    mixed: Vector, blobs: Sequence[Vector], velocity: Velocity, share: float, statistics: StatisticBlobs
+) -> None:
+    """Write a history with ``share`` of it replaced by a velocity; zero for statistics, as Caffe has it.
 
     Args:
-        history: Of SGD or Nesterov, (1, n_params): what a step subtracts; not written.
+        mixed: Receives it, (n_params,).
+        blobs: The history of SGD or Nesterov, what a step subtracts, by blob of the layout and flat; not written.
         velocity: The same of the center; not written.
         share: In [0, 1].
         statistics: BatchNorm's blobs.
     """
-    mixed = np.empty_like(history)
-    of_center = np.empty(min(CHUNK_FLOATS, mixed.size), np.float32)
-    kept, taken = np.float32(1.0 - share), np.float32(share * velocity.factor)
-    for start, stop in chunk_ranges(mixed.size):
-        part = of_center[: stop - start]
-        np.subtract(velocity.before[start:stop], velocity.center[start:stop], out=part)
-        part *= taken
-        np.multiply(history[0, start:stop], kept, out=mixed[0, start:stop])
-        mixed[0, start:stop] += part
-    mixed[0, statistics.positions] = 0.0
-    return mixed
+    scratch = np.empty(min(CHUNK_FLOATS, mixed.size), np.float32)
+    kept = np.float32(1.0 - share)
+    factors = np.broadcast_to(np.float32(share) * velocity.factors, len(blobs))
+    offset = 0
+    for history, taken in zip(blobs, factors, strict=True):
+        for start, stop in chunk_ranges(history.size):
+            place, of_worker = slice(offset + start, offset + stop), scratch[: stop - start]
+            np.subtract(velocity.before[place], velocity.center[place], out=mixed[place])
+            mixed[place] *= taken
+            np.multiply(history[start:stop], kept, out=of_worker)
+            mixed[place] += of_worker
+        offset += history.size
+    mixed[statistics.positions] = 0.0

@@ -81,9 +81,17 @@ class _ModelAround:
         """See ``Model``."""
         self._model.mix_momentum(velocity, share)
 
-    def scale_momentum(self, factor: float) -> None:
+    def scale_momentum(self, factors: Vector) -> None:
         """See ``Model``."""
-        self._model.scale_momentum(factor)
+        self._model.scale_momentum(factors)
+
+    def use_blob_factors(self, factors: Vector) -> None:
+        """See ``Model``."""
+        self._model.use_blob_factors(factors)
+
+    def step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
+        """See ``Model``."""
+        return self._model.step_of(step, feeds)
 
     def state(self) -> WorkerState:
         """See ``Model``."""

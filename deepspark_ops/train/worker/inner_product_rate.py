@@ -42,22 +42,53 @@ class InnerProductRate:
 
     Used by one thread.
 
+    The curvature is kept and the factor reckoned for the rate of each step, which warms up and falls between two
+    measurements.
+
     Attributes:
-        factor: On the rate of the inner products, in [1, ``most``].
+        curvature: The steeper of the last two measurements; None before the first, NaN where it was not finite.
         n_gradients: Gradients that were computed for it.
     """
 
-    def __init__(self, entries: Sequence[ParamEntry], *, momentum: float, most: float) -> None:
-        """Take the inner products' blobs, the solver's momentum and the largest factor, at least 1."""
-        self.factor = 1.0
+    def __init__(
+        self,
+        entries: Sequence[ParamEntry],
+        *,
+        momentum: float,
+        most: float,
+        borne: float = 1.0,
+        state: Vector | None = None,
+    ) -> None:
+        """Measure nothing yet.
+
+        Args:
+            entries: The blobs.
+            momentum: The solver's.
+            most: The largest factor, at least 1.
+            borne: Part of what momentum bears that the exchange leaves of it, in (0, 1].
+            state: As ``state`` gave it in an earlier life of the run.
+        """
         self.n_gradients = 0
         self._places = [slice(entry.offset, entry.stop) for entry in entries]
         self._momentum = momentum
         self._most = most
-        self._curvature = 0.0
+        self._borne = borne
+        self._last_two: tuple[float, ...] = ()
         self._direction: Vector | None = None
         self._updates = 0
         self._next = FIRST_AT
+        if state is not None:
+            self._updates, self._next = (int(number) for number in state[:2])
+            self._last_two = tuple(float(number) for number in state[2:])
+
+    def state(self) -> Vector:
+        """Return what a later life of the run goes on with; but for the direction, which it finds again."""
+        return np.array([self._updates, self._next, *self._last_two], np.float32)
+
+    @property
+    def curvature(self) -> float | None:
+        """The steeper of the last two measurements."""
+        return float(np.maximum.reduce(self._last_two)) if self._last_two else None  # NaN if one is
 
     def is_due(self) -> bool:
         """Return whether to measure before the next step."""
@@ -67,26 +98,26 @@ class InnerProductRate:
         """Count updates of this process."""
         self._updates += n_updates
 
-    def measure(self, step_of: Callable[[Vector], Vector], params: Vector, rate: float) -> str:
-        """Find the factor anew; returns a line for the log, empty where it stays within a tenth.
+    def measure(self, step_of: Callable[[Vector], Vector], params: Vector) -> None:
+        """Find the curvature anew.
 
         Args:
             step_of: Parameters -> what a step at rate 1 with no history subtracts there, of one and the same minibatch;
                 both (n_params,), not written.
             params: Where to measure; not written.
-            rate: Of the next step, above 0.
         """
-        before, earlier, self._curvature = self.factor, self._curvature, self._measured(step_of, params)
-        curvature = float(np.maximum(earlier, self._curvature))  # NaN if one is
-        borne = SHARE * 2.0 * (1.0 + self._momentum) / (rate * curvature) if curvature > 0 else self._most
-        self.factor = min(self._most, max(1.0, borne)) if np.isfinite(curvature) else 1.0
+        self._last_two = (*self._last_two[-1:], self._measured(step_of, params))
         self._next = min(TIMES_LATER * self._next, self._next + MOST_APART)
-        if abs(self.factor - before) < 0.1 * before:
-            return ""
-        return (
-            f"inner products' rate times {self.factor:.3g}: their largest curvature is {curvature:.3g}; rate_scale=none"
-            " or a number leaves it as the net has it"
-        )
+
+    def factor_at(self, rate: float) -> float:
+        """Return the factor on ``rate``, the other layers' of the next step; in [1, ``most``]."""
+        curvature = self.curvature
+        if curvature is None or not np.isfinite(curvature):
+            return 1.0
+        if rate <= 0 or curvature <= 0:
+            return self._most
+        borne = SHARE * self._borne * 2.0 * (1.0 + self._momentum) / (rate * curvature)
+        return min(self._most, max(1.0, borne))
 
     def _measured(self, step_of: Callable[[Vector], Vector], params: Vector) -> float:
         """Return the largest eigenvalue, or what power iteration has come to; of the steps, so lr_mult is in it."""
@@ -141,9 +172,3 @@ def inner_products(run: Run) -> tuple[ParamEntry, ...]:
 def largest_factor(run: Run) -> float:
     """Return what the strategy allows at most with the run's number of workers."""
     return plan_strategy(run.config).running.inner_product_rate_limit(run.config.n_workers)
-
-
-def inner_product_rate(run: Run) -> InnerProductRate | None:
-    """Return what measures for one worker of a run; None where the net's own rates are kept."""
-    entries = inner_products(run)
-    return InnerProductRate(entries, momentum=run.solver.momentum, most=largest_factor(run)) if entries else None

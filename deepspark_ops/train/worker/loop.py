@@ -7,7 +7,7 @@ It is the same for all six solver types, for one worker and for many; with one w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,11 +20,11 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.worker.background_exchange import BackgroundExchange
 from deepspark_ops.train.worker.center_tests import CenterTests
-from deepspark_ops.train.worker.center_velocity import CenterVelocity, fall_of_rate
 from deepspark_ops.train.worker.comm_period import scheduled
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import Model, StepReport
 from deepspark_ops.train.worker.progress import ProgressLines
+from deepspark_ops.train.worker.stabiliser import Stabiliser
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,8 @@ class WorkerLoop:
         self._last_clock = 0
         self._last_report: StepReport | None = None
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
-        self._run_rate = 0.0  # of the first step of the model's last run: a drop within it is seen at the next one
-        self._velocity = CenterVelocity(plan.n_workers, plan.center_weight) if plan.momentum_from_center else None
-        if self._velocity is not None:
+        self._stabiliser = Stabiliser(plan.stabiliser, model, self._rate_at) if plan.stabiliser is not None else None
+        if self._stabiliser is not None and self._stabiliser.needs_center:
             link.report_center()
 
     def run(self) -> WorkerSummary:
@@ -123,7 +122,8 @@ class WorkerLoop:
         if grant.state_for or grant.tests:
             self._exchange_rest()
         if grant.state_for:
-            meta, arrays = self._model.state().to_parts()
+            stabiliser = None if self._stabiliser is None else self._stabiliser.state()
+            meta, arrays = replace(self._model.state(), stabiliser=stabiliser).to_parts()
             self._link.send_state(grant.state_for, {**meta, "leases": self._batches.leases()}, arrays)
         if grant.tests:
             self._tests.run(grant.start)
@@ -147,8 +147,9 @@ class WorkerLoop:
             if n_steps == 0:  # another worker was given these steps and has done them, and the run has ended
                 break
             ready = self._now()
-            if self._velocity is not None:
-                self._slow_down(self._velocity, step)
+            if self._stabiliser is not None:
+                note = self._stabiliser.before_steps(step, n_steps, feeds)
+                self._progress.note(step, note if self._plan.worker == 0 else None)  # one line, not one of each worker
             report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._plan.rate_scale.at(step), feeds=feeds)
             done = self._now()
             compute_s += done - ready
@@ -157,22 +158,12 @@ class WorkerLoop:
             step += n_steps
         return compute_s
 
-    def _slow_down(self, velocity: CenterVelocity, step: int) -> None:
-        """Have the worker's momentum and the center's fall with the rate, before the step that first has it."""
-        before = self._run_rate or self._rate_at(max(0, step - 1))  # of what a snapshot holds, too
-        self._run_rate = self._rate_at(step)
-        fall = fall_of_rate(before, self._run_rate)
-        if fall < 1.0:
-            self._model.scale_momentum(fall)
-            velocity.slow_down(fall)
-
     def _rate_at(self, clock: int) -> float:
         return self._plan.solver_rate(clock) * self._plan.rate_scale.at(clock)
 
     def _account(self, first: int, report: StepReport) -> None:
         losses = report.losses.tolist()
         self._last_clock, self._last_report = first + len(losses), report
-        self._progress.note(first, report.note)
         for offset, loss in enumerate(losses):
             if not (self._plan.searches or np.isfinite(loss)):
                 raise _divergence(self._plan, first + offset, loss, report.learning_rates[offset])
@@ -267,10 +258,8 @@ class WorkerLoop:
 
     def _take(self, grants: list[Grant], local: Vector, report: ExchangeReport) -> None:
         self._model.replace_local(local)
-        if self._velocity is not None and report.center is not None:
-            velocity = self._velocity.observe(report.center, grants[-1].stop, sum(grant.count for grant in grants))
-            if velocity is not None:
-                self._model.mix_momentum(velocity, self._plan.momentum_from_center)
+        if self._stabiliser is not None:
+            self._stabiliser.after_exchange(report.center, grants[-1].stop, sum(grant.count for grant in grants))
         self._progress.note(grants[-1].stop, self._plan.comm_period.agree(report.round_end.comm_period))
         self._progress.exchanged(report)
         for grant in grants:

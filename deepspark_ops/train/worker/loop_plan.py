@@ -11,6 +11,7 @@ from typing import Protocol
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.worker.comm_period import CommPeriod
 from deepspark_ops.train.worker.rate_scale import RateScale
+from deepspark_ops.train.worker.stabiliser import StabiliserPlan
 
 
 class WorkerClock(Protocol):
@@ -62,8 +63,7 @@ class LoopPlan:
         searches: Does the strategy step back from a loss that is not finite?
         waits_in_rounds: Do all workers have the same parameters after an exchange (the strategy's choice)?
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
-        momentum_from_center: Share of the model's momentum that each exchange replaces by the center's; 0 for none.
-        center_weight: What the center weighs by a worker, at least 1.
+        stabiliser: What keeps the steps of many workers stable; None where each is left alone.
         statistics: BatchNorm's blobs in the parameters.
         time: What all times of the loop are taken from.
     """
@@ -87,8 +87,7 @@ class LoopPlan:
     waits_in_rounds: bool = False
     overlaps: bool = False
     moving_rates: Sequence[tuple[int, float]] = ()
-    momentum_from_center: float = 0.0
-    center_weight: float = 1.0
+    stabiliser: StabiliserPlan | None = None
     statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
     time: WorkerClock = HOST_CLOCK
 

@@ -27,7 +27,6 @@ class StepReport:
         outputs: Output blob -> its value in each step's last pass, shape (n_steps, ...).
         debug_lines: Position of a step -> its lines for ``debug_info``; None if the solver does not ask for them.
         scales: What loss scaling did; None but for float16.
-        note: What else the user should know of them, for the log; may be empty.
     """
 
     losses: npt.NDArray[np.float32]
@@ -35,7 +34,6 @@ class StepReport:
     outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     debug_lines: Callable[[int], list[str]] | None = None
     scales: StepScales | None = None
-    note: str = ""
 
     def scalars(self, offset: int, *, loss: float) -> dict[str, float]:
         """Return one step's scalar outputs; none where the only output is the ``loss`` that is reported anyway."""
@@ -72,8 +70,14 @@ class Model(Protocol):
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
         """Replace ``share`` of the momentum, in [0, 1], by the center's ``velocity``."""
 
-    def scale_momentum(self, factor: float) -> None:
-        """Multiply the momentum, of SGD or Nesterov."""
+    def scale_momentum(self, factors: Vector) -> None:
+        """Multiply the momentum, of SGD or Nesterov, by a factor for each blob of the layout, or one for all."""
+
+    def use_blob_factors(self, factors: Vector) -> None:
+        """Multiply the rate of each blob of the layout by its factor from the next run on."""
+
+    def step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
+        """Return the function of ``InnerProductRate.measure``, of the first minibatch of ``feeds``."""
 
     def state(self) -> WorkerState:
         """Return the worker's own state; the arrays may be views that live until the next change."""

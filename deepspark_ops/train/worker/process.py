@@ -22,7 +22,7 @@ from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradi
 from deepspark_ops.train.worker.loop import WorkerLoop, WorkerSummary
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.outcome import WorkerOutcome
-from deepspark_ops.train.worker.task import WorkerTask, loop_plan
+from deepspark_ops.train.worker.task import WorkerTask, loop_plan, with_state
 from deepspark_ops.train.worker.tf_devices import devices_event, set_up_worker
 from deepspark_ops.train.worker.tf_model import TfModel
 
@@ -55,7 +55,7 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             devices=devices,
             in_parts=works_on_gradients(strategy),
         )
-        plan = loop_plan(run, task.worker, task.origin)
+        plan = with_state(loop_plan(run, task.worker, task.origin), state)
         summary = run_loop(run, link, model, plan, first_step=model.updates if is_first else welcome.clock)
         return WorkerOutcome(task.worker, "finished", "", summary.steps, summary.exchanges)
     finally:

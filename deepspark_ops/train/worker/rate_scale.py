@@ -26,6 +26,12 @@ et al. 2021, "A loss curvature perspective on training instabilities", arXiv 211
 workers of ``easgd`` and factor 8: 67 % after a warm-up of 500 of 5,000 minibatches, 71.9 to 72.5 after 2,000."""
 
 
+OVERLAP_BEARS = {1: 0.5, 2: 0.27}
+OVERLAP_BEARS_ELSE = 0.04
+"""Part of the rate borne without it that workers bear whose exchange runs beside their steps, by tau: they are moved by
+differences that are a whole period old (eigenvalues in ``test_rate_scale.py``). Without overlap tau changes a tenth."""
+
+
 @dataclass(frozen=True)
 class RateScale:
     """The factor on base_lr as a function of the clock: linear from 1 to ``target`` over ``warmup`` minibatches.
@@ -54,6 +60,18 @@ class RateScale:
             return self.target
         done = min(1.0, max(0, clock - self.origin) / self.warmup)
         return 1.0 + (self.target - 1.0) * done
+
+
+def borne_share(comm_period: object, *, overlap: bool) -> float:
+    """Return the part of the rate that is borne at tau 1 without overlap, in (0, 1].
+
+    Example:
+        >>> [borne_share(tau, overlap=True) for tau in (1, 4, "auto")], borne_share("auto", overlap=False)
+        ([0.5, 0.04, 0.04], 1.0)
+    """
+    if not overlap:
+        return 1.0
+    return OVERLAP_BEARS.get(comm_period, OVERLAP_BEARS_ELSE) if isinstance(comm_period, int) else OVERLAP_BEARS_ELSE
 
 
 def plan_rate_scale(

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from caffe_import.solver.lr_policies import learning_rate
-from caffe_import.solver.solver_spec import SolverSpec
-from caffe_import.solver.update_rules import RULES
 from deepspark_ops.devices.assigned import AssignedDevices
-from deepspark_ops.exchange.strategies.base import ExchangeContext, check_moving_rate
+from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy, check_moving_rate
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
+from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
 from deepspark_ops.train.worker.inner_product_rate import inner_products
 from deepspark_ops.train.worker.loop_plan import LoopPlan
-from deepspark_ops.train.worker.rate_scale import RateScale, plan_rate_scale
+from deepspark_ops.train.worker.rate_scale import RateScale, borne_share, plan_rate_scale
+from deepspark_ops.train.worker.stabiliser import has_velocity, stabiliser_plan
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,16 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
         moving_rates=plan.moving_rates,
-        momentum_from_center=plan.running.momentum_from_center if has_velocity(solver) else 0.0,
-        center_weight=plan.running.center_weight,
+        stabiliser=stabiliser_plan(run),
         statistics=run.statistics(),
     )
 
 
-def has_velocity(solver: SolverSpec) -> bool:
-    """Return whether the solver's history is what a step subtracts, and lives longer than one."""
-    return RULES[solver.type].rate_in_history and solver.momentum > 0
+def with_state(plan: LoopPlan, state: WorkerState | None) -> LoopPlan:
+    """Return the plan of a worker that goes on from a snapshot."""
+    if plan.stabiliser is None or state is None:
+        return plan
+    return replace(plan, stabiliser=replace(plan.stabiliser, state=state.stabiliser))
 
 
 def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
@@ -109,7 +110,7 @@ def exchange_line(run: Run, origin: int) -> str:
         f"tau chosen by measured times, at least {running.least_auto_period}" if period == "auto"
         else f"tau {period}" if isinstance(period, int) else f"tau {period[0][1]:g} at first, as scheduled"
     )  # fmt: skip
-    if running.momentum_from_center and has_velocity(run.solver):
+    if running.momentum_from_center and has_velocity(run):
         parts.append(f"{running.momentum_from_center:g} of the momentum from the center")
     if inner_products(run):
         most = running.inner_product_rate_limit(p)
@@ -119,13 +120,19 @@ def exchange_line(run: Run, origin: int) -> str:
 
 def rate_scale(run: Run, origin: int) -> RateScale:
     """Return the run's factor on base_lr; the same for every worker and for the driver, which logs it."""
-    config = run.config
-    strategy = plan_strategy(config).running
+    config, plan = run.config, plan_strategy(run.config)
+    strategy = plan.running
     return plan_rate_scale(
         config.rate_scale,
         progress_per_step=strategy.progress_per_step(config.n_workers),
-        rate_limit=strategy.rate_limit(config.n_workers),
+        rate_limit=_rate_limit(strategy, borne_share(plan.comm_period, overlap=config.overlap), config.n_workers),
         n_workers=config.n_workers,
         origin=origin,
         max_iter=run.solver.max_iter,
     )
+
+
+def _rate_limit(strategy: Strategy, borne: float, n_workers: int) -> float:
+    """Return the strategy's limit, as far as it is borne; the solver's own rate at least."""
+    limit = strategy.rate_limit(n_workers)
+    return limit if borne == 1.0 else max(min(1.0, limit), borne * limit)

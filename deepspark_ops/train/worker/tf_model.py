@@ -25,14 +25,15 @@ from caffe_import.tf_graph.devices import ReadyDevices
 from caffe_import.tf_graph.out_of_memory import OUT_OF_MEMORY, exhausted_layer, wanted_memory
 from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
 from caffe_import.tf_graph.train_step import TrainFunction, TrainState, compile_training
+from deepspark_ops.exchange.center.buffers import VectorPool
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests, training_outputs
 from deepspark_ops.train.snapshots.snapshot import check_history
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-from deepspark_ops.train.worker.center_velocity import Velocity, mixed_history
-from deepspark_ops.train.worker.inner_product_rate import InnerProductRate, inner_product_rate, inner_products
+from deepspark_ops.train.worker.center_velocity import Velocity, mix_history
+from deepspark_ops.train.worker.inner_product_rate import inner_products
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.out_of_memory import out_of_memory
 
@@ -62,7 +63,7 @@ def compile_nets(run: Run, devices: ReadyDevices) -> CompiledNets:
         n_threads=devices.n_threads,
         plan=run.plan,
         devices=devices.names,
-        factored_layers=frozenset(entry.layer for entry in inner_products(run)),
+        with_blob_factors=bool(inner_products(run)),
     )
     tests = [
         compile_forward(
@@ -130,7 +131,8 @@ class TfModel:
         ]
         self._side = training_outputs(run.train_net, run.paths, worker=worker, n_workers=run.config.n_workers)
         self._passes: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
-        self._layer_rate = inner_product_rate(run)
+        self._blob_factors: Vector | None = None
+        self._histories = VectorPool(run.train_net.params.n_params)
         self._state = self._train.initial_state(pull())
         if state is not None:
             self._state = _restored(self._state, state)
@@ -140,17 +142,9 @@ class TfModel:
         """Updates this worker has made, earlier lives of the run included."""
         return self._state.updates
 
-    @property
-    def n_measured(self) -> int:
-        """Gradients computed to measure and not to step, in this process."""
-        return self._layer_rate.n_gradients if self._layer_rate is not None else 0
-
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         """See ``Model``."""
-        note = ""
         with self._memory_errors_named():
-            if self._layer_rate is not None:
-                note = self._prepare_layer_rate(self._layer_rate, step, n_steps, rate_scale, feeds)
             self._state, outputs = self._train.run(
                 self._state,
                 step=step,
@@ -159,7 +153,7 @@ class TfModel:
                 seed=self._seed,
                 worker=self._worker,
                 feeds=feeds,
-                layer_factor=self._layer_rate.factor if self._layer_rate is not None else 1.0,
+                blob_factors=self._blob_factors,
             )
         debug = outputs.debug
         lines = partial(debug.lines, self._train.net) if debug is not None else None
@@ -169,29 +163,19 @@ class TfModel:
             self._reported(outputs.outputs, outputs.n_rows),
             lines,
             outputs.scales,
-            note,
         )
 
-    def _prepare_layer_rate(
-        self, layer_rate: InnerProductRate, step: int, n_steps: int, rate_scale: float, feeds: Feeds
-    ) -> str:
-        """Measure, if it is time, before ``n_steps`` steps; returns a line for the log."""
-        rate, note = learning_rate(self._train.solver, step) * rate_scale, ""
-        if n_steps and rate > 0 and layer_rate.is_due():
-            note = layer_rate.measure(self._step_of(step, feeds), self._state.params_view(), rate)
-        layer_rate.count(n_steps)
-        return note if self._worker == 0 else ""  # one line, not one of each worker
-
-    def _step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
-        """Return the function of ``InnerProductRate.measure``, of the first minibatch of ``feeds``."""
+    def step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
+        """See ``Model``."""
         first = {name: rows[: self.n_passes] for name, rows in feeds.items()}
         solver_rate = np.float32(learning_rate(self._train.solver, step))
 
         def step_of(params: Vector) -> Vector:
             fresh = replace(self._train.initial_state(params), layer_state=self._state.layer_state)
-            stepped, _ = self._train.run(
-                fresh, step=step, n_steps=1, rate_scale=1.0, seed=self._seed, worker=self._worker, feeds=first
-            )
+            with self._memory_errors_named():
+                stepped, _ = self._train.run(
+                    fresh, step=step, n_steps=1, rate_scale=1.0, seed=self._seed, worker=self._worker, feeds=first
+                )
             subtracted: Vector = stepped.history_view()[0] / solver_rate
             return subtracted
 
@@ -260,12 +244,21 @@ class TfModel:
 
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
         """See ``Model``; for solvers whose history is what a step subtracts, SGD and Nesterov."""
-        history = mixed_history(self._state.history_view(), velocity, share, self.statistics)
-        self._state = replace(self._state, history=history)
+        mixed = self._histories.take()
+        mix_history(mixed, self._train.history_blobs(self._state), velocity, share, self.statistics)
+        self._state = replace(self._state, history=mixed[np.newaxis])
 
-    def scale_momentum(self, factor: float) -> None:
+    def scale_momentum(self, factors: Vector) -> None:
         """See ``Model``; likewise."""
-        self._state = replace(self._state, history=self._state.history_view() * np.float32(factor))
+        scaled, blobs, start = self._histories.take(), self._train.history_blobs(self._state), 0
+        for blob, factor in zip(blobs, np.broadcast_to(factors, len(blobs)), strict=True):
+            np.multiply(blob, factor, out=scaled[start : start + blob.size])
+            start += blob.size
+        self._state = replace(self._state, history=scaled[np.newaxis])
+
+    def use_blob_factors(self, factors: Vector) -> None:
+        """See ``Model``."""
+        self._blob_factors = factors
 
     def round_note(self) -> RoundNote | None:
         """See ``Model``."""

@@ -20,6 +20,7 @@ from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.worker import inner_product_rate
+from deepspark_ops.train.worker.stabiliser import Stabiliser, stabiliser_plan
 from deepspark_ops.train.worker.tf_devices import set_up_worker
 from deepspark_ops.train.worker.tf_model import TfModel
 
@@ -38,14 +39,24 @@ layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "target" top: "l
 """
 
 
-def model_of(folder: Path, *, n_workers: int, iter_size: int = 1) -> TfModel:
+def run_of(folder: Path, *, n_workers: int, iter_size: int = 1) -> Run:
     values = {"solver": folder / "solver.prototxt", "run_dir": folder, "n_workers": n_workers, "strategy": "easgd"}
     solver = f'base_lr: {RATE} momentum: 0.5 lr_policy: "fixed" max_iter: 9 iter_size: {iter_size} random_seed: 1'
     config, net = parse_config(TrainConfig, values), build_net_spec(parse_net(NET), phase="TRAIN")
     binding, spec = DataBinding(None, folder, stamps={}), solver_spec(parse_solver(solver))
-    run = Run(config, RunPaths(folder), spec, net, (), binding, ComputePlan())
-    devices, _ = set_up_worker(AssignedDevices("cpu", (), 1), config, 1)
-    return TfModel(run, worker=0, pull=lambda: initial_vector(net, 1), state=None, devices=devices)
+    return Run(config, RunPaths(folder), spec, net, (), binding, ComputePlan())
+
+
+def model_of(folder: Path, *, n_workers: int, iter_size: int = 1) -> TfModel:
+    run = run_of(folder, n_workers=n_workers, iter_size=iter_size)
+    devices, _ = set_up_worker(AssignedDevices("cpu", (), 1), run.config, 1)
+    return TfModel(run, worker=0, pull=lambda: initial_vector(run.train_net, 1), state=None, devices=devices)
+
+
+def stabiliser_of(model: TfModel, folder: Path) -> Stabiliser:
+    plan = stabiliser_plan(run_of(folder, n_workers=3))
+    assert plan is not None
+    return Stabiliser(plan, model, lambda clock: RATE * SCALE)
 
 
 @pytest.mark.parametrize("iter_size", [1, 2])
@@ -66,17 +77,17 @@ def test_a_step_has_the_factor_that_the_minibatchs_curvature_allows(
     assert 1.2 < factor < 3.8, "the case must not be at a bound"
 
     model, plain = (model_of(tmp_path / str(p), n_workers=p, iter_size=iter_size) for p in (3, 2))
-    report = model.run(step=0, n_steps=3, rate_scale=SCALE, feeds=feeds)
-    told = re.match(r"inner products' rate times (\S+): their largest curvature is (\S+);", report.note)
+    steadied = stabiliser_of(model, tmp_path / "3")
+    note = steadied.before_steps(0, 3, feeds)
+    told = re.match(r"inner products' rate times (\S+): their largest curvature is (\S+),", note)
     assert told is not None
     assert float(told[1]) == pytest.approx(factor, rel=0.02)
     assert float(told[2]) == pytest.approx(curvature, rel=0.02)
-    assert model.n_measured == 41
 
     first = {name: batches[:iter_size] for name, batches in feeds.items()}
-    model, start = model_of(tmp_path / "again", n_workers=3, iter_size=iter_size), plain.local().copy()
-    model.run(step=0, n_steps=1, rate_scale=SCALE, feeds=first)
-    assert plain.run(step=0, n_steps=1, rate_scale=SCALE, feeds=first).note == ""
+    start = plain.local().copy()
+    for each in (model, plain):
+        each.run(step=0, n_steps=1, rate_scale=SCALE, feeds=first)
     moved, moved_plain = model.local() - start, plain.local() - start
     np.testing.assert_allclose(moved[:2], moved_plain[:2], rtol=1e-5)  # the convolution's weight and bias
     np.testing.assert_allclose(moved[2:], factor * moved_plain[2:], rtol=0.02)

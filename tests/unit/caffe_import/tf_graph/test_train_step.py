@@ -210,14 +210,14 @@ def dropped(step: int, seed: int, worker: int, *, iter_size: int = 1) -> np.ndar
     return run(function, start(function), feeds, step=step, seed=seed, worker=worker)[1].outputs["drop"]
 
 
-def test_a_layers_factor_is_one_more_lr_mult_of_its_blobs_alone() -> None:
+def test_a_blobs_factor_is_one_more_lr_mult_of_it_alone() -> None:
     solver, feeds = solver_of("momentum: 0.9"), batches(5)
-    factored = compile_training(net_of(TWO_LAYERS % (1, 2)), solver, n_threads=1, factored_layers=frozenset({"second"}))
+    factored = compile_training(net_of(TWO_LAYERS % (1, 2)), solver, n_threads=1, with_blob_factors=True)
     given = {"step": 0, "n_steps": 5, "rate_scale": 1.0, "seed": 0, "worker": 0, "feeds": feeds}
     for factor in (3.0, 0.5):
         larger = compile_training(net_of(TWO_LAYERS % (factor, 2 * factor)), solver, n_threads=1)
         expected, _ = larger.run(start(larger), **given)
-        found, _ = factored.run(start(factored), layer_factor=factor, **given)
+        found, _ = factored.run(start(factored), blob_factors=np.float32([1, 1, factor, factor]), **given)
         np.testing.assert_allclose(found.params_view(), expected.params_view(), rtol=1e-5, atol=1e-7)
     plain = compile_training(net_of(TWO_LAYERS % (1, 2)), solver, n_threads=1)
     without, _ = factored.run(start(factored), **given)

@@ -182,12 +182,29 @@ def test_later_version_and_damage_are_named(tmp_path: Path) -> None:
     path = tmp_path / "s.state.h5"
     write_run_state(path, RunState(1, 0, N_PARAMS, 5), {})
     with h5py.File(path, "r+") as file:
-        file.attrs["format_version"] = 6
-    with pytest.raises(DataError, match="format version 6; this program reads versions 2, 3, 4, 5"):
+        file.attrs["format_version"] = 7
+    with pytest.raises(DataError, match="format version 7; this program reads versions 2, 3, 4, 5, 6"):
         read_run_state(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(DataError, match=r"not a state\.h5 of a run, or damaged"):
         read_run_state(path)
+
+
+def test_what_a_stabiliser_knows_goes_into_the_snapshot_and_comes_out(tmp_path: Path) -> None:
+    paths, known = RunPaths(tmp_path), np.float32([40.0, 128.0, 95.5, 17.25])
+    gather(
+        paths, 12, np.ones(N_PARAMS, np.float32), {0: replace(worker_state(0), stabiliser=known), 1: worker_state(1)}
+    )
+    path = writer_of(paths).assemble(12).state
+    first, second = (read_worker_state(path, worker) for worker in (0, 1))
+    assert first is not None
+    assert second is not None
+    np.testing.assert_array_equal(first.stabiliser, known)
+    assert second.stabiliser is None
+    with h5py.File(path, "r+") as file:
+        file["workers/0/stabiliser"][2] = 1.0
+    with pytest.raises(DataError, match="damaged"):
+        read_worker_state(path, 0)
 
 
 def test_a_loss_scale_goes_into_the_snapshot_and_comes_out(tmp_path: Path) -> None:

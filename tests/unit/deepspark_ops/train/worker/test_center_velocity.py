@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs
-from deepspark_ops.train.worker.center_velocity import CenterVelocity, Velocity, fall_of_rate, mixed_history
+from deepspark_ops.train.worker.center_velocity import CenterVelocity, Velocity, falls_of_rates, mix_history
 
 
 def values(velocity: Velocity | None) -> list[float]:
     assert velocity is not None
-    return [velocity.factor * float(moved) for moved in velocity.before - velocity.center]
+    return (velocity.factors * (velocity.before - velocity.center)).tolist()
 
 
 def test_velocity_is_the_movement_in_steps_of_a_worker() -> None:
@@ -36,8 +36,8 @@ def test_a_heavy_center_moves_less_by_a_minibatch() -> None:
 def test_what_the_center_did_before_the_rate_fell_counts_for_less_once() -> None:
     velocity = CenterVelocity(4)
     velocity.observe(np.float32([1.0]), 10, 1)
-    velocity.slow_down(0.5)
-    velocity.slow_down(0.2)
+    velocity.slow_down(np.float32([0.5]))
+    velocity.slow_down(np.float32([0.2]))
     assert values(velocity.observe(np.float32([0.0]), 15, 1)) == pytest.approx([0.1])
     assert values(velocity.observe(np.float32([-1.0]), 20, 1)) == [1.0]
 
@@ -55,27 +55,36 @@ def test_what_the_center_did_before_the_rate_fell_counts_for_less_once() -> None
     ],
 )
 def test_momentum_falls_with_a_rate_that_drops(before: float, rate: float, fall: float) -> None:
-    assert fall_of_rate(before, rate) == pytest.approx(fall)
+    assert falls_of_rates(np.float32([before, 1]), np.float32([rate, 1])).tolist() == pytest.approx([fall, 1])
 
 
-def test_history_is_mixed_and_statistics_have_none() -> None:
-    history = np.float32([[1.0, 2.0, 3.0, 4.0]])
+def test_the_center_counts_for_less_in_the_blobs_whose_rate_fell() -> None:
+    velocity = CenterVelocity(4)
+    velocity.observe(np.float32([1.0, 1.0]), 10, 1)
+    velocity.slow_down(np.float32([1.0, 0.5]))
+    assert values(velocity.observe(np.float32([0.0, 0.0]), 15, 1)) == [1.0, 0.5]
+
+
+def test_history_is_mixed_by_blob_and_statistics_have_none() -> None:
+    blobs = [np.float32([1.0]), np.float32([2.0, 3.0]), np.float32([4.0])]
     statistics = StatisticBlobs.from_json([[1, 2, 2, 3, 3, 0.5]])
-    velocity = Velocity(np.float32([2.5, 5.5, 4.5, 1.0]), np.float32([1.0, 1.0, 0.0, 1.0]), 2.0)
-    mixed = mixed_history(history, velocity, 0.25, statistics)
-    expected = np.float32([1.5, 3.75, 4.5, 3.0])
-    expected[statistics.positions] = 0.0
-    assert 0 < np.count_nonzero(expected) < 4
-    assert mixed.tolist() == [expected.tolist()]
-    assert history.tolist() == [[1.0, 2.0, 3.0, 4.0]]
+    velocity = Velocity(np.float32([2.5, 5.5, 4.5, 1.0]), np.float32([1.0, 1.0, 0.0, 1.0]), np.float32([2, 1, 2]))
+    mixed = np.full(4, np.nan, np.float32)
+    mix_history(mixed, blobs, velocity, 0.25, statistics)
+    assert mixed.tolist() == [1.5, 0.0, 0.0, 0.0]
+    mix_history(mixed, blobs, velocity, 0.25, StatisticBlobs())
+    assert mixed.tolist() == [0.75 * 1 + 0.5 * 1.5, 0.75 * 2 + 0.25 * 4.5, 0.75 * 3 + 0.25 * 4.5, 0.75 * 4]
+    assert [blob.tolist() for blob in blobs] == [[1.0], [2.0, 3.0], [4.0]]
 
 
-def test_a_history_of_several_chunks_is_mixed_whole() -> None:
+def test_a_blob_of_several_chunks_is_mixed_whole() -> None:
     size = 2 * CHUNK_FLOATS + 7
     rng = np.random.default_rng(1)
-    history, before, center = (rng.standard_normal(size).astype(np.float32) for _ in range(3))
-    mixed = mixed_history(history[np.newaxis], Velocity(before, center, 1.5), 0.5, StatisticBlobs())
-    np.testing.assert_allclose(mixed[0], 0.5 * history + 0.75 * (before - center), rtol=1e-5, atol=1e-6)
+    history, before, center = (rng.standard_normal(size + 3).astype(np.float32) for _ in range(3))
+    mixed = np.empty(size + 3, np.float32)
+    velocity = Velocity(before, center, np.float32([1.5]))
+    mix_history(mixed, [history[:3], history[3:]], velocity, 0.5, StatisticBlobs())
+    np.testing.assert_allclose(mixed, 0.5 * history + 0.75 * (before - center), rtol=1e-5, atol=1e-6)
 
 
 def largest_growth(

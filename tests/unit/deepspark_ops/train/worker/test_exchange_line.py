@@ -39,6 +39,12 @@ from tests.unit.deepspark_ops.train.worker.test_inner_product_rate import run_of
             [],
         ),
         ({"strategy": "sync"}, "strategy sync, 8 workers; tau 1; rate_scale 4: ", []),
+        (
+            {"overlap": True},
+            "strategy easgd, 8 workers; ",
+            ["rate_scale 1: the strategy takes"],
+        ),
+        ({"overlap": True, "comm_period": 1}, "strategy easgd, 8 workers; ", ["rate_scale 6.5: "]),
         ({"n_workers": 1}, "rate_scale 1: one worker runs Caffe's own schedule", []),
     ],
 )

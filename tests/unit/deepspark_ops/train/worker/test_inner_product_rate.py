@@ -21,7 +21,8 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
-from deepspark_ops.train.worker.inner_product_rate import InnerProductRate, inner_product_rate, inner_products
+from deepspark_ops.train.worker.inner_product_rate import InnerProductRate, inner_products
+from deepspark_ops.train.worker.stabiliser import stabiliser_plan
 
 N_OTHERS, N_OWN = 4, 6
 MOMENTUM, RATE = 0.9, 0.01
@@ -54,7 +55,7 @@ def slope(largest: float, seed: int = 0) -> Callable[[Vector], Vector]:
     return lambda params: (hessian @ (params - lowest)).astype(np.float32)
 
 
-def measures(**changes: float) -> InnerProductRate:
+def measures(**changes: Any) -> InnerProductRate:
     entries = [ParamEntry("ip", 0, N_OTHERS, (2, 2)), ParamEntry("ip", 1, N_OTHERS + 4, (2,))]
     return InnerProductRate(entries, **{"momentum": MOMENTUM, "most": 4.0, **changes})
 
@@ -70,8 +71,8 @@ def test_the_rate_is_half_of_what_momentum_bears_at_most_four_times_and_never_le
     largest: float, factor: float
 ) -> None:
     rate, params = measures(), PARAMS.copy()
-    rate.measure(slope(largest), params, RATE)
-    assert rate.factor == pytest.approx(factor, rel=0.1)
+    rate.measure(slope(largest), params)
+    assert rate.factor_at(RATE) == pytest.approx(factor, rel=0.1)
     assert np.array_equal(params, PARAMS)
     assert rate.n_gradients == 4
 
@@ -79,8 +80,8 @@ def test_the_rate_is_half_of_what_momentum_bears_at_most_four_times_and_never_le
 def test_a_later_measurement_goes_on_where_the_one_before_has_ended() -> None:
     rate, step_of = measures(most=100.0), slope(BEARS / 20)
     for _ in range(5):
-        rate.measure(step_of, PARAMS, RATE)
-    assert rate.factor == pytest.approx(10.0, rel=1e-3)
+        rate.measure(step_of, PARAMS)
+    assert rate.factor_at(RATE) == pytest.approx(10.0, rel=1e-3)
     assert rate.n_gradients == 4 + 4 * 3
 
 
@@ -88,8 +89,8 @@ def test_of_two_measurements_the_steeper_holds() -> None:
     rate = measures()
     factors = []
     for largest in (BEARS / 3, BEARS / 100, BEARS / 100, BEARS / 3):
-        rate.measure(slope(largest), PARAMS, RATE)
-        factors.append(round(rate.factor, 1))
+        rate.measure(slope(largest), PARAMS)
+        factors.append(round(rate.factor_at(RATE), 1))
     assert factors == [1.5, 1.5, 4.0, 1.5]
 
 
@@ -97,33 +98,49 @@ def test_measurements_come_four_times_later_each_and_then_every_thousand() -> No
     rate, at = measures(), []
     for update in range(4_000):
         if rate.is_due():
-            rate.measure(slope(1.0), PARAMS, RATE)
+            rate.measure(slope(1.0), PARAMS)
             at.append(update)
         rate.count(1)
     assert at == [8, 32, 128, 512, 1512, 2512, 3512]
 
 
-def test_the_log_is_told_of_a_change_and_of_no_change() -> None:
-    rate = measures()
-    told = [rate.measure(slope(BEARS / by), PARAMS, RATE) for by in (5, 5.1, 2)]
-    assert told[0].startswith("inner products' rate times 2.")
-    assert told[1] == ""
-    assert told[2].startswith("inner products' rate times 1: their largest curvature is 1")
+def test_the_factor_follows_the_rate_between_measurements() -> None:
+    """A warm-up raises the rate thirteen times while measurements lie four times farther apart each time."""
+    rate = measures(most=8.0)
+    assert rate.factor_at(RATE) == 1.0, "nothing is known yet"
+    rate.measure(slope(BEARS / 16), PARAMS)
+    factors = [rate.factor_at(by * RATE) for by in (0.5, 1, 2, 4, 8, 13)]
+    assert factors == pytest.approx([8.0, 8.0, 4.0, 2.0, 1.0, 1.0], rel=0.1)
+    assert rate.factor_at(0.0) == 8.0
+
+
+def test_a_later_life_of_the_run_goes_on_with_what_was_measured() -> None:
+    first = measures()
+    first.count(40)
+    for largest in (BEARS / 3, BEARS / 100):
+        first.measure(slope(largest), PARAMS)
+    later = measures(state=first.state())
+    assert later.factor_at(RATE) == first.factor_at(RATE) == pytest.approx(1.5, rel=0.1)
+    assert (later.is_due(), later.state().tolist()) == (False, first.state().tolist())
+    later.count(88)
+    assert later.is_due()
+    later.measure(slope(BEARS / 100), PARAMS)
+    assert later.factor_at(RATE) == 4.0, "the steeper one is the last but two now"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_leaves_the_nets_own_rate(value: float) -> None:
     rate = measures()
-    rate.measure(slope(1.0), PARAMS, RATE)
-    assert rate.factor == 4.0
-    rate.measure(lambda params: np.full_like(params, value), PARAMS, RATE)
-    assert rate.factor == 1.0
+    rate.measure(slope(1.0), PARAMS)
+    assert rate.factor_at(RATE) == 4.0
+    rate.measure(lambda params: np.full_like(params, value), PARAMS)
+    assert rate.factor_at(RATE) == 1.0
 
 
 def test_a_flat_slope_bears_the_most() -> None:
     rate = measures()
-    rate.measure(lambda params: np.zeros_like(params), PARAMS, RATE)
-    assert rate.factor == 4.0
+    rate.measure(lambda params: np.zeros_like(params), PARAMS)
+    assert rate.factor_at(RATE) == 4.0
 
 
 def run_of(folder: Path, *, conv: str = CONV % (1, 1), bias: float = 2, solver: str = "", **options: Any) -> Run:
@@ -137,7 +154,10 @@ def run_of(folder: Path, *, conv: str = CONV % (1, 1), bias: float = 2, solver: 
 def test_inner_products_beside_convolutions_have_a_rate_of_their_own(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     assert [entry.name for entry in inner_products(run)] == ["ip[0]", "ip[1]"]
-    assert inner_product_rate(run) is not None
+    plan = stabiliser_plan(run)
+    assert plan is not None
+    assert (plan.faster, plan.most) == (inner_products(run), 8.0)
+    assert plan.momentum == pytest.approx(0.9)
     assert [entry.name for entry in inner_products(run_of(tmp_path, bias=0))] == ["ip[0]"]
 
 
@@ -158,7 +178,6 @@ def test_inner_products_beside_convolutions_have_a_rate_of_their_own(tmp_path: P
 def test_else_the_net_keeps_its_own(changes: dict[str, Any], tmp_path: Path) -> None:
     run = run_of(tmp_path, **changes)
     assert inner_products(run) == ()
-    assert inner_product_rate(run) is None
 
 
 @pytest.mark.parametrize("plan", [{"precision": "float16"}, {"precision": "bfloat16"}, {"n_replicas": 2}])

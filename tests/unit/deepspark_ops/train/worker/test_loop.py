@@ -28,8 +28,11 @@ from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, Los
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.rate_scale import RateScale
+from deepspark_ops.train.worker.stabiliser import StabiliserPlan
 from tests.reference.slow_normalization import slow_moving_sums
 from tests.unit.deepspark_ops.train.small_plan import PLAN
+
+HALF = StabiliserPlan(n_workers=2, momentum_from_center=0.5)
 
 
 class CountingModel:
@@ -71,11 +74,17 @@ class CountingModel:
         self.value = local
 
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
-        before, center, factor = velocity
-        self.velocities.append((factor * float(before[0] - center[0]), share))
+        before, center, factors = velocity
+        self.velocities.append((float(factors[0] * (before[0] - center[0])), share))
 
-    def scale_momentum(self, factor: float) -> None:
-        self.falls.append((len(self.calls), factor))
+    def scale_momentum(self, factors: np.ndarray) -> None:
+        self.falls.append((len(self.calls), float(factors[0])))
+
+    def use_blob_factors(self, factors: np.ndarray) -> None:
+        raise AssertionError("no rate is measured")
+
+    def step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
+        raise AssertionError("no rate is measured")
 
     def round_note(self) -> None:
         return None
@@ -542,7 +551,7 @@ def test_a_run_that_is_stopped_early_saves_what_is_done(tmp_path: Path, overlaps
 
 
 def test_momentum_comes_from_the_center_after_the_first_exchange(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Schedule(6), n_workers=2, comm_period=CommPeriod(2), momentum_from_center=0.5)
+    bench = Bench(tmp_path, Schedule(6), n_workers=2, comm_period=CommPeriod(2), stabiliser=HALF)
     bench.link.use_moving_rate(0.5)
     bench.run()
     # By hand; the other worker is gone, so two minibatches move the center by one step. The model's steps add.
@@ -558,7 +567,7 @@ def test_momentum_comes_from_the_center_after_the_first_exchange(tmp_path: Path)
 
 def run_at(folder: Path, rate_after: float, share: float) -> CountingModel:
     """Return the model of a run whose solver has another rate from minibatch 4 on."""
-    plan = {"n_workers": 2, "comm_period": CommPeriod(2), "momentum_from_center": share}
+    plan = {"n_workers": 2, "comm_period": CommPeriod(2), "stabiliser": HALF if share else None}
     bench = Bench(folder, Schedule(8), solver_rate=lambda clock: 0.5 if clock < 4 else rate_after, **plan)
     bench.run()
     assert [step for step, _, _ in bench.model.calls] == [0, 2, 4, 6]
@@ -582,7 +591,7 @@ def test_momentum_of_a_snapshot_falls_too(tmp_path: Path) -> None:
         tmp_path,
         Schedule(8, first=4),
         n_workers=2,
-        momentum_from_center=0.5,
+        stabiliser=HALF,
         solver_rate=lambda clock: 0.5 if clock < 4 else 0.05,
     )
     bench.run()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
-from deepspark_ops.train.worker.rate_scale import plan_rate_scale
+from deepspark_ops.train.worker.rate_scale import borne_share, plan_rate_scale
 
 
 def plan(setting="auto", *, progress=1 / 3, limit=math.inf, n_workers=2, origin=0, max_iter=1000):
@@ -67,3 +68,51 @@ def test_a_short_run_warms_up_no_faster_and_ends_at_a_smaller_factor() -> None:
 def test_none_and_a_number_are_taken_as_given() -> None:
     assert plan("none").at(0) == plan("none").at(999) == 1.0
     assert plan(2.5).at(0) == plan(2.5).at(999) == 2.5
+
+
+def largest_growth(n_workers: int, rate: float, tau: int, *, overlap: bool, share: float, weight: float) -> float:
+    """Return the spectral radius of one round of EASGD, workers in turn, momentum 0.9, on a slope of curvature 1.
+
+    The state: parameters, velocities, centers last seen and differences under way of all workers, then the center.
+    """
+    size, alpha = 4 * n_workers + 1, 0.3
+    of_round, center = np.eye(size), size - 1
+    for local in range(n_workers):
+        velocity, seen, under_way = (local + k * n_workers for k in (1, 2, 3))
+        step, exchange = np.eye(size), np.eye(size)
+        step[velocity, velocity], step[velocity, local] = 0.9, rate
+        step[local] -= step[velocity]
+        difference = np.zeros(size)
+        difference[local], difference[center] = alpha, -alpha
+        if overlap:  # what began a period ago ends, and the next one begins
+            exchange[local, under_way] = -1
+            difference = difference @ exchange
+            exchange[under_way] = difference
+        else:
+            exchange[local] -= difference
+        exchange[center] -= -difference / weight
+        per_period = share * (n_workers + weight) / (n_workers * tau)
+        exchange[velocity] = per_period * (np.eye(size)[seen] - exchange[center])
+        exchange[velocity, velocity] += 1 - share
+        exchange[seen] = exchange[center]
+        of_round = exchange @ np.linalg.matrix_power(step, tau) @ of_round
+    return float(np.abs(np.linalg.eigvals(of_round)).max())
+
+
+def largest_rate(n_workers: int, tau: int, *, overlap: bool, share: float = 0.5) -> float:
+    weight = 1.0 if n_workers <= 4 else 2.0
+    rates = np.arange(0.1, 4.6, 0.05)
+    grows = (largest_growth(n_workers, rate, tau, overlap=overlap, share=share, weight=weight) > 1.0 for rate in rates)
+    return float(next((rate for rate, does in zip(rates, grows, strict=True) if does), rates[-1]))
+
+
+@pytest.mark.parametrize("n_workers", [4, 8])
+@pytest.mark.parametrize("tau", [1, 2, 3, 4, 6, 8, 9])
+def test_the_share_of_an_overlapped_exchange_is_borne(n_workers: int, tau: int) -> None:
+    assert largest_rate(n_workers, tau, overlap=True) >= borne_share(tau, overlap=True) * 3.7
+
+
+@pytest.mark.parametrize("n_workers", [4, 8])
+@pytest.mark.parametrize("tau", [1, 2, 4, 10])
+def test_without_overlap_every_tau_bears_nearly_what_one_worker_bears(n_workers: int, tau: int) -> None:
+    assert largest_rate(n_workers, tau, overlap=False) == pytest.approx(3.8, rel=0.12)
