@@ -250,7 +250,8 @@ def test_keys_are_in_no_argument_and_in_no_environment(tmp_path: Path, protectio
         texts = (of_process / "cmdline").read_bytes() + (of_process / "environ").read_bytes()
         assert b"PRIVATE" not in texts
         assert running.address.secret.hex().encode() not in texts
-        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        folders = (tmp_path, running.settings.journal().parent)
+        files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
         assert files
         assert not [path for path in files if b"PRIVATE" in path.read_bytes()]
         held = [(of_process / "fd" / name).readlink() for name in (of_process / "fd").iterdir()]
