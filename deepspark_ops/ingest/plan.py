@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -237,19 +237,34 @@ def plan_ingest(
     changes: dict[SplitName, Change[ShardRecords]] = {}
     tasks: list[ShardTask] = []
     for split, records in choice.splits.items():
-        positions = records.positions
-        index = indexes.get(split, indexes["train"])
+        index, positions = records.index, records.positions
         known = stamps.get(split, stamps.get("train"))
-        work_of = _Work(split, index, config, recipe, pixels, shape, dtype, n_classes, known)
-        wanted, n_rows = positions, 0
-        taken_before = repeats(positions)
+        n_rows, taken_before = 0, repeats(positions)
         if base is not None:
-            wanted = np.sort(positions)
-            change = changes[split] = find_image_changes(base.shards(split), index, wanted, known, base.version)
-            wanted, taken_before = wanted[change.added], repeats(wanted)[change.added]
+            positions = np.sort(positions)
+            change = changes[split] = find_image_changes(base.shards(split), index, positions, known, base.version)
+            positions, taken_before = positions[change.added], repeats(positions)[change.added]
             n_rows = sum(shard.record.n_rows for shard in change.carried)
-        number = first_number(config, recipe.sha256, split, None if base is None else base.manifests.get(split))
-        tasks += work_of.tasks(wanted, taken_before, first_number=number, first_sample=n_rows)
+        whole = ShardTask(
+            split=split,
+            number=first_number(config, recipe.sha256, split, None if base is None else base.manifests.get(split)),
+            path=DatasetPaths(config.output).split(split),
+            shard_format=config.shard_format,
+            encoded=config.encoded,
+            first=n_rows,
+            positions=positions,
+            names=tuple(index.names[i] for i in positions.tolist()),
+            labels=index.labels[positions],
+            reader=index.reader.subset(positions),
+            recipe=pixels,
+            shape=shape,
+            dtype=dtype,
+            n_classes=n_classes,
+            repeats=taken_before,
+            stamps=None if known is None else known[positions],
+            groups=_group_hashes(index, positions),
+        )
+        tasks += _cut(config, recipe, whole)
     return DatasetPlan(
         tasks=tuple(tasks),
         run=run_shard_task,
@@ -263,9 +278,7 @@ def plan_ingest(
         base=base,
         changes=changes,
         carried_counts={
-            split: np.bincount(
-                indexes.get(split, indexes["train"]).labels[positions_of(change.carried)], minlength=n_classes
-            )
+            split: np.bincount(choice.splits[split].index.labels[positions_of(change.carried)], minlength=n_classes)
             for split, change in changes.items()
         },
         pixels=PixelSteps.model_validate({**steps.model_dump(), "dtype": dtype}),
@@ -273,66 +286,27 @@ def plan_ingest(
     )
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What all shards of a split have in common."""
+def _cut(config: IngestConfig, recipe: Recipe, whole: ShardTask) -> list[ShardTask]:
+    """Return the tasks of a split; ``whole`` has all records, the first number, and the folder in place of a shard."""
+    n_samples = len(whole.positions)
+    order = sample_order(np.arange(n_samples), shuffle=config.shuffle, seed=config.seed)
+    most = _samples_per_shard(config, whole.shape, whole.dtype, n_samples)
+    least = asked_shards(n_samples, most, config.shards, where=whole.split)
+    return [
+        replace(
+            whole.subset(order[start:stop]),
+            number=number,
+            path=whole.path / shard_name(config, recipe, whole.split, number),
+            first=whole.first + start,
+        )
+        for number, (start, stop) in enumerate(shard_bounds(n_samples, most, least=least), start=whole.number)
+    ]
 
-    split: SplitName
-    index: SourceIndex
-    config: IngestConfig
-    recipe: Recipe
-    pixels: PixelRecipe
-    shape: tuple[int, int, int]
-    dtype: str
-    n_classes: int
-    stamps: npt.NDArray[np.uint64] | None
 
-    def tasks(
-        self, positions: Positions, taken_before: npt.NDArray[np.int32], *, first_number: int, first_sample: int
-    ) -> list[ShardTask]:
-        """Return the tasks that write records.
-
-        Args:
-            positions: Of the records.
-            taken_before: (n,) how often each was taken before.
-            first_number: Of the shards.
-            first_sample: Of the samples in the split.
-        """
-        config, index = self.config, self.index
-        order = sample_order(np.arange(len(positions)), shuffle=config.shuffle, seed=config.seed)
-        folder = DatasetPaths(config.output).split(self.split)
-        tasks = []
-        most = _samples_per_shard(config, self.shape, self.dtype, len(order))
-        bounds = shard_bounds(len(order), most, least=asked_shards(len(order), most, config.shards, where=self.split))
-        for number, (start, stop) in enumerate(bounds, start=first_number):
-            chosen = positions[order[start:stop]]
-            tasks.append(
-                ShardTask(
-                    split=self.split,
-                    number=number,
-                    path=folder / shard_name(config, self.recipe, self.split, number),
-                    shard_format=config.shard_format,
-                    encoded=config.encoded,
-                    first=first_sample + start,
-                    positions=chosen,
-                    names=tuple(index.names[i] for i in chosen.tolist()),
-                    labels=index.labels[chosen],
-                    reader=index.reader.subset(chosen),
-                    recipe=self.pixels,
-                    shape=self.shape,
-                    dtype=self.dtype,
-                    n_classes=self.n_classes,
-                    repeats=taken_before[order[start:stop]],
-                    stamps=None if self.stamps is None else self.stamps[chosen],
-                    groups=self._groups(chosen),
-                )
-            )
-        return tasks
-
-    def _groups(self, positions: Positions) -> npt.NDArray[np.uint64] | None:
-        if not self.index.groups:
-            return None
-        return name_hashes([self.index.groups[i] for i in positions.tolist()], salt=b"group")
+def _group_hashes(index: SourceIndex, positions: Positions) -> npt.NDArray[np.uint64] | None:
+    if not index.groups:
+        return None
+    return name_hashes([index.groups[i] for i in positions.tolist()], salt=b"group")
 
 
 def _groups_stay(base: Base[ShardRecords], index: SourceIndex) -> bool:

@@ -48,8 +48,12 @@ def split_by_hash(names: Sequence[str], *, test: float, seed: int, validation: f
         >>> [SPLITS[number] for number in split_by_hash(["a", "b", "c", "d", "a"], test=0.5, seed=4)]
         ['test', 'train', 'test', 'test', 'test']
     """
-    hashes = name_hashes(names, salt=str(seed).encode())
-    found = np.full(len(names), SPLITS.index("train"), np.int8)
+    return splits_of_hashes(name_hashes(names, salt=str(seed).encode()), test=test, validation=validation)
+
+
+def splits_of_hashes(hashes: npt.NDArray[np.uint64], *, test: float, validation: float) -> npt.NDArray[np.int8]:
+    """Return the (n,) splits of records by hashes in [0, 2^64): the lowest test, the validation set is above them."""
+    found = np.full(len(hashes), SPLITS.index("train"), np.int8)
     found[hashes < np.uint64((test + validation) * 2**64)] = SPLITS.index("validation")
     found[hashes < np.uint64(test * 2**64)] = SPLITS.index("test")
     return found

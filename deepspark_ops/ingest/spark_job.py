@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pyspark.accumulators import AccumulatorParam
+from pyspark import AccumulatorParam
 
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig, is_known

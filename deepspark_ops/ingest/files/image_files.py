@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -199,3 +199,12 @@ def source_digest(path: DataPath) -> str:
     if isinstance(path, StorePath):
         return hashlib.sha256(path.version().encode()).hexdigest()
     return sha256_of_file(path)
+
+
+def digest_of_files(paths: Iterable[DataPath]) -> str:
+    """Return a digest of the ``source_digest`` of several files, in their order.
+
+    Raises:
+        OSError: A file is not there or cannot be read.
+    """
+    return hashlib.sha256("".join(map(source_digest, paths)).encode()).hexdigest()

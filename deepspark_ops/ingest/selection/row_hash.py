@@ -75,11 +75,6 @@ def combined(*parts: Hashes) -> Hashes:
     return found
 
 
-def is_in_lowest(hashes: Hashes, *, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Return which rows' hash with the seed lies in the lowest ``fraction``; a larger one only adds rows."""
-    return np.asarray(mixed(hashes, seed) < np.uint64(int(fraction * 2**64)))
-
-
 def _factors(n: int) -> Hashes:
     return mixed(np.arange(n, dtype=np.uint64), 2) | np.uint64(1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,8 +14,9 @@ import numpy.typing as npt
 from caffe_import.files.text_file import read_text_file
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.findings import Finding, Findings
+from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Finding, Findings
 from deepspark_ops.ingest.records import Positions, Rejection, SourceIndex
+from deepspark_ops.ingest.selection.row_hash import Hashes, hash_texts
 from deepspark_ops.ingest.shard_assignment import split_by_hash
 from deepspark_ops.shards.manifest import SPLITS, SplitName, SplitRule, sha256_of_file
 from deepspark_ops.stores.store_path import DataPath
@@ -33,7 +34,9 @@ SPLIT_WORDS: Final[Mapping[str, SplitName]] = {
 """What lists and columns call a split, in small letters."""
 OUTSIDE: Final = -1
 """In the place of a split's number: a record that a list leaves out."""
-_BAD: Final = -2
+UNKNOWN_WORD: Final = -2
+"""Likewise: a record whose column of splits has another word."""
+_SHOWN: Final = 60
 
 
 @dataclass(frozen=True)
@@ -117,19 +120,12 @@ def _by_list(path: DataPath, index: SourceIndex, usable: Positions) -> SplitUp:
     named = read_split_list(path, set(index.names))
     numbers = np.array([named.get(name, OUTSIDE) for name in index.names], np.int8)
     if not (numbers[usable] >= 0).any():
-        known = next(iter(named), "")
-        seen = index.names[int(usable[0])] if len(usable) else ""
-        msg = (
-            f'split_list={path} names no record of the source: it has "{known}", the source "{seen}"; give the records'
-            " as the source does"
-        )
-        raise DataError(msg)
-    findings = Findings()
-    for name in sorted(set(named) - set(index.names)):
-        findings.add(Finding("unknown_in_split_list", name, f"{path} names it, the source has no such record"))
+        seen = [index.names[int(usable[0])] if len(usable) else ""]
+        raise _names_none(path, "record", next(iter(named), ""), seen, "the records as the source does")
     numbers[numbers == OUTSIDE] = split_of_others(named)
-    for place in np.flatnonzero(numbers == OUTSIDE).tolist():
-        findings.add(Finding("not_in_split_list", index.names[place], f"{path} does not name it", place))
+    left_out = [(place, index.names[place]) for place in np.flatnonzero(numbers == OUTSIDE).tolist()]
+    unknown = set(named) - set(index.names)
+    findings = _list_findings(path, unknown, "the source has no such record", left_out, len(left_out))
     asked: set[SplitName] = {"train", *(SPLITS[number] for number in named.values())}
     return SplitUp(_of_numbers(numbers, usable, asked), findings=findings)
 
@@ -222,21 +218,115 @@ def _by_column(config: IngestConfig, index: SourceIndex, usable: Positions) -> S
             " record and its split on each line"
         )
         raise ConfigError(msg)
-    words = {word: SPLIT_WORDS.get(word.strip().lower()) for word in set(index.splits)}
-    codes = {word: _BAD if split is None else SPLITS.index(split) for word, split in words.items()}
+    codes = {word: split_of_word(word) for word in set(index.splits)}
     numbers = np.array([codes[word] for word in index.splits], np.int8)
     rejected = tuple(
         Rejection(
-            place,
-            index.names[place],
-            int(index.labels[place]),
-            f'{config.split_column} is "{index.splits[place]}"; allowed: {", ".join(SPLIT_WORDS)}',
+            place, index.names[place], int(index.labels[place]), unknown_word(config.split_column, index.splits[place])
         )
-        for place in usable[numbers[usable] == _BAD].tolist()
+        for place in usable[numbers[usable] == UNKNOWN_WORD].tolist()
     )
-    asked: set[SplitName] = {"train", *(split for split in words.values() if split is not None)}
+    asked: set[SplitName] = {"train", *(SPLITS[code] for code in codes.values() if code != UNKNOWN_WORD)}
     return SplitUp(_of_numbers(numbers, usable, asked), rejected)
+
+
+def split_of_word(word: str) -> int:
+    """Return the number of the split that a column's word names, or ``UNKNOWN_WORD``."""
+    split = SPLIT_WORDS.get(word.strip().lower())
+    return UNKNOWN_WORD if split is None else SPLITS.index(split)
+
+
+def unknown_word(column: str | None, word: str) -> str:
+    """Return why a record with such a word in its column of splits is rejected."""
+    return f'{column} is "{word[:_SHOWN]}"; allowed: {", ".join(SPLIT_WORDS)}'
 
 
 def _of_numbers(numbers: npt.NDArray[np.int8], usable: Positions, asked: set[SplitName]) -> dict[SplitName, Positions]:
     return {split: usable[numbers[usable] == SPLITS.index(split)] for split in SPLITS if split in asked}
+
+
+@dataclass(frozen=True)
+class ListedRows:
+    """What a list says of the rows of a table.
+
+    Attributes:
+        path: The list.
+        hashes: (n,) of the ids, ascending.
+        numbers: (n,) their splits, places in ``SPLITS``.
+        others: Split of the rows that the list does not name; ``OUTSIDE`` where they are left out.
+    """
+
+    path: DataPath
+    hashes: Hashes
+    numbers: npt.NDArray[np.int8]
+    others: int
+
+    def splits_of(self, ids: Hashes) -> npt.NDArray[np.int8]:
+        """Return the (n,) splits of rows by the hashes of their ids; ``OUTSIDE`` for one that is left out."""
+        places = np.minimum(np.searchsorted(self.hashes, ids), len(self.hashes) - 1)
+        return np.where(self.hashes[places] == ids, self.numbers[places], np.int8(self.others))
+
+    def asked(self) -> set[SplitName]:
+        """Return the splits that the list names; rows that train there are always some."""
+        return {"train", *(SPLITS[number] for number in np.unique(self.numbers).tolist())}
+
+
+def read_listed_rows(path: DataPath) -> ListedRows:
+    """Return what a list says.
+
+    Raises:
+        ConfigError: There is no such list, or it is none.
+    """
+    named = read_split_list(path)
+    hashes = _hashes(list(named))
+    order = np.argsort(hashes)
+    numbers = np.array(list(named.values()), np.int8)
+    return ListedRows(path, hashes[order], numbers[order], split_of_others(named))
+
+
+def _hashes(names: Sequence[str]) -> Hashes:
+    """Return the (n,) hashes of names as a table's texts have them, where no byte is other than UTF-8."""
+    parts = [name.encode("utf-8", "replace") for name in names]
+    return hash_texts(np.cumsum([0, *map(len, parts)]), np.frombuffer(b"".join(parts), np.uint8))
+
+
+def find_in_list(listed: ListedRows, names: Hashes, outside: Sequence[tuple[int, str]], n_outside: int) -> Findings:
+    """Return the ids of a list that no usable row has, and the rows that it leaves out.
+
+    Args:
+        listed: The list.
+        names: Hashes of the ids of the usable rows that are not left out.
+        outside: (row of the source, id) of rows left out, the first ones.
+        n_outside: All of them.
+
+    Raises:
+        DataError: It names no row at all.
+    """
+    is_there = np.isin(listed.hashes, names)
+    named = list(read_split_list(listed.path))
+    if not is_there.any():
+        seen = [name for _, name in outside[:1]]
+        raise _names_none(listed.path, "row", named[0], seen, "the values of the id column")
+    known = is_there[np.searchsorted(listed.hashes, _hashes(named))]
+    unknown = [name for name, is_known in zip(named, known.tolist(), strict=True) if not is_known]
+    return _list_findings(listed.path, unknown, "no usable row has this id", outside, n_outside)
+
+
+def _names_none(path: DataPath, unit: str, listed: str, seen: Sequence[str], remedy: str) -> DataError:
+    """Return the error of a list that names nothing of the source."""
+    source = f', the source "{seen[0]}"' if seen else ""
+    return DataError(f'split_list={path} names no {unit} of the source: it has "{listed}"{source}; give {remedy}')
+
+
+def _list_findings(
+    path: DataPath, unknown: Iterable[str], why: str, left_out: Sequence[tuple[int, str]], n_left_out: int
+) -> Findings:
+    """Return the entries of a list that the source lacks, and the records that the list leaves out, the first named."""
+    findings = Findings()
+    for name in sorted(unknown):
+        findings.add(Finding("unknown_in_split_list", name, f"{path} names it, {why}"))
+    for position, name in left_out[:NAMED_OF_A_KIND]:
+        findings.named.append(Finding("not_in_split_list", name, f"{path} does not name it", position))
+    if n_left_out:
+        findings.counts["not_in_split_list"] = n_left_out
+    return findings

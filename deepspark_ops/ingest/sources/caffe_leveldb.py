@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from caffe_import.errors import DataSourceError
 from caffe_import.files.datum import Image, parse_datum
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.datum_records import content_sum, image_of_datum, names_of_keys
-from deepspark_ops.ingest.files.image_files import source_digest
+from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format
 from deepspark_ops.stores.staging import local_copy
@@ -107,7 +106,7 @@ def digest_leveldb(folder: DataPath) -> str:
             tables, logs = live_files(local)
         except DataSourceError as error:
             raise DataError(str(error)) from error
-    return hashlib.sha256("".join(source_digest(folder / path.name) for path in (*tables, *logs)).encode()).hexdigest()
+    return digest_of_files(folder / path.name for path in (*tables, *logs))
 
 
 FORMAT = Format(

@@ -7,7 +7,6 @@ order as in every image OpenCV decodes.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from caffe_import.files.regular_file import regular_path
 from caffe_import.files.text_file import read_text_file
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.files.image_files import source_digest
+from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
@@ -104,7 +103,7 @@ def digest_cifar(source: DataPath, which: CifarLabels = "fine") -> str:
     files = list(_require_files(source))
     folder = source if source.is_dir() else source.parent
     files += [folder / name for name in _LABEL_NAMES[which] if (folder / name).is_file()]
-    return hashlib.sha256("".join(source_digest(path) for path in files).encode()).hexdigest()
+    return digest_of_files(files)
 
 
 def _require_files(source: DataPath) -> tuple[DataPath, ...]:

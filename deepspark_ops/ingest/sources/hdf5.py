@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from caffe_import.files.regular_file import open_regular
 from caffe_import.files.text_file import listed_files, read_text_file, text_lines
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.files.image_files import file_stamp, source_digest
+from deepspark_ops.ingest.files.image_files import digest_of_files, file_stamp
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
@@ -139,7 +138,7 @@ def index_hdf5(
 
 def digest_hdf5(source: DataPath, root_folder: DataPath | None = None) -> str:
     """Return a digest of every file."""
-    return hashlib.sha256("".join(map(source_digest, _files(source, root_folder))).encode()).hexdigest()
+    return digest_of_files(_files(source, root_folder))
 
 
 def _files(source: DataPath, root_folder: DataPath | None) -> tuple[DataPath, ...]:

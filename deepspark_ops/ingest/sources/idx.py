@@ -5,7 +5,6 @@ Format: two zero bytes, a type byte (8: unsigned bytes), the number of axes, eac
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from caffe_import.files.regular_file import regular_path
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed, read_start
-from deepspark_ops.ingest.files.image_files import source_digest
+from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.records import Positions, ReadRecord, SourceIndex
 from deepspark_ops.ingest.sources.format import Format, usual_neighbour
 from deepspark_ops.stores.staging import local_copy
@@ -85,8 +84,7 @@ def index_idx(source: DataPath, labels: DataPath | None, work: DataPath) -> Sour
 
 def digest_idx(source: DataPath, labels: DataPath | None) -> str:
     """Return a digest of both files."""
-    parts = source_digest(source) + source_digest(find_labels(source, labels))
-    return hashlib.sha256(parts.encode()).hexdigest()
+    return digest_of_files([source, find_labels(source, labels)])
 
 
 def find_labels(source: DataPath, labels: DataPath | None) -> DataPath:

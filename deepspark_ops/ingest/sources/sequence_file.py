@@ -12,7 +12,6 @@ deepspark/deepspark @8e77cfe, utils/ImagenetSampler.java.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from collections.abc import Iterator
@@ -38,7 +37,7 @@ from deepspark_ops.ingest.files.hadoop_files import (
     read_text,
     values_at,
 )
-from deepspark_ops.ingest.files.image_files import source_digest
+from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.files.java_objects import MAGIC as JAVA_MAGIC
 from deepspark_ops.ingest.files.java_objects import parse_java_object
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, Rejection, SourceIndex
@@ -161,7 +160,7 @@ def index_sequence_file(source: DataPath, n_records: int | None = None) -> Sourc
 
 def digest_sequence_file(source: DataPath) -> str:
     """Return a digest of every file."""
-    return hashlib.sha256("".join(map(source_digest, _files(source))).encode()).hexdigest()
+    return digest_of_files(_files(source))
 
 
 def _layout(path: DataPath, header: SequenceHeader) -> Layout | None:

@@ -6,7 +6,6 @@ tensorflow/core/lib/io/record_writer.h). The record's checksum is compared where
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import re
@@ -25,7 +24,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import decompressed
 from deepspark_ops.ingest.files.example_message import Value, kind_of, parse_example
-from deepspark_ops.ingest.files.image_files import source_digest
+from deepspark_ops.ingest.files.image_files import digest_of_files
 from deepspark_ops.ingest.records import (
     Positions,
     ReadRecord,
@@ -139,7 +138,7 @@ def index_tfrecord(
 
 def digest_tfrecord(source: DataPath) -> str:
     """Return a digest of every file."""
-    return hashlib.sha256("".join(source_digest(path) for path in _files(source)).encode()).hexdigest()
+    return digest_of_files(_files(source))
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.plan import MAX_UNASKED_CLASSES
 from deepspark_ops.ingest.records import Rejection, sorted_classes
+from deepspark_ops.ingest.selection.splits import ListedRows, find_in_list
 from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
-from deepspark_ops.ingest.tables.listed_rows import ListedRows, find_in_list
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import Parts, PartSummary, Run, Spread
 from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX, SplitRows

@@ -11,16 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from deepspark_ops.ingest.records import MAX_LABEL
-from deepspark_ops.ingest.selection.row_hash import Hashes, combined, hash_rows, is_in_lowest, mixed
-from deepspark_ops.ingest.selection.splits import SPLIT_WORDS
+from deepspark_ops.ingest.selection.row_hash import Hashes, combined, hash_rows, mixed
+from deepspark_ops.ingest.selection.splits import UNKNOWN_WORD, ListedRows, split_of_word, unknown_word
+from deepspark_ops.ingest.shard_assignment import splits_of_hashes
 from deepspark_ops.ingest.tables.arrow_columns import Flags, arrays, hashes_of, is_null, numbers, texts
 from deepspark_ops.ingest.tables.columns import CORRUPT, Column, TableRoles
-from deepspark_ops.ingest.tables.listed_rows import ListedRows
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 from deepspark_ops.shards.table_columns import MissingRule
 
 _SHOWN = 60
-_NO_SPLIT = -1
 _PART_BITS = 40
 """A row's number within its part of the table; the part's number stands above it."""
 
@@ -217,18 +216,13 @@ def _splits(batch: pa.RecordBatch, owner: Hashes, recipe: RowRecipe, checks: _Ch
     if column is not None:
         coded = texts(batch.column(column.name)).fill_null("").dictionary_encode()
         words = [str(word).strip() for word in coded.dictionary.to_pylist()]
-        splits = [SPLIT_WORDS.get(word.lower()) for word in words]
-        codes = np.array([_NO_SPLIT if split is None else SPLITS.index(split) for split in splits], np.int8)
+        codes = np.array([split_of_word(word) for word in words], np.int8)
         places = coded.indices.to_numpy(zero_copy_only=False)
-        for place in (place for place, split in enumerate(splits) if split is None):
-            reason = f'{column.name} is "{words[place][:_SHOWN]}"; allowed: {", ".join(SPLIT_WORDS)}'
-            checks.refuse(places == place, reason)
+        for place in np.flatnonzero(codes == UNKNOWN_WORD).tolist():
+            checks.refuse(places == place, unknown_word(column.name, words[place]))
         return np.asarray(codes[places], np.int8)
-    found = np.full(len(owner), SPLITS.index("train"), np.int8)
-    both = recipe.test_fraction + recipe.validation_fraction
-    found[is_in_lowest(owner, fraction=both, seed=recipe.seed)] = SPLITS.index("validation")
-    found[is_in_lowest(owner, fraction=recipe.test_fraction, seed=recipe.seed)] = SPLITS.index("test")
-    return found
+    hashes = mixed(owner, recipe.seed)
+    return splits_of_hashes(hashes, test=recipe.test_fraction, validation=recipe.validation_fraction)
 
 
 class _Checks:

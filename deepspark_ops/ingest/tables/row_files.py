@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND
-from deepspark_ops.ingest.selection.sampling import repeats
 from deepspark_ops.ingest.selection.splits import OUTSIDE
 from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import ClassNames, Rejects, RowRecipe, Rows, read_rows
@@ -289,10 +288,10 @@ def read_run(
     return np.array(np.memmap(path, dtype, "r", offset=run.offset, shape=(run.n_rows,))[rows])
 
 
-def write_chosen(folder: Path, run: Run, rows: npt.NDArray[np.int64]) -> None:
-    """Note which rows of a run are taken, ascending; one that is taken several times stands there as often."""
+def write_chosen(folder: Path, run: Run, rows: npt.NDArray[np.int64], repeats: npt.NDArray[np.int32]) -> None:
+    """Note which rows of a run are taken, ascending, and how often each is taken before."""
     chosen = np.empty(len(rows), CHOSEN)
-    chosen["row"], chosen["repeat"] = rows, repeats(rows)
+    chosen["row"], chosen["repeat"] = rows, repeats
     np.save(_chosen_path(folder, run), chosen)
 
 

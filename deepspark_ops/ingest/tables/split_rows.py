@@ -14,6 +14,7 @@ import numpy.typing as npt
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.selection.records_of_split import About
 from deepspark_ops.ingest.selection.row_hash import Hashes, mixed
+from deepspark_ops.ingest.selection.sampling import repeats
 from deepspark_ops.ingest.tables.arrow_columns import Flags
 from deepspark_ops.ingest.tables.known_files import StoredRun
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
@@ -21,7 +22,7 @@ from deepspark_ops.ingest.tables.row_files import RowKeys, Run, read_keys, read_
 
 CODES_SUFFIX = ".codes.npy"
 """Of a file beside a part's rows: which class each number is that its labels have."""
-_LISTS: Final = ("runs", "keys", "labels", "rows")
+_LISTS: Final = ("runs", "keys", "labels", "rows", "repeats")
 _SALTS: Final = {"limit": 0x6C696D, "balance": 0x62616C}
 """A limit by the hash of the split would take test rows first."""
 
@@ -37,6 +38,7 @@ class SplitRows:
         keys: Of each run, all of its rows.
         labels: Of each run, classes where there are some.
         rows: Of each run, ascending; one that is taken several times stands there as often.
+        repeats: How often each of these rows is taken before, also by rows of shards that stay.
     """
 
     unit: ClassVar[str] = "row"
@@ -47,6 +49,7 @@ class SplitRows:
     keys: Sequence[RowKeys]
     labels: Sequence[npt.NDArray[np.float64]]
     rows: Sequence[Positions]
+    repeats: Sequence[npt.NDArray[np.int32]]
 
     @classmethod
     def joined(cls, parts: Sequence[SplitRows]) -> SplitRows:
@@ -59,7 +62,7 @@ class SplitRows:
         start = 0
         for part in parts:
             stop = start + len(part.runs)
-            yield replace(part, rows=self.rows[start:stop])
+            yield replace(part, rows=self.rows[start:stop], repeats=self.repeats[start:stop])
             start = stop
 
     def __len__(self) -> int:
@@ -68,7 +71,8 @@ class SplitRows:
 
     def once(self) -> SplitRows:
         """Return the same rows, each once."""
-        return replace(self, rows=[np.unique(rows) for rows in self.rows])
+        rows = [np.unique(rows) for rows in self.rows]
+        return replace(self, rows=rows, repeats=list(map(_no_repeats, rows)))
 
     def class_numbers(self) -> Positions:
         """See ``Choosable``."""
@@ -106,8 +110,10 @@ class SplitRows:
         """See ``Choosable``."""
         starts = np.cumsum([0, *(len(rows) for rows in self.rows)])
         cuts = np.searchsorted(places, starts)
-        rows = [self.rows[i][places[cuts[i] : cuts[i + 1]] - starts[i]] for i in range(len(self.rows))]
-        return replace(self, rows=rows)
+        of_runs = [places[cuts[i] : cuts[i + 1]] - starts[i] for i in range(len(self.rows))]
+        rows = [held[chosen] for held, chosen in zip(self.rows, of_runs, strict=True)]
+        times = [held[chosen] + repeats(chosen) for held, chosen in zip(self.repeats, of_runs, strict=True)]
+        return replace(self, rows=rows, repeats=times)
 
     def files(self, file_of: Mapping[str, int]) -> npt.NDArray[np.int32]:
         """Return the (n,) files of the rows that are taken.
@@ -136,6 +142,10 @@ class SplitRows:
         return About(shown, labels.astype(np.float32).tolist(), position)
 
 
+def _no_repeats(rows: Positions) -> npt.NDArray[np.int32]:
+    return np.zeros(len(rows), np.int32)
+
+
 def _joined(parts: Sequence[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
@@ -159,4 +169,5 @@ def all_rows(
         labels = [code[label.astype(np.int64)] for code, label in zip(codes, labels, strict=True)]
     of_stored = [run.keys for run in stored]
     keys, labels = of_stored + keys, [held.label for held in of_stored] + labels
-    return SplitRows(folder, recipe, [*stored, *runs], keys, labels, [np.arange(len(held.name)) for held in keys])
+    rows = [np.arange(len(held.name)) for held in keys]
+    return SplitRows(folder, recipe, [*stored, *runs], keys, labels, rows, list(map(_no_repeats, rows)))

@@ -187,9 +187,9 @@ def chosen_sums(folder: Path, recipe: RowRecipe, run: Run, n_chosen: int) -> Col
 def note_chosen(splits: Mapping[SplitName, SplitRows], folder: Path) -> None:
     """Write beside each run which of its rows are taken, for the tasks that read them."""
     for chosen in splits.values():
-        for run, taken in zip(chosen.runs, chosen.rows, strict=True):
+        for run, taken, repeats in zip(chosen.runs, chosen.rows, chosen.repeats, strict=True):
             if isinstance(run, Run):
-                write_chosen(folder, run, taken)
+                write_chosen(folder, run, taken, repeats)
 
 
 def shard_tasks(

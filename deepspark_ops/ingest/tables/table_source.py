@@ -15,12 +15,12 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.plan import DatasetPlan, Recipe, plan_ingest, read_class_names
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.selection.choice import require_classes
+from deepspark_ops.ingest.selection.splits import read_listed_rows
 from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.columns import KINDS, Column, TableRoles, choose_roles
 from deepspark_ops.ingest.tables.file_parts import FileTable
 from deepspark_ops.ingest.tables.image_rows import ImageRows, images_digest, index_images, pack_images
 from deepspark_ops.ingest.tables.known_files import KnownFiles, SeenSource, find_known_files, look_at_files
-from deepspark_ops.ingest.tables.listed_rows import read_listed_rows
 from deepspark_ops.ingest.tables.measured import text_classes
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import PartSummary, Spread, write_rows

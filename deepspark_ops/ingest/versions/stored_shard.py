@@ -99,14 +99,16 @@ class StoredImages:
     shards: Sequence[StoredShard[ShardRecords]]
 
     @cached_property
-    def _rows(self) -> tuple[Positions, Positions, Positions]:
-        """Shard, row and position of each image."""
+    def _rows(self) -> tuple[Positions, Positions, Positions, Hashes]:
+        """Shard, row, position and digest of each image."""
         rows = [np.flatnonzero((shard.positions >= 0) & (shard.records.repeats == 0)) for shard in self.shards]
-        of_shard = np.repeat(np.arange(len(rows)), [len(one) for one in rows])
-        positions = [shard.positions[one] for shard, one in zip(self.shards, rows, strict=True)]
-        order = np.argsort(np.concatenate([np.empty(0, np.int64), *positions]), kind="stable")
-        of_row, of_position = (np.concatenate([np.empty(0, np.int64), *parts])[order] for parts in (rows, positions))
-        return of_shard[order], of_row, of_position
+        numbers = np.repeat(np.arange(len(rows)), [len(of_shard) for of_shard in rows])
+        pairs = list(zip(self.shards, rows, strict=True))
+        positions = np.concatenate([np.empty(0, np.int64), *(shard.positions[row] for shard, row in pairs)])
+        digests = np.concatenate([np.empty(0, np.uint64), *(shard.records.digests[row] for shard, row in pairs)])
+        order = np.argsort(positions, kind="stable")
+        all_rows = np.concatenate([np.empty(0, np.int64), *rows])
+        return numbers[order], all_rows[order], positions[order], digests[order]
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -114,15 +116,11 @@ class StoredImages:
 
     def contents(self) -> tuple[Hashes, npt.NDArray[np.bool_]]:
         """See ``Comparable``."""
-        of_shard, of_row, _ = self._rows
-        contents = np.empty(len(self), np.uint64)
-        for number, shard in enumerate(self.shards):
-            contents[of_shard == number] = shard.records.digests[of_row[of_shard == number]]
-        return contents, np.ones(len(self), bool)
+        return self._rows[3], np.ones(len(self), bool)
 
     def about(self, place: int) -> About:
         """See ``Comparable``."""
-        shard, row, position = (int(numbers[place]) for numbers in self._rows)
+        shard, row, position = (int(numbers[place]) for numbers in self._rows[:3])
         records = self.shards[shard].records
         return About(records.names[row], int(records.labels[row]), position)
 

@@ -4,8 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deepspark_ops.ingest.selection.row_hash import combined, hash_rows, is_in_lowest, mixed
+from deepspark_ops.ingest.selection.row_hash import combined, hash_rows, mixed
+from deepspark_ops.ingest.shard_assignment import splits_of_hashes
 from deepspark_ops.ingest.tables.arrow_columns import hashes_of
+from deepspark_ops.shards.manifest import SPLITS
 
 
 def slow_splitmix(state: int) -> int:
@@ -60,13 +62,14 @@ def test_every_nan_is_the_same():
 
 def test_shares_are_met_and_a_larger_one_only_adds():
     hashes = hash_rows(np.arange(50_000, dtype=np.float32)[:, None])
-    few = is_in_lowest(hashes, fraction=0.2, seed=1)
-    more = is_in_lowest(hashes, fraction=0.3, seed=1)
+    few, more, other, none = (
+        splits_of_hashes(mixed(hashes, seed), test=share, validation=0.0) == SPLITS.index("test")
+        for share, seed in ((0.2, 1), (0.3, 1), (0.2, 2), (0.0, 1))
+    )
     assert abs(few.mean() - 0.2) < 0.01
     assert not (few & ~more).any()
-    other = is_in_lowest(hashes, fraction=0.2, seed=2)
     assert abs((few & other).mean() - 0.04) < 0.01
-    assert not is_in_lowest(hashes, fraction=0.0, seed=1).any()
+    assert not none.any()
 
 
 def test_order_of_parts_counts():

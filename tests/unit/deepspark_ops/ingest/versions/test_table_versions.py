@@ -4,6 +4,7 @@ import logging
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
@@ -158,3 +159,27 @@ def test_damaged_records_of_rows_are_named(tmp_path):
     (tmp_path / "out" / "train" / manifest.shards[0].rows.file).write_bytes(b"")
     with pytest.raises(DataError, match=r"rows\.npz"):
         verify_dataset(tmp_path / "out", lambda _: None)
+
+
+def test_a_row_that_balancing_repeats_is_one_row_after_the_table_has_grown(tmp_path):
+    table = without_missing_values(a_table(120))
+    cats = table.filter(pc.equal(table["label"], "cat"))
+    few = pa.concat_tables([cats, table.filter(pc.not_equal(table["label"], "cat")).slice(0, 30)])
+    brought_up(tmp_path, few, balance="oversample", test_fraction=0.0)
+    brought_up(tmp_path, pa.concat_tables([few, cats_again(cats)]), balance="oversample", test_fraction=0.0)
+    brought_up(
+        tmp_path,
+        pa.concat_tables([few, cats_again(cats)]),
+        output="whole",
+        full=True,
+        balance="oversample",
+        test_fraction=0.0,
+    )
+    assert verify(tmp_path / "out" / "train").version == 2
+    difference = compare_datasets(tmp_path / "whole", tmp_path / "out")
+    assert (difference.added, difference.removed, difference.is_equal) == ({}, {}, True)
+
+
+def cats_again(cats: pa.Table) -> pa.Table:
+    """Return as many further rows of the class."""
+    return cats.set_column(0, "id", pa.array(np.arange(len(cats)) + 5000))
