@@ -140,5 +140,11 @@ def _sampled(windows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _expected(windows: tf.Tensor) -> tf.Tensor:
-    """Return the expectation of ``_sampled``: sum of squares over sum. Source: pooling_layer.cu, StoPoolForwardTest."""
-    return tf.math.divide_no_nan(tf.reduce_sum(tf.square(windows), axis=3), tf.reduce_sum(windows, axis=3))
+    """Return the expectation of ``_sampled``: sum of squares over sum; 0 where the sum is not positive.
+
+    Source: BVLC Caffe, pooling_layer.cu, StoPoolForwardTest.
+    """
+    total = tf.reduce_sum(windows, axis=3)
+    is_positive = total > 0
+    mean = tf.reduce_sum(tf.square(windows), axis=3) / tf.where(is_positive, total, tf.ones_like(total))
+    return tf.where(is_positive, mean, tf.zeros_like(mean))

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.lite.python.convert_phase import ConverterError
@@ -23,37 +23,41 @@ from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outsi
 from deepspark_ops.export.manifest import SAVED_MODEL_NAME, TFLITE_FLOAT16_NAME, TFLITE_INT8_NAME, TFLITE_NAME
 from deepspark_ops.export.tf_saved_model import SIGNATURE, write_saved_model
 
-Prepare = Callable[[Any, ExportedModel], None]
+Convert = Callable[[], bytes]
+Prepare = Callable[[Any, ExportedModel], Convert]
 
 _READER = Path(__file__).with_name("tf_lite_reader.py")
 _HAS_NO_FORM = "DepthwiseConv2dNativeBackpropInput"
 """The operation of a Deconvolution with a group per channel: an FCN's upsampling."""
+_DIVISIONS = ("RealDiv", "DivNoNan", "Div")
 _OPERATION = re.compile(r"\btf\.[A-Z]\w+")
 
 
 def _write(model: ExportedModel, file: str, prepare: Prepare) -> None:
     with _saved_model(model) as folder:
         converter = tf.lite.TFLiteConverter.from_saved_model(str(folder), signature_keys=[SIGNATURE])
-        prepare(converter, model)
+        convert = prepare(converter, model)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the interpreter that measures the ranges will move to another package
-                data = converter.convert()
+                data = convert()
         except (ConverterError, RuntimeError, ValueError) as error:
             raise CannotHave(_reason(str(error))) from error
     (model.folder / file).write_bytes(data)
 
 
-def _as_trained(converter: Any, model: ExportedModel) -> None:
+def _as_trained(converter: Any, model: ExportedModel) -> Convert:
     """Leave all numbers in float32."""
+    return cast(Convert, converter.convert)
 
 
-def _to_float16(converter: Any, model: ExportedModel) -> None:
+def _to_float16(converter: Any, model: ExportedModel) -> Convert:
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     converter.target_spec.supported_types = [tf.float16]
+    return cast(Convert, converter.convert)
 
 
-def _to_int8(converter: Any, model: ExportedModel) -> None:
+def _to_int8(converter: Any, model: ExportedModel) -> Convert:
     calibration = model.calibration
     if calibration is None:
         msg = "the ranges of 8 bits are taken from training samples, and there are none; give a dataset"
@@ -66,6 +70,18 @@ def _to_int8(converter: Any, model: ExportedModel) -> None:
 
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     converter.representative_dataset = samples
+    if any(map(model.served().has_operation, _DIVISIONS)):
+        return lambda: _with_float_divisions(converter)
+    return cast(Convert, converter.convert)
+
+
+def _with_float_divisions(converter: Any) -> bytes:
+    """Return the file with divisions in float32: a small divisor is 0 in 8 bits, and the interpreter refuses 0."""
+    options = tf.lite.experimental.QuantizationDebugOptions(denylisted_ops=["DIV"])
+    debugger = tf.lite.experimental.QuantizationDebugger(
+        converter=converter, debug_dataset=converter.representative_dataset, debug_options=options
+    )
+    return cast(bytes, debugger.get_nondebug_quantized_model())
 
 
 @contextmanager

@@ -53,10 +53,10 @@ def _pooled(request: FormRequest, options: PoolingOptions, pooled: Pair, name: s
     mean = keras.layers.AveragePooling2D(options.kernel, options.stride, name=name)
     if options.method == "AVE":
         return _corrected(mean(inputs), options, (size[0], size[1]), pooled)
-    # The expectation of STOCHASTIC: the sum of squares over the sum; 0 where all values are 0.
+    # The expectation of STOCHASTIC: the sum of squares over the sum; 0 where the sum is not positive.
     total = mean(inputs)
     squares = keras.layers.AveragePooling2D(options.kernel, options.stride)(ops.square(inputs))
-    return ops.divide_no_nan(squares, total)
+    return ops.where(total > 0, ops.divide_no_nan(squares, total), 0.0)
 
 
 def _corrected(means: Any, options: PoolingOptions, size: Pair, pooled: Pair) -> Any:

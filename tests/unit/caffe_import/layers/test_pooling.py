@@ -152,6 +152,24 @@ def test_stochastic_test_gives_the_expectation() -> None:
     )
 
 
+def test_stochastic_test_gives_0_where_a_sum_is_not_positive() -> None:
+    """Source: BVLC Caffe, pooling_layer.cu, StoPoolForwardTest: ``(cumsum > 0.) ? cumvalues / cumsum : 0.``."""
+    windows = np.float32([[0, 0, 0, 0], [1, -3, 1, 0], [2, -2, 0, 0], [4, -1, 0, 1]])
+    image = windows.reshape(4, 1, 1, 2, 2)
+    run = run_layer(
+        text("pool: STOCHASTIC kernel_size: 2 stride: 2"),
+        [image[:, :, 0]],
+        phase="TEST",
+        top_gradients={"n0": np.ones((4, 1, 1, 1))},
+    )
+    assert run.tops[0].reshape(-1).tolist() == [0, 0, 0, 4.5]
+    gradient = run.passes.blob_gradients["x0"]
+    assert gradient is not None
+    # Of s / t, s the sum of squares and t the sum: (2 x t - s) / t^2.
+    expected = np.concatenate([np.zeros((3, 4)), (2 * windows[3:] * 4 - 18) / 16])
+    np.testing.assert_allclose(gradient.reshape(4, 4), expected)
+
+
 @pytest.mark.parametrize(
     ("options", "finding"),
     [

@@ -97,3 +97,48 @@ def test_upsampling_with_rounded_weights(kernel: int, stride: int, pad: int, tmp
         written.write(model)
         found = runner_of(tmp_path / file)(**model.requests())[name]
         assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+
+
+def test_divisions_are_not_in_8_bits(tmp_path: Path) -> None:
+    """Some windows of this net have a small sum, which is 0 in 8 bits. Its weights are random, so errors are large."""
+    model, answers = exported_model(SMALL_NETS["mobile"], tmp_path)
+    model = replace(model, calibration=model.requests())
+    tf_lite.INT8.write(model)
+    scores = runner_of(tmp_path / "model_int8.tflite")(**model.requests())["scores"]
+    assert np.abs(scores - answers["scores"]).mean() < 0.15
+
+
+STOCHASTIC = """
+layer { name: "sum" type: "Convolution" bottom: "data" top: "sum" convolution_param { num_output: 2 kernel_size: 1
+  bias_term: false weight_filler { type: "constant" value: 1 } } }
+layer { name: "rectified" type: "%s" bottom: "sum" top: "rectified" }
+layer { name: "pool" type: "Pooling" bottom: "rectified" top: "pool"
+  pooling_param { pool: STOCHASTIC kernel_size: 2 stride: 2 } }
+layer { name: "out" type: "Flatten" bottom: "pool" top: "out" }
+"""
+RECTIFIERS = {"ReLU": lambda x: np.maximum(x, 0), "ELU": lambda x: np.where(x > 0, x, np.expm1(x))}
+
+
+@pytest.mark.parametrize("rectifier", RECTIFIERS)
+def test_stochastic_pooling_of_windows_without_a_positive_value(rectifier: str, tmp_path: Path) -> None:
+    """After ReLU there are windows of zeros, after ELU windows whose sum is negative: the answer is 0."""
+    model, answers = exported_model(INPUT % (3, 6, 6) + STOCHASTIC % rectifier, tmp_path, n_samples=4)
+    ((argument, images),) = model.requests().items()
+    images = np.array(images)
+    images[:, :4] = 0  # two rows of windows below the mean
+    model = replace(model, calibration={argument: images})
+    values = RECTIFIERS[rectifier](((images.astype(float) - 100) / 64).sum(axis=3))
+    windows = values.reshape(4, 3, 2, 3, 2).transpose(0, 1, 3, 2, 4).reshape(4, 9, 4)
+    sums, squares = windows.sum(axis=2), (windows**2).sum(axis=2)
+    expected = np.tile(np.where(sums > 0, squares / np.where(sums > 0, sums, 1), 0), 2)
+    assert 0 < (expected > 0).mean() < 0.5
+    for written, file, bound in (
+        (tf_lite.FLOAT32, "model.tflite", 1e-5),
+        (tf_lite.FLOAT16, "model_float16.tflite", 1e-5),
+        (tf_lite.INT8, "model_int8.tflite", 0.03),
+    ):
+        if rectifier == "ELU" and written is tf_lite.INT8:
+            continue  # positive and negative values cancel each other, so 8 bits do not hold the sum
+        written.write(model)
+        answer = runner_of(tmp_path / file)(**{argument: images})[next(iter(answers))]
+        np.testing.assert_allclose(answer, expected, rtol=0, atol=bound * expected.max(), err_msg=file)
