@@ -281,8 +281,7 @@ def _has_batch_norm_specs(net: caffe_pb2.NetParameter) -> bool:
 
 
 def _is_frozen(spec: caffe_pb2.ParamSpec) -> bool:
-    is_given = spec.HasField("lr_mult") and spec.HasField("decay_mult")
-    return is_given and spec.lr_mult == 0 and spec.decay_mult == 0
+    return spec.lr_mult == 0 and spec.decay_mult == 0  # a multiplier that is not given is 1
 
 
 def _freeze_batch_norm_specs(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:

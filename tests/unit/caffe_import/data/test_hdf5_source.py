@@ -37,6 +37,11 @@ def test_rows_go_on_over_file_borders(three_files, start, count):
     np.testing.assert_array_equal(data, np.stack([label, -label], axis=1) / 2)
 
 
+@pytest.mark.parametrize(("start", "count"), [(0, 10), (2, 2), (3, 3), (5, 5), (6, 2), (9, 1)])
+def test_texts_go_on_over_file_borders(three_files, start, count):
+    assert three_files.texts("label", start, count) == [str(row) for row in range(start, start + count)]
+
+
 def test_length_and_shapes_follow_the_tops(three_files):
     assert (len(three_files), three_files.sample_shapes()) == (10, ((), (2,)))
     assert not three_files.is_transformed

@@ -76,6 +76,19 @@ def test_batch_norm_specs_are_frozen_only_if_there_are_three() -> None:
     assert [s.lr_mult for s in two.param] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    "spec",
+    ["lr_mult: 0 decay_mult: 1", "lr_mult: 1 decay_mult: 0", "lr_mult: 0", "decay_mult: 0", ""],
+)
+def test_one_spec_that_is_not_frozen_is_enough_for_the_upgrade(spec: str) -> None:
+    """A missing multiplier is 1, so that only ``lr_mult: 0 decay_mult: 0`` is frozen."""
+    frozen = "param { lr_mult: 0 decay_mult: 0 }"
+    (layer,) = parse_net(f'layer {{ name: "a" type: "BatchNorm" {frozen * 2} param {{ {spec} }} }}').layer
+    assert [(s.lr_mult, s.decay_mult, s.HasField("lr_mult"), s.HasField("decay_mult")) for s in layer.param] == [
+        (0, 0, True, True)
+    ] * 3
+
+
 def test_input_without_any_dimension_is_dropped_as_caffe_does() -> None:
     net = parse_net('input: "x" layer { name: "r" type: "ReLU" }')
     assert [layer.name for layer in net.layer] == ["r"]

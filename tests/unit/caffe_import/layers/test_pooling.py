@@ -223,3 +223,14 @@ def test_note_on_windows_cut_at_the_border() -> None:
     assert define(text("kernel_size: 3 stride: 2"), (1, 2, 7, 7)).notes == ()
     (note,) = define(text("pool: AVE kernel_size: 3 stride: 2"), (1, 2, 8, 8)).notes
     assert note.startswith("rounding up: from (8, 8) to (4, 4)")
+
+
+@pytest.mark.parametrize(("padded", "other"), [("h", "w"), ("w", "h")])
+def test_padding_of_one_axis_drops_a_window_past_the_image_on_both(padded: str, other: str) -> None:
+    """The third window of the axis without padding would start at 6 of 5 cells; Caffe drops it as the padded axis's."""
+    options = f"kernel_{padded}: 2 kernel_{other}: 1 stride: 3 pad_{padded}: 1 pad_{other}: 0"
+    image = np.arange(25, dtype=np.float32).reshape(1, 1, 5, 5)
+    expected = np.float32([[[[0, 3], [15, 18]]]])  # rows 0 and 2 to 3, columns 0 and 3
+    if padded == "w":
+        image, expected = image.transpose(0, 1, 3, 2), expected.transpose(0, 1, 3, 2)
+    np.testing.assert_array_equal(run_layer(text(options), [image]).tops[0], expected)

@@ -94,6 +94,7 @@ def require_one_version(folder: Path, samples) -> None:
     assert sum(map(len, of_split)) == len(set.union(*of_split)), "a sample is in two splits"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_full_disk_at_any_step_leaves_the_version_before_and_no_new_file(tmp_path, kind):
     version, samples = KINDS[kind]
@@ -120,6 +121,7 @@ def test_a_full_disk_at_any_step_leaves_the_version_before_and_no_new_file(tmp_p
     assert tried.count < number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kill_at_any_step_leaves_a_version_that_is_whole(tmp_path, kind):
     version, samples = KINDS[kind]

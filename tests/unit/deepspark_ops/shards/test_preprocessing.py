@@ -64,7 +64,7 @@ def test_an_appended_version_has_the_range_of_all_its_shards(tmp_path):
     """Shards that a version takes over are not read again; their range is in the file beside them."""
     folder = tmp_path / "raw"
     output = tmp_path / "data"
-    for number, (least, largest) in enumerate([(100, 120), (90, 230)]):
+    for number, (least, largest) in enumerate([(100, 230), (90, 120)]):
         for at in range(6):
             image = np.full((4, 4, 3), least if at % 2 else largest, np.uint8)
             path = folder / "ab"[at % 2] / f"{number}{at}.png"

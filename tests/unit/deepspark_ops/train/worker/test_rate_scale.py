@@ -57,6 +57,13 @@ def test_warm_up_is_limited_and_counts_from_the_origin() -> None:
     assert scale.at(10_250) == pytest.approx(2.0)
 
 
+def test_a_run_that_goes_on_warms_up_for_the_steps_that_are_left() -> None:
+    """From 4,000 to 5,000 there are 1,000 steps; a tenth of the steps is the warm-up."""
+    scale = plan(origin=4_000, max_iter=5_000)
+    assert scale.warmup == 100
+    assert scale.at(4_050) == pytest.approx(2.0)
+
+
 def test_a_short_run_warms_up_no_faster_and_ends_at_a_smaller_factor() -> None:
     scale = plan(max_iter=20)
     assert (scale.warmup, scale.target) == (100, 3.0)
