@@ -66,8 +66,8 @@ def test_table_and_page_tell_the_same_of_a_group() -> None:
     console = Console(width=160)
     with console.capture() as shown:
         console.print(simulation_view(found))
-    assert "3 MB" in shown.get()
-    assert '<td class="number">3 MB</td>' in render_page(found)
+    assert "2.9 MiB" in shown.get()
+    assert '<td class="number">2.9 MiB</td>' in render_page(found)
 
 
 def test_a_log_has_a_line_of_a_group() -> None:
@@ -126,7 +126,7 @@ def test_the_table_has_a_line_per_group() -> None:
         console.print(simulation_view(report(RUNS, target=0.8)))
     text = capture.get()
     (four,) = [line.split() for line in text.splitlines() if line.split()[:2] == ["easgd", "4"]]
-    assert " ".join(four) == "easgd 4 3 81.00 % 80.00 % to 82.00 % 2.5 s 1.88 s 5.33 1.0 10% 1 MB"
+    assert " ".join(four) == "easgd 4 3 81.00 % 80.00 % to 82.00 % 2.5 s 1.88 s 5.33 1.0 10% 976.6 KiB"
     assert "one worker" in text
     assert "(1 failed)" in text
     assert "note: the data are not here" in text
