@@ -14,6 +14,7 @@ from rich.text import Text
 
 from deepspark_ops.command.reporting import print_text, print_view, reported_errors, write_json
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.store_path import DataPath, data_path
 
 data = typer.Typer(help="Datasets: show, verify, sample, compare and prune.", no_args_is_help=True)
@@ -166,7 +167,7 @@ def _dry_run_view(report: Mapping[str, Any]) -> RenderableType:
         parts.append(
             Text("the ingestion would fail: more records are bad than max_rejected_fraction allows", style="red")
         )
-    size = f"{estimate['n_bytes'] / 1e6:,.1f} MB"
+    size = size_text(estimate["n_bytes"])
     parts.append(
         Text(f"about {size}, and {estimate['seconds']:,.1f} s on {estimate['cores']} cores beside Spark's start")
     )

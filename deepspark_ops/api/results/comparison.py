@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import ValidationError
-
-from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.api.results.card import CardTable, Points, card
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
-from deepspark_ops.api.results.result_folder import LocalFolder
+from deepspark_ops.api.results.result_folder import LocalFolder, read_content
 from deepspark_ops.api.results.run import Run
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths
@@ -40,12 +37,7 @@ class Comparison(LocalFolder):
         Raises:
             ConfigError: The file is damaged.
         """
-        path = RunPaths(self.folder).evaluation / TABLE_NAME
-        try:
-            return Table.model_validate_json(regular_bytes(path))
-        except ValidationError as error:
-            msg = f"{path}: damaged ({error.errors()[0]['msg']}); compare again"
-            raise ConfigError(msg) from None
+        return read_content(RunPaths(self.folder).evaluation / TABLE_NAME, Table, remedy="compare again")
 
     @property
     def frame(self) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import DatasetManifest, is_dataset, present_splits, read_manifest
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.shards.thumbnail import small_picture, to_picture
+from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.store_path import DataPath
 
 _SHEET_SAMPLES: Final = 16
@@ -146,7 +147,7 @@ class Dataset(ResultFolder):
                 "shape": " x ".join(str(extent) for extent in train.sample_shape),
                 "classes": f"{len(names)}: {', '.join(names[:_CLASSES_SHOWN])}{more}" if names else None,
                 "source": f"{train.source.path} ({train.source.format})",
-                "shards": f"{len(train.shards):,} {train.shard_format}, {train.n_bytes / 1e6:,.1f} MB in train",
+                "shards": f"{len(train.shards):,} {train.shard_format}, {size_text(train.n_bytes)} in train",
             },
             pictures=_pictures(samples),
             table=_number_table(samples),

@@ -6,8 +6,11 @@ import os
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
@@ -103,3 +106,19 @@ class LocalFolder(ResultFolder):
     @abstractmethod
     def is_in(cls, path: Path) -> bool:
         """Return whether a local folder is of this kind, by the names of its files."""
+
+
+Content = TypeVar("Content", bound=BaseModel)
+
+
+def read_content(path: Path, model: type[Content], *, remedy: str) -> Content:
+    """Return the content of a result's JSON file.
+
+    Raises:
+        ConfigError: The file is damaged; the message ends with ``remedy``.
+    """
+    try:
+        return model.model_validate_json(regular_bytes(path))
+    except ValidationError as error:
+        msg = f"{path}: damaged ({error.errors()[0]['msg']}); {remedy}"
+        raise ConfigError(msg) from None

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import ValidationError
-
-from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.api.results.card import CardTable, card
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
-from deepspark_ops.api.results.result_folder import LocalFolder
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.api.results.result_folder import LocalFolder, read_content
 from deepspark_ops.simulation.report import SimulationReport
 from deepspark_ops.simulation.simulate import PAGE_FILE, REPORT_FILE
 
@@ -38,12 +34,7 @@ class Simulation(LocalFolder):
         Raises:
             ConfigError: The file is damaged.
         """
-        path = self.folder / REPORT_FILE
-        try:
-            return SimulationReport.model_validate_json(regular_bytes(path))
-        except ValidationError as error:
-            msg = f"{path}: damaged ({error.errors()[0]['msg']}); simulate again"
-            raise ConfigError(msg) from None
+        return read_content(self.folder / REPORT_FILE, SimulationReport, remedy="simulate again")
 
     @property
     def frame(self) -> pd.DataFrame:
