@@ -10,7 +10,6 @@ import select
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +24,9 @@ from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import remove_stale_centers
 from deepspark_ops.exchange.server.certificate import RunCertificate, make_certificate
-from deepspark_ops.exchange.server.coordinator import forget_run, remove_journal
+from deepspark_ops.exchange.server.coordinator import forget_run
 from deepspark_ops.exchange.server.gate import ServerKeys
+from deepspark_ops.exchange.server.journal_folder import JournalFolder
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.messages import Message
 from deepspark_ops.exchange.transport.channel.base import Protection
@@ -83,7 +83,6 @@ def start_exchange(
             listeners.append(_listen(listen_address, listen_port + index if listen_port else 0))
             undo.callback(listeners[-1].close)
         center = Center.create(initial, settings.center_shape(), run_id=settings.run_id, work=settings.work)
-        settings = replace(settings, journal_folder=Path(tempfile.mkdtemp(prefix="deepspark-exchange-")))
         undo.pop_all()
     running = RunningExchange(settings, center, listeners, protection)
     try:
@@ -111,7 +110,8 @@ class RunningExchange:
         protection: Protection = "off",
     ) -> None:
         """Take over center and listening sockets, one for each server; ``start`` makes the processes."""
-        self.settings = settings
+        self._journal = JournalFolder()
+        self.settings = settings = replace(settings, journal_folder=self._journal.path)
         self.center = center
         host, port = listeners[0].getsockname()[:2]
         certificate = make_certificate() if protection == "tls" else RunCertificate(b"", b"")
@@ -233,7 +233,7 @@ class RunningExchange:
             self._connection.close()
         self.center.unlink()
         self.center.close()
-        remove_journal(self.settings)
+        self._journal.remove()
 
     def __enter__(self) -> RunningExchange:
         """Return itself; it runs already."""

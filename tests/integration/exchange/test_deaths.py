@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -347,8 +348,10 @@ def state_of(pid: int) -> str:
 
 
 def test_a_center_in_the_run_folder_goes_with_the_next_driver_after_driver_and_server_were_killed(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     with driver_process(tmp_path, "no room in shared memory") as (driver, pid, center_path):
         os.kill(driver.pid, signal.SIGSTOP)  # so that it does not start another server
         os.kill(pid, signal.SIGKILL)
@@ -357,9 +360,16 @@ def test_a_center_in_the_run_folder_goes_with_the_next_driver_after_driver_and_s
         assert center_path.parent == tmp_path / "work"
         wait_until(lambda: not is_alive(pid), "the server's end")
         assert center_path.exists()
+        (journal,) = (tmp_path / "temporary").iterdir()
+        os.utime(journal, (0, 0))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     with start_exchange(make_settings(tmp_path), initial_vector()) as running:
         assert not center_path.exists()
         assert running.poll().clock == 0
+        assert list((tmp_path / "temporary").iterdir()) == [running.settings.journal().parent]
+        os.utime(running.settings.journal().parent, (0, 0))
+        with start_exchange(make_settings(tmp_path / "other"), initial_vector()):
+            assert running.settings.journal().exists(), "its driver lives"
     assert list(tmp_path.glob("work/*")) == []
     assert not running.settings.journal().parent.exists()
 
