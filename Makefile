@@ -1,7 +1,7 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-object-stores test-lower test-long mutants fuzz soak explore lint types docs docs-serve docs-check format lock proto release setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-airflow test-lineage test-object-stores test-lower test-long mutants fuzz soak explore lint types docs docs-serve docs-check format lock proto release setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
@@ -13,6 +13,14 @@ MOTO := 5.2.5
 # wait for Spark and Airflow, so there is one process more than cores.
 TEST_PROCESSES = $(shell expr $$(nproc) + 1)
 ATHERIS := 3.0.0
+LINEAGE := apache-airflow-providers-openlineage==2.20.3 $(addsuffix ==1.54.0,openlineage-python openlineage-integration-common openlineage-sql) \
+  httpx2==2.16.2 httpcore2==2.16.2 truststore==0.10.5
+# What requirements-dev.txt lacks of them; without their dependencies, so that no second Airflow is installed.
+AIRFLOW_TEST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis jsonschema
+AIRFLOW_TESTS := $(addprefix tests/integration/airflow/,test_own_dags.py test_dags.py test_provider.py) \
+  $(addprefix tests/unit/deepspark_ops/operators/tasks/,test_run_note.py test_turn.py) \
+  -k "own_runs or test_own_dags or test_run_note or test_turn or graph_is or valid_and_a_description or every_template or connection_says"
+# What the other tests of the DAGs say holds for the Airflow that requirements-dev.txt locks.
 GRPC_TOOLS := 1.71.2
 # Makes code for protobuf 5.29, which loads with that and everything later: with each TensorFlow from 2.18 on.
 
@@ -49,6 +57,16 @@ test-cluster: setup ## A Spark standalone cluster, also in network namespaces, a
 
 test-browser: setup ## The tests of form and pages in a real browser (Chromium); not part of make test
 	$(PYTHON) -m pytest -m browser tests/e2e
+
+test-airflow: setup ## The DAGs beside another Airflow, VERSION=3.1.8, in an environment of its own: read, and some run; not part of make test
+	test -n "$(VERSION)" || { echo "make test-airflow VERSION=3.1.8: which Airflow?" >&2; exit 2; }
+	test -d .venv/airflow-$(VERSION) || uv venv --quiet --python $(PYTHON) .venv/airflow-$(VERSION)
+	uv pip install --quiet --python .venv/airflow-$(VERSION)/bin/python -e ".[airflow,spark,tables]" "apache-airflow==$(VERSION)" $(AIRFLOW_TEST_TOOLS)
+	.venv/airflow-$(VERSION)/bin/python -m pytest -W default --disable-warnings -p no:cacheprovider $(AIRFLOW_TESTS)
+
+test-lineage: setup ## What OpenLineage's file transport gets of a DAG's run, with its packages in a folder of their own; not part of make test
+	test -d .venv/lineage || uv pip install --quiet --target .venv/lineage --no-deps --python $(PYTHON) $(LINEAGE)
+	$(PYTHON) -m pytest -m lineage tests/integration/airflow
 
 test-mlflow: setup ## Runs and models told to a real MLflow server, in environments of their own; not part of make test
 	test -d .venv/mlflow || uv venv --quiet --python $(PYTHON) .venv/mlflow

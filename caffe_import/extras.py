@@ -28,6 +28,8 @@ EXTRAS: Final = {
     "mlflow": "mlflow",
     "pandas": "notebook",
     "plotly": "notebook",
+    "openlineage": "lineage",
+    "airflow.providers.openlineage": "lineage",
     "airflow": "airflow",
     "airflow.providers.apache.spark": "airflow",
 }

@@ -20,6 +20,8 @@ from pydantic.fields import FieldInfo
 from deepspark_ops.config.base import Config, StageConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.form import config_from_params, form_schemas, is_left_out, refuse_unknown
+from deepspark_ops.operators.lineage.facets import operator_lineage
+from deepspark_ops.operators.lineage.stage_lineage import StageFacts, after_stage, before_stage
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun
@@ -127,6 +129,7 @@ class StageArguments:
         _refuse_unknown(cls, kwargs)
         _refuse_missing(cls, values)
         super().__init__(**{"multiple_outputs": cls.returns_mapping, **kwargs})
+        self.output_of_task: Mapping[str, Any] = {}
         self.starts_run = run is None
         self.run = run
         self._places = places
@@ -215,6 +218,20 @@ class StageArguments:
         ]
         is_first = not any(task.trains for task in others) if self.trains else not others
         return run_id if is_first else f"{run_id}__{self.task_id}"
+
+    def get_openlineage_facets_on_start(self) -> Any:
+        """Return what the stage is going to read, for Airflow's provider of OpenLineage."""
+        return operator_lineage(before_stage(self.stage, self._facts(self.run)))
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return what the stage read and wrote, for Airflow's provider of OpenLineage."""
+        del task_instance
+        return operator_lineage(after_stage(self.stage, self._facts(self.output_of_task)))
+
+    def _facts(self, output: Any) -> StageFacts:
+        known = output if isinstance(output, Mapping) else {"run_dir": output} if isinstance(output, str) else {}
+        dataset = self.path("dataset") if "dataset" in argument_fields(type(self)) else None
+        return StageFacts(self.values(), {**known, **({"dataset": dataset} if dataset else {})}, self.places.root)
 
     def refuse_unknown_conf(self, context: Any) -> None:
         """Refuse a run whose conf has keys that are no param of the DAG, if the operator is to do so.

@@ -189,7 +189,7 @@ def ends_plainly(execute: _Execute) -> _Execute:
     @functools.wraps(execute)
     def run(self: Any, context: Any, **more: Any) -> Any:
         try:
-            return execute(self, context, **more)
+            output = execute(self, context, **more)
         except AirflowException as error:
             is_mistake = isinstance(error, AirflowFailException)
             if not _is_running_task() or not (is_mistake or type(error) is AirflowException):
@@ -199,6 +199,8 @@ def ends_plainly(execute: _Execute) -> _Execute:
                 raise
             self.log.error("%s", error)  # noqa: TRY400 - the message is whole
             raise TaskEnd(str(error), USER_MISTAKE if is_mistake else FAILED) from None
+        self.output_of_task = output if isinstance(output, Mapping) else {}
+        return output
 
     return cast("_Execute", run)
 

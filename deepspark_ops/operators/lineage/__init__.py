@@ -1,0 +1,1 @@
+"""Lineage of the stages for OpenLineage: what each stage read and wrote."""
