@@ -100,9 +100,9 @@ def test_the_example_is_run_by_pasting_the_conf_of_the_dags_documentation(page: 
     open_form(page, airflow)
     page.wait_until(f"{START}.disabled")  # the form itself has no example, and no default for the solver
     open_part(page, "Advanced Options")
-    editor = f"{FORM}.querySelector('.monaco-editor .view-lines')"
-    page.wait_until(f"{editor} && {editor}.getBoundingClientRect().height > 0")
-    press_mouse(page, editor)
+    editor = f"{FORM}.querySelector('.monaco-editor')"
+    page.wait_until(f"{editor}?.querySelector('.view-lines')?.getBoundingClientRect().height > 0")
+    press_mouse(page, editor, most=100)  # right of the line numbers; its lines are higher than what is seen of them
     page.wait_until("document.activeElement.closest('.monaco-editor') !== null")
     for kind in ("keyDown", "keyUp"):
         page.call("Input.dispatchKeyEvent", type=kind, key="a", code="KeyA", modifiers=2, windowsVirtualKeyCode=65)
@@ -127,10 +127,13 @@ def open_part(page: Page, name: str) -> None:
     page.wait_until(f"{PARTS}.some(([name, isOpen]) => name === {name!r} && isOpen === 'true')")
 
 
-def press_mouse(page: Page, element: str) -> None:
-    """Press the mouse on an element, which its own click does not do for a part of the form or for an editor."""
+def press_mouse(page: Page, element: str, *, most: int = 12) -> None:
+    """Press the mouse on an element, which its own click does not do for a part of the form or for an editor.
+
+    It is pressed in the element's middle, but at most so many pixels from its upper left corner.
+    """
     page.evaluate(f"{element}.scrollIntoView({{block: 'center'}})")
     box = f"{element}.getBoundingClientRect()"
-    x, y = (float(page.evaluate(f"{box}.{start} + Math.min({box}.{size} / 2, 12)")) for start, size in SIDES)
+    x, y = (float(page.evaluate(f"{box}.{start} + Math.min({box}.{size} / 2, {most})")) for start, size in SIDES)
     for kind in ("mousePressed", "mouseReleased"):
         page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
