@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,20 +50,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    report: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="deepspark-") as name:
         folder = Path(name)
         drawn = draw_pictures(folder / "drawn") if options.images else []
-        report["images"] = {
-            n_images: compare(
-                link_pictures(folder / f"images{n_images}", drawn, n_images), options.rounds, _IMAGE_OPTIONS
-            )
-            for n_images in options.images
-        }
-        report["tables"] = {
-            n_rows: compare(write_table(folder / f"{n_rows}.parquet", n_rows), options.rounds)
-            for n_rows in options.rows
-        }
+        sources = {("images", n): link_pictures(folder / f"images{n}", drawn, n) for n in options.images}
+        sources |= {("tables", n): write_table(folder / f"{n}.parquet", n) for n in options.rows}
+        seconds = measure(sources, options.rounds)
+    report: dict[str, Any] = {"images": {}, "tables": {}}
+    for (kind, number), of_engines in seconds.items():
+        ratios = [of_process / of_spark for of_process, of_spark in zip(*of_engines.values(), strict=True)]
+        medians = {f"{engine}_s": median(values) for engine, values in of_engines.items()}
+        report[kind][number] = {**medians, "ratio": median(ratios)}
     report["crossing"] = crossing({number: of_number["ratio"] for number, of_number in report["images"].items()})
     if options.json:
         sys.stdout.write(json.dumps(report, indent=1) + "\n")
@@ -107,17 +105,19 @@ def write_table(path: Path, n_rows: int) -> Path:
     return path
 
 
-def compare(source: Path, rounds: int, options: Sequence[str] = ()) -> dict[str, float]:
-    """Return the median seconds of each engine and the median of their ratio over the rounds."""
-    seconds: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+def measure(sources: Mapping[tuple[str, int], Path], rounds: int) -> dict[tuple[str, int], dict[str, list[float]]]:
+    """Return source -> engine -> seconds of each round; a round takes every source once with each engine."""
+    seconds: dict[tuple[str, int], dict[str, list[float]]] = {key: {name: [] for name in ENGINES} for key in sources}
     for turn in range(rounds):
-        for engine in ENGINES:
-            output = source.with_name(f"{source.name}-{engine}-{turn}")
-            seconds[engine].append(ingest_seconds(source, output, engine, options))
-            sys.stderr.write(f"{source.name} {engine}: {seconds[engine][-1]:.1f} s\n")
-            sys.stderr.flush()
-    ratios = [of_process / of_spark for of_process, of_spark in zip(*seconds.values(), strict=True)]
-    return {**{f"{engine}_s": median(values) for engine, values in seconds.items()}, "ratio": median(ratios)}
+        for key, source in sources.items():
+            for engine in ENGINES:
+                output = source.with_name(f"{source.name}-{engine}")
+                options = _IMAGE_OPTIONS if key[0] == "images" else ()
+                seconds[key][engine].append(ingest_seconds(source, output, engine, options))
+                shutil.rmtree(output)
+                sys.stderr.write(f"round {turn + 1}: {source.name} {engine}: {seconds[key][engine][-1]:.1f} s\n")
+                sys.stderr.flush()
+    return seconds
 
 
 def ingest_seconds(source: Path, output: Path, engine: str, options: Sequence[str]) -> float:
