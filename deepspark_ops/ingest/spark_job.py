@@ -272,8 +272,8 @@ def _work_folder(output: DataPath, *, is_local: bool) -> Iterator[DataPath]:
 @contextmanager
 def _stored_work_folder(output: StorePath, *, is_local: bool) -> Iterator[DataPath]:
     if is_local:
-        with tempfile.TemporaryDirectory(prefix="deepspark-ingest-") as folder:
-            yield Path(folder)
+        with staging().scratch() as folder:
+            yield folder
         return
     for left_over in output.glob(f"{_WORK_PREFIX}*"):  # of an ingestion that was killed
         remove_tree(left_over)

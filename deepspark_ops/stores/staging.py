@@ -8,6 +8,8 @@ longest ago goes first when room is needed. Layout of the folder, all below one 
     <key>.fetch    exclusive lock of the process that is fetching them
     .<key>.tmp/    what it has fetched so far; files have their full length from the start, which reserves the room
     room           exclusive lock of the process that is making room
+    scratch-*/     a scratch folder of a process, which holds scratch-*.use; the next scratch folder's process removes
+                   those of killed processes
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import secrets
 import shutil
 import tempfile
 import threading
@@ -37,6 +40,7 @@ _POLL_S: Final = 0.02
 _USE: Final = ".use"
 _FETCH: Final = ".fetch"
 _TEMPORARY: Final = ".tmp"
+_SCRATCH: Final = "scratch-"
 
 
 class NoRoomNow(ConfigError):
@@ -139,6 +143,26 @@ class Staging:
         with suppress(FileNotFoundError):
             os.utime(self.folder / f"{key}{_USE}")
 
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Yield an empty folder, which is removed at the end; remove those of processes that were killed.
+
+        Scratch folders do not count as copies.
+        """
+        self._require_folder()
+        for folder in self.folder.glob(f"{_SCRATCH}*"):
+            if folder.is_dir():
+                self._removed(folder)
+        name = f"{_SCRATCH}{secrets.token_hex(8)}"
+        lock = self._hold(name)
+        try:
+            (self.folder / name).mkdir()
+            yield self.folder / name
+        finally:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            (self.folder / f"{name}{_USE}").unlink(missing_ok=True)
+            os.close(lock)
+
     def _require_folder(self) -> None:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -205,7 +229,8 @@ class Staging:
                 os.truncate(path, n_bytes)
 
     def _make_room(self, needed: int) -> None:
-        folders = {path: _bytes_below(path) for path in self.folder.iterdir() if path.is_dir()}
+        copies = (path for path in self.folder.iterdir() if path.is_dir() and not path.name.startswith(_SCRATCH))
+        folders = {path: _bytes_below(path) for path in copies}
         excess = sum(folders.values()) + needed - self.n_bytes
         for path in sorted(folders, key=self._last_use):
             if excess <= 0:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from caffe_import.files.whole_file import write_whole
+from deepspark_ops.stores.staging import staging
 from deepspark_ops.stores.store_path import DataPath, StorePath
 
 
@@ -51,8 +51,8 @@ def local_output(path: DataPath) -> Iterator[Path]:
     if not isinstance(path, StorePath):
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="deepspark-") as folder:
-        local = Path(folder) / path.name
+    with staging().scratch() as folder:
+        local = folder / path.name
         yield local
         if local.is_file():
             path.put(local)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +14,8 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.stores import staging
 from deepspark_ops.stores.staging import Staging, local_copy
 from deepspark_ops.stores.store_path import StorePath, data_path
+from deepspark_ops.stores.writing import local_output
+from tests.paths import ROOT
 
 
 @pytest.fixture
@@ -138,3 +141,34 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path, monkeypatch, written):
     monkeypatch.setattr(staging.os, "getuid", lambda: uid + 1)
     with pytest.raises(ConfigError, match="belongs to another user"):
         Staging(Path(tmp_path / "theirs")).files("a", {"a": data_path("s3://b/a")})
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from deepspark_ops.stores.staging import Staging, use_staging
+from deepspark_ops.stores.store_path import data_path
+from deepspark_ops.stores.writing import local_output
+use_staging(Staging(Path(sys.argv[1])))
+with local_output(data_path("s3://b/killed.bin")) as path:
+    path.write_bytes(b"x" * 1000)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_was_writing_for_a_store_goes_with_the_next_output(written, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "staging")]
+    assert subprocess.run(command, env=environment, check=False, timeout=60).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.rglob("killed.bin"))) == 1
+    with local_output(data_path("s3://b/first.bin")) as path:
+        path.write_bytes(b"first")
+        with local_output(data_path("s3://b/second.bin")) as other:
+            other.write_bytes(b"second")
+        assert path.read_bytes() == b"first"  # the folder of a process at work stays
+    assert not list(tmp_path.rglob("killed.bin"))
+    assert (data_path("s3://b/first.bin").read_bytes(), data_path("s3://b/second.bin").read_bytes()) == (
+        b"first",
+        b"second",
+    )
