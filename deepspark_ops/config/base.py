@@ -76,7 +76,7 @@ def _data_path_schema(_: Any, handler: GetCoreSchemaHandler) -> core_schema.Core
     def validated(value: Any, as_path: core_schema.ValidatorFunctionWrapHandler) -> DataPath:
         return data_path(value) if isinstance(value, str | StorePath) else as_path(value)
 
-    text = core_schema.plain_serializer_function_ser_schema(str, when_used="json")
+    text = core_schema.to_string_ser_schema(when_used="json")  # model_dump() keeps the object
     return core_schema.no_info_wrap_validator_function(validated, handler(Path), serialization=text)
 
 

@@ -26,7 +26,6 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final, Literal, NoReturn, TypeAlias, cast
@@ -41,7 +40,6 @@ _LOCAL_URL: Final = re.compile(r"file:(?://(?:localhost)?)?(?P<path>/.*)", re.S)
 _BUFFER_BYTES: Final = 2**18
 
 
-@dataclass(frozen=True, order=True, slots=True, repr=False)
 class StorePath:
     """The address of an object, or of a folder of objects, with the methods of ``Path`` that reading data takes.
 
@@ -56,8 +54,36 @@ class StorePath:
         data_path('s3://bucket/photos/cat/1.jpg')
     """
 
+    # No dataclass: asdict() and pydantic's model_dump() would make a mapping of a dataclass inside another one.
+    __slots__ = ("keys", "scheme")
     scheme: str
     keys: PurePosixPath
+
+    def __init__(self, scheme: str, keys: PurePosixPath) -> None:
+        """Name an object; ``data_path`` makes addresses of texts."""
+        object.__setattr__(self, "scheme", scheme)
+        object.__setattr__(self, "keys", keys)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse a change."""
+        msg = f"{self!r} does not change"
+        raise AttributeError(msg)
+
+    def __reduce__(self) -> tuple[type[StorePath], tuple[str, PurePosixPath]]:
+        """Return how pickle, for Spark's tasks, and copy make the address again."""
+        return StorePath, (self.scheme, self.keys)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both are the same address."""
+        return isinstance(other, StorePath) and (self.scheme, self.keys) == (other.scheme, other.keys)
+
+    def __hash__(self) -> int:
+        """Hash the address."""
+        return hash((self.scheme, self.keys))
+
+    def __lt__(self, other: StorePath) -> bool:
+        """Order addresses as paths."""
+        return (self.scheme, self.keys) < (other.scheme, other.keys)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> NoReturn:
@@ -75,7 +101,7 @@ class StorePath:
 
     def __truediv__(self, name: str) -> StorePath:
         """Return the address of a name below. A slash at the start of the name is left out: a store has no root."""
-        return replace(self, keys=self.keys / name.lstrip("/"))
+        return StorePath(self.scheme, self.keys / name.lstrip("/"))
 
     def __rtruediv__(self, folder: Path) -> StorePath:
         """Return the address itself, as a folder joined to an absolute path returns the path."""
@@ -104,20 +130,20 @@ class StorePath:
     @property
     def parent(self) -> StorePath:
         """The folder."""
-        return replace(self, keys=self.keys.parent)
+        return StorePath(self.scheme, self.keys.parent)
 
     @property
     def parents(self) -> tuple[StorePath, ...]:
         """The folders above, the nearest first; the last has the bucket or host alone."""
-        return tuple(replace(self, keys=keys) for keys in self.keys.parents if keys.parts)
+        return tuple(StorePath(self.scheme, keys) for keys in self.keys.parents if keys.parts)
 
     def with_name(self, name: str) -> StorePath:
         """Return the address with another last part."""
-        return replace(self, keys=self.keys.with_name(name))
+        return StorePath(self.scheme, self.keys.with_name(name))
 
     def with_suffix(self, suffix: str) -> StorePath:
         """Return the address with another suffix."""
-        return replace(self, keys=self.keys.with_suffix(suffix))
+        return StorePath(self.scheme, self.keys.with_suffix(suffix))
 
     def is_absolute(self) -> Literal[True]:
         """Return True."""

@@ -2,6 +2,7 @@
 
 import copy
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,8 @@ def test_options_keep_the_address_through_json_and_folders():
     assert str(config.source) == "s3://b/k"
     assert config.other == Path("/work/x")
     again = Config.model_validate_json(config.model_dump_json())
-    assert again == config
+    assert again == Config(**config.model_dump()) == config
+    assert config.model_dump() == {"source": data_path("s3://b/k"), "other": Path("/work/x")}
     assert isinstance(again.source, StorePath)
 
 
@@ -112,3 +114,16 @@ def test_what_is_written_is_the_same_whatever_its_name(store, tmp_path):
     data_path("s3://b/x.bin").unlink()
     data_path("s3://b/x.bin").unlink()
     assert not (store / "b" / "x.bin").exists()
+
+
+def test_an_address_is_one_value_in_dataclasses_sets_and_tasks():
+    @dataclass(frozen=True)
+    class Holder:
+        path: DataPath
+
+    path = data_path("s3://b/k")
+    assert asdict(Holder(path)) == {"path": path}
+    assert {path, data_path("s3://b//k/")} == {copy.deepcopy(path)} != {data_path("gs://b/k")}
+    assert sorted([data_path("s3://b/k"), data_path("s3://b/a/z"), data_path("gs://b/z")], reverse=True)[0] == path
+    with pytest.raises(AttributeError, match="does not change"):
+        path.scheme = "gs"
