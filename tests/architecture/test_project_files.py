@@ -46,6 +46,18 @@ def test_no_file_is_large_or_half_merged() -> None:
         assert not re.search(rb"^(<<<<<<< |>>>>>>> )", path.read_bytes(), re.MULTILINE), name
 
 
+def test_changelog_has_the_version_once_and_a_short_list_of_unreleased_changes() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version = tomllib.loads(PYPROJECT)["project"]["version"]
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert re.fullmatch(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", headings[1]), headings[1]
+    assert len(headings) == len(set(headings))
+    unreleased = text.partition("## Unreleased\n")[2].partition("\n## ")[0]
+    remedy = "a merge has brought lines of a release back: take the file of main, and add your lines alone"
+    assert len(unreleased.splitlines()) <= 120, remedy
+
+
 IN_LOCK = {
     "requirements.txt": {"airflow", "notebook", "onnx", "serve", "spark", "tables", "train"},
     "requirements-dev.txt": {"airflow", "notebook", "onnx", "serve", "spark", "tables", "train", "dev"},
