@@ -62,6 +62,11 @@ def test_links_out_of_the_docs_lead_into_the_site() -> None:
     assert repository_path("guides/data.md") == "docs/guides/data.md"
 
 
+@pytest.mark.parametrize("word", sorted(anchors(ROOT / "docs" / "glossary.md") - {"glossary"}))
+def test_every_word_of_the_glossary_is_linked_from_a_page(word: str) -> None:
+    assert any(f"glossary.md#{word})" in page.read_text(encoding="utf-8") for page in PAGES)
+
+
 def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 120
 
