@@ -1,1 +1,1 @@
-"""How a training step is laid out over devices: which layer where, what is computed again, in which arithmetic."""
+"""Layout of a training step over devices: device of each layer, recomputed layers, arithmetic."""

@@ -11,7 +11,7 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True)
 class Placement:
-    """Which device computes which layer.
+    """Device of each layer.
 
     Attributes:
         n_devices: Devices are numbered 0 to n_devices - 1.
@@ -27,7 +27,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class ComputePlan:
-    """How one training step is computed; the defaults are one device in float32.
+    """Plan of a training step; the default is one device in float32.
 
     Attributes:
         n_replicas: Devices that each compute whole passes; pass k of a step is on device k modulo n_replicas. The

@@ -1,8 +1,8 @@
-"""Which tensors each layer makes, and which of them its gradient reads again: what a training step must keep.
+"""Tensors that each layer computes, and tensors that its gradient reads again: the memory of a training step.
 
-Each layer type declares what its gradient keeps (``LayerTraits``), as its emitter in ``tf_graph/layers`` computes it:
-TensorFlow keeps a tensor as long as an operation that is still to come reads it. Nothing here imports TensorFlow;
-``tests/integration/devices`` compares with what it really takes.
+Each layer type declares the tensors of its gradient (``LayerTraits``), as its emitter in ``tf_graph/layers`` computes
+the layer. TensorFlow keeps a tensor as long as a later operation reads the tensor. Nothing here imports TensorFlow;
+``tests/integration/devices`` compares the figures with TensorFlow's memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Form = Literal["caffe", "channels last"]
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of one pass that takes memory of its own.
+    """A tensor of a pass with separate memory.
 
     Attributes:
         name: Unique in the pass.
@@ -125,5 +125,5 @@ class _Trace:
 
 
 def gradient_scratch_bytes(layer: LayerSpec) -> int:
-    """Return what its gradient takes besides its results while it is computed."""
+    """Return the temporary memory of a layer's gradient, besides its results."""
     return layer.traits.scratch_tops * VALUE_BYTES * n_values(layer.definition.top_shapes[:1])

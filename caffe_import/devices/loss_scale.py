@@ -1,8 +1,8 @@
-"""Dynamic loss scaling for float16: what the loss is multiplied by, so that small gradients do not become zero.
+"""Dynamic loss scaling for float16: a factor on the loss, so that small gradients do not become zero.
 
 Micikevicius et al., "Mixed precision training" (2018), section 3.2: the gradients of the scaled loss are divided by the
-scale before clipping and update. A gradient that is not finite halves the scale; many good steps in a row double it.
-Powers of two, so that scaling itself rounds nothing. No framework: the graph follows the same rule by ``next_scale``.
+scale before clipping and update. A gradient that is not finite halves the scale; many good steps in a row double the
+scale. Scales are powers of two, so scaling rounds nothing. No framework: the graph follows the rule by ``next_scale``.
 """
 
 from __future__ import annotations

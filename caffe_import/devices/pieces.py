@@ -1,4 +1,4 @@
-"""The parameter vector in pieces: each blob, or each device's share of one, in memory of its own. No TensorFlow."""
+"""The parameter vector in pieces: each blob, or each device's share of a blob, in separate memory. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Piece:
-    """A blob of the layout, or one device's share of it.
+    """A blob of the layout, or one device's share of a blob.
 
     Attributes:
         position: The blob's position in the layout.
@@ -85,7 +85,7 @@ class PieceLayout:
         return np.concatenate(blobs) if blobs else np.zeros(0, np.float32)
 
     def by_entry(self, values: Sequence[T]) -> list[list[T]]:
-        """Return one list per blob of the layout: what ``values`` has for its pieces."""
+        """Return one list per blob of the layout: the entries of ``values`` for the blob's pieces."""
         together = zip(self.pieces, values, strict=True)
         return [
             [value for _, value in entry_group] for _, entry_group in groupby(together, lambda pair: pair[0].position)
@@ -115,9 +115,9 @@ def whole_blobs(params: ParamLayout) -> PieceLayout:
 
 
 def pieces_of(net: NetSpec, plan: ComputePlan) -> PieceLayout:
-    """Return which device holds what: a layer's blobs are where the layer is, of a split layer in shares.
+    """Return the device of each blob: blobs are on the device of their layer, blobs of a split layer in shares.
 
-    A blob that several layers share is where its owner is. Replicas take copies of what device 0 holds.
+    A shared blob is on the device of its owner. Replicas copy the blobs of device 0.
 
     Raises:
         NetError: A layer to be split that is no InnerProduct, or has fewer outputs than devices.
@@ -154,7 +154,7 @@ def split_axis(layer: LayerSpec, index: int) -> int:
 
 
 def shares_of(n_outputs: int, n_shares: int) -> list[tuple[int, int]]:
-    """Return (start, stop) of each share; if the outputs do not divide, the first ones have one more."""
+    """Return (start, stop) of each share; if the outputs do not divide evenly, the first shares have an output more."""
     size, more = divmod(n_outputs, n_shares)
     bounds = [k * size + min(k, more) for k in range(n_shares + 1)]
     return list(pairwise(bounds))

@@ -168,7 +168,7 @@ def _check_split(layer: LayerSpec, line: PlacementLine, net: NetSpec, path: str)
 
 
 def format_placement(placement: Placement, net: NetSpec) -> str:
-    """Return the file that gives ``net`` this placement, every layer on a line of its own.
+    """Return the text of a file with this placement of ``net``, one layer per line.
 
     Example:
         >>> from caffe_import.files.prototxt import parse_net
@@ -191,7 +191,7 @@ def format_placement(placement: Placement, net: NetSpec) -> str:
 
 
 def _as_pattern(name: str) -> str:
-    """Return a pattern that names the layer; characters that the file cannot hold become ``?``."""
+    """Return a pattern for the layer; characters that a placement file cannot hold become ``?``."""
     return re.sub(r"[#\s\[]", "?", name) if re.search(r"[#\s]", name) else name
 
 

@@ -1,4 +1,4 @@
-"""Where a placed net's layers compute and where the blobs are that they read. No TensorFlow."""
+"""Devices of a placed net's layers and of the blobs that the layers read. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Residence:
 def residence(net: NetSpec, placement: Placement, fed: Collection[str]) -> Residence:
     """Follow the blobs of ``net`` through its layers.
 
-    A Split layer computes nothing, so it is where its bottom is, whatever the placement says.
+    A Split layer computes nothing, so it is on the device of its bottom, whatever the placement says.
 
     Args:
         net: The net.

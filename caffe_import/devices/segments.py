@@ -51,10 +51,10 @@ class Segment:
 
 
 def choose_segments(net: NetSpec, placement: Placement | None = None) -> tuple[tuple[str, ...], ...]:
-    """Return the segments for ``ComputePlan.recompute``, in the order of execution; empty where none saves memory.
+    """Return the segments for ``ComputePlan.recompute``, in the order of execution; empty if no segment saves memory.
 
-    The layers behind the last one are not computed again: their gradients come first, with nothing in between. Each
-    segment is on one device of ``placement``.
+    The layers after the last segment are not computed again, because their gradients come first. Each segment is on one
+    device of ``placement``.
     """
     return tuple(
         tuple(layer.name for layer in net.layers[segment.start : segment.stop])
@@ -64,7 +64,7 @@ def choose_segments(net: NetSpec, placement: Placement | None = None) -> tuple[t
 
 
 def best_cuts(net: NetSpec, placement: Placement | None = None) -> tuple[Segment, ...]:
-    """Return the whole net as segments, those that are not computed again included."""
+    """Return the whole net as segments, including segments that are not computed again."""
     cuts = _Cuts(net, placement)
     largest = max((cuts.segment(a, b).own_bytes for a, b in cuts.neighbours()), default=0)
     total_bytes = sum(cuts.segment(a, b).own_bytes for a, b in cuts.neighbours())
@@ -79,9 +79,9 @@ def best_cuts(net: NetSpec, placement: Placement | None = None) -> tuple[Segment
 
 
 def peak_bytes(segments: Sequence[Segment]) -> int:
-    """Return the most bytes of activations at a time in the backward pass, gradients not counted.
+    """Return the peak of activations in the backward pass, without gradients.
 
-    While a segment's gradient is computed, all its own tensors are there, and what is kept of those before it.
+    During a segment's gradient, all tensors of the segment exist, and the stored tensors of earlier segments.
     """
     kept_bytes = peak = 0
     for segment in segments:
@@ -134,7 +134,7 @@ class _Cuts:
         return Segment(start, stop, own_bytes, top_bytes, is_recomputed=worth)
 
     def best_within(self, budget: int) -> tuple[Segment, ...]:
-        """Return the cuts that keep least, where no recomputed segment has more than ``budget`` bytes of its own."""
+        """Return the cuts with the least stored bytes, if no recomputed segment has more than ``budget`` bytes."""
         cuts = self._positions
         best: list[tuple[float, int]] = [(0.0, 0)] + [(inf, 0)] * (len(cuts) - 1)
         for end in range(1, len(cuts)):

@@ -83,7 +83,7 @@ class StepShape:
 
 
 def step_shape(solver: SolverSpec, n_devices: int = 1) -> StepShape:
-    """Return what a step of a solver repeats on this CPU, its passes one after the other through ``n_devices``."""
+    """Return the repetitions in a solver's step on this CPU: passes one after the other through ``n_devices``."""
     n_slots = RULES[solver.type].n_slots
     of_history = (
         0 if solver.type == "AdaGrad" or (solver.type in ("SGD", "Nesterov") and not solver.momentum) else n_slots
@@ -183,7 +183,7 @@ class MemoryCount:
         self._at_peak = (0, 0, 0.0)
 
     def add(self, position: int, param_bytes: float) -> None:
-        """Add a layer by its position in the net, with the bytes of its weights that are on this device."""
+        """Add a layer by its position in the net, with the bytes of its weights on this device."""
         layer = self._costs.tensors[position]
         self._store(position)
         for tensor in layer.makes:

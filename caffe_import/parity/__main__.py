@@ -81,9 +81,9 @@ def _device(text: str) -> str:
 
 
 def _start_tensorflow(device: str, arithmetic: Literal["float32", "tf32", "bfloat16"]) -> Setting:
-    """Import TensorFlow without its start-up lines, with the one thread that the solvers' cases ask for.
+    """Import TensorFlow without its start-up lines, with one thread, as the solvers' cases need.
 
-    A function is traced for every case, since each is another net; TensorFlow takes that for one function's mistake.
+    Each case is another net, so a function is traced for every case; TensorFlow's warning about this is suppressed.
     """
     logging.getLogger("tensorflow").addFilter(lambda record: "tf.function retracing" not in record.getMessage())
     with start_lines_dropped():

@@ -38,7 +38,7 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class Case:
-    """One entry of ``index.json``. Paths are relative to ``folder``, which is the working directory while it runs.
+    """Entry of ``index.json``. Paths are relative to ``folder``, the working directory of the case.
 
     Attributes:
         folder: The folder of the index, absolute.
@@ -68,7 +68,7 @@ class Case:
         return [Path(name) for name in self.record["files"] if name.endswith(suffix)]
 
     def file(self, suffix: str) -> Path:
-        """Return the first file that ends in ``suffix``; KeyError if there is none."""
+        """Return the first file that ends in ``suffix``; KeyError without such a file."""
         paths = self.files(suffix)
         if not paths:
             msg = f'case "{self.name}" lists no file that ends in "{suffix}"'

@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 
 def run(case: Case, findings: Findings) -> None:
-    """Read the case's files into its net, run it, write the files again."""
+    """Read the case's files into a net, run the net, and write the files again."""
     net = build_net_spec(read_net(case.file(".prototxt")), phase="TEST")
     archive = load_archive(case.file(".npz"))
     if case.kind == "file":

@@ -15,10 +15,10 @@ Array = npt.NDArray[Any]
 
 
 def relative_error(our_values: Array, caffe_values: Array) -> float:
-    """Return the largest ``|ours - theirs|`` relative to the element, or to a tenth of the largest one if that is more.
+    """Return the largest ``|ours - theirs|`` relative to the element, but at least to a tenth of the largest element.
 
-    An element near zero is the difference of larger terms; measured against itself alone, its error says nothing.
-    Infinity where the shapes differ or one side is not finite and the other is something else.
+    An element near zero is the difference of larger terms, so its relative error says nothing. Infinity if the shapes
+    differ, or if values that are not finite differ.
 
     Example:
         >>> relative_error(np.float32([1.0, 100.0]), np.float32([1.0, 101.0]))
@@ -71,7 +71,7 @@ class Findings:
         return len(self.errors) + self.n_facts
 
     def compare(self, member: str, our_values: Array, caffe_values: Array, bound: float) -> None:
-        """Record the error of one array and a fault if it is above ``bound`` or the shapes differ."""
+        """Record the error of an array, and a fault if the error exceeds ``bound`` or the shapes differ."""
         our_values, caffe_values = np.asarray(our_values), np.asarray(caffe_values)
         if our_values.shape != caffe_values.shape:
             self.fault(f"{member}: shape {our_values.shape}, Caffe has {caffe_values.shape}")

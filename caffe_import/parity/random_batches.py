@@ -40,7 +40,7 @@ def _check_of(layer: LayerSpec) -> Callable[[LayerSpec, NetSpec, Mapping[str, Ar
 def _check_drawn_values(
     layer: LayerSpec, net: NetSpec, archive: Mapping[str, Array], n_batches: int, findings: Findings
 ) -> None:
-    """Check that both sides' values have one mean and one spread, within the sampling error."""
+    """Check that the values of both sides have equal means and spreads, within the sampling error."""
     forward = compile_forward(net, n_threads=1, outputs=layer.tops, device=findings.setting.device)
     drawn = [forward(np.zeros(0, np.float32), {}, seed=k) for k in range(n_batches)]
     for top in layer.tops:
@@ -64,7 +64,7 @@ def _check_drawn_values(
 def _check_any_order(
     layer: LayerSpec, net: NetSpec, archive: Mapping[str, Array], n_batches: int, findings: Findings
 ) -> None:
-    """Check that each of Caffe's items is one of the source's records, with that record's other values."""
+    """Check that each of Caffe's items is a record of the source, with the other values of the record."""
     batches = LayerBatches(layer, net.phase)
     records = list(zip(*batches.source.read(0, len(batches.source)), strict=True))
     for k in range(1, n_batches + 1):
@@ -90,7 +90,7 @@ def _is_of(record: Array, item: Array, batches: LayerBatches, net: NetSpec) -> b
 def _check_in_order(
     layer: LayerSpec, net: NetSpec, archive: Mapping[str, Array], n_batches: int, findings: Findings
 ) -> None:
-    """Check that each item, Caffe's and ours, is one of the crops and flips of the record whose turn it is."""
+    """Check that each item, Caffe's and ours, is a crop or flip of the next record."""
     image_top, *other_tops = layer.tops
     origins: set[tuple[int, int, bool]] = set()
     with LayerBatches(layer, net.phase) as batches:

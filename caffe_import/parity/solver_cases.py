@@ -65,7 +65,7 @@ def training_net(loaded: LoadedSolver) -> NetSpec:
 
 
 def compiled(net: NetSpec, loaded: LoadedSolver, findings: Findings) -> TrainFunction:
-    """Compile a case's training for the setting that it is compared in."""
+    """Compile a case's training with the setting of the comparison."""
     setting = findings.setting
     return compile_training(
         net, loaded.spec, n_threads=1, with_grad_norm=True, plan=setting.plan, devices=setting.devices
@@ -126,7 +126,7 @@ def _compare_losses(reports: list[StepOutputs], archive: Mapping[str, Array], fi
 
 
 def _compare_passes(train: TrainFunction, archive: Mapping[str, Array], findings: Findings) -> None:
-    """Train once more, one update at a time, and compare the loss of every single pass before it."""
+    """Train again, one update at a time, and compare the loss of every pass."""
     caffe_losses = archive["loss_forward"]
     forward = compile_forward(train.net, n_threads=1, outputs=(), device=findings.setting.device)
     state = train.initial_state(params_of(train.net, members_under(archive, "init")))
