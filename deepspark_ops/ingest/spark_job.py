@@ -54,8 +54,9 @@ from deepspark_ops.stores.store_path import DataPath, StorePath
 from deepspark_ops.stores.writing import remove_tree
 
 _log = logging.getLogger(__name__)
-_TOO_FEW_FOR_SPARK = 1_000
-"""So many records are written sooner than Spark has started."""
+_TOO_FEW_FOR_SPARK = 3_000
+"""3,000 JPEGs of 500x375 pixels take this process 0.3 of Spark's time on two cores; 10,000 take about the same time
+(``benchmarks/ingest_engine.py``). The bound is below, since more cores make Spark quicker and not this process."""
 _WORK_PREFIX = ".work-"
 _JVM_PORT = "PYSPARK_GATEWAY_PORT"
 
