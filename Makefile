@@ -18,8 +18,8 @@ LINEAGE := apache-airflow-providers-openlineage==2.20.3 $(addsuffix ==1.54.0,ope
 # What requirements-dev.txt lacks of them; without their dependencies, so that no second Airflow is installed.
 AIRFLOW_TEST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis jsonschema
 AIRFLOW_TESTS := $(addprefix tests/integration/airflow/,test_own_dags.py test_dags.py test_provider.py) \
-  $(addprefix tests/unit/deepspark_ops/operators/tasks/,test_run_note.py test_turn.py) \
-  -k "own_runs or test_own_dags or test_run_note or test_turn or graph_is or valid_and_a_description or every_template or connection_says"
+  $(addprefix tests/unit/deepspark_ops/operators/tasks/,test_turn.py) \
+  -k "own_runs or test_own_dags or test_turn or graph_is or valid_and_a_description or every_template or connection_says"
 # What the other tests of the DAGs say holds for the Airflow that requirements-dev.txt locks.
 GRPC_TOOLS := 1.71.2
 # Makes code for protobuf 5.29, which loads with that and everything later: with each TensorFlow from 2.18 on.
