@@ -65,13 +65,15 @@ def _came_from_py4j(error: BaseException) -> bool:
     return False
 
 
-def spark_failure(error: Exception, *, master: str, task: str) -> str:
+def spark_failure(error: Exception, *, master: str, task: str, has_stopped: bool = False) -> str:
     """Return the error in one line.
 
     Args:
         error: Error of pyspark or py4j.
         master: Spark master of the job.
         task: Name of the job's tasks.
+        has_stopped: Spark's context has stopped although this process did not stop the context; errors of a job that is
+            submitted meanwhile have many texts ("Task not serializable").
 
     Example:
         >>> text = "Job aborted: Task 1 in stage 0.0 failed 4 times, most recent failure: Lost task 1.3 (x): gone."
@@ -86,7 +88,7 @@ def spark_failure(error: Exception, *, master: str, task: str) -> str:
         if not jvm_has_ended(silent):
             raise
         return JVM_ENDED  # the text of a Java error was in the JVM, which has ended
-    if _ENDED.search(text):
+    if has_stopped or _ENDED.search(text):
         return (
             f"the application was ended from outside: master={master} does not answer, has another"
             " spark.authenticate.secret than this host or another cipher (spark.network.crypto.cipher,"

@@ -163,7 +163,9 @@ class SparkWorkers(Workers):
     def outcomes(self) -> list[WorkerOutcome]:
         """See ``Workers``."""
         if self._error is not None:
-            why = spark_failure(self._error, master=self._run.config.master, task="worker")
+            why = spark_failure(
+                self._error, master=self._run.config.master, task="worker", has_stopped=_has_stopped(self._context)
+            )
             if jvm_has_ended(self._error):
                 msg = f"{why}: the same command goes on from the last snapshot"
             else:
@@ -204,6 +206,14 @@ def _offered_slots(context: SparkContext) -> int | None:
         return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
     except Py4JError:  # Spark's own method, which another release may not have
         return None
+
+
+def _has_stopped(context: SparkContext | None) -> bool:
+    """Return whether Spark has ended the application; a JVM that does not answer has a message of its own."""
+    try:
+        return context is not None and bool(context._jsc.sc().isStopped())
+    except (Py4JError, OSError):
+        return False
 
 
 def _last_failure(context: SparkContext, stages: Sequence[SparkStageInfo]) -> str:

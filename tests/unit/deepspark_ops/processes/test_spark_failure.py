@@ -28,6 +28,13 @@ def test_a_python_error_inside_a_java_one_is_what_happened() -> None:
     assert spark_failure(ValueError(""), master="yarn", task="worker") == "ValueError"
 
 
+def test_a_job_that_was_submitted_while_spark_stopped_says_that_the_application_was_ended() -> None:
+    error = RuntimeError(": org.apache.spark.SparkException: Task not serializable")
+    text = spark_failure(error, master="spark://h:7077", task="worker", has_stopped=True)
+    assert "or another cipher (spark.network.crypto.cipher, authEngineVersion" in text
+    assert spark_failure(error, master="spark://h:7077", task="worker") == "Task not serializable"
+
+
 def test_a_job_that_spark_aborted_names_the_task() -> None:
     text = (
         f"{CALL}: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed 5"
