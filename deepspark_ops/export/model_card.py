@@ -139,7 +139,8 @@ def _raw_images(manifest: BundleManifest) -> list[str]:
         steps_text = "; ".join(steps) if steps else "nothing"
         size = _size_text(contract.images)
         parts.append(
-            f"{lead}Ingestion did this to the training images: {_plain(steps_text)}.{size} The files do not do it."
+            f"{lead}Ingestion did this to the training images: {_plain(steps_text)}.{size}{_range_text(contract.images)} The files"
+            " do not do it."
             " `deepspark predict`, `features`, `serve` and Spark's stages do it to raw images. Other programs"
             " must do it before they run the model, or the answers are wrong:"
             + ("" if contract.images.dtype == "float32" else f"\n\n{_fenced(image_snippet(contract))}")
@@ -152,6 +153,13 @@ def _size_text(images: ImagePreprocessing) -> str:
         return ""
     _, height, width = images.sample_shape
     return f" Every training image had {height} x {width} pixels (height x width)."
+
+
+def _range_text(images: ImagePreprocessing) -> str:
+    if images.pixel_range is None:
+        return ""
+    smallest, largest = images.pixel_range
+    return f" After these steps the training pixels are from {smallest:g} to {largest:g}."
 
 
 def _is_plain(manifest: BundleManifest) -> bool:

@@ -342,6 +342,7 @@ def test_a_dataset_of_another_preprocessing_is_named_and_not_scaled_again(tmp_pa
     assert "the dataset was ingested otherwise than the training images: max_pixel=255 (trained: 16)" in caplog.text
     card = (bundle / "README.md").read_text()
     assert "Ingestion did this to the training images: scale pixels so that 16 becomes 255, rounded." in card
+    assert "After these steps the training pixels are from 0 to 255." in card
 
 
 def test_raw_values_of_too_small_a_range_are_warned_of(tmp_path):
