@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -52,6 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
         AIRFLOW_HOME=home, AIRFLOW__CORE__LOAD_EXAMPLES="False", AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False"
     )
     os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
+
+
+@pytest.fixture(autouse=True)
+def _no_log_into_closed_streams() -> None:
+    """A command that ran in an earlier test logs to that test's captured stream, which is closed now."""
+    for handler in list(logging.root.handlers):
+        if isinstance(handler, logging.StreamHandler) and getattr(handler.stream, "closed", False):
+            logging.root.removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)

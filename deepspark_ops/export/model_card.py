@@ -137,10 +137,9 @@ def _raw_images(manifest: BundleManifest) -> list[str]:
             continue
         steps = contract.images.in_words()
         steps_text = "; ".join(steps) if steps else "nothing"
-        size = _size_text(contract.images)
+        facts = _size_text(contract.images) + _range_text(contract.images)
         parts.append(
-            f"{lead}Ingestion did this to the training images: {_plain(steps_text)}.{size}{_range_text(contract.images)} The files"
-            " do not do it."
+            f"{lead}Ingestion did this to the training images: {_plain(steps_text)}.{facts} The files do not do it."
             " `deepspark predict`, `features`, `serve` and Spark's stages do it to raw images. Other programs"
             " must do it before they run the model, or the answers are wrong:"
             + ("" if contract.images.dtype == "float32" else f"\n\n{_fenced(image_snippet(contract))}")

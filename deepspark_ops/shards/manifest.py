@@ -347,7 +347,7 @@ def shard_folder(split_folder: DataPath) -> DataPath:
     Example:
         >>> from deepspark_ops.stores.store_path import data_path
         >>> shard_folder(data_path("s3://bucket/pets/versions/0123456789ab/train"))
-        StorePath('s3://bucket/pets/train')
+        data_path('s3://bucket/pets/train')
         >>> shard_folder(Path("/pets/versions/0123456789ab/train"))
         PosixPath('/pets/versions/0123456789ab/train')
     """

@@ -58,6 +58,7 @@ def records_path(shard: DataPath) -> DataPath:
     """Return where the records of a shard are.
 
     Example:
+        >>> from pathlib import Path
         >>> records_path(Path("train/train-00000-0a1b2c3d.lmdb")).name
         'train-00000-0a1b2c3d.records.npz'
     """

@@ -105,6 +105,24 @@ def removal_named(run_dir: Path, clock: Callable[[], int]) -> Iterator[None]:
         raise TrainingFailed(msg) from error
 
 
+def check_presence(run_dir: Path) -> None:
+    """Look for the lock file: a file that is written after a removal makes the folder again, without the lock file.
+
+    Args:
+        run_dir: The folder, which ``sole_owner`` holds.
+
+    Raises:
+        FileNotFoundError: The folder is gone, or another folder has its name. Other errors of the disk are for those
+            who write there.
+    """
+    try:
+        (run_dir / LOCK_NAME).stat()
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return
+
+
 def _locked(path: Path) -> tuple[int, bool]:
     """Return the open lock file, and whether the file system could lock it.
 

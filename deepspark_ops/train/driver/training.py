@@ -21,7 +21,7 @@ from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.processes.cluster_network import choose_listen_address, choose_protection, stays_on_host
 from deepspark_ops.train.driver.run_end import check_result, is_done, unchanged_text
-from deepspark_ops.train.driver.run_folder import removal_named, sole_owner
+from deepspark_ops.train.driver.run_folder import check_presence, removal_named, sole_owner
 from deepspark_ops.train.driver.run_report import (
     report_end,
     report_missing,
@@ -143,6 +143,7 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
         watch, slots, exchanges = _watch_of(run, start), _slots_of(run, devices), ExchangesFile(run.paths.work)
 
         def step() -> ExchangeStatus:
+            check_presence(run.paths.root)
             watch.report_given_up(workers.ended())
             status = watch.step(exchange.poll)
             exchanges.see(status.exchanges)

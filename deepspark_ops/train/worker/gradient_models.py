@@ -214,9 +214,9 @@ class AveragingModel(_ModelAround):
     def replace_local(self, local: Vector) -> None:
         """Begin to measure at other parameters."""
         self._model.replace_local(local)
+        self._is_first = self._is_first and not self._losses  # a worker pulls before its first minibatch, too
         self._losses.clear()
         self._total.fill(0.0)
-        self._is_first = False
 
 
 def with_own_statistics(vector: Vector, own: Vector, statistics: StatisticBlobs) -> Vector:

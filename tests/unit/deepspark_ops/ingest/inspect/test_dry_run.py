@@ -63,7 +63,7 @@ def test_the_command_prints_tables_or_json(config, tmp_path):
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.stderr
     assert "samples of 3x8x8; nothing was written" in done.stdout
-    assert "about 0." in done.stdout
+    assert "about 48.0 KiB" in done.stdout
     done = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(done.stdout)["format"] == "image_list"
     done = CliRunner().invoke(app, [*arguments[:-1], "--json"])

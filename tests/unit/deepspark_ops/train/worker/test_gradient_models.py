@@ -12,7 +12,7 @@ import pytest
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
-from deepspark_ops.train.worker.gradient_models import CompensatedModel, model_for
+from deepspark_ops.train.worker.gradient_models import AveragingModel, CompensatedModel, model_for
 from deepspark_ops.train.worker.model import StepReport
 from tests.reference.slow_strategies import slow_dcasgd
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
@@ -92,6 +92,18 @@ def test_delayed_gradients_are_compensated_as_in_the_slow_reference(tmp_path: Pa
     np.testing.assert_allclose(exchange.center.vector, center, rtol=1e-5, atol=1e-6)  # float32, 10 steps
     for model, place in zip(models, places, strict=True):
         np.testing.assert_allclose(model.local(), place, rtol=1e-5, atol=1e-6)
+
+
+def test_a_pull_before_the_first_minibatch_leaves_the_first_push_the_first() -> None:
+    net = QuarticModel(np.ones(N_PARAMS, np.float32), np.zeros(N_PARAMS, np.float32))
+    net.count_update = lambda: 0  # type: ignore[attr-defined]
+    model = AveragingModel(net)  # type: ignore[arg-type]
+    is_first = []
+    for _ in range(2):
+        model.replace_local(np.zeros(N_PARAMS, np.float32))
+        model.run(step=0, n_steps=1, rate_scale=1.0, feeds={})
+        is_first.append(model.round_note().is_first)
+    assert is_first == [True, False]
 
 
 def test_statistics_stay_the_workers_own_until_they_meet(tmp_path: Path) -> None:
