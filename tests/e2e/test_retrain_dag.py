@@ -99,7 +99,7 @@ def test_data_of_others_and_data_that_were_judged_start_no_training(
         run.wait()
         assert run.task_states()["ingest"] == "success"
     source = own.conf()["source"]
-    skipped = await_run_by_data(airflow, ingesting[0], source)
+    skipped = await_run_by_data(airflow, *ingesting[:2], source=source)
     note = skipped.wait()["note"]
     assert note == (
         f"nothing was trained: the data of {source} are those of v1, of run {first.folder.name}; they have not changed"
@@ -122,7 +122,7 @@ def test_a_run_by_an_updated_dataset_starts_from_production_and_keeps_what_is_be
     ingested = airflow.trigger("deepspark_train", example.conf(overrides="max_iter: 40"))
     ingested.leave_out("train")  # ingest sends the event; test_train_dag.py has what follows
     ingested.wait()
-    second = await_run_by_data(airflow, ingested, example.conf()["source"], state="success")
+    second = await_run_by_data(airflow, ingested, source=example.conf()["source"], state="success")
     passed = second.wait_task("approve", "awaiting_input", "skipped") == "awaiting_input"
     if passed:
         second.answer("Reject", comment="not yet")
@@ -178,17 +178,18 @@ def start_of(run: DagRun) -> str:
     return str(run.airflow.api().page(run_url(run.dag_id, run.run_id, "training?format=json"))["started"])
 
 
-def await_run_by_data(airflow: AirflowInstance, by: DagRun, source: str, *, state: str = "skipped") -> DagRun:
-    """Return the run that heard of the ingestion of ``source`` by a run, and whose first task ended so.
+def await_run_by_data(airflow: AirflowInstance, *by: DagRun, source: str, state: str = "skipped") -> DagRun:
+    """Return the run that heard of the ingestion of ``source`` by one of the runs, and whose first task ended so.
 
+    Of several runs that ingest one dataset the first one to end announces the dataset, and no other.
     The datasets of other tests trigger runs, too; their first task finds them to be of another source and skips them.
     """
-    line = f"event of the dataset: {by.dag_id}, run {by.run_id}, ingested {source} ("
+    lines = [f"event of the dataset: {run.dag_id}, run {run.run_id}, ingested {source} (" for run in by]
 
     def is_wanted(found: dict[str, Any]) -> bool:
         run = DagRun(airflow, DAG, str(found["dag_run_id"]))
         is_by_data = found["run_type"] == BY_DATA and run.task_states().get("check") == state
-        return is_by_data and line in run.log_text("check")
+        return is_by_data and any(line in run.log_text("check") for line in lines)
 
     return airflow.await_run(DAG, is_wanted)
 
