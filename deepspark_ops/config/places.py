@@ -20,7 +20,7 @@ def _empty_as_none(value: Any) -> Any:
 
 
 class PlacesConfig(StageConfig):
-    """What the connection says; a field that is left out has the value of the environment's variable."""
+    """Folders that the connection names; a missing field takes the value of the environment's variable."""
 
     home: Annotated[Path | None, BeforeValidator(_empty_as_none)] = Field(
         None, title="Home", description="Folder that holds runs/, datasets/ and models/; default: DEEPSPARK_HOME"

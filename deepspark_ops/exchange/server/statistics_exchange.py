@@ -14,8 +14,8 @@ from deepspark_ops.param_vector import StatisticBlobs, Vector
 class StatisticsExchange:
     """Adds workers' packed statistics to the center's. Thread-safe: they are few, and one lock makes each sum whole.
 
-    The number of each worker's last exchange is kept, so that a repeated request changes nothing; it belongs to one
-    session, since a process that takes another's place begins with the exchange that its predecessor left open.
+    The object keeps the number of each worker's last exchange, so that a repeated request changes nothing. The number
+    belongs to one session: the worker's next process begins with the exchange that the process before left open.
     """
 
     def __init__(self, center: Center, blobs: StatisticBlobs) -> None:

@@ -191,7 +191,7 @@ def file_stamps(folder: DataPath, names: Sequence[str]) -> Iterator[bytes]:
 def source_digest(path: DataPath) -> str:
     """Return a hexadecimal digest that changes with a file's content.
 
-    It is that of the bytes; of an object in a store that of the store's own tag, which needs no reading.
+    A file is read whole. For an object in a store the digest is of the store's tag, and nothing is read.
 
     Raises:
         OSError: The file is not there or cannot be read.

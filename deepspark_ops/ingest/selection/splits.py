@@ -237,7 +237,7 @@ def split_of_word(word: str) -> int:
 
 
 def unknown_word(column: str | None, word: str) -> str:
-    """Return why a record with such a word in its column of splits is rejected."""
+    """Return the reject reason of a record whose split column has an unknown word."""
     return f'{column} is "{word[:_SHOWN]}"; allowed: {", ".join(SPLIT_WORDS)}'
 
 
@@ -247,7 +247,7 @@ def _of_numbers(numbers: npt.NDArray[np.int8], usable: Positions, asked: set[Spl
 
 @dataclass(frozen=True)
 class ListedRows:
-    """What a list says of the rows of a table.
+    """Rows of a table by split, as a list assigns the rows.
 
     Attributes:
         path: The list.
