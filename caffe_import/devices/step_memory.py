@@ -32,7 +32,7 @@ Fitted to the peaks that TensorFlow 2.21's CPU allocator counts (oneDNN, one thr
 One step may take a tenth more than another: the order in which TensorFlow runs kernels is not fixed, and its allocator
 hands out larger pieces than it was asked for, most of all where blobs are large: VGG-16 took 850 to 970 in a second
 process, and on a machine that was busy with other programs cifar10_quick took up to 60. Of two devices with a part of
-a net each ``docs/guides/devices.md`` has the figures. A GPU's memory was not measured.
+a net each ``docs/evidence/devices.md`` has the figures. A GPU's memory was not measured.
 """
 
 from __future__ import annotations
