@@ -10,7 +10,8 @@ Socket, (bytes up + bytes down) / time, against the raw one-way rate of a loopba
 exchange encrypted, against the one-way rate of a plain loop over the standard library's ``ssl`` sockets with the same
 cipher. ``mac``: against the raw one-way rate of a connection in clear, since there is nothing else that does the same.
 Interleaved, pinned to one core a process, median of 5. Also the server's memory, its time to start, and the time of a
-control call.
+control call. ``mixing``: the time in which a worker mixes the center's velocity into its momentum, as a part of the
+time of the exchange before, by turns in one process.
 """
 
 from __future__ import annotations
@@ -44,14 +45,17 @@ from deepspark_ops.exchange.state.grants import Schedule
 from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.channel.tls import client_context, server_context, wrap
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
-from deepspark_ops.param_vector import CHUNK_FLOATS, Vector, chunk_ranges
+from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs, Vector, chunk_ranges
+from deepspark_ops.train.worker.center_velocity import CenterVelocity, mix_history
 
+MIXED_SIZES = (431_080, 20_000_000)
 SIZES = {"lenet": 431_080, "seven_million": 7_000_000, "caffenet": 60_965_224}
 ROUNDS = 5
 ROUND_S = 0.4
 SLICES = 8
 MOVING_RATE = np.float32(0.45)
 CORES = sorted(os.sched_getaffinity(0))
+MIXING_ROUNDS = 31
 TRANSPORTS = ("shm", "socket", "tls", "mac")
 LAST = b"\1"
 """What ends a stretch of zeros on a raw connection."""
@@ -343,6 +347,43 @@ def server_figures(running: RunningExchange, n_params: int) -> dict[str, Any]:
     return {"server_bytes": resident, "server_bytes_limit": 4 * n_params + (64 << 20)}
 
 
+def mixing_process(pipe: Connection, address: ExchangeAddress) -> None:
+    """Join as worker 0, exchange and mix by turns; send the median of mixing time / exchange time, and both in ms."""
+    link = connect(address)
+    n_params = link.join(0).n_params
+    link.report_center()
+    local, velocity = link.pull(), CenterVelocity(2)
+    history = aligned_vector(n_params)
+    history.fill(0.5)
+    times = []
+    for number in range(MIXING_ROUNDS):
+        started = time.perf_counter()
+        local, report = link.exchange(local)
+        exchanged = time.perf_counter()
+        assert report.center is not None, "report_center was called"
+        seen = velocity.observe(report.center, 2 * number + 2, 1)
+        if seen is not None:
+            history = mix_history([history], seen, 0.5, StatisticBlobs())
+            times.append((time.perf_counter() - exchanged, exchanged - started))
+        del seen, report
+    mixing, exchange = np.array(times[len(times) // 3 :]).T
+    pipe.send((float(np.median(mixing / exchange)), 1e3 * float(np.median(mixing)), 1e3 * float(np.median(exchange))))
+    link.leave()
+    link.close()
+
+
+def mixing(n_params: int) -> dict[str, float]:
+    """Return the ratio and the times of ``mixing_process`` in shared memory."""
+    initial = np.random.default_rng(0).standard_normal(n_params, np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = settings_for(Path(folder), n_params, CHUNK_FLOATS, "shm")
+        with start_exchange(settings, initial) as running:
+            crew = Crew([(mixing_process, (running.address,))])
+            ratio, mixing_ms, exchange_ms = crew.pipes[0].recv()
+            crew.processes[0].join(10)
+    return {"ratio": round(ratio, 3), "mixing_ms": round(mixing_ms, 3), "exchange_ms": round(exchange_ms, 3)}
+
+
 def start_seconds() -> float:
     """Return the median time from asking for a server to its readiness."""
     taken = []
@@ -360,10 +401,17 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="only 0.4 and 7 million parameters, short rounds")
     parser.add_argument("--chunks", action="store_true", help="compare chunk sizes of the yardstick and end")
-    parser.add_argument("--only", choices=TRANSPORTS, help="only one transport")
+    parser.add_argument("--only", choices=(*TRANSPORTS, "mixing"), help="only one transport, or mixing")
     arguments = parser.parse_args()
     if arguments.chunks:
         compare_chunks()
+        return
+    mixed = {}
+    if arguments.only in (None, "mixing"):
+        mixed = {n_params: mixing(n_params) for n_params in MIXED_SIZES}
+    if arguments.only == "mixing":
+        json.dump(mixed, sys.stdout, indent=2)
+        print()
         return
     sizes = [n for n in SIZES.values() if not (arguments.quick and n > 10_000_000)]
     seconds = ROUND_S / 4 if arguments.quick else ROUND_S
@@ -384,7 +432,7 @@ def main() -> None:
                         f"  exchange median {row.median_ms:.2f} ms, p99 {row.p99_ms:.2f} ms",
                         flush=True,
                     )
-    result = summary(rows, server)
+    result = summary(rows, server) | {"mixing": mixed}
     if arguments.json:
         json.dump(result, sys.stdout, indent=2)
         print()

@@ -68,7 +68,7 @@ class Model(Protocol):
         """Take a fresh vector as the parameters; the caller gives it away."""
 
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
-        """Replace ``share`` of the momentum, in [0, 1], by the center's ``velocity``."""
+        """Replace ``share`` of the momentum, in [0, 1], by the center's ``velocity``; may write its ``before``."""
 
     def scale_momentum(self, factors: Vector) -> None:
         """Multiply the momentum, of SGD or Nesterov, by a factor for each blob of the layout, or one for all."""

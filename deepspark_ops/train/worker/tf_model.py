@@ -244,8 +244,7 @@ class TfModel:
 
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
         """See ``Model``; for solvers whose history is what a step subtracts, SGD and Nesterov."""
-        mixed = self._histories.take()
-        mix_history(mixed, self._train.history_blobs(self._state), velocity, share, self.statistics)
+        mixed = mix_history(self._train.history_blobs(self._state), velocity, share, self.statistics)
         self._state = replace(self._state, history=mixed[np.newaxis])
 
     def scale_momentum(self, factors: Vector) -> None:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs
-from deepspark_ops.train.worker.center_velocity import CenterVelocity, Velocity, falls_of_rates, mix_history
+from deepspark_ops.param_vector import StatisticBlobs
+from deepspark_ops.train.worker.center_velocity import (
+    MIXED_CHUNK_FLOATS,
+    CenterVelocity,
+    Velocity,
+    falls_of_rates,
+    mix_history,
+)
 
 
 def values(velocity: Velocity | None) -> list[float]:
@@ -68,23 +74,27 @@ def test_the_center_counts_for_less_in_the_blobs_whose_rate_fell() -> None:
 def test_history_is_mixed_by_blob_and_statistics_have_none() -> None:
     blobs = [np.float32([1.0]), np.float32([2.0, 3.0]), np.float32([4.0])]
     statistics = StatisticBlobs.from_json([[1, 2, 2, 3, 3, 0.5]])
-    velocity = Velocity(np.float32([2.5, 5.5, 4.5, 1.0]), np.float32([1.0, 1.0, 0.0, 1.0]), np.float32([2, 1, 2]))
-    mixed = np.full(4, np.nan, np.float32)
-    mix_history(mixed, blobs, velocity, 0.25, statistics)
-    assert mixed.tolist() == [1.5, 0.0, 0.0, 0.0]
-    mix_history(mixed, blobs, velocity, 0.25, StatisticBlobs())
+
+    def velocity() -> Velocity:
+        before, center = np.float32([2.5, 5.5, 4.5, 1.0]), np.float32([1.0, 1.0, 0.0, 1.0])
+        return Velocity(before, center, np.float32([2, 1, 2]))
+
+    assert mix_history(blobs, velocity(), 0.25, statistics).tolist() == [1.5, 0.0, 0.0, 0.0]
+    mixed = mix_history(blobs, velocity(), 0.25, StatisticBlobs())
     assert mixed.tolist() == [0.75 * 1 + 0.5 * 1.5, 0.75 * 2 + 0.25 * 4.5, 0.75 * 3 + 0.25 * 4.5, 0.75 * 4]
     assert [blob.tolist() for blob in blobs] == [[1.0], [2.0, 3.0], [4.0]]
 
 
-def test_a_blob_of_several_chunks_is_mixed_whole() -> None:
-    size = 2 * CHUNK_FLOATS + 7
+def test_a_blob_of_several_chunks_is_mixed_whole_in_the_memory_of_the_center_before() -> None:
+    size = 2 * MIXED_CHUNK_FLOATS + 7
     rng = np.random.default_rng(1)
     history, before, center = (rng.standard_normal(size + 3).astype(np.float32) for _ in range(3))
-    mixed = np.empty(size + 3, np.float32)
+    expected, kept = 0.5 * history + 0.75 * (before - center), (history.copy(), center.copy())
     velocity = Velocity(before, center, np.float32([1.5]))
-    mix_history(mixed, [history[:3], history[3:]], velocity, 0.5, StatisticBlobs())
-    np.testing.assert_allclose(mixed, 0.5 * history + 0.75 * (before - center), rtol=1e-5, atol=1e-6)
+    mixed = mix_history([history[:3], history[3:]], velocity, 0.5, StatisticBlobs())
+    np.testing.assert_allclose(mixed, expected, rtol=1e-5, atol=1e-6)
+    assert np.shares_memory(mixed, before)
+    assert np.array_equal((history, center), kept)
 
 
 def largest_growth(
