@@ -1,1 +1,1 @@
-"""Which samples feed which data layer, and the batches made of them."""
+"""The samples of each data layer, and the batches of these samples."""

@@ -1,4 +1,4 @@
-"""Where a worker's batches come from, as its loop sees it. No framework."""
+"""The source of a worker's batches, as the worker loop sees the source. No framework."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Feeds = Mapping[str, npt.NDArray[Any]]
 
 
 class BatchSource(Protocol):
-    """The worker's data, already transformed; used by one thread."""
+    """The worker's data, already transformed; used by a single thread."""
 
     def take(self, max_steps: int) -> tuple[Feeds, int]:
         """Return batches for n steps, 1 <= n <= max_steps, and n; waits for data. Valid until the next call.
@@ -21,7 +21,7 @@ class BatchSource(Protocol):
         """
 
     def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
-        """Yield the test_iter batches of the ``ordinal``-th test (from 0) of a test net: blob -> its full shape."""
+        """Yield the test_iter batches of test ``ordinal`` (from 0) of a test net: blob -> array of full shape."""
 
     def leases(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the samples used of each open lease, as ``WorkerLink.send_state`` takes it: dataset -> id -> count."""
+        """Return the used samples of each open lease, for ``WorkerLink.send_state``: dataset -> id -> count."""

@@ -1,7 +1,7 @@
-"""A worker's batches: leased samples, transformed as Caffe does, made ahead by one background thread.
+"""A worker's batches: leased samples, transformed as in Caffe, made ahead by a background thread.
 
-Data layers with equal sources and batch sizes share one record order (a *stream*). What is drawn at random depends on
-(seed, worker, the worker's own step, pass, layer) alone, so a resumed worker draws what it would have drawn.
+Data layers with equal sources and batch sizes share a record order (a *stream*). Random draws depend on (seed, worker,
+the worker's own step, pass, layer) alone, so a resumed worker repeats the draws.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from deepspark_ops.train.data.sample_cache import Column
 
 RING_BYTES = 64 * 2**20
 RING_STEPS = 32
-"""Steps made ahead. A call of the graph takes at most half of them, so that the other half is made meanwhile."""
+"""Steps made ahead. A call of the graph takes at most half of these steps, so the other half is made meanwhile."""
 _WAIT_S = 1.0
 _TEST_STREAM = 1 << 20
-"""Takes the place of the worker in the key of random draws for tests, which do not depend on who runs them."""
+"""Stands for the worker in the key of a test's random draws, which do not depend on the worker."""
 
 
 @dataclass
 class _Use:
-    """Samples of a lease that a step used up."""
+    """A lease and the samples used up to the end of a step."""
 
     lease: Lease
     consumed: int
@@ -43,7 +43,7 @@ class _Use:
 
 
 Uses = Sequence[_Use]
-"""What one step uses of the leases."""
+"""The samples of the leases that a step uses."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Ring:
 
     @classmethod
     def of(cls, layers: Sequence[FedLayer], drawn: Sequence[DrawnLayer], iter_size: int) -> Ring:
-        """Return room for as many steps as ``RING_BYTES`` hold, 2 to ``RING_STEPS``."""
+        """Return room for the steps that fit in ``RING_BYTES``, 2 to ``RING_STEPS``."""
         shapes = _shapes_of(layers, drawn)
         step_bytes = 4 * iter_size * sum(prod(shape) for shape in shapes.values())
         capacity = max(2, min(RING_STEPS, RING_BYTES // max(1, step_bytes)) // 2 * 2)
@@ -68,7 +68,7 @@ class Ring:
 
 
 class _Stream:
-    """The record order of some layers: leases one after another, cut into batches. Used by the background thread."""
+    """The record order of some layers: leases in turn, cut into batches. Used by the background thread."""
 
     def __init__(self, name: str, layers: Sequence[FedLayer], lease: Callable[[str], Lease | None]) -> None:
         self._name = name
@@ -79,19 +79,19 @@ class _Stream:
         self._used = 0
 
     def next_batch(self, uses: list[_Use]) -> list[tuple[Column, ...]] | None:
-        """Return the columns of the next batch, one tuple per layer, and note what it used; None at the end."""
-        wanted = self.layers[0].batch_size
+        """Return the columns of the next batch, a tuple per layer, and note the used samples; None at the end."""
+        n_missing = self.layers[0].batch_size
         parts: list[list[tuple[Column, ...]]] = []
-        while wanted > 0:
+        while n_missing > 0:
             if self._lease is None and not self._open_lease():
                 return None
             lease = self._lease
             assert lease is not None
-            piece = min(wanted, lease.count - self._used)
+            piece = min(n_missing, lease.count - self._used)
             at = self._used - lease.skip
             parts.append([tuple(column[at : at + piece] for column in rows) for rows in self._rows])
             self._used += piece
-            wanted -= piece
+            n_missing -= piece
             uses.append(_Use(lease, self._used))
             if self._used == lease.count:
                 self._lease = None
@@ -118,9 +118,9 @@ class _Stream:
 
 
 class LeasedBatches:
-    """Batches of one worker, made ahead in a ring of steps by a thread of its own, or where they are taken.
+    """Batches of a worker, made ahead in a ring of steps by a background thread, or in ``take`` itself.
 
-    ``take``, ``leases``, ``test_batches`` and ``close`` belong to one thread. Use it in a ``with`` block.
+    ``take``, ``leases``, ``test_batches`` and ``close`` belong to the same thread. Use a ``with`` block.
     """
 
     def __init__(
@@ -146,11 +146,11 @@ class LeasedBatches:
             iter_size: Passes of one step.
             seed: The run's random seed.
             worker: This worker's id.
-            first_step: Steps this worker has already made: where its random draws go on.
+            first_step: Steps that this worker has already made: the random draws go on from there.
             drawn: Data layers of the training net that draw at random.
             n_steps: Steps that will be taken; None for no end.
-            shared: Room that the batches of other workers in this thread use, too. Then they are made where they are
-                taken, valid until any of those workers takes some, and the layers' files stay open.
+            shared: Room for the batches of all workers in this thread. Then ``take`` makes the batches, a batch is
+                valid until the next ``take`` of any of these workers, and the layers' files stay open.
         """
         self._link = link
         self._tests = tuple(tests)
@@ -187,10 +187,10 @@ class LeasedBatches:
     def take(self, max_steps: int) -> tuple[Feeds, int]:
         """Return ``(feeds, n_steps)``: blob -> float32 [n_steps * iter_size, *shape], valid until the next call.
 
-        ``n_steps`` is 0 once there are no more leases: every step of the run is done.
+        ``n_steps`` is 0 without further leases: every step of the run is done.
 
         Raises:
-            BaseException: What the background thread ran into, as it was.
+            BaseException: The error of the background thread, unchanged.
         """
         feeds, uses = self.draw(max_steps)
         for used in uses:
@@ -198,9 +198,9 @@ class LeasedBatches:
         return feeds, len(uses)
 
     def draw(self, max_steps: int) -> tuple[Feeds, list[Uses]]:
-        """Return feeds as ``take`` does, and what each step uses of the leases, for ``book`` when it is computed.
+        """Return the feeds of ``take``, and the samples that each step uses, for ``book`` after the step.
 
-        Another thread may call it than the one that calls the rest; feeds are valid until its next call.
+        May be called by another thread than the other methods; feeds are valid until the next call.
         """
         if not self._ring:
             return {}, [()] * max_steps
@@ -210,12 +210,12 @@ class LeasedBatches:
             self._head = (self._head + self._held) % self._capacity
             self._held = 0
             self._turn.notify_all()
-            wanted = min(max_steps, self._capacity // 2, self._capacity - self._head)
-            while self._ready < wanted and self._error is None and not self._is_over:
+            n_steps = min(max_steps, self._capacity // 2, self._capacity - self._head)
+            while self._ready < n_steps and self._error is None and not self._is_over:
                 self._turn.wait(_WAIT_S)
             if self._error is not None:
                 raise self._error
-            self._held = min(wanted, self._ready)
+            self._held = min(n_steps, self._ready)
             self._ready -= self._held
             first, n_steps = self._head, self._held
         passes = slice(first * self._iter_size, (first + n_steps) * self._iter_size)
@@ -230,7 +230,7 @@ class LeasedBatches:
         return {top: values[passes] for top, values in self._ring.items()}, [tuple(u) for u in self._uses[:n_steps]]
 
     def book(self, uses: Uses) -> None:
-        """Count the samples of a step as used: ``leases`` has them from now on, and full leases go back."""
+        """Count the samples of a step as used: from now on ``leases`` counts these samples, and full leases go back."""
         for use in uses:
             if use.is_all:
                 self._open.pop(use.lease.id, None)
@@ -239,16 +239,16 @@ class LeasedBatches:
                 self._open[use.lease.id] = use
 
     def leases(self) -> dict[str, dict[str, int]]:
-        """Return the samples used of each open lease: dataset -> lease id -> count, ``skip`` included."""
-        found: dict[str, dict[str, int]] = {}
+        """Return the used samples of each open lease: dataset -> lease id -> count, ``skip`` included."""
+        counts: dict[str, dict[str, int]] = {}
         for use in self._open.values():
-            found.setdefault(use.lease.dataset, {})[str(use.lease.id)] = use.consumed
-        return found
+            counts.setdefault(use.lease.dataset, {})[str(use.lease.id)] = use.consumed
+        return counts
 
     def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
-        """Yield a test's batches: blob -> float32 of its full shape, valid until the next one.
+        """Yield a test's batches: blob -> float32 of full shape, valid until the next batch.
 
-        The cursor goes on where test ``ordinal - 1`` ended, as Caffe's does.
+        The cursor goes on from the end of test ``ordinal - 1``, as in Caffe.
         """
         test = self._tests[net]
         feeds = {top: _aligned(shape) for top, shape in _shapes_of(test.layers, test.drawn).items()}
@@ -261,13 +261,13 @@ class LeasedBatches:
             yield feeds
 
     def stop(self) -> None:
-        """Make no more batches; a ``draw`` that waits returns with what there is."""
+        """Make no more batches; a waiting ``draw`` returns with the ready batches."""
         with self._turn:
             self._is_closed = True
             self._turn.notify_all()
 
     def close(self) -> None:
-        """End the thread and close the files; leases that are not used up go back with the worker's leaving."""
+        """End the thread and close the files; the other leases go back when the worker leaves."""
         self.stop()
         if self._is_shared:
             return
@@ -298,7 +298,7 @@ class LeasedBatches:
             self._turn.notify_all()
 
     def _free_slot(self) -> int | None:
-        """Wait for room in the ring; return the place of the next step, None once the source is closed."""
+        """Wait for room in the ring; return the slot of the next step, None once the source is closed."""
         with self._turn:
             while self._held + self._ready == self._capacity and not self._is_closed:
                 self._turn.wait(_WAIT_S)
@@ -325,11 +325,11 @@ class LeasedBatches:
 
 def _shapes_of(layers: Sequence[FedLayer], drawn: Sequence[DrawnLayer]) -> dict[str, Shape]:
     tops = [layer.tops for layer in layers] + [layer.tops for layer in drawn]
-    return {top: shape for own in tops for top, shape in own.items()}
+    return {top: shape for layer_tops in tops for top, shape in layer_tops.items()}
 
 
 def _aligned(shape: Shape) -> npt.NDArray[np.float32]:
-    """Return an uninitialised float32 array at a 64-byte boundary, which TensorFlow reads without copying it."""
+    """Return an uninitialised float32 array at a 64-byte boundary: TensorFlow reads the array without a copy."""
     size = prod(shape)
     owner: npt.NDArray[Any] = np.empty(size + 16, np.float32)
     first = (-owner.ctypes.data % 64) // 4

@@ -1,4 +1,4 @@
-"""Which samples feed which data layer: an ingested dataset if the run has one, else the net's own sources."""
+"""The samples of each data layer: of an ingested dataset if the run has a dataset, else of the net's own sources."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from deepspark_ops.train.data.label_check import LabelColumn
 from deepspark_ops.train.data.sample_cache import CACHE_BYTES, SampleCache
 
 READS_FILES = ("Data", "ImageData", "HDF5Data")
-"""Layer types with a source of their own."""
+"""Layer types with their own source."""
 FED_BY_COLUMN = ("Input", "MemoryData")
-"""Layer types that only a dataset can feed: their tops take its columns in order."""
+"""Layer types that only a dataset can feed: the tops take the dataset's columns in order."""
 FILLS_ITSELF = ("DummyData",)
 DRAWS_ITSELF = ("WindowData",)
 """Layer types that draw from their own files at random; a dataset does not replace these."""
@@ -42,20 +42,20 @@ _PIECE_BYTES = 8 * 2**20
 
 
 def image_and_label(layer: caffe_pb2.LayerParameter, shape: Shape) -> tuple[Shape, ...]:
-    """Return one sample's shapes where the data are not here: the first top is ``shape``, the others a number each."""
+    """Return a sample's shapes for absent data: the first top has ``shape``, each other top is a number."""
     return (shape, *[()] * (len(layer.top) - 1))
 
 
 @dataclass
 class DataBinding:
-    """Opens what the data layers of a run's nets read; layers with equal sources share one set of samples.
+    """Opens the data of a run's data layers; layers with equal sources share the same samples.
 
     Attributes:
-        dataset: Ingested dataset that replaces the layers' own sources; None for their own.
+        dataset: Ingested dataset in place of the layers' own sources; None for the layers' sources.
         root: Folder that the layers' relative paths start from.
-        split: Part of the dataset that is read in either phase; None: the training set in TRAIN, the test set in TEST.
-        cache_bytes: What was read of a source is kept up to this size; 0 where each sample is read once.
-        stamps: Split -> its shards when the run began, which must not have changed since; empty to not look.
+        split: Part of the dataset for both phases; None: the training set in TRAIN, the test set in TEST.
+        cache_bytes: Limit of kept samples per source; 0 if each sample is read once.
+        stamps: Split -> the stamps of the shards when the run began, for a check; empty for no check.
     """
 
     dataset: DataPath | None
@@ -67,35 +67,35 @@ class DataBinding:
     _windows: dict[tuple[Phase, str], WindowBatches] = field(default_factory=dict)
 
     def sample_shapes(self, phase: Phase, layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
-        """Return one sample's shape per top of a data layer, before any crop; a ``SampleShapes`` once phase is bound.
+        """Return a sample's shape per top of a data layer, before any crop; a ``SampleShapes`` once phase is bound.
 
         Raises:
             DataError: The data are missing or damaged.
-            NetError: The layer reads no files and there is no dataset.
+            NetError: The layer reads no files and the run has no dataset.
         """
         if layer.type in DRAWS_ITSELF:
             return self._open_windows(layer, phase).sample_shapes()
         dataset = self._open(layer, phase).dataset
-        places = _named_columns(layer, dataset)
-        return dataset.sample_shapes if places is None else tuple(dataset.sample_shapes[place] for place in places)
+        columns = _named_columns(layer, dataset)
+        return dataset.sample_shapes if columns is None else tuple(dataset.sample_shapes[column] for column in columns)
 
     def fed_layers(self, net: NetSpec) -> tuple[FedLayer, ...]:
-        """Return the data layers of a net that must be fed, in order.
+        """Return the data layers of a net that need feeds, in order.
 
         Raises:
             DataError: The data are missing or damaged.
-            NetError: A layer cannot be fed from them.
+            NetError: The data do not fit a layer.
         """
         streams: dict[tuple[object, ...], str] = {}
         users = label_users(net)
         fed = []
-        taken = 0
+        n_columns = 0
         for layer in net.layers:
             if not layer.definition.is_data or layer.type in (*FILLS_ITSELF, *DRAWS_ITSELF):
                 continue
             samples = self._open(layer.message, net.phase)
-            first = taken if layer.type in FED_BY_COLUMN else 0
-            taken += len(layer.tops) if layer.type in FED_BY_COLUMN else 0
+            first = n_columns if layer.type in FED_BY_COLUMN else 0
+            n_columns += len(layer.tops) if layer.type in FED_BY_COLUMN else 0
             key = (*self._key(layer.message, net.phase)[:-1], layer.definition.top_shapes[0][0])
             stream = streams.setdefault(key, f"train_{len(streams)}" if streams else "train")
             fed_layer = self._fed_layer(layer, samples, first, stream, net.phase)
@@ -103,11 +103,11 @@ class DataBinding:
         return tuple(fed)
 
     def drawn_layers(self, net: NetSpec) -> tuple[DrawnLayer, ...]:
-        """Return the data layers of a net that draw at random, in order.
+        """Return the data layers of a net with random draws, in order.
 
         Raises:
-            DataError: A window's label is none of the classes of the layer that reads it.
-            DataSourceError: Their files are missing or damaged.
+            DataError: A window's label is none of the classes of the reading layer.
+            DataSourceError: The layers' files are missing or damaged.
             NetError: Options that do not go together.
         """
         users = label_users(net)
@@ -147,11 +147,12 @@ class DataBinding:
             raise _refusal(layer, finding)
         tops = dict(zip(layer.tops, layer.definition.top_shapes, strict=True))
         for (top, shape), column in zip(tops.items(), columns, strict=True):
-            found = dataset.sample_shapes[column]
+            sample_shape = dataset.sample_shapes[column]
             if column == 0 and transform is not None and transform.crop_size:
                 continue  # the net's shapes were derived from these samples and this crop
-            if prod(found) != prod(shape[1:]):
-                finding = f'top "{top}" has shape {shape}, samples of column "{dataset.columns[column]}" have {found}'
+            if prod(sample_shape) != prod(shape[1:]):
+                name = dataset.columns[column]
+                finding = f'top "{top}" has shape {shape}, samples of column "{name}" have {sample_shape}'
                 raise _refusal(layer, finding)
         return FedLayer(layer.name, tops, columns, samples, transform, stream, phase)
 
@@ -178,10 +179,10 @@ class DataBinding:
         return open_layer_dataset(layer, self.root)
 
     def _key(self, layer: caffe_pb2.LayerParameter, phase: Phase) -> tuple[object, ...]:
-        """Equal keys mean equal samples; the last part is how they are decoded."""
+        """Return a key of the layer's samples: equal keys mean equal samples; the last part is the decoding."""
         if self.dataset is not None:
             return (phase, self.split, _color(layer))
-        own: bytes = b""
+        source: bytes = b""
         if layer.type in READS_FILES:
             parameters = {
                 "Data": layer.data_param,
@@ -191,23 +192,23 @@ class DataBinding:
             without_batch = type(parameters)()
             without_batch.CopyFrom(parameters)
             without_batch.ClearField("batch_size")
-            own = without_batch.SerializeToString(deterministic=True)
+            source = without_batch.SerializeToString(deterministic=True)
         tops = tuple(layer.top) if layer.type == "HDF5Data" else ()  # HDF5 rows are found by the tops' names
-        return (layer.type, own, (_color(layer), len(layer.top), tops))
+        return (layer.type, source, (_color(layer), len(layer.top), tops))
 
     def _transform(self, layer: caffe_pb2.LayerParameter) -> TransformOptions:
         return transform_options(layer.transform_param, root=self.root, layer=layer.name)
 
 
 def _named_columns(layer: caffe_pb2.LayerParameter, dataset: Dataset) -> tuple[int, ...] | None:
-    """Return the columns that an HDF5Data layer's tops name, as Caffe finds them; None if one has another name."""
+    """Return the columns with the names of an HDF5Data layer's tops, as in Caffe; None if a column has another name."""
     if layer.type != "HDF5Data" or dataset.manifest is None or not set(layer.top) <= set(dataset.columns):
         return None
     return tuple(dataset.columns.index(top) for top in layer.top)
 
 
 def _label_columns(fed: FedLayer, users: Mapping[str, Sequence[LabelUser]]) -> tuple[LabelColumn, ...]:
-    """Return the columns that are read as classes just as they are stored: no transform changes their values."""
+    """Return the columns whose stored values the net reads as classes: no transform changes the values."""
     is_changed = fed.transform is not None and fed.transform.changes_values
     return tuple(
         LabelColumn(column, user)
@@ -249,18 +250,18 @@ def dataset_orders(
     seed: int,
     staged_bytes: int | None = None,
 ) -> dict[str, DatasetOrder]:
-    """Return stream -> how the exchange leases its samples.
+    """Return stream -> the order in which the exchange leases the samples.
 
-    ``auto`` is file order for one worker, as Caffe, unless the layer itself asks for ``shuffle``; several workers take
-    pieces in random order, except sequence data, whose order means something.
+    ``auto`` is file order for a single worker, as in Caffe, unless the layer asks for ``shuffle``. Several workers take
+    pieces in random order, but sequence data in file order.
 
     Args:
         net: The training net.
-        layers: Its fed layers.
+        layers: The net's fed layers.
         order: As in TrainConfig.
-        n_workers: Pieces are small enough for each to have several per epoch.
+        n_workers: Each worker has several pieces per epoch.
         seed: Decides shuffled orders.
-        staged_bytes: Room on each host for copies of shards in a store, if that is not enough for all that is read.
+        staged_bytes: Room on each host for copies of shards in a store, if the room is too small for all shards.
     """
     orders: dict[str, DatasetOrder] = {}
     is_sequence = any(layer.type in _SEQUENCE_TYPES for layer in net.layers)
@@ -281,7 +282,7 @@ def dataset_orders(
         mixed = 0
         if staged_bytes is not None and dataset.is_staged and dataset.manifest is not None and chosen == "shuffled":
             largest = max(shard.n_bytes for shard in dataset.manifest.shards)
-            # Half of the room: the next shards are fetched while these are read, by workers of which one is behind.
+            # Half of the room: the next shards are fetched while these are read, and a worker may be behind.
             mixed = min(MOST_MIXED_SHARDS, max(1, (staged_bytes // largest - 1) // 2))
         orders[layer.stream] = DatasetOrder(counts, chosen, seed, max(1, piece), mixed)
     return orders

@@ -1,4 +1,4 @@
-"""A net's data layers as a worker feeds them: what they read or draw, and how a pass is filled in."""
+"""A net's data layers in a worker: the samples read or drawn, and the filling of a pass."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from deepspark_ops.train.data.sample_cache import Column, SampleCache
 
 @dataclass(frozen=True)
 class FedLayer:
-    """One data layer and where its tops' values come from.
+    """A data layer and the source of the tops' values.
 
     Attributes:
         name: The layer's.
         tops: Blob -> full shape with the batch axis first, in the order of the columns.
-        columns: Column of the samples that each top takes.
-        samples: Where they are read.
-        transform: Applies to column 0; None for none.
-        stream: Layers of one stream get the same samples at each pass.
-        phase: Decides what the transform does.
-        labels: Columns that the net reads as classes; ``read`` and ``read_wrapped`` look at them.
+        columns: Column of the samples for each top.
+        samples: The samples' source.
+        transform: Applies to column 0; None without a transform.
+        stream: Layers of the same stream get the same samples at each pass.
+        phase: Decides the transform's random parts.
+        labels: Columns that the net reads as classes; ``read`` and ``read_wrapped`` check the labels.
     """
 
     name: str
@@ -43,19 +43,19 @@ class FedLayer:
 
     @property
     def batch_size(self) -> int:
-        """Samples of one pass."""
+        """Samples of a pass."""
         return next(iter(self.tops.values()))[0]
 
     @property
     def preprocessing(self) -> ImagePreprocessing | None:
-        """The steps from an image file to a sample of column 0; None where the steps are not known."""
+        """The steps from an image file to a sample of column 0; None if the steps are unknown."""
         return self.samples.dataset.preprocessing
 
     def read(self, shard: int, start: int, count: int) -> tuple[Column, ...]:
-        """Return samples ``[start, start + count)`` of one shard, one array per column; read them, never write them.
+        """Return samples ``[start, start + count)`` of a shard, a read-only array per column.
 
         Raises:
-            DataError: The shard is damaged, or a label is none of the classes of the layer that reads it.
+            DataError: The shard is damaged, or a label is none of the classes of the reading layer.
         """
         columns = self.samples.read(shard, start, count)
         self._check_labels(columns, self.samples.first_of(shard) + start)
@@ -81,12 +81,12 @@ class FedLayer:
     def fill(
         self, columns: Sequence[Column], targets: Mapping[str, npt.NDArray[np.float32]], key: tuple[int, ...]
     ) -> None:
-        """Write one pass' values into ``targets``: top -> float32 array of the top's full shape.
+        """Write the values of a pass into ``targets``: top -> float32 array of the top's full shape.
 
         Args:
             columns: Values of ``batch_size`` samples, as read.
-            targets: Where they go.
-            key: Seed of what is drawn at random.
+            targets: Receive the values.
+            key: Seed of the random draws.
         """
         for (top, shape), position in zip(self.tops.items(), self.columns, strict=True):
             values = columns[position]
@@ -94,7 +94,7 @@ class FedLayer:
                 rng = np.random.default_rng(key) if self.transform.is_random(self.phase) else None
                 side = self.transform.crop_size
                 cut = (*values.shape[:2], side, side) if side else values.shape
-                # Written where it belongs, unless the top has the values in other axes.
+                # Written into the target itself, unless the top has the values in other axes.
                 out = targets[top] if targets[top].shape == cut else None
                 values = transform_batch(values, self.transform, phase=self.phase, rng=rng, out=out)
                 if out is not None:
@@ -104,12 +104,12 @@ class FedLayer:
 
 @dataclass(frozen=True)
 class DrawnLayer:
-    """A data layer that draws its samples at random (WindowData). They have no order, so that nothing is leased.
+    """A data layer with random samples (WindowData). The samples have no order, so the exchange leases none.
 
     Attributes:
         name: The layer's.
         tops: Blob -> full shape with the batch axis first: windows, then labels.
-        windows: Where they are drawn from; used by one thread.
+        windows: The windows to draw from; used by a single thread.
     """
 
     name: str
@@ -117,7 +117,7 @@ class DrawnLayer:
     windows: WindowBatches
 
     def fill(self, targets: Mapping[str, npt.NDArray[np.float32]], key: tuple[int, ...]) -> None:
-        """Write one pass into ``targets``, top -> float32 array of its full shape; ``key`` is the seed."""
+        """Write a pass into ``targets``, top -> float32 array of full shape; ``key`` is the seed."""
         drawn = self.windows.draw(np.random.default_rng(key))
         for (top, shape), values in zip(self.tops.items(), drawn, strict=True):
             targets[top][...] = values.reshape(shape)
@@ -125,12 +125,12 @@ class DrawnLayer:
 
 @dataclass(frozen=True)
 class NetFeed:
-    """The data of one test net.
+    """The data of a test net.
 
     Attributes:
-        layers: Its data layers.
+        layers: The net's fed data layers.
         n_batches: test_iter.
-        drawn: Its data layers that draw at random.
+        drawn: The net's data layers with random draws.
     """
 
     layers: tuple[FedLayer, ...]

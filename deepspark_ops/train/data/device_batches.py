@@ -1,4 +1,4 @@
-"""Batches that are on the device before the graph asks for them: copied there while the call before is computed."""
+"""Batches on the device before the graph asks: copied there during the computation of the call before."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from deepspark_ops.train.data.batches import LeasedBatches, Uses
 
 
 class _Block(NamedTuple):
-    """Some steps on the device: blob -> tensor (n_steps * iter_size, ...), and what each uses of the leases."""
+    """Some steps on the device: blob -> tensor (n_steps * iter_size, ...), and the samples that each step uses."""
 
     feeds: Mapping[str, Any]
     uses: list[Uses]
 
 
 class DeviceBatches:
-    """Takes batches of a worker one call ahead and has a thread of its own copy them to the device. Used by one thread.
+    """Takes batches of a worker a call ahead; a background thread copies the batches to the device.
 
-    Samples count as used when ``take`` returns them, as without this class, so a snapshot knows nothing of what is
-    ahead. On the device there are at most two blocks: that of the present call and the next one.
+    Used by a single thread. Samples count as used when ``take`` returns the samples, as without this class, so a
+    snapshot does not count samples ahead. The device holds at most two blocks: the present and the next.
     """
 
     def __init__(self, leased: LeasedBatches, copy: Callable[[Feeds], Feeds], *, iter_size: int) -> None:
-        """Copy nothing yet: how long the first call is says the first ``take``.
+        """Copy nothing yet: the first ``take`` decides the length of the first call.
 
         Args:
-            leased: Makes the batches; from now on this object alone draws from it.
-            copy: Returns feeds in the device's memory, all of them, when it returns; called in the background.
+            leased: Makes the batches; from now on only this object draws batches.
+            copy: Copies feeds to the device's memory and returns the complete copies; called in the background.
             iter_size: Passes of a step.
         """
         self._leased = leased
@@ -38,16 +38,16 @@ class DeviceBatches:
         self._thread = ThreadPoolExecutor(1, "device-batches")
         self._ahead: Future[_Block] | None = None
         self._block = _Block({}, [])
-        self._used = self._missing = self._asked = 0
+        self._used = self._missing = self._grant_steps = 0
 
     def take(self, max_steps: int) -> tuple[Feeds, int]:
         """See ``BatchSource``; the feeds are tensors.
 
         Raises:
-            BaseException: What a background thread ran into, as it was.
+            BaseException: The error of a background thread, unchanged.
         """
         if self._missing == 0:
-            self._asked = max_steps  # a new grant; the next one is most likely as long
+            self._grant_steps = max_steps  # a new grant; the next grant probably has the same length
         if self._used == len(self._block.uses):
             ahead = self._ahead or self._thread.submit(self._copied, max_steps)
             self._block, self._used = ahead.result(), 0
@@ -57,7 +57,7 @@ class DeviceBatches:
         feeds = self._part(first, stop)
         self._used, self._missing = stop, max_steps - (stop - first)
         if stop == len(self._block.uses) and stop > first:
-            self._ahead = self._thread.submit(self._copied, self._missing or self._asked)
+            self._ahead = self._thread.submit(self._copied, self._missing or self._grant_steps)
         return feeds, stop - first
 
     def test_batches(self, net: int, ordinal: int) -> Iterator[Feeds]:
@@ -69,7 +69,7 @@ class DeviceBatches:
         return self._leased.leases()
 
     def close(self) -> None:
-        """End the thread; closing the source is its owner's business."""
+        """End the thread; the owner of the source closes the source."""
         self._leased.stop()
         self._thread.shutdown()
 

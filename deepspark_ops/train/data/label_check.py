@@ -1,7 +1,7 @@
-"""Labels of samples against the classes of the layers that read them, before a step computes with them.
+"""Check labels of samples against the classes of the reading layers, before a step.
 
-TensorFlow refuses a label that is no class without saying whose it is; on a GPU it gives NaN, and Caffe reads memory
-that is not the layer's.
+TensorFlow's refusal of a wrong label does not name the sample. On a GPU TensorFlow returns NaN, and Caffe reads memory
+outside of the layer.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from caffe_import.net.label_users import LabelUser
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """A column of samples that a layer reads as class labels: which column, and who reads it."""
+    """A column of class labels, and the layer that reads the column."""
 
     column: int
     user: LabelUser
 
     def first_outside(self, values: npt.NDArray[Any]) -> tuple[int, float] | None:
-        """Return position and value of the first label that is no class; None if all are.
+        """Return position and value of the first label outside of the classes; None without such a label.
 
         Args:
             values: (samples, ...), any dtype; a fraction is cut off, as in Caffe.
@@ -41,11 +41,11 @@ class LabelColumn:
         return int(row), float(rows[row, at])
 
     def finding(self, label: float, sample: str) -> str:
-        """Return the message for a label that is no class.
+        """Return the message for a label outside of the classes.
 
         Args:
-            label: Its value.
-            sample: Whose it is.
+            label: The value.
+            sample: Name of the sample.
         """
         user = self.user
         n_classes, ignored = user.labels.n_classes, user.labels.ignore_label

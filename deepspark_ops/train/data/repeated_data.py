@@ -1,4 +1,4 @@
-"""For strategies that measure over the same minibatches again and again: what they need of net and data."""
+"""Strategies that measure over the same minibatches again and again: their data, and checks of the net."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class RepeatedBatches:
-    """The first ``n_steps`` steps of a source, over and over, kept in memory. Used by one thread."""
+    """The first ``n_steps`` steps of a source, over and over, kept in memory. Used by a single thread."""
 
     def __init__(self, source: BatchSource, n_steps: int, iter_size: int) -> None:
         """Read nothing yet.
 
         Args:
-            source: Gives the steps, and everything for tests.
-            n_steps: How many are kept.
+            source: Source of the steps and of the tests' batches.
+            n_steps: Number of steps to keep.
             iter_size: Passes of a step.
         """
         self._source = source
@@ -61,7 +61,7 @@ class RepeatedBatches:
 
 
 def steps_of_a_share(run: Run) -> int:
-    """Return the minibatches that each worker must take for the whole training set to be measured over."""
+    """Return the minibatches of each worker that together cover the training set."""
     (layer, *_) = run.train_layers() or (None,)
     if layer is None:
         return 1
@@ -69,7 +69,7 @@ def steps_of_a_share(run: Run) -> int:
 
 
 def leased_by_batches(run: Run, orders: Mapping[str, DatasetOrder]) -> dict[str, DatasetOrder]:
-    """Return the orders with leases of one batch each: no worker takes samples that it does not measure over."""
+    """Return the orders with a batch per lease: no worker takes samples without measuring over them."""
     batch_sizes = {layer.stream: layer.batch_size for layer in run.train_layers()}
     return {name: replace(order, piece_samples=batch_sizes[name]) for name, order in orders.items()}
 
@@ -100,7 +100,7 @@ def check_repeatable(run: Run, strategy: str) -> list[str]:
 
 
 def _randomness(layer: LayerSpec) -> str:
-    """Return why a layer does not give the same for the same; empty if it does."""
+    """Return why a layer's outputs differ for the same inputs; empty if the outputs are the same."""
     message = layer.message
     if layer.type == "Dropout" and message.dropout_param.dropout_ratio > 0:
         return "drops values at random"

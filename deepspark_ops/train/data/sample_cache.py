@@ -1,4 +1,4 @@
-"""A dataset with a memory: what was read once is not decoded again, as long as all of it fits."""
+"""A dataset with a memory: a sample is decoded once, if the whole dataset fits."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Column = npt.NDArray[Any]
 class SampleCache:
     """Reads a dataset by (shard, start, count) or by position in the whole. Safe to share between threads.
 
-    Decoding a Datum costs more than a small net's forward pass, so samples are kept as stored (uint8 pixels), not as
-    transformed; memory is taken as it is filled.
+    Decoding a Datum costs more than a small net's forward pass. So the cache keeps stored samples (uint8 pixels), not
+    transformed samples. The cache takes memory as blocks come in.
     """
 
     def __init__(self, dataset: Dataset, limit_bytes: int = CACHE_BYTES) -> None:
         """Own ``dataset``: close the cache, not the dataset.
 
         Args:
-            dataset: Where samples come from.
-            limit_bytes: A dataset larger than this is never kept; 0 keeps none.
+            dataset: Source of the samples.
+            limit_bytes: A larger dataset is never kept; 0 keeps no dataset.
         """
         self.dataset = dataset
         self._limit_bytes = limit_bytes
@@ -47,7 +47,7 @@ class SampleCache:
         return self._firsts[-1]
 
     def read(self, shard: int, start: int, count: int) -> tuple[Column, ...]:
-        """Return samples ``[start, start + count)`` of one shard, one array per column; read them, never write them."""
+        """Return samples ``[start, start + count)`` of a shard, a read-only array per column."""
         with self._lock:
             first = self._firsts[shard] + start
             if self._is_kept and self._fill(first, first + count):
@@ -62,7 +62,7 @@ class SampleCache:
         parts = []
         while count > 0:
             position %= self.n_samples
-            shard, index = self._place(position)
+            shard, index = self._shard_and_index(position)
             piece = min(count, self._firsts[shard + 1] - position)
             parts.append(self.read(shard, index, piece))
             position, count = position + piece, count - piece
@@ -73,27 +73,27 @@ class SampleCache:
         return self._firsts[shard]
 
     def sample_name(self, position: int) -> str:
-        """Return what a message calls the sample at a position in the whole, taken modulo the number of samples."""
-        shard, index = self._place(position % self.n_samples)
+        """Return a message's name for the sample at a position in the whole, modulo the number of samples."""
+        shard, index = self._shard_and_index(position % self.n_samples)
         with self._lock:
             return self.dataset.sample_name(shard, index)
 
     def pieces(self, position: int, count: int) -> list[tuple[int, int, int]]:
-        """Return where samples ``[position, position + count)`` of the whole are: shard, first in it, how many."""
-        found, stop = [], position + count
+        """Return shard, first index and count of the pieces of samples ``[position, position + count)``."""
+        pieces, stop = [], position + count
         while position < stop:
-            shard, index = self._place(position)
+            shard, index = self._shard_and_index(position)
             piece = min(stop, self._firsts[shard + 1]) - position
-            found.append((shard, index, piece))
+            pieces.append((shard, index, piece))
             position += piece
-        return found
+        return pieces
 
     def keys(self, position: int, count: int) -> list[str] | None:
-        """Return what the source calls samples ``[position, position + count)``; None where they have no names."""
+        """Return the source's names of samples ``[position, position + count)``; None for samples without names."""
         with self._lock:
             parts = [self.dataset.keys(*piece) for piece in self.pieces(position, count)]
-        known = [part for part in parts if part is not None]
-        return [key for part in known for key in part] if len(known) == len(parts) else None
+        named = [part for part in parts if part is not None]
+        return [key for part in named for key in part] if len(named) == len(parts) else None
 
     def texts(self, position: int, count: int, name: str) -> list[str]:
         """Return a further column of samples ``[position, position + count)``; see ``Dataset.texts``."""
@@ -101,19 +101,19 @@ class SampleCache:
             return [text for piece in self.pieces(position, count) for text in self.dataset.texts(*piece, name)]
 
     def close(self) -> None:
-        """Close the dataset's files and forget what was read."""
+        """Close the dataset's files and forget the samples."""
         with self._lock:
             self.dataset.close()
             self._columns = None
             self._has_block[:] = False
 
-    def _place(self, position: int) -> tuple[int, int]:
-        """Return shard and index in it of a position in the whole."""
+    def _shard_and_index(self, position: int) -> tuple[int, int]:
+        """Return the shard of a position in the whole, and the index in this shard."""
         shard = int(np.searchsorted(self._firsts, position, side="right")) - 1
         return shard, position - self._firsts[shard]
 
     def _fill(self, first: int, stop: int) -> bool:
-        """Make sure that ``[first, stop)`` of the whole is in memory; False if the dataset is not to be kept."""
+        """Read ``[first, stop)`` of the whole into memory if missing; return False if the dataset is too large."""
         for block in range(first // _BLOCK_SAMPLES, -(-stop // _BLOCK_SAMPLES)):
             if not self._has_block[block] and not self._load(block):
                 return False
@@ -122,12 +122,12 @@ class SampleCache:
     def _load(self, block: int) -> bool:
         at, stop = block * _BLOCK_SAMPLES, min(self.n_samples, (block + 1) * _BLOCK_SAMPLES)
         while at < stop:
-            shard, index = self._place(at)
+            shard, index = self._shard_and_index(at)
             piece = min(stop, self._firsts[shard + 1]) - at
-            found = self.dataset.read(shard, index, piece)
-            if self._columns is None and not self._allocate(found):
+            samples = self.dataset.read(shard, index, piece)
+            if self._columns is None and not self._allocate(samples):
                 return False
-            for column, values in zip(self._columns or (), found, strict=True):
+            for column, values in zip(self._columns or (), samples, strict=True):
                 if column.dtype != values.dtype or column.shape[1:] != values.shape[1:]:
                     self._give_up()
                     return False

@@ -22,13 +22,13 @@ from deepspark_ops.train.data.data_binding import DRAWS_ITSELF, READS_FILES
 
 @dataclass
 class SourceResolver:
-    """Resolves the nets of one run.
+    """Resolves the nets of a run.
 
     Attributes:
         dataset: Ingested dataset (absolute); None keeps the nets' own sources.
-        solver: The solver's file; relative paths are looked for as ``relative_paths`` says.
-        lists: Folder for lists of HDF5 files whose lines had to be made absolute, and for copies of mean files.
-        notes: What was replaced, for the log.
+        solver: The solver's file, for the rules of ``relative_paths``.
+        lists: Folder for lists of HDF5 files with lines made absolute, and for copies of mean files.
+        notes: Replaced files, for the log.
     """
 
     dataset: DataPath | None
@@ -39,7 +39,7 @@ class SourceResolver:
     _copies: dict[StorePath, Path] = field(default_factory=dict)
 
     def resolve(self, net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
-        """Return a copy of a net with every path of its data layers absolute."""
+        """Return a copy of a net with absolute paths in all data layers."""
         resolved = caffe_pb2.NetParameter()
         resolved.CopyFrom(net)
         for layer in resolved.layer:
@@ -52,7 +52,7 @@ class SourceResolver:
         return resolved
 
     def write_lists(self) -> None:
-        """Write the lists of HDF5 files, and copies of mean files in a store, that ``resolve`` named; before reading.
+        """Write the lists and mean files named by ``resolve``; to be called before the files are read.
 
         Raises:
             DataError: A mean file cannot be read.
@@ -79,7 +79,7 @@ class SourceResolver:
         transform.mean_file = str(mean)
 
     def _resolve_windows(self, layer: caffe_pb2.LayerParameter) -> None:
-        """Make the paths of a WindowData layer absolute; it reads its own files, whether there is a dataset or not."""
+        """Make the paths of a WindowData layer absolute; the layer reads its own files also in a run with a dataset."""
         parameters = layer.window_data_param
         if parameters.source:
             parameters.source = str(self._find(layer, parameters.source))
@@ -103,10 +103,10 @@ class SourceResolver:
             layer.hdf5_data_param.source = str(self._absolute_list(layer, layer.hdf5_data_param.source))
 
     def _root_folder(self, layer: caffe_pb2.LayerParameter, written: str) -> str:
-        """Return a root folder with an absolute beginning; its end stays, since names are joined to it as texts.
+        """Return a root folder with an absolute beginning; the end stays, since Caffe joins names as texts.
 
-        Without a root folder Caffe's lists are relative to the working directory. A root folder that is none may be the
-        beginning of names in the folder above.
+        Without a root folder Caffe's lists are relative to the working directory. A root folder without such a folder
+        may be the beginning of names in the folder above.
         """
         if not written:
             return f"{Path.cwd()}/"
@@ -117,18 +117,18 @@ class SourceResolver:
         return str(root_folder if root_folder.is_dir() else self._find(layer, folder or ".", "root_folder") / name)
 
     def _absolute_list(self, layer: caffe_pb2.LayerParameter, source: str) -> Path:
-        """Return the list, or the place of a list with absolute lines where its own are relative."""
+        """Return the list, or the path of a list with absolute lines in place of relative lines."""
         path, root = self._find_with_root(layer, source)
         if not path.is_file():
-            return path  # opening it says what is wrong
+            return path  # the error comes when the file is opened
         files = hdf5_list_names(path, root)
         if all(Path(file).is_absolute() for file in files):
             return path
         if not may_quote(path):
             require_listed_files(path, [root / file for file in files])
         text = "".join(f"{root / file}\n" for file in files)
-        for target, known in self._lists.items():
-            if known == text:
+        for target, list_text in self._lists.items():
+            if list_text == text:
                 return target
         target = self.lists / f"{len(self._lists)}_{path.name}"
         self._lists[target] = text
@@ -140,10 +140,10 @@ class SourceResolver:
     def _find_with_root(
         self, layer: caffe_pb2.LayerParameter, written: str, field_name: str = "source"
     ) -> tuple[Path, Path]:
-        """Return the file and the folder it was found from; where none has it, the working directory's."""
+        """Return the file and the root folder of its relative path; the working directory for a missing file."""
         named = f'{field_name} of layer "{layer.name}"'
-        found, root = find_relative(written, self.solver, field_name=named) or (Path(written), Path())
-        return found.absolute(), root.absolute()
+        path, root = find_relative(written, self.solver, field_name=named) or (Path(written), Path())
+        return path.absolute(), root.absolute()
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
@@ -160,7 +160,7 @@ def _set_source(layer: caffe_pb2.LayerParameter, source: str) -> None:
 
 
 def _split_of(layer: caffe_pb2.LayerParameter) -> str:
-    """Return the split that a layer reads, empty where it exists in both phases."""
+    """Return the split of a layer; empty for a layer of both phases."""
     phases = {rule.phase for rule in layer.include if rule.HasField("phase")}
     if phases == {caffe_pb2.TRAIN}:
         return "train"

@@ -1,1 +1,1 @@
-"""The driver of a training: its course, signals, events and end; Spark in ``spark_job`` alone. Never TensorFlow."""
+"""The driver of a training: course, signals, events and end; Spark in ``spark_job`` alone. Never TensorFlow."""

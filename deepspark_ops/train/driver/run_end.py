@@ -1,4 +1,4 @@
-"""Whether a run has anything left to train, and whether what it ended with is a result."""
+"""Check whether a run has minibatches left to train, and whether the end of a run is a result."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def check_result(
         status: Of the exchange at the end.
         outcomes: How the workers ended.
         max_iter: Clock at which the run was to end.
-        has_changed: Whether the center is another one than at the start.
+        has_changed: Whether the center differs from the start.
 
     Raises:
-        ConfigError: A worker found what the user must correct.
-        TrainingFailed: There is no result; says why.
+        ConfigError: A worker met an error that the user must correct.
+        TrainingFailed: The run has no result; the message has the reason.
     """
     for outcome in outcomes:
         if outcome.ending == "refused":
@@ -93,7 +93,7 @@ def check_result(
 
 
 def unchanged_text(config: TrainConfig, *, max_iter: int) -> str:
-    """Return the message to the user of a run whose parameters are those of the start."""
+    """Return the message to the user of a run whose parameters have not changed."""
     if not plan_strategy(config).running.repeats_data:
         return UNCHANGED
     return (

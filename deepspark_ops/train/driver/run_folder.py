@@ -27,7 +27,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 
 @dataclass(frozen=True)
 class _Driver:
-    """What a lock file says of the driver that has written it last."""
+    """The driver that has written a lock file last."""
 
     host: str
     pid: int
@@ -39,19 +39,19 @@ class _Driver:
 
 @contextmanager
 def sole_owner(run_dir: Path, *, host: str = "", beat_s: float = BEAT_S) -> Iterator[None]:
-    """Hold the run's folder: two drivers in one folder would write over each other.
+    """Hold the run's folder: two drivers in a folder would write over each other.
 
-    A lock on a file in the folder is held until the process ends, however it ends. Some network file systems do not
-    show locks to other hosts, or have none, so the holder writes into the file again and again, too; where the file
-    names another host, a driver that starts waits for three such times to see whether that one lives.
+    The lock on a file in the folder lasts until the process ends, in any way. Some network file systems have no locks,
+    or do not show locks to other hosts. So the holder also writes into the file every ``beat_s`` seconds. A starting
+    driver reads the file for three such periods if the file names another host.
 
     Args:
-        run_dir: Is made if needed.
-        host: This host's name; empty: as the system says.
+        run_dir: The folder, made if missing.
+        host: This host's name; empty for the system's name.
         beat_s: Seconds between two signs of life.
 
     Raises:
-        ConfigError: Another process holds it; says which and where.
+        ConfigError: Another process holds the folder; the message names process and host.
     """
     was_there = run_dir.exists()
     path, host = run_dir / LOCK_NAME, host or socket.gethostname()
@@ -84,7 +84,7 @@ def sole_owner(run_dir: Path, *, host: str = "", beat_s: float = BEAT_S) -> Iter
 
 @contextmanager
 def removal_named(run_dir: Path, clock: Callable[[], int]) -> Iterator[None]:
-    """Name the removal of the run's folder, in place of the errors that follow from it.
+    """Name the removal of the run's folder, in place of the errors that follow.
 
     Args:
         run_dir: The folder, which ``sole_owner`` holds.
@@ -150,24 +150,24 @@ def _locked(path: Path) -> tuple[int, bool]:
 
 
 def _refuse_a_living_driver(path: Path, host: str, beat_s: float, *, is_locked: bool) -> None:
-    """Look for signs of life of the driver that the file names, where its lock would not have been seen.
+    """Look for signs of life of the driver in the lock file, if the lock may be invisible here.
 
     Raises:
-        ConfigError: It lives.
+        ConfigError: The driver lives.
     """
-    found = _read(path)
-    if found is None or (found.host == host and (is_locked or not _is_alive(found.pid))):
+    holder = _read(path)
+    if holder is None or (holder.host == host and (is_locked or not _is_alive(holder.pid))):
         return
     deadline = time.monotonic() + _BEATS_TO_SEE * beat_s
     while time.monotonic() < deadline:
         time.sleep(beat_s / 4)
-        if (now := _read(path)) != found:
+        if (now := _read(path)) != holder:
             raise ConfigError(_held(path, now))
 
 
 def _held(path: Path, driver: _Driver | None) -> str:
-    who = "another process" if driver is None else str(driver)
-    return f"run_dir={path.parent}: {who} is training there; wait for it or give another run_dir"
+    holder = "another process" if driver is None else str(driver)
+    return f"run_dir={path.parent}: {holder} is training there; wait for it or give another run_dir"
 
 
 def _is_alive(pid: int) -> bool:
@@ -195,9 +195,9 @@ def _write(handle: int, host: str, beat: int) -> None:
 
 
 def _read(path: Path) -> _Driver | None:
-    """Return what a lock file says; opened anew, since only that makes NFS look at what other hosts wrote."""
+    """Return the driver in a lock file; the file is opened anew, or NFS would not fetch the present content."""
     try:
-        found = json.loads(regular_text(path))
-        return _Driver(str(found["host"]), int(found["pid"]), int(found["beat"]))
+        fields = json.loads(regular_text(path))
+        return _Driver(str(fields["host"]), int(fields["pid"]), int(fields["beat"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None

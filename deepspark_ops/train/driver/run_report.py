@@ -1,4 +1,4 @@
-"""What the driver says of a run in its log and events: start, stop, end and failure."""
+"""The driver's reports of a run to log and events: start, stop, end and failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def report_start(watch: RunWatch, prepared: PreparedRun, start: Start, *, strategy: str, devices: RunDevices) -> None:
-    """Report what is trained from where, and what was chosen for it; ``strategy`` is the name of what runs."""
+    """Report net, start and the run's choices; ``strategy`` is the name of the strategy that runs."""
     run, config = prepared.run, prepared.run.config
     report_stage(
         run,
@@ -47,7 +47,7 @@ def report_pages(watch: RunWatch, start: Start, address: str, *, is_local: bool)
 
 
 def _decisions(run: Run, start: Start) -> list[str]:
-    """Return what the run chose by itself before it began, with reasons."""
+    """Return the run's own choices before the start, with reasons."""
     plan = plan_strategy(run.config)
     return [] if plan.running.repeats_data else [exchange_line(run, start.origin)]
 
@@ -58,7 +58,7 @@ def report_stage(run: Run, status: str, clock: int, **data: Any) -> None:
 
 
 def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
-    """Report a run that has come to its end."""
+    """Report a finished run."""
     speed = watch.speed()
     counts = {**_exchanged(status), **_fetched(run, watch, status), "reissued_grants": status.reissued_grants}
     if any(status.refused_pushes):
@@ -70,7 +70,7 @@ def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
 
 
 def report_missing(watch: RunWatch, status: ExchangeStatus) -> None:
-    """Warn of workers that were lost and did not come back: the others have done their part."""
+    """Warn of lost workers that did not come back: the other workers have done their part."""
     missing, n_workers = watch.missing(status), len(status.exchanges)
     for worker, lost in missing.items():
         text = (
@@ -81,7 +81,7 @@ def report_missing(watch: RunWatch, status: ExchangeStatus) -> None:
 
 
 def report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signal.Signals) -> None:
-    """Report a run that a signal has stopped, and where it goes on."""
+    """Report that a signal has stopped the run, and where the run goes on."""
     counts = {**watch.speed(), **_exchanged(status), **_fetched(run, watch, status)}
     report_stage(run, "stopped", status.acknowledged, signal=number.name, **counts)
     if not watch.written:
@@ -97,7 +97,7 @@ def report_stop(run: Run, watch: RunWatch, status: ExchangeStatus, number: signa
 
 
 def _fetched(run: Run, watch: RunWatch, status: ExchangeStatus) -> dict[str, int]:
-    """Return what the run fetched from a store, after a note of it; nothing where all data are on a disk."""
+    """Note the shards that the run fetched from a store, and return their counts; empty if all data are on a disk."""
     if not watch.fetched_shards:
         return {}
     text = fetched_text(run, watch.fetched_shards, watch.fetched_bytes)

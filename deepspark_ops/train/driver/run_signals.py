@@ -1,7 +1,7 @@
-"""What signals ask of a run, with the effects that Caffe's command has by default: stop with a snapshot, or take one.
+"""Signals to a run, with the default effects of Caffe's command: stop with a snapshot, or take a snapshot.
 
-BVLC Caffe @9b89154, tools/caffe.cpp: ``sigint_effect`` is stop, ``sighup_effect`` is snapshot. SIGTERM is for those who
-end processes (Airflow, a parent's death): a stop with less patience.
+BVLC Caffe @9b89154, tools/caffe.cpp: ``sigint_effect`` is stop, ``sighup_effect`` is snapshot. SIGTERM comes from
+Airflow or after a parent's death, and is a stop with less patience.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from deepspark_ops.exchange.transport.link import ExchangeStatus
 
 _LOG = logging.getLogger(__name__)
 PATIENCE_S = {signal.SIGINT: 30.0, signal.SIGTERM: 3.0}
-"""How long workers may take to finish the minibatches that they hold. Airflow kills a task 5 s after SIGTERM."""
+"""How long workers may take to finish their minibatches. Airflow kills a task 5 s after SIGTERM."""
 _STATES_S = 2.0
-"""How much longer those who answered may take to send their states."""
+"""How much longer answering workers may take to send their states."""
 _LEAVE_S = 2.0
 """How long workers may take to leave a run that has ended."""
 LAST_TASKS_S = 30.0
@@ -31,16 +31,16 @@ LAST_TASKS_S = 30.0
 
 
 class RunSignals:
-    """Notes the signals that come while a run trains; before that, and for the second one, it ends the process.
+    """Notes signals while a run trains. Before the training a signal ends the process, and so does a second signal.
 
-    Used by the main thread, which Python runs handlers in.
+    Used by the main thread: Python runs handlers there.
 
     Attributes:
-        stopped_by: The signal that asks for the end; None while none does.
+        stopped_by: The signal that asks for the end; None without such a signal.
     """
 
     def __init__(self) -> None:
-        """Take over SIGINT, SIGTERM and SIGHUP; those that are ignored stay so (``nohup``)."""
+        """Take over SIGINT, SIGTERM and SIGHUP; ignored signals stay ignored (``nohup``)."""
         self.stopped_by: signal.Signals | None = None
         self._is_training = False
         self._wants_snapshot = False
@@ -60,8 +60,8 @@ class RunSignals:
 
     def take_snapshot_request(self) -> bool:
         """Return whether a snapshot was asked for since the last call."""
-        wanted, self._wants_snapshot = self._wants_snapshot, False
-        return wanted
+        wants_snapshot, self._wants_snapshot = self._wants_snapshot, False
+        return wants_snapshot
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self._is_training and self.stopped_by is None:
@@ -81,15 +81,15 @@ class RunSignals:
 def watch_run(
     step: Callable[[], ExchangeStatus], is_busy: Callable[[], bool], exchange: RunningExchange, signals: RunSignals
 ) -> ExchangeStatus:
-    """Look after a run until its workers have ended or a signal has stopped it; return the last status.
+    """Watch a run until the workers have ended or a signal has stopped the run; return the last status.
 
-    Tasks that nothing is heard of do not keep a run that is done from ending: ``LAST_TASKS_S``.
+    A finished run waits for silent tasks no longer than ``LAST_TASKS_S``.
 
     Args:
         step: Looks once: shows events, writes snapshots, returns the exchange's status.
         is_busy: Waits a moment; returns whether workers still run.
         exchange: The run's.
-        signals: Taken over before.
+        signals: The run's signals.
     """
     done_at: float | None = None
     with signals.noted():

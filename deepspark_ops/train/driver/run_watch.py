@@ -1,4 +1,4 @@
-"""What the driver does while workers train: events to log and TensorBoard, gathered parts to snapshots. No Spark."""
+"""The driver's work while workers train: events to log and TensorBoard, gathered parts to snapshots. No Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVER_LINE_EVERY_S = 30.0
 
 @dataclass
 class Throughput:
-    """Images per second of the whole run, from the moment at which every worker has returned minibatches.
+    """Images per second of the whole run, from the first return of minibatches by every worker.
 
     Attributes:
         images_per_step: Samples of a minibatch.
@@ -38,23 +38,23 @@ class Throughput:
     _last: tuple[float, int] | None = None
     _has_all: bool = False
 
-    def see(self, now: float, done: int, *, has_all: bool = True) -> None:
-        """Take the minibatches done at a time in seconds.
+    def see(self, now: float, n_done: int, *, has_all: bool = True) -> None:
+        """Take the number of minibatches at a time.
 
         Args:
-            now: The time.
-            done: The minibatches.
-            has_all: Whether every worker that is there has returned some. Minibatches that others were computing at the
-                first reading would else count, and the time that they took would not.
+            now: The time in seconds.
+            n_done: Minibatches done.
+            has_all: Whether every present worker has returned a minibatch. Otherwise the reading would count
+                minibatches of other workers without their time.
         """
-        if self._last is None or done > self._last[1]:
-            self._last = (now, done)
-            # When the minibatches of the first reading were done is not known.
+        if self._last is None or n_done > self._last[1]:
+            self._last = (now, n_done)
+            # The start time of the first reading's minibatches is unknown.
             if self._first is None or (has_all and not self._has_all):
                 self._first, self._has_all = self._last, has_all
 
     def images_per_s(self) -> float | None:
-        """Return the rate, None if the run was too short for one."""
+        """Return the rate; None if the run was too short for a rate."""
         if self._first is None or self._last is None or self._last[1] == self._first[1]:
             return None
         seconds = self._last[0] - self._first[0]
@@ -62,12 +62,12 @@ class Throughput:
 
 
 class RunWatch:
-    """Everything the driver does while workers train, in one thread; ``step`` again and again, then ``finish``.
+    """The driver's work while workers train, in one thread: repeated calls of ``step``, then ``finish``.
 
     Attributes:
         clock: Minibatches done, as the exchange last said.
         fetched_shards: Copies of shards that workers and this process fetched from a store.
-        fetched_bytes: Bytes of them.
+        fetched_bytes: Bytes of these copies.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class RunWatch:
         """Look once: show events, write snapshots, and return the exchange's state.
 
         Raises:
-            ConfigError, TrainingFailed: A worker found what no other try can cure, or the exchange cannot go on.
+            ConfigError, TrainingFailed: A worker met an error that no further try cures, or the exchange cannot go on.
             ExchangeUnavailable: The server does not answer.
         """
         self._show_events()
@@ -130,19 +130,19 @@ class RunWatch:
         return status
 
     def missing(self, status: ExchangeStatus) -> dict[int, Event]:
-        """Return worker -> how it was lost, of those that have ended no exchange since; ascending."""
-        known = self._exchanges_when_lost
+        """Return worker -> event of the loss, for lost workers without an exchange since; ascending."""
+        counts = self._exchanges_when_lost
         return {
             worker: event
             for worker, event in sorted(self._lost.items())
-            if status.exchanges[worker] <= known.get(worker, status.exchanges[worker])
+            if status.exchanges[worker] <= counts.get(worker, status.exchanges[worker])
         }
 
     def report_given_up(self, ended: Sequence[WorkerOutcome]) -> None:
-        """Report workers that are not started again, each once: the others may go on for days.
+        """Report each worker without a further start once: the other workers may go on for days.
 
         Args:
-            ended: The outcomes that are known so far.
+            ended: The outcomes so far.
         """
         for outcome in ended:
             if outcome.ending == "given_up" and outcome.worker not in self._given_up:
@@ -152,17 +152,17 @@ class RunWatch:
                 append_event(self._events, make_event("worker_lost", clock=self.clock, worker=outcome.worker, **data))
 
     def speed(self) -> dict[str, float]:
-        """Return ``images_per_s`` of the run so far, for the event of its end; empty if it was too short for a rate."""
+        """Return ``images_per_s`` so far, for the event of the end; empty if the run was too short for a rate."""
         rate = self._throughput.images_per_s()
         return {} if rate is None else {"images_per_s": round(rate, 1)}
 
     def note(self, text: str, *, clock: int, spark_ui: str | None = None) -> None:
-        """Write a line of the driver's own to events and log; ``spark_ui`` is the address that it is about."""
+        """Write a line of the driver to events and log; ``spark_ui`` is the address of Spark's pages in the line."""
         data: dict[str, Any] = {} if spark_ui is None else {"spark_ui": spark_ui}
         append_event(self._events, make_event("note", clock=clock, text=text, **data))
 
     def warn(self, text: str, *, clock: int) -> None:
-        """Write a warning of the driver's own to events and log; the run's page and report show it."""
+        """Write a warning of the driver to events and log; the run's page and report show the warning."""
         append_event(self._events, make_event("note", clock=clock, text=text, warning=True))
 
     def finish(self) -> None:
@@ -187,9 +187,9 @@ class RunWatch:
 
     def _show_events(self) -> None:
         self._add_fetched(*fetched.taken())  # the driver reads samples, too: the first one, and those of tests
-        before = self._tail.position.first
+        first_before = self._tail.position.first
         events = self._tail.read()
-        if before is not None and self._tail.position.first != before:
+        if first_before is not None and self._tail.position.first != first_before:
             self._tell_of_lost_events()
         for event in events:
             self._board.add(event)
@@ -204,7 +204,7 @@ class RunWatch:
                 self._fatal = self._fatal or _fatal_error(event)
 
     def _tell_of_lost_events(self) -> None:
-        """Begin the file anew with what pages must know of the run; everything else in it was for people only."""
+        """Begin the file anew with the start event, which pages need; the other lost events were for people only."""
         if self._started is not None:
             append_event(self._events, self._started)
         text = f"{self._events} was removed or replaced: what it told of the run before is lost, the run goes on"
@@ -212,8 +212,8 @@ class RunWatch:
 
     def _show(self, event: Event) -> None:
         """Write an event's lines to the log."""
-        if event.kind == "stage" and isinstance(found := event.data.get("max_iter"), int):
-            self._max_iter, self._started, self._has_ended = found, event, False
+        if event.kind == "stage" and isinstance(max_iter := event.data.get("max_iter"), int):
+            self._max_iter, self._started, self._has_ended = max_iter, event, False
         elif event.kind == "stage":
             self._has_ended = True
         if event.kind in _QUIET or (event.kind == "server" and not self._is_server_line_due(event)):
@@ -224,24 +224,24 @@ class RunWatch:
             _LOG.log(level, "%s", line)
 
     def _is_server_line_due(self, event: Event) -> bool:
-        """Whether to show a report of the server: the last one was long ago, and minibatches are still computed."""
+        """Return whether to show a report of the server: the last line is old, and workers still compute."""
         if self._has_ended or (self._max_iter is not None and event.clock >= self._max_iter):
             return False
         due = self._server_line_due
-        if due - SERVER_LINE_EVERY_S <= event.time < due:  # else it was long ago, or the host's clock was put back
+        if due - SERVER_LINE_EVERY_S <= event.time < due:  # else the line is old, or the host's clock was put back
             return False
         self._server_line_due = event.time + SERVER_LINE_EVERY_S
         return True
 
     def _tell_of_devices(self, event: Event) -> None:
-        """Note once why workers do not compute on what was asked for: the others' reasons are in their events."""
+        """Note once why workers do not compute on the requested devices: each worker's event has the reason."""
         if (text := event.data.get("note")) and not self._told_of_devices:
             self._told_of_devices = True
             self.note(str(text), clock=event.clock)
 
 
 def _fatal_error(event: Event) -> DeepSparkError | None:
-    """Return the error that a worker's last event amounts to, None if another try may help."""
+    """Return the error in a worker's last event; None if another try may help."""
     ending, reason = event.data.get("ending"), str(event.data.get("reason", ""))
     if ending == "refused":
         return ConfigError(reason)

@@ -1,4 +1,4 @@
-"""Training as a Spark application: each worker is a task of its own. ``training`` is what the driver does besides.
+"""Training as a Spark application: each worker is a task. ``training`` is the rest of the driver.
 
 The driver never imports TensorFlow. Started as ``python -m deepspark_ops.train.driver.spark_job CONFIG.json`` or by
 spark-submit with the same file.
@@ -46,7 +46,7 @@ _CANCEL_S = 10.0
 _MAX_FAILURES = 1_000_000
 _YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""TensorFlow has its own pool; a second one per worker would only fight for the same cores."""
+"""TensorFlow has a thread pool; a second pool per worker would only fight for the same cores."""
 
 
 def main(config_path: Path) -> None:
@@ -60,10 +60,10 @@ def main(config_path: Path) -> None:
 
 
 class SparkWorkers(Workers):
-    """A Spark application with one job: started in the background, stopped at the end. Used by one thread."""
+    """A Spark application with a single job: started in the background, stopped at the end. Used by a single thread."""
 
     def __init__(self, run: Run, devices: RunDevices, listen_address: str) -> None:
-        """Begin to start Spark, its driver on ``listen_address``; ``submit`` waits for it."""
+        """Begin to start Spark with the driver on ``listen_address``; ``submit`` waits for Spark."""
         self._run = run
         self._devices = devices
         self._listen_address = listen_address
@@ -82,7 +82,7 @@ class SparkWorkers(Workers):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Cancel what runs and stop Spark; nothing of it stays behind."""
+        """Cancel running tasks and stop Spark; no process stays behind."""
         self._starter.join(_SPARK_START_S)
         if self._context is not None:
             # A JVM that was killed with this process does not answer.
@@ -136,13 +136,13 @@ class SparkWorkers(Workers):
             self._check_starts(self._context, stages)
             if stays_in_process(self._run.config.master):
                 return None  # a local master has been given a slot for each worker
-            taken = sum(stage.numActiveTasks for stage in stages)
-            return Slots(taken, _offered_slots(self._context), _n_executors(self._context))
+            n_running = sum(stage.numActiveTasks for stage in stages)
+            return Slots(n_running, _offered_slots(self._context), _n_executors(self._context))
         except (Py4JError, OSError):
             return None  # a JVM that has ended has another message
 
     def _check_starts(self, context: SparkContext, stages: Sequence[SparkStageInfo]) -> None:
-        """Refuse to go on where tasks fail before a worker's code runs: Spark would start them again for ever."""
+        """Refuse to go on if tasks fail before a worker's code runs: Spark would start the tasks again for ever."""
         config, n_failed = self._run.config, sum(stage.numFailedTasks for stage in stages)
         if n_failed <= config.worker_tries * config.n_workers or has_start(self._run.paths.work):
             return
@@ -200,7 +200,7 @@ class SparkWorkers(Workers):
 
 
 def _offered_slots(context: SparkContext) -> int | None:
-    """Return how many tasks the executors could run at once by their cores and GPUs; None if Spark does not say."""
+    """Return the number of concurrent tasks by the executors' cores and GPUs; None if Spark gives no number."""
     spark = context._jsc.sc()
     try:
         return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
@@ -209,7 +209,7 @@ def _offered_slots(context: SparkContext) -> int | None:
 
 
 def _has_stopped(context: SparkContext | None) -> bool:
-    """Return whether Spark has ended the application; a JVM that does not answer has a message of its own."""
+    """Return whether Spark has ended the application; a silent JVM has a message of its own."""
     try:
         return context is not None and bool(context._jsc.sc().isStopped())
     except (Py4JError, OSError):
@@ -217,11 +217,11 @@ def _has_stopped(context: SparkContext | None) -> bool:
 
 
 def _last_failure(context: SparkContext, stages: Sequence[SparkStageInfo]) -> str:
-    """Return what Spark says of one of the failed tasks of some stages."""
+    """Return Spark's message for the first failed task of these stages."""
     store = context._jsc.sc().statusStore()
     for stage in stages:
         tasks = store.taskList(stage.stageId, stage.currentAttemptId, _MAX_FAILURES)
-        for message in (tasks.apply(place).errorMessage() for place in range(tasks.size())):
+        for message in (tasks.apply(index).errorMessage() for index in range(tasks.size())):
             if message.isDefined():
                 return str(message.get())
     return "Spark does not say why"
@@ -242,12 +242,12 @@ def _n_executors(context: SparkContext) -> int:
 
 
 def ui_address(bound: str | None, application: str, settings: Mapping[str, str]) -> str:
-    """Return where people reach the UI of an application that runs: the cluster's proxy, else the driver's own port.
+    """Return the address of a running application's UI for people: the cluster's proxy, else the driver's port.
 
     Args:
-        bound: What Spark says of the port that it has bound; None where it serves none.
-        application: Its id.
-        settings: Spark's; YARN sets its proxy there, a standalone master's has an address of its own.
+        bound: Spark's address with the bound port; None without a UI.
+        application: The application's id.
+        settings: Spark's settings; YARN sets a proxy there, and so may a standalone master.
 
     Example:
         >>> ui_address("http://10.0.0.5:4041", "app-1", {})
@@ -279,7 +279,7 @@ def _properties(config: TrainConfig) -> dict[str, str]:
 
 
 def master_for(master: str, *, n_workers: int) -> str:
-    """Return the Spark master to use: a plain local one never starts a task again, and may have too few slots.
+    """Return the Spark master to use: a plain local master never starts a task again, and may have too few slots.
 
     Example:
         >>> master_for("local[*]", n_workers=2), master_for("spark://a:7077", n_workers=2)

@@ -1,13 +1,13 @@
 """TensorBoard event files without TensorFlow: scalars drawn from the run's events, written by the driver alone.
 
-The format is TFRecord (length, masked CRC-32C of the length, payload, masked CRC-32C of the payload) around the
-``tensorflow.Event`` message, of which five fields are needed; they are written here by hand so that the driver
-never imports TensorFlow. The tests read the files with TensorFlow.
+The format is TFRecord: length, masked CRC-32C of the length, payload, masked CRC-32C of the payload. The payload is a
+``tensorflow.Event`` message. Five fields are written here by hand, so the driver never imports TensorFlow. The tests
+read the files with TensorFlow.
 
-Why not tensorboardX (2.6 was tried): it would save 70 lines of the frame and cost a dependency, a second thread whose
-queue must be flushed after each event to survive a kill, and 0.41 instead of 0.16 ms and 1.6 times the bytes for a
-worker's report, since each of the eight scalars is an event of its own. A message generated from TensorFlow's
-``event.proto`` would be registered twice where TensorFlow is imported too.
+tensorboardX (2.6 was tried) would save 70 lines of the frame. tensorboardX costs a dependency and a second thread,
+whose queue must be flushed after each event to survive a kill. A worker's report takes 0.41 ms in place of 0.16 and 1.6
+times the bytes, since each of the eight scalars is an event. A message generated from TensorFlow's ``event.proto``
+would be registered twice if TensorFlow is imported too.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _LOSS_TAGS = (
 
 
 class TensorBoardFile:
-    """Appends scalars to one new event file. Not thread-safe; close it or use it in a ``with`` block."""
+    """Appends scalars to a new event file. Not thread-safe; close the file or use a ``with`` block."""
 
     def __init__(self, folder: Path) -> None:
-        """Create ``folder`` if needed and open a new file in it; files of earlier tries of the run stay."""
+        """Create ``folder`` if needed and open a new file there; files of earlier tries of the run stay."""
         folder.mkdir(parents=True, exist_ok=True)
         now = time.time()
         self._file = (folder / f"events.out.tfevents.{int(now * 1e6):016d}.deepspark").open("wb")
@@ -60,7 +60,7 @@ class TensorBoardFile:
         self.close()
 
     def add(self, event: Event) -> None:
-        """Append the scalars of one event (see ``scalars_of``) at its clock; an event without any adds nothing."""
+        """Append the scalars of an event (see ``scalars_of``) at the event's clock, if the event has any."""
         scalars = scalars_of(event)
         if not scalars:
             return
@@ -76,16 +76,16 @@ class TensorBoardFile:
 
 
 def scalars_of(event: Event) -> dict[str, float]:
-    """Return tag -> value of what an event draws, e.g. ``train/loss/worker_1``; empty for kinds without numbers."""
+    """Return tag -> value of an event's curves, e.g. ``train/loss/worker_1``; empty for kinds without numbers."""
     if event.kind == "loss":
-        found = _numbers({tag: event.data[tag] for tag in _LOSS_TAGS if tag in event.data})
-        return {f"train/{tag}/worker_{event.worker}": value for tag, value in found.items()}
+        numbers = _numbers({tag: event.data[tag] for tag in _LOSS_TAGS if tag in event.data})
+        return {f"train/{tag}/worker_{event.worker}": value for tag, value in numbers.items()}
     if event.kind == "exchange":
-        found = _numbers({"p99_ms": event.data["p99_ms"]} if "p99_ms" in event.data else {})
-        return {f"train/exchange_{tag}/worker_{event.worker}": value for tag, value in found.items()}
+        numbers = _numbers({"p99_ms": event.data["p99_ms"]} if "p99_ms" in event.data else {})
+        return {f"train/exchange_{tag}/worker_{event.worker}": value for tag, value in numbers.items()}
     if event.kind == "server":
-        found = _numbers({tag: event.data[tag] for tag in _SERVER_TAGS if tag in event.data})
-        return {f"exchange/{tag}": value for tag, value in found.items()}
+        numbers = _numbers({tag: event.data[tag] for tag in _SERVER_TAGS if tag in event.data})
+        return {f"exchange/{tag}": value for tag, value in numbers.items()}
     if event.kind == "evaluation":
         head = f"test_{event.data.get('test_net', 0)}"
         hidden = ("test_net", "seconds")
@@ -98,7 +98,7 @@ def _numbers(data: Mapping[str, Any]) -> dict[str, float]:
 
 
 def record(payload: bytes) -> bytes:
-    """Return ``payload`` framed as one TFRecord."""
+    """Return ``payload`` framed as a TFRecord."""
     length = struct.pack("<Q", len(payload))
     return length + struct.pack("<I", masked_crc32c(length)) + payload + struct.pack("<I", masked_crc32c(payload))
 

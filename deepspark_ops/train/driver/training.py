@@ -1,4 +1,4 @@
-"""One training from its config to its end, whatever runs the workers. Knows neither Spark nor TensorFlow."""
+"""A training from config to end, for any kind of workers. Knows neither Spark nor TensorFlow."""
 
 from __future__ import annotations
 
@@ -54,52 +54,52 @@ _WATCH_S = 0.1
 
 
 class Workers(AbstractContextManager["Workers"], Protocol):
-    """What runs the workers of one training; leaving the ``with`` block ends them. Used by one thread."""
+    """Runs the workers of a training; leaving the ``with`` block ends the workers. Used by a single thread."""
 
     def await_start(self) -> None:
-        """Wait until workers could be started, or it is known that they cannot.
+        """Wait until the cluster can start workers, or refuses to.
 
         Raises:
-            ConfigError: The cluster cannot be used as it is.
+            ConfigError: The cluster cannot be used with these settings.
         """
 
     def pages(self) -> str:
-        """Return the address of pages about the workers that it serves by itself, as Spark does; empty for none."""
+        """Return the address of the cluster's pages about the workers, such as Spark's; empty without pages."""
 
     def submit(self, settings: Mapping[str, Any]) -> None:
-        """Start the workers with what ``spark_task.run_in_task`` takes.
+        """Start the workers with the settings of ``spark_task.run_in_task``.
 
         Raises:
-            DeepSparkError: They cannot be started.
+            DeepSparkError: The workers cannot be started.
         """
 
     def slots(self) -> Slots | None:
-        """Return how many workers have a slot of the cluster now; None where each has one by itself.
+        """Return the cluster's slots now; None if every worker has a slot for certain.
 
         Raises:
-            TrainingFailed: Workers are started again and again, and none comes as far as its code.
+            TrainingFailed: Workers are started again and again, and never reach their code.
         """
 
     def is_busy(self, timeout_s: float) -> bool:
         """Wait up to ``timeout_s`` for the end of all workers; return whether some go on."""
 
     def ended(self) -> list[WorkerOutcome]:
-        """Return the outcomes that are known while other workers go on, each from then on."""
+        """Return the outcomes so far, while other workers go on."""
 
     def outcomes(self) -> list[WorkerOutcome]:
         """Return how the workers ended.
 
         Raises:
-            TrainingFailed: They could not be run to their ends.
+            TrainingFailed: The workers could not be run to their ends.
         """
 
 
 def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[Run, RunDevices, str], Workers]) -> None:
-    """Train; a run that is finished already returns at once, an interrupted one goes on from its last snapshot.
+    """Train; a finished run returns at once, an interrupted run goes on from the last snapshot.
 
     Args:
         config: Of the run.
-        signals: What the user asks for meanwhile.
+        signals: The user's requests meanwhile.
         prepare_workers: Takes the run, its devices and the address that the driver listens on.
 
     Raises:
@@ -192,10 +192,10 @@ def _watch_of(run: Run, start: Start) -> RunWatch:
 
 
 def _slots_of(run: Run, devices: RunDevices) -> SlotWatch:
-    config, wanted = run.config, devices.requested
+    config, requested = run.config, devices.requested
     needs = ""
-    if wanted.is_required:
-        needs = f"{wanted.per_worker} GPU{'s' if wanted.per_worker > 1 else ''} (docs/guides/devices.md)"
+    if requested.is_required:
+        needs = f"{requested.per_worker} GPU{'s' if requested.per_worker > 1 else ''} (docs/guides/devices.md)"
     return SlotWatch(
         n_workers=config.n_workers,
         min_workers=config.min_workers,

@@ -1,7 +1,7 @@
-"""A run with fewer task slots than workers: said soon, again at the end, and a failure below ``min_workers``. No Spark.
+"""A run with fewer task slots than workers: lines soon and at the end, a failure below ``min_workers``. No Spark.
 
-A worker needs a slot of the cluster for as long as the run lasts, so that one without a slot waits for another's end.
-The exchange does not need all of them: the run goes on with those that are there.
+A worker needs a slot of the cluster as long as the run lasts. So a worker without a slot waits for another's end.
+The exchange does not need all workers: the run goes on with the present workers.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from deepspark_ops.errors import TrainingFailed
 
 LOOK_EVERY_S: Final = 1.0
 TELL_S: Final = 20.0
-"""Too few for this long is said: executors that are being started are there before."""
+"""A lack of slots is reported after this time: starting executors are ready before."""
 
 
 @dataclass(frozen=True)
 class Slots:
-    """What a cluster gives a run at one moment.
+    """A cluster's slots for a run at a moment.
 
     Attributes:
-        taken: Workers whose tasks run.
-        offered: Tasks that the executors could run at once; None where the cluster does not say.
-        executors: Executors that are there.
+        n_running: Workers whose tasks run.
+        offered: Tasks that the executors could run at once; None if the cluster gives no number.
+        executors: Present executors.
     """
 
-    taken: int
+    n_running: int
     offered: int | None
     executors: int
 
 
 class SlotWatch:
-    """Looks at the slots of a run while it trains. Used by one thread.
+    """Looks at the slots of a run during the training. Used by a single thread.
 
     Attributes:
         most: Workers that had a slot at once, at most.
@@ -54,10 +54,10 @@ class SlotWatch:
 
         Args:
             n_workers: Slots wanted.
-            min_workers: Fewer than this for ``wait_s`` fail the run.
+            min_workers: A smaller number of slots for ``wait_s`` fails the run.
             wait_s: Seconds.
             master: Spark master, for messages.
-            needs: What an executor must offer for a worker, for messages; empty for nothing but a core.
+            needs: Resources of an executor for a worker besides a core, for messages.
             now: Seconds, for tests.
         """
         self.most = 0
@@ -65,14 +65,14 @@ class SlotWatch:
         self._master, self._needs, self._now = master, needs, now
         self._quiet_from = self._enough_at = now()
         self._looked_at: float | None = None
-        self._told: int | None = None
+        self._reported: int | None = None
         self._last: Slots | None = None
 
     def look(self, slots: Callable[[], Slots | None]) -> str | None:
-        """Look at most once in ``LOOK_EVERY_S``; return what the user must be told now.
+        """Look at most once in ``LOOK_EVERY_S``; return the message for the user, if any.
 
         Args:
-            slots: Asks the cluster; None where it does not say.
+            slots: Asks the cluster; returns None without an answer.
 
         Raises:
             TrainingFailed: Fewer than ``min_workers`` have had a slot for ``wait_s``.
@@ -81,70 +81,72 @@ class SlotWatch:
         if self._looked_at is not None and now - self._looked_at < LOOK_EVERY_S:
             return None
         self._looked_at = now
-        if (found := slots()) is None:
+        if (present := slots()) is None:
             return None
-        self._last = found
-        self.most = max(self.most, found.taken)
-        if found.taken >= self._min_workers:
+        self._last = present
+        self.most = max(self.most, present.n_running)
+        if present.n_running >= self._min_workers:
             self._enough_at = now
         elif now - self._enough_at >= self._wait_s:
-            raise TrainingFailed(self._too_few(found))
-        return self._change(found, now)
+            raise TrainingFailed(self._too_few(present))
+        return self._change(present, now)
 
     def at_end(self) -> str | None:
-        """Return what is said at the end of a run that never had a slot for each worker; None for any other."""
+        """Return the message at the end of a run that never had a slot for each worker; None for any other run."""
         if self._last is None or self.most >= self._n_workers:
             return None
-        if self._told is None and (self._last.offered is None or self._last.offered >= self._n_workers):
-            return None  # too short to have been looked at while all of them ran
+        if self._reported is None and (self._last.offered is None or self._last.offered >= self._n_workers):
+            return None  # the run was too short for a look while all workers ran
         return (
             f"at most {_of(self.most, self._n_workers)} had a slot at once: master={self._master} offered"
             f" {_offer(self._last)}; give --n-workers {max(1, self.most)}, or more cores"
         )
 
-    def _change(self, found: Slots, now: float) -> str | None:
-        if found.taken >= self._n_workers:
+    def _change(self, slots: Slots, now: float) -> str | None:
+        if slots.n_running >= self._n_workers:
             self._quiet_from = now
-            text = f"all {self._n_workers} workers have a slot now" if self._told is not None else None
-            self._told = None
+            text = f"all {self._n_workers} workers have a slot now" if self._reported is not None else None
+            self._reported = None
             return text
-        # Said for what a cluster lacks from the start; a worker that is started again has its own lines.
-        is_news = self.most < self._n_workers and (self._told is None or self.most > self._told)
+        # For slots that the cluster lacks from the start; a worker's further starts have their own lines.
+        is_news = self.most < self._n_workers and (self._reported is None or self.most > self._reported)
         if not is_news or now - self._quiet_from < TELL_S:
             return None
-        self._told, self._quiet_from = self.most, now
-        goes_on = "the run goes on with those, the others join when they get one" if found.taken else "still waiting"
+        self._reported, self._quiet_from = self.most, now
+        goes_on = (
+            "the run goes on with those, the others join when they get one" if slots.n_running else "still waiting"
+        )
         limit = ""
-        if found.taken < self._min_workers:
+        if slots.n_running < self._min_workers:
             limit = f"; with fewer than min_workers={self._min_workers} it fails after {self._wait_s:g} s"
-        return f"{_of(found.taken, self._n_workers)} have a slot; {self._cluster(found)}; {goes_on}{limit}"
+        return f"{_of(slots.n_running, self._n_workers)} have a slot; {self._cluster(slots)}; {goes_on}{limit}"
 
-    def _too_few(self, found: Slots) -> str:
+    def _too_few(self, slots: Slots) -> str:
         return (
-            f"{_of(found.taken, self._n_workers)} have a slot; fewer than min_workers={self._min_workers} had one for"
-            f" min_workers_wait_s={self._wait_s:g} seconds; {self._cluster(found)}: end other applications there, add"
-            " executors or cores, or lower n_workers or min_workers"
+            f"{_of(slots.n_running, self._n_workers)} have a slot; fewer than min_workers={self._min_workers} had one"
+            f" for min_workers_wait_s={self._wait_s:g} seconds; {self._cluster(slots)}: end other applications there,"
+            " add executors or cores, or lower n_workers or min_workers"
         )
 
-    def _cluster(self, found: Slots) -> str:
+    def _cluster(self, slots: Slots) -> str:
         needed = f", and each needs {self._needs}" if self._needs else ""
-        return f"the cluster offers {_offer(found)} (master={self._master}{needed})"
+        return f"the cluster offers {_offer(slots)} (master={self._master}{needed})"
 
 
-def _of(taken: int, wanted: int) -> str:
-    return f"{taken} of {wanted} workers"
+def _of(n_running: int, n_workers: int) -> str:
+    return f"{n_running} of {n_workers} workers"
 
 
-def _offer(found: Slots) -> str:
-    """Return in words what the executors could run at once.
+def _offer(slots: Slots) -> str:
+    """Return in words how many tasks the executors could run at once.
 
     Example:
         >>> _offer(Slots(2, 2, 1)), _offer(Slots(0, 0, 0))
         ('2 slots in 1 executor', 'no executor')
     """
-    if not found.executors:
+    if not slots.executors:
         return "no executor"
-    executors = f"{found.executors} executor{'s' if found.executors > 1 else ''}"
-    if found.offered is None:
+    executors = f"{slots.executors} executor{'s' if slots.executors > 1 else ''}"
+    if slots.offered is None:
         return executors
-    return f"{found.offered} slot{'s' if found.offered != 1 else ''} in {executors}"
+    return f"{slots.offered} slot{'s' if slots.offered != 1 else ''} in {executors}"

@@ -1,4 +1,4 @@
-"""Leaves a run's folder as it was where preparing or starting the run fails."""
+"""Restores a run's folder if preparing or starting the run fails."""
 
 from __future__ import annotations
 
@@ -11,36 +11,38 @@ from caffe_import.files.regular_file import LIST_BYTES, regular_bytes
 from deepspark_ops.run_paths import write_whole
 
 _OWN_FILES = ("*.json", "*.prototxt", "*.txt", "sources/*")
-"""What preparing a run writes."""
+"""Files that preparing a run writes."""
 
 
 @contextmanager
 def nothing_left_on_error(root: Path) -> Iterator[Callable[[], None]]:
-    """Leave a run's folder as it was if the block fails: what it added goes, what it wrote over comes back.
+    """Restore a run's folder if the block fails: added files go, overwritten files come back.
 
     Yields:
-        Call it once the run has begun; from then on everything stays.
+        A function to call when the run has begun; from then on all files stay.
     """
-    there = {path.name for path in root.iterdir()} if root.is_dir() else set()
+    names = {path.name for path in root.iterdir()} if root.is_dir() else set()
     was_there = root.is_dir()
-    kept = {path: regular_bytes(path, max_bytes=LIST_BYTES) for pattern in _OWN_FILES for path in root.glob(pattern)}
+    contents = {
+        path: regular_bytes(path, max_bytes=LIST_BYTES) for pattern in _OWN_FILES for path in root.glob(pattern)
+    }
     began: list[bool] = []
     try:
         yield lambda: began.append(True)
     except BaseException:
         if not began:
-            _put_back(root, there if was_there else None, kept)
+            _put_back(root, names if was_there else None, contents)
         raise
 
 
-def _put_back(root: Path, there: Collection[str] | None, kept: Mapping[Path, bytes]) -> None:
-    if there is None:
+def _put_back(root: Path, names: Collection[str] | None, contents: Mapping[Path, bytes]) -> None:
+    if names is None:
         shutil.rmtree(root, ignore_errors=True)
         return
     for path in list(root.iterdir()):
-        if path.name not in there:
+        if path.name not in names:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-    for path, content in kept.items():
+    for path, content in contents.items():
         if not path.is_file() or regular_bytes(path, max_bytes=LIST_BYTES) != content:
             with write_whole(path) as temporary:
                 temporary.write_bytes(content)

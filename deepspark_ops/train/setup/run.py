@@ -1,4 +1,4 @@
-"""A run as its folder describes it, and what preparing it found."""
+"""A run as described by the run's folder, and the results of preparing a run."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from deepspark_ops.train.data.data_layers import DrawnLayer, FedLayer, NetFeed
 
 @dataclass(frozen=True)
 class Run:
-    """A run as its folder describes it. Close ``binding`` when done.
+    """A run as described by the run's folder. Close ``binding`` at the end.
 
     Attributes:
-        config: Its config, paths absolute.
-        paths: Its folder.
-        solver: The solver as used; its iter_size counts the passes of all replicas of a worker.
+        config: The config with absolute paths.
+        paths: The run's folder.
+        solver: The solver as used; iter_size counts the passes of all replicas of a worker.
         train_net: Built for phase TRAIN.
         test_nets: Built for phase TEST, one per test net.
         binding: Opens the nets' data.
         plan: How a worker computes a training step.
-        weights: Files that the solver itself names to start from.
+        weights: Files of start weights in the solver.
     """
 
     config: TrainConfig
@@ -44,7 +44,7 @@ class Run:
 
     @property
     def prefix(self) -> str:
-        """First part of snapshot names: Caffe's snapshot_prefix without its folders."""
+        """First part of snapshot names: Caffe's snapshot_prefix without folders."""
         return Path(self.solver.snapshot_prefix).name
 
     @property
@@ -61,7 +61,7 @@ class Run:
         return tuple(self.binding.fed_layers(net) for net in self.test_nets)
 
     def train_drawn(self) -> tuple[DrawnLayer, ...]:
-        """Return the training net's data layers that draw at random."""
+        """Return the training net's data layers with random draws."""
         return self.binding.drawn_layers(self.train_net)
 
     def test_feeds(self) -> tuple[NetFeed, ...]:
@@ -74,19 +74,19 @@ class Run:
         return StatisticBlobs.from_layout(self.train_net.params, moving_fractions(self.train_net))
 
     def images_per_step(self) -> int:
-        """Return the samples of one minibatch: batch_size of the first data layer, times its passes."""
+        """Return the samples of a minibatch: batch_size of the first data layer times iter_size."""
         batches = [shape[0] for shape in self.train_net.inputs.values() if shape]
         return (batches[0] if batches else 1) * self.solver.iter_size
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """What preparing found, besides the run itself.
+    """The results of preparing a run.
 
     Attributes:
         run: The run.
-        orders: Stream -> how the exchange leases its samples.
-        notes: What the user should know, one line each.
+        orders: Stream -> the order in which the exchange leases the samples.
+        notes: Lines for the user.
     """
 
     run: Run

@@ -1,4 +1,4 @@
-"""What can be wrong with a run's paths and data, found before Spark and TensorFlow start."""
+"""Checks of a run's paths and data before Spark and TensorFlow start."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.staged_reading import room_for_training
 
 _DIGESTS: Final[Mapping[str, bool | None]] = {"auto": None, "digests": True, "sizes": False}
-"""``TrainConfig.verify`` -> what ``shards.reader.verify`` takes."""
+"""``TrainConfig.verify`` -> argument ``digests`` of ``shards.reader.verify``."""
 
 
 def check_paths(config: TrainConfig) -> None:
-    """Refuse files and folders that are not there.
+    """Refuse missing files and folders.
 
     Raises:
-        ConfigError: Names the first.
+        ConfigError: Names the first missing path.
     """
     for path in config.weights or ():
         if not path.is_file():
@@ -43,7 +43,7 @@ def check_paths(config: TrainConfig) -> None:
 
 
 def check_dataset(dataset: DataPath, run: Run) -> None:
-    """Compare the splits that the run reads with their manifests: a damaged page would kill the process that reads it.
+    """Compare the run's splits with the manifests: a damaged page would kill the reading process.
 
     Raises:
         DataError: The first difference, or splits of different ingestions.
@@ -56,7 +56,7 @@ def check_dataset(dataset: DataPath, run: Run) -> None:
 
 
 def check_data(run: Run) -> dict[str, DatasetOrder]:
-    """Open every data layer once; return how the training data are leased."""
+    """Open every data layer once; return the orders in which the exchange leases the training data."""
     try:
         layers, tests = run.train_layers(), run.test_layers()
         for fed in (layers, *tests):
@@ -78,7 +78,7 @@ def check_data(run: Run) -> dict[str, DatasetOrder]:
 
 
 def _check_classes(fed: FedLayer, dataset: DataPath | None) -> None:
-    """Compare the dataset's classes with those of the layers that read its labels, without reading a sample."""
+    """Compare the dataset's classes with the classes of the layers that read labels, without reading a sample."""
     manifest = fed.samples.dataset.manifest
     if manifest is None:
         return

@@ -1,6 +1,6 @@
-"""Which version of its dataset a run began with: it goes on with that one, though the dataset has grown meanwhile.
+"""A note of the dataset's version at the start of a run: the run goes on with this version after the dataset grows.
 
-And what its shards were when it began, so that workers notice shards that change under them.
+The note also has the stamps of the shards at the start, so that workers notice changed shards.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _READABLE: Final = (1, NOTE_VERSION)
 
 
 def stamps_of(dataset: DataPath | None) -> dict[str, dict[str, Stamp]]:
-    """Return split -> the stamps of its shards; a split that is damaged is left to those who look closely."""
-    found: dict[str, dict[str, Stamp]] = {}
+    """Return split -> the stamps of its shards; without a damaged split, which the closer checks report."""
+    stamps: dict[str, dict[str, Stamp]] = {}
     if dataset is None:
-        return found
+        return stamps
     for split in ("train", "test"):
         with suppress(DataError):
-            found[split] = shard_stamps(DatasetPaths(dataset).split(split))
-    return found
+            stamps[split] = shard_stamps(DatasetPaths(dataset).split(split))
+    return stamps
 
 
 def stamp_use(dataset: DataPath | None) -> None:
-    """Touch a dataset that a run begins to read: what cleans up sees the stamp before the run's folder names it."""
+    """Touch the dataset of a starting run: a cleanup sees the stamp before the run's folder names the dataset."""
     if dataset is None:
         return
     is_version = dataset.parent.name == VERSIONS_NAME
@@ -47,7 +47,7 @@ def stamp_use(dataset: DataPath | None) -> None:
 
 
 def note_dataset(config: TrainConfig, paths: RunPaths, stamps: Mapping[str, Mapping[str, Stamp]] | None = None) -> None:
-    """Note the dataset of a run, the digest of its training set's manifest and the shards' stamps, format version 2."""
+    """Note the dataset of a run, the digest of the training set's manifest and the shards' stamps, format version 2."""
     if config.dataset is None:
         paths.dataset.unlink(missing_ok=True)
         return
@@ -62,16 +62,16 @@ def note_dataset(config: TrainConfig, paths: RunPaths, stamps: Mapping[str, Mapp
 
 
 def noted_digest(paths: RunPaths) -> str | None:
-    """Return the digest of the training set that a run began with; None where it is not known."""
+    """Return the digest of the training set at the start of a run; None if unknown."""
     noted = _read(paths)
     return None if noted is None else noted[1]
 
 
 def noted_stamps(config: TrainConfig, paths: RunPaths) -> dict[str, dict[str, Stamp]]:
-    """Return split -> the stamps of its shards when the present life of a run began.
+    """Return split -> the stamps of the shards when the present life of a run began.
 
     Raises:
-        DataError: The dataset is another one now: a worker that starts again must not read it.
+        DataError: The dataset was replaced meanwhile: a worker that starts again must not read the new data.
     """
     noted = _read(paths)
     if config.dataset is None or noted is None:
@@ -84,24 +84,24 @@ def noted_stamps(config: TrainConfig, paths: RunPaths) -> dict[str, dict[str, St
         )
         raise DataError(msg)
     shards = json.loads(regular_text(paths.dataset)).get("shards", {})
-    return {split: {file: (int(size), int(at)) for file, (size, at) in own.items()} for split, own in shards.items()}
+    return {split: {file: (int(size), int(at)) for file, (size, at) in rows.items()} for split, rows in shards.items()}
 
 
 def with_its_version(config: TrainConfig, paths: RunPaths) -> TrainConfig:
-    """Return the config with the version of the dataset that the run in ``paths`` began with.
+    """Return the config with the dataset's version at the start of the run in ``paths``.
 
-    The config stays as it is for a run that begins, for another dataset, and where that version is not kept.
+    The config stays unchanged for a new run, for another dataset, and for a version that was deleted.
     """
     noted = _read(paths)
     if config.dataset is None or noted is None:
         return config
     dataset, digest = noted
-    kept = DatasetPaths(config.dataset).version(digest)
-    if dataset == kept and kept.is_dir():
-        return config.model_copy(update={"dataset": kept})
-    if dataset != config.dataset or _digest_of(config.dataset) == digest or not kept.is_dir():
+    version = DatasetPaths(config.dataset).version(digest)
+    if dataset == version and version.is_dir():
+        return config.model_copy(update={"dataset": version})
+    if dataset != config.dataset or _digest_of(config.dataset) == digest or not version.is_dir():
         return config
-    return config.model_copy(update={"dataset": kept})
+    return config.model_copy(update={"dataset": version})
 
 
 def _read(paths: RunPaths) -> tuple[DataPath, str] | None:

@@ -1,7 +1,7 @@
-"""From a TrainConfig to a run's folder and back: what the driver writes once, driver and workers read the same way.
+"""From a TrainConfig to a run's folder and back: the driver writes the folder once, driver and workers read the folder.
 
-The driver resolves solver, nets and sources (``prepare_run``), so that nothing in the folder depends on the working
-directory any more; ``load_run`` builds the nets from the folder; ``plan_start`` decides where training begins.
+The driver resolves solver, nets and sources (``prepare_run``), so that the folder does not depend on the working
+directory. ``load_run`` builds the nets from the folder. ``plan_start`` decides where training begins.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from deepspark_ops.train.setup.staged_reading import notes_on_staging
 from deepspark_ops.train.setup.strategy_plan import plan_strategy, with_strategy
 
 DEFAULT_SEED = 1
-"""Of runs whose solver has no random_seed: Caffe draws one then, which no retry could repeat."""
+"""Seed for a solver without random_seed: Caffe draws a seed then, and no retry could repeat the run."""
 _NET_FIELDS = ("net", "net_param", "train_net", "train_net_param", "test_net", "test_net_param")
 
 
@@ -66,9 +66,9 @@ def read_config(path: Path) -> TrainConfig:
 
 
 def prepare_run(config: TrainConfig) -> PreparedRun:
-    """Check a config as far as it can be without TensorFlow and Spark, then write the run's folder.
+    """Check a config without TensorFlow and Spark, then write the run's folder.
 
-    What was written is removed again if a check fails.
+    A failed check removes the written files again.
 
     Raises:
         ConfigError: An option or a path.
@@ -95,7 +95,7 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     nets = [sources.resolve(net.message) for net in written]
     files = _net_files(paths, nets)
     solver = _resolved_solver(loaded, paths, list(files))
-    stamps = stamps_of(config.dataset)  # before they are looked at closely: what changes from here on is noticed
+    stamps = stamps_of(config.dataset)  # before the closer checks: workers notice every change from here on
     with nothing_left_on_error(paths.root):
         sources.write_lists()
         if config.dataset is None:
@@ -124,12 +124,12 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
 
 
 def _own_folders(config: TrainConfig) -> tuple[DataPath | None, ...]:
-    """Return the folders whose files the nets of a run may name in any case."""
+    """Return the folders whose files the nets of a run may always name."""
     return config.solver.parent, config.dataset, config.run_dir
 
 
 def _write_config(run: Run, stamps: Mapping[str, Mapping[str, Stamp]]) -> None:
-    """Write the config; a placement is written out, so that all workers of the run have the same."""
+    """Write the config and the placement, so that all workers of the run have the same placement."""
     config, paths, placement = run.config, run.paths, run.plan.placement
     if placement is None:
         paths.placement.unlink(missing_ok=True)
@@ -141,10 +141,10 @@ def _write_config(run: Run, stamps: Mapping[str, Mapping[str, Stamp]]) -> None:
 
 
 def load_run(run_dir: Path) -> Run:
-    """Return the run of a folder that ``prepare_run`` wrote; what workers call.
+    """Return the run of a folder written by ``prepare_run``, for workers.
 
     Raises:
-        ConfigError, DataError, CaffeImportError: The folder or the data are not what they were.
+        ConfigError, DataError, CaffeImportError: The folder or the data have changed.
     """
     paths = RunPaths(run_dir)
     config = with_its_version(read_config(paths.config), paths)
@@ -156,7 +156,7 @@ def load_run(run_dir: Path) -> Run:
 
 
 def _told_already(finding: str) -> None:
-    """Pass over what ``prepare_run`` has told."""
+    """Pass over a finding that ``prepare_run`` has reported."""
 
 
 def _build(
@@ -167,7 +167,7 @@ def _build(
     resolved: Sequence[caffe_pb2.NetParameter],
     stamps: Mapping[str, Mapping[str, Stamp]] | None = None,
 ) -> Run:
-    """Build the nets: ``resolved`` with absolute paths, ``written`` as the file has them, training net first."""
+    """Build the nets: ``resolved`` with absolute paths, ``written`` as in the file, training net first."""
     binding = DataBinding(config.dataset, paths.root, stamps=stamps or {})
     train_net, *test_nets = (_built(net, message, binding) for net, message in zip(written, resolved, strict=True))
     plan = compute_plan(config, train_net, loaded.spec)
@@ -187,7 +187,7 @@ def _built(written: SolverNet, resolved: caffe_pb2.NetParameter, binding: DataBi
 
 
 def _net_files(paths: RunPaths, nets: Sequence[caffe_pb2.NetParameter]) -> dict[Path, caffe_pb2.NetParameter]:
-    """Return file -> net: ``net.prototxt`` alone where all are one message, else the test nets beside it."""
+    """Return file -> net: only ``net.prototxt`` for equal messages, else the test nets in further files."""
     files = {paths.net: nets[0]}
     if any(net != nets[0] for net in nets[1:]):
         files |= {paths.test_net(index): net for index, net in enumerate(nets[1:])}

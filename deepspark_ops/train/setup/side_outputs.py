@@ -1,7 +1,7 @@
-"""Files that a net's HDF5Output layers write during training and tests, below the run's folder.
+"""Files of a net's HDF5Output layers during training and tests, below the run's folder.
 
-The training net's files hold the pass that was shown last; a test net's all batches of its last test, in order. Caffe
-itself aborts at a layer's second pass.
+The training net's files hold the last shown pass. A test net's files hold all batches of the last test, in order. Caffe
+aborts at a layer's second pass.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Blobs = Mapping[str, npt.NDArray[Any]]
 
 @dataclass
 class SideOutputs:
-    """One net's files in one worker. Used by one thread.
+    """The files of a net in a worker. Used by a single thread.
 
     Attributes:
         net: The net.
-        root: Folder that relative file names start from.
-        suffix: Goes before a file's ending, so that workers write files of their own.
+        root: Folder of relative file names.
+        suffix: Stands before a file's ending, so that each worker writes other files.
     """
 
     net: NetSpec
@@ -39,11 +39,11 @@ class SideOutputs:
     _rows: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
 
     def write(self, blobs: Blobs) -> None:
-        """Write one pass."""
+        """Write a pass."""
         write_hdf5_outputs(self.net, blobs, root=self.root, suffix=self.suffix)
 
     def add(self, blobs: Blobs) -> None:
-        """Keep one batch of a test."""
+        """Keep a batch of a test."""
         check_hdf5_rows(self.net, blobs)
         for name in hdf5_output_inputs(self.net):
             self._rows.setdefault(name, []).append(blobs[name])
@@ -56,24 +56,24 @@ class SideOutputs:
 
 
 def training_outputs(net: NetSpec, paths: RunPaths, *, worker: int, n_workers: int) -> SideOutputs:
-    """Return the training net's files of one worker: ``outputs/train/FILE``, of several ``FILE.worker_I``."""
+    """Return the training net's files of a worker: ``outputs/train/FILE``, with several workers ``FILE.worker_I``."""
     return SideOutputs(net, paths.outputs / "train", f".worker_{worker}" if n_workers > 1 else "")
 
 
 def outputs_of_tests(nets: Sequence[NetSpec], paths: RunPaths) -> list[SideOutputs]:
-    """Return each test net's files, ``outputs/test_I/FILE``; whichever worker runs a test writes them."""
+    """Return each test net's files, ``outputs/test_I/FILE``; the worker of a test writes the files."""
     return [SideOutputs(net, paths.outputs / f"test_{index}") for index, net in enumerate(nets)]
 
 
 def check_side_outputs(nets: Mapping[str, NetSpec], outputs: Path) -> list[str]:
-    """Return where each HDF5Output layer writes, one line each.
+    """Return a line with the file of each HDF5Output layer.
 
     Args:
         nets: Title -> net: ``train``, ``test_0``, ...
-        outputs: The run's folder for them.
+        outputs: The run's folder of outputs.
 
     Raises:
-        ConfigError: Two layers write one file.
+        ConfigError: Two layers write the same file.
         ForbiddenPathError: A layer writes outside of the allowed folders.
     """
     notes: list[str] = []
@@ -84,14 +84,14 @@ def check_side_outputs(nets: Mapping[str, NetSpec], outputs: Path) -> list[str]:
                 continue
             written = layer.message.hdf5_output_param.file_name
             path = Path(title) / written  # an absolute name stays as it is
-            who = f'layer "{layer.name}" of the {title} net'
-            check_named_path(outputs / path, named_by=f"{who}: file_name")
+            writer = f'layer "{layer.name}" of the {title} net'
+            check_named_path(outputs / path, named_by=f"{writer}: file_name")
             if path in writers:
-                msg = f"{who} writes {written}, as {writers[path]} does; give each HDF5Output layer a file_name"
+                msg = f"{writer} writes {written}, as {writers[path]} does; give each HDF5Output layer a file_name"
                 raise ConfigError(msg)
-            writers[path] = who
-            place = path if path.is_absolute() else Path("outputs") / path
-            notes.append(f"{who} writes {place}: {_WHEN[title == 'train']}")
+            writers[path] = writer
+            shown_path = path if path.is_absolute() else Path("outputs") / path
+            notes.append(f"{writer} writes {shown_path}: {_WHEN[title == 'train']}")
     return notes
 
 

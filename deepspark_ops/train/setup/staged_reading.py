@@ -1,4 +1,4 @@
-"""What a run reads from a store: whether its copies fit on the disk, and what it costs where they do not."""
+"""Reading from a store: whether the copies of a run's data fit on the disk, and the cost if they do not."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from deepspark_ops.train.setup.run import Run
 
 
 def room_for_training(layers: Sequence[FedLayer], tests: Iterable[Sequence[FedLayer]]) -> int | None:
-    """Return the bytes for copies of training shards where not all splits fit at once; None where they do.
+    """Return the bytes for copies of training shards if not all splits fit at once; None if all fit.
 
-    The test set keeps its copies up to a quarter of the room: it is read whole at each test.
+    The test set keeps its copies up to a quarter of the room: each test reads the whole test set.
     """
     n_bytes = staging().n_bytes
     train, test = _staged_bytes(layers), _staged_bytes([layer for net in tests for layer in net])
@@ -24,15 +24,15 @@ def room_for_training(layers: Sequence[FedLayer], tests: Iterable[Sequence[FedLa
 
 
 def notes_on_staging(run: Run, orders: Mapping[str, DatasetOrder]) -> list[str]:
-    """Return what the user should know of fetching again and again; nothing where everything fits or is on a disk."""
+    """Return notes on repeated fetching; none if all data fit or are on a disk."""
     layers, tests = run.train_layers(), run.test_layers()
     room = room_for_training(layers, tests)
-    manifests = {layer.stream: found for layer in layers if (found := _staged_manifest(layer)) is not None}
-    return [] if room is None else [_note(run, orders[stream], found) for stream, found in manifests.items()]
+    manifests = {layer.stream: manifest for layer in layers if (manifest := _staged_manifest(layer)) is not None}
+    return [] if room is None else [_note(run, orders[stream], manifest) for stream, manifest in manifests.items()]
 
 
 def fetched_text(run: Run, n_fetched: int, n_bytes: int) -> str:
-    """Return what to say at the end of what all hosts fetched: ``n_fetched`` shards with ``n_bytes``."""
+    """Return the line at the end on ``n_fetched`` shards with ``n_bytes`` that all hosts fetched."""
     layers = [*run.train_layers(), *(layer for net in run.test_layers() for layer in net)]
     n_shards = sum(len(manifest.shards) for manifest in _staged_manifests(layers))
     times = f", each of {n_shards} shards {n_fetched / n_shards:.3g} times on average" if n_shards else ""
@@ -52,7 +52,7 @@ def _note(run: Run, order: DatasetOrder, manifest: DatasetManifest) -> str:
     )
     if order.mixed_shards:
         text += f"; shuffled order mixes the samples of {min(n_shards, order.mixed_shards)} shards at a time"
-    # The next shard is fetched while each worker reads one.
+    # The next shard is fetched while each worker reads a shard.
     least = (run.config.n_workers + 2) * largest
     if staging().n_bytes < least:
         text += f"; {run.config.n_workers} workers on one host may need {size_text(least)} at once"
@@ -61,13 +61,13 @@ def _note(run: Run, order: DatasetOrder, manifest: DatasetManifest) -> str:
 
 
 def _staged_bytes(layers: Iterable[FedLayer]) -> int:
-    """Return the bytes of the sets in a store that layers read, each once."""
+    """Return the bytes of the layers' sets in a store; each set counts once."""
     return sum(manifest.n_bytes for manifest in _staged_manifests(layers))
 
 
 def _staged_manifests(layers: Iterable[FedLayer]) -> list[DatasetManifest]:
-    found = {id(layer.samples): _staged_manifest(layer) for layer in layers}
-    return [manifest for manifest in found.values() if manifest is not None]
+    manifests = {id(layer.samples): _staged_manifest(layer) for layer in layers}
+    return [manifest for manifest in manifests.values() if manifest is not None]
 
 
 def _staged_manifest(layer: FedLayer) -> DatasetManifest | None:

@@ -1,4 +1,4 @@
-"""How workers exchange in a run: strategy, tau and alpha, as the fields of a TrainConfig amount to together."""
+"""The exchange of a run's workers: strategy, tau and alpha by the fields of a TrainConfig."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from deepspark_ops.exchange.strategies.choice import AUTO, choose_strategy
 from deepspark_ops.exchange.strategies.options import FIELD, parse_strategy_options
 
 Period = Literal["auto"] | int | tuple[tuple[int, float], ...]
-"""tau; the last, (clock, tau) of a schedule."""
+"""tau; a tuple has the pairs (clock, tau) of a schedule."""
 
 
 @dataclass(frozen=True)
 class StrategyPlan:
-    """The strategy of a run with everything that belongs to it.
+    """The strategy of a run with all settings.
 
     Attributes:
-        strategy: As chosen, options set.
-        running: What runs with the run's number of workers.
-        options: The chosen one's own options.
+        strategy: The chosen strategy with options.
+        running: The strategy that runs with the run's number of workers.
+        options: The chosen strategy's own options.
         comm_period: tau.
-        moving_rate: alpha as given, or the first of a schedule; None for the strategy's default.
-        moving_rates: (clock, alpha) of a schedule; empty without one.
-        warnings: What the user should think about, one line each.
+        moving_rate: The user's alpha, or the first alpha of a schedule; None for the strategy's default.
+        moving_rates: (clock, alpha) of a schedule; empty without a schedule.
+        warnings: Lines for the user.
     """
 
     strategy: Strategy
@@ -55,8 +55,8 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
         ConfigError: An unknown strategy or option, a value that is not allowed, or fields that contradict each other.
     """
     config, _ = with_strategy(config)
-    found = parse_strategy_options(config.strategy, config.strategy_options, n_workers=config.n_workers)
-    strategy = configure(config.strategy, found.options)
+    parsed = parse_strategy_options(config.strategy, config.strategy_options, n_workers=config.n_workers)
+    strategy = configure(config.strategy, parsed.options)
     running = strategy.for_workers(config.n_workers)
     if config.overlap and not strategy.has_moving_rate:
         elastic = ", ".join(name for name in strategy_names() if find_strategy(name).has_moving_rate)
@@ -65,22 +65,22 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
             f" to wait for it; allowed with: {elastic}"
         )
         raise ConfigError(msg)
-    period = _period_of(config, running, found.comm_period)
+    period = _period_of(config, running, parsed.comm_period)
     moving_rates = schedule_entries(config.moving_rate) if isinstance(config.moving_rate, str) else ()
-    given = None if isinstance(config.moving_rate, str) else config.moving_rate
-    if found.moving_rate is not None:
-        _refuse_both("moving_rate", config.moving_rate, "moving_rate", found.moving_rate)
-        given = found.moving_rate
-    rates = [rate for _, rate in moving_rates] if moving_rates else [given]
+    moving_rate = None if isinstance(config.moving_rate, str) else config.moving_rate
+    if parsed.moving_rate is not None:
+        _refuse_both("moving_rate", config.moving_rate, "moving_rate", parsed.moving_rate)
+        moving_rate = parsed.moving_rate
+    rates = [rate for _, rate in moving_rates] if moving_rates else [moving_rate]
     warnings = [text for rate in rates for text in check_moving_rate(strategy, rate, config.n_workers)[1]]
-    return StrategyPlan(strategy, running, found.options, period, rates[0], moving_rates, tuple(warnings))
+    return StrategyPlan(strategy, running, parsed.options, period, rates[0], moving_rates, tuple(warnings))
 
 
 def training_identity(config: TrainConfig) -> tuple[object, ...]:
-    """Return what makes two trainings the same: equal values train the same weights by the same exchanges.
+    """Return the identity of a training: equal values train the same weights by the same exchanges.
 
-    With one worker every strategy but ``lbfgs`` is ``single_worker``, so its name, its options and alpha do not count.
-    ``auto`` equals a strategy by name if ``auto`` takes this strategy both on one host and on a cluster.
+    With a single worker every strategy but ``lbfgs`` is ``single_worker``, so name, options and alpha do not count.
+    ``auto`` equals a named strategy if ``auto`` takes this strategy both on a single host and on a cluster.
 
     Raises:
         ConfigError: As ``plan_strategy``.
@@ -94,12 +94,12 @@ def training_identity(config: TrainConfig) -> tuple[object, ...]:
 
 
 def with_strategy(config: TrainConfig) -> tuple[TrainConfig, str]:
-    """Return the config with the strategy that ``auto`` stands for, and the reason; as it is where one is named.
+    """Return the config with a strategy in place of ``auto``, and the reason; unchanged for a named strategy.
 
-    Workers on one host are taken to be equally fast; those of a cluster may be not.
+    Workers on a single host count as equally fast, workers of a cluster do not.
 
     Raises:
-        ConfigError: Options of a strategy that nobody named.
+        ConfigError: Options of a strategy without the strategy's name.
     """
     if config.strategy != AUTO:
         find_strategy(config.strategy, other_choices=(AUTO,))
@@ -108,8 +108,8 @@ def with_strategy(config: TrainConfig) -> tuple[TrainConfig, str]:
         msg = f"strategy=auto and {FIELD}={config.strategy_options!r}: they are a strategy's own; name the strategy"
         raise ConfigError(msg)
     if config.overlap or config.comm_period not in ("auto", 1):
-        given = "overlap" if config.overlap else f"comm_period={config.comm_period}"
-        return _taking(config, "easgd"), f"strategy easgd: with {given}, which not every one takes"
+        option = "overlap" if config.overlap else f"comm_period={config.comm_period}"
+        return _taking(config, "easgd"), f"strategy easgd: with {option}, which not every one takes"
     chosen = choose_strategy(config.n_workers, uneven=not config.master.startswith("local"))
     return _taking(config, chosen.name), chosen.reason
 
@@ -119,31 +119,31 @@ def _taking(config: TrainConfig, strategy: str) -> TrainConfig:
 
 
 def _period_of(config: TrainConfig, running: Strategy, in_options: int | None) -> Period:
-    """Return tau of a run, as the strategy's own options or the config have it, if the strategy can use it."""
-    given = config.comm_period
+    """Return tau of a run from the strategy's own options or the config, if the strategy can use this tau."""
+    setting = config.comm_period
     period: Period = "auto"
-    if isinstance(given, int):
-        period = given
-    elif given != "auto":
-        period = schedule_entries(given)
+    if isinstance(setting, int):
+        period = setting
+    elif setting != "auto":
+        period = schedule_entries(setting)
     if in_options is not None:
-        _refuse_both("comm_period", None if period == "auto" else given, "period", in_options)
+        _refuse_both("comm_period", None if period == "auto" else setting, "period", in_options)
         period = in_options
     if running.requires.comm_period_one:
         if period not in ("auto", 1):
-            msg = f"comm_period={given}: strategy {running.name} exchanges after every minibatch; allowed: 1"
+            msg = f"comm_period={setting}: strategy {running.name} exchanges after every minibatch; allowed: 1"
             raise ConfigError(msg)
         return 1
     if running.budgets_loss and not isinstance(period, int):
-        msg = f"comm_period={given}: loss_budget counts from a first period of fixed length; give a number"
+        msg = f"comm_period={setting}: loss_budget counts from a first period of fixed length; give a number"
         raise ConfigError(msg)
     if running.repeats_data and isinstance(period, tuple):
-        msg = f"comm_period={given}: strategy {running.name} keeps its minibatches; give a number or auto"
+        msg = f"comm_period={setting}: strategy {running.name} keeps its minibatches; give a number or auto"
         raise ConfigError(msg)
     return period
 
 
-def _refuse_both(name: str, given: float | str | None, other: str, other_value: float) -> None:
-    if given is not None and given != other_value:
-        msg = f"{name}={given} and {other}: {other_value:g} in {FIELD}: they mean the same; give one"
+def _refuse_both(name: str, value: float | str | None, other: str, other_value: float) -> None:
+    if value is not None and value != other_value:
+        msg = f"{name}={value} and {other}: {other_value:g} in {FIELD}: they mean the same; give one"
         raise ConfigError(msg)
