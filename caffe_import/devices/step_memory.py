@@ -148,9 +148,10 @@ class NetCosts:
             if not tensors_of_layer.layer.bottoms
             for t in tensors_of_layer.makes
         )
-        self.blobs = [
-            {position for (name, _), position in net.params.uses.items() if name == layer.name} for layer in net.layers
-        ]
+        blobs_by_name: dict[str, set[int]] = {}
+        for (name, _), position in net.params.uses.items():
+            blobs_by_name.setdefault(name, set()).add(position)
+        self.blobs = [blobs_by_name.get(layer.name, set()) for layer in net.layers]
         self.gradient_readers: dict[str, int] = {}
         """Content -> number of layers that send it a gradient."""
         for tensors_of_layer in self.tensors:

@@ -177,7 +177,7 @@ class _NetBuilder:
         self._phase = phase
         self._sample_shapes = sample_shapes
         self._built_layers: list[_BuiltLayer] = []
-        self._layers_by_name: dict[str, list[LayerSpec]] = {}
+        self._first_of_name: dict[str, LayerSpec] = {}
         self._shapes: dict[str, Shape] = {}
         self._makers: dict[str, str] = {}
         self._unread: set[str] = set()
@@ -217,17 +217,17 @@ class _NetBuilder:
             param_propagate_down=_param_propagate_down(message, definition, force=self._net.force_backward),
         )
         self._built_layers.append(_BuiltLayer(spec, _wired(spec, kind)))
-        self._layers_by_name.setdefault(spec.name, []).append(spec)
+        self._first_of_name.setdefault(spec.name, spec)
 
     def _check_name(self, request: LayerRequest, definition: LayerDefinition) -> None:
         """Net::CopyTrainedLayersFrom gives a saved layer's blobs to the first layer of that name."""
         name = request.message.name
-        namesakes = self._layers_by_name.get(name)
-        if namesakes is None:
+        namesake = self._first_of_name.get(name)  # with blobs, it is the only one so far
+        if namesake is None:
             return
-        if definition.blobs or any(layer.definition.blobs for layer in namesakes):
+        if definition.blobs or namesake.definition.blobs:
             finding = (
-                f"an earlier layer ({namesakes[0].type}) has the same name; weights are loaded by name, so neither "
+                f"an earlier layer ({namesake.type}) has the same name; weights are loaded by name, so neither "
                 "DeepSpark nor Caffe could load those of this net; rename one of the two layers"
             )
             raise request.refuse(finding)

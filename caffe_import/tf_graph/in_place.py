@@ -115,18 +115,19 @@ def reads_overwritten_memory(net: NetSpec) -> dict[str, str]:
     """
     registered_emitters()  # loads the files with the rules
     memory = memory_of_blobs(net)
-    later_writers: dict[str, list[LayerSpec]] = {}  # memory -> in-place layers behind the present one, last layer first
+    last_tops: dict[str, str] = {}  # memory -> top of the net's last in-place layer on it
+    later_types: dict[str, set[str]] = {}  # memory -> types of the in-place layers behind the present one
     overwritten_by = {}
     for layer in reversed(net.layers):
         if layer.traits.reads_overwritten:
             rule = _RULES[layer.type]
             top = layer.tops[0]
-            writers = later_writers.get(memory[top], [])
             is_enough = rule.own_value_is_enough or top not in layer.bottoms
-            if rule.always or not is_enough or {writer.type for writer in writers} - rule.harmless:
-                overwritten_by[layer.name] = writers[0].tops[0] if writers else top
-        for block in {memory[blob] for blob in layer.tops if blob in layer.bottoms}:
-            later_writers.setdefault(block, []).append(layer)
+            if rule.always or not is_enough or later_types.get(memory[top], set()) - rule.harmless:
+                overwritten_by[layer.name] = last_tops.get(memory[top], top)
+        for blob in (top for top in layer.tops if top in layer.bottoms):
+            last_tops.setdefault(memory[blob], blob)
+            later_types.setdefault(memory[blob], set()).add(layer.type)
     return dict(reversed(overwritten_by.items()))
 
 

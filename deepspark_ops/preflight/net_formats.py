@@ -19,7 +19,8 @@ def net_formats(solver: LoadedSolver, path: Path, files: Sequence[NetFile | None
         CaffeImportError: A file changed since the first reading and cannot be read now.
     """
     message = solver.spec.message
-    forms = {str(file.path): read_net_form(file.path) for file in files if file is not None}
+    net_paths = dict.fromkeys(file.path for file in files if file is not None)
+    forms = {str(net_path): read_net_form(net_path) for net_path in net_paths}
     inside = [getattr(message, name) for name in ("net_param", "train_net_param") if message.HasField(name)]
     for number, net in enumerate([*inside, *message.test_net_param], start=1):
         forms[f"{path}, net {number} inside"] = net_form(net)
