@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -45,6 +45,12 @@ DEFAULT_MASTER = "local[*]"
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
+REFUSED: Final = {
+    "application": "the stage's own application runs",
+    "application_args": "the stage's own arguments are its config",
+    "java_class": "the stage is a Python application",
+}
+"""Arguments of the provider's operator that the stage sets."""
 TEMPLATED: Final = ("conn_id", "driver_memory", "executor_memory", "num_executors", "executor_cores", "yarn_queue")
 """Arguments of the provider's operator that are templates here, beside those that are templates there."""
 
@@ -140,6 +146,7 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
     """
 
     more_templates: ClassVar[tuple[str, ...]] = TEMPLATED
+    refused: ClassVar[Mapping[str, str]] = REFUSED
     module: str
     first_group: Group | None = None
     conf: dict[str, Any] | None
@@ -153,13 +160,12 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
             kwargs: Fields of the config models, the provider's arguments, Airflow's.
 
         Raises:
-            ConfigError: An argument is unknown, or the stage says itself what it would say.
+            ConfigError: An argument is unknown, or the stage sets it.
         """
-        _refuse_said(type(self).__name__, kwargs)
-        application = _PACKAGE.joinpath(*self.module.split(".")[1:]).with_suffix(".py")
         # The provider's own default is the same for all jobs.
         kwargs["name"] = kwargs.get("name") or stage_of(self.module)
-        super().__init__(application=str(application), conn_id=conn_id, **kwargs)
+        super().__init__(conn_id=conn_id, **kwargs)
+        self.application = str(_PACKAGE.joinpath(*self.module.split(".")[1:]).with_suffix(".py"))
         for name in TEMPLATED:
             setattr(self, name, getattr(self, f"_{name}"))
 
@@ -213,12 +219,6 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         return hook
 
 
-REFUSED: Final = {
-    "application": "the stage's own application runs",
-    "application_args": "the stage's own arguments are its config",
-    "java_class": "the stage is a Python application",
-}
-"""Arguments of the provider's operator that a stage says itself."""
 _SET: Final = {
     "spark.speculation": "two copies of one worker would take each other's grants",
     "spark.local.dir": "the run's folder holds scratch files of a local master",
@@ -233,12 +233,6 @@ def _variables(named: Mapping[str, Any], master: str) -> dict[str, str]:
     texts = {name: str(value) for name, value in named.items()}
     needed = job_variables({**os.environ, **texts}, master=master)
     return {**needed, **texts, "PYTHONPATH": needed["PYTHONPATH"]}  # which has that of env_vars in it
-
-
-def _refuse_said(operator: str, names: Iterable[str]) -> None:
-    lines = [f"{operator} does not take {name}: {REFUSED[name]}" for name in sorted(set(names) & set(REFUSED))]
-    if lines:
-        raise ConfigError("\n".join(lines))
 
 
 def _refuse_set_properties(conf: Mapping[str, Any]) -> None:

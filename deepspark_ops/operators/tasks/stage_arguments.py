@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -84,6 +84,7 @@ class StageArguments:
         returns_mapping: Whether the output is a mapping, whose entries are outputs of their own, too.
         more_templates: Template fields beside the run, the fields of the models and those of the classes above.
         follows_check: Arguments that an operator under its old name takes from the task ``check``.
+        refused: Arguments of Airflow's operators that the stage sets, with the reason.
     """
 
     config_models: ClassVar[tuple[type[StageConfig], ...]] = ()
@@ -95,6 +96,7 @@ class StageArguments:
     returns_mapping: ClassVar[bool] = True
     more_templates: ClassVar[tuple[str, ...]] = ()
     follows_check: ClassVar[tuple[str, ...]] = ("run",)
+    refused: ClassVar[Mapping[str, str]] = {}
     template_fields: ClassVar[Collection[str]] = ()
     task_id: str
 
@@ -149,7 +151,7 @@ class StageArguments:
             ConfigError: An argument is unknown.
         """
         _refuse_unknown(cls, kwargs)
-        return super().partial(**kwargs)  # type: ignore[misc]
+        return PartialOperator(cls, super().partial(**kwargs))  # type: ignore[misc]
 
     def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
         """Return a rendered template; one that is a single expression keeps the type of its value."""
@@ -243,6 +245,44 @@ class StageArguments:
             refuse_unknown(context["dag_run"].conf, list(context["dag"].params))
 
 
+class PartialOperator:
+    """Arguments of an operator that is expanded over others; unknown names are refused when the DAG is read.
+
+    Airflow's own refusal comes without the nearest name, and for ``expand_kwargs`` when the task starts.
+    """
+
+    def __init__(self, operator_class: type[StageArguments], partial: Any) -> None:
+        """Wrap what Airflow's ``partial`` returned."""
+        self._operator_class = operator_class
+        self._partial = partial
+
+    def expand(self, **mapped: Any) -> Any:
+        """Return the tasks, one for each combination of the lists' elements.
+
+        Raises:
+            ConfigError: An argument is unknown.
+        """
+        self._refuse_unknown(mapped)
+        return self._partial.expand(**mapped)
+
+    def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
+        """Return the tasks, one for each mapping of arguments.
+
+        Raises:
+            ConfigError: An argument is unknown.
+        """
+        mappings = kwargs if isinstance(kwargs, Sequence) else ()
+        self._refuse_unknown(dict.fromkeys(name for names in mappings if isinstance(names, Mapping) for name in names))
+        return self._partial.expand_kwargs(kwargs, strict=strict)
+
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
+        try:
+            _refuse_unknown(self._operator_class, names)
+        except ConfigError:
+            self._partial._expand_called = True  # else Airflow warns of a task that was never mapped
+            raise
+
+
 def _template_fields(cls: type[StageArguments]) -> list[str]:
     return [*(["run"] if cls.takes_run else []), *(_ATTRIBUTES.get(name, name) for name in argument_fields(cls))]
 
@@ -298,9 +338,11 @@ def _refuse_unknown(cls: type[StageArguments], names: Iterable[str]) -> None:
     operator_class: Any = cls
     known = known_arguments(operator_class)
     lines = []
-    for name in sorted(set(names) - known - {"default_args"}):
+    for name in sorted((set(names) - known - {"default_args"}) | (set(names) & set(cls.refused))):
         near = difflib.get_close_matches(name, known, n=1)
-        if name in DECIDED:
+        if name in cls.refused:
+            lines.append(f"{cls.__name__} does not take {name}: {cls.refused[name]}")
+        elif name in DECIDED:
             lines.append(f"{cls.__name__} has no argument {name}: {DECIDED[name]}")
         elif near:
             lines.append(f"{cls.__name__} has no argument {name}; did you mean {near[0]}?")

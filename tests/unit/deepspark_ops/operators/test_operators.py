@@ -904,9 +904,16 @@ def test_what_is_no_argument_is_refused_when_the_dag_is_read(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator {message}"):
         operator_of(DeepSparkTrainOperator, dag, places, **arguments)
-    if arguments.keys() <= {"n_worker", "master", "run_dir", "zzzz"}:
-        with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator {message}"):
-            DeepSparkTrainOperator.partial(task_id="mapped", **arguments)
+    if None in arguments.values():
+        return
+    with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator {message}"):
+        DeepSparkTrainOperator.partial(task_id="mapped", **arguments)
+    mapped = DeepSparkTrainOperator.partial(task_id="mapped", solver="s.prototxt", dag=dag)
+    with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator {message}"):
+        mapped.expand(**{name: [value] for name, value in arguments.items()})
+    with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator {message}"):
+        mapped.expand_kwargs([{"n_workers": 2}, arguments])
+    assert mapped.expand(n_workers=[1, 2]).task_id == "mapped"
 
 
 def test_a_spark_property_that_the_stage_sets_is_refused(places: Places, dag: DAG) -> None:
