@@ -729,12 +729,12 @@ def compare(
         allow_python_layers: Import whatever module a net's Python layers name: its code runs with your rights.
         python_layers: Modules of Python layers that may be imported, with commas.
         master: Spark master.
-        strategies: Take the place of the one in section Train; all combinations of the lists are trained, at most
-            64. Empty: that one.
-        workers: With commas or in lines, e.g. 1, 2, 4. Empty: the number in section Train.
-        comm_periods: With commas or in lines, e.g. 1, 10, auto, 1@0 10@2000. Empty: the value in section Train.
+        strategies: Strategies, with commas; all combinations of the lists are trained, at most 64. Empty: the
+            training's single value.
+        workers: With commas or in lines, e.g. 1, 2, 4. Empty: the training's single value.
+        comm_periods: With commas or in lines, e.g. 1, 10, auto, 1@0 10@2000. Empty: the training's single value.
         base_lrs: base_lr of the solver, with commas or in lines, e.g. 0.1, 0.01. Empty: the solver's.
-        solvers: With commas or in lines, e.g. nets/adam_solver.prototxt. Empty: the one in section Train.
+        solvers: With commas or in lines, e.g. nets/adam_solver.prototxt. Empty: the training's solver.
         target_accuracy: The table has the time until a test net reached this share, e.g. 0.95; default: the lowest
             last accuracy of the trials, which all of them reach.
         progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.

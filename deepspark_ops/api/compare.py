@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from caffe_import.errors import CaffeImportError
+from caffe_import.files.allowed_roots import allowed_roots_used
+from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.api import stages
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.compare import CompareTrainingsConfig
@@ -15,9 +17,10 @@ from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
+from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import StatusFile, read_statuses
-from deepspark_ops.train.setup.strategy_plan import training_identity
+from deepspark_ops.train.setup.strategy_plan import plan_strategy, training_identity
 from deepspark_ops.trials.plan import Plan, Trial, Value, form_values, make_plan, read_plan, write_plan
 from deepspark_ops.trials.standing import EVALUATE, TRAIN
 
@@ -67,7 +70,7 @@ def _train_config(config: CompareTrainingsConfig, values: Mapping[str, Value], r
 
 
 def _checked(config: CompareTrainingsConfig, plan: Plan) -> dict[int, TrainConfig]:
-    """Return the config of each trial, by number.
+    """Return the config of each trial, by number, with a known strategy and a solver that can be read.
 
     Raises:
         ConfigError: Names each trial that is wrong.
@@ -75,8 +78,12 @@ def _checked(config: CompareTrainingsConfig, plan: Plan) -> dict[int, TrainConfi
     configs, problems = {}, []
     for trial in plan.trials:
         try:
-            configs[trial.number] = _train_config(config, trial.values, Path(trial.run_dir))
-        except ConfigError as error:
+            training = _train_config(config, trial.values, Path(trial.run_dir))
+            plan_strategy(training)
+            with allowed_roots_used(allowed_roots(training.named_files, (training.solver.parent, training.dataset))):
+                load_solver(training.solver, training.overrides)
+            configs[trial.number] = training
+        except (ConfigError, CaffeImportError) as error:
             problems.append(f'trial {trial.number}, "{trial.name}": {error}')
     if problems:
         raise ConfigError("\n".join(problems))

@@ -29,6 +29,7 @@ from deepspark_ops.command.reporting import print_text, print_view, reported_err
 from deepspark_ops.config.base import Config
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.clean import CleanConfig
+from deepspark_ops.config.commands.compare import CompareTrainingsConfig
 from deepspark_ops.config.commands.doctor import DoctorConfig
 from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
@@ -80,6 +81,7 @@ def stage_command(
     name: str,
     positional: str | Sequence[str],
     flags: Mapping[str, str] | None = None,
+    names: Mapping[str, Sequence[str]] | None = None,
     table: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register the decorated function as a command; see ``with_options``.
@@ -90,7 +92,7 @@ def stage_command(
     def register(run: Callable[..., None]) -> Callable[..., None]:
         if table:
             run.__doc__ = f"{run.__doc__}\n\n\b\n" + "\n".join(f"{word}: {line}" for word, line in table.items())
-        app.command(name)(reported_errors()(with_options(run, model, positional=positional, flags=flags)))
+        app.command(name)(reported_errors()(with_options(run, model, positional=positional, flags=flags, names=names)))
         return run
 
     return register
@@ -192,6 +194,35 @@ def evaluate(config: EvaluateConfig) -> None:
 def export(config: ExportConfig) -> None:
     """Write the bundle: SavedModel, .caffemodel, deploy.prototxt, labels, mean, metrics and a manifest, checked."""
     print_text(f"bundle={stages.export(config)}")
+
+
+@stage_command(
+    CompareTrainingsConfig,
+    name="compare",
+    positional="solver",
+    flags={"json": "Print the table as JSON"},
+    names={
+        "strategies": ("--strategy", "--strategies"),
+        "workers": ("--workers", "--n-workers"),
+        "comm_periods": ("--comm-period", "--comm-periods"),
+        "base_lrs": ("--base-lr", "--base-lrs"),
+        # A list of one value is the single value.
+        **dict.fromkeys(("strategy", "n_workers", "comm_period"), ()),
+    },
+)
+def compare(config: CompareTrainingsConfig, *, json: bool) -> None:
+    """Train in all combinations of the lists, one training after another, score each, and compare.
+
+    After an interruption the same command trains the missing combinations. A failed training is a row with its reason.
+    """
+    from deepspark_ops.api.compare import compare_trainings
+    from deepspark_ops.api.results.comparison import Comparison
+
+    comparison = Comparison(compare_trainings(config))
+    if json:
+        sys.stdout.write(comparison.table.to_json())
+    else:
+        print_text("\n".join([*comparison.table.lines(), f"report={comparison.report}"]))
 
 
 @stage_command(ConvertConfig, name="convert", positional=("net", "weights"))

@@ -49,6 +49,7 @@ def with_options(
     *,
     positional: str | Sequence[str],
     flags: Mapping[str, str] | None = None,
+    names: Mapping[str, Sequence[str]] | None = None,
 ) -> Callable[..., None]:
     """Return a function for ``typer`` that takes the fields of ``model`` as options and passes the config to ``run``.
 
@@ -59,8 +60,9 @@ def with_options(
         model: Declares the options; its validators word the errors of values (ConfigError).
         positional: Field, or fields in order, with a position instead of an option name.
         flags: Further switches outside the config, name -> help.
+        names: Names of a field's option in the place of its own; a field without names has no option.
     """
-    flags = dict(flags or {})
+    flags, names = dict(flags or {}), names or {}
     positions = [positional] if isinstance(positional, str) else list(positional)
     fields = flat_fields(model)
 
@@ -75,14 +77,17 @@ def with_options(
 
     parameters = [_argument(field, model.model_fields[field]) for field in positions]
     for field, info in model.model_fields.items():
-        if field in positions:
+        if field in positions or names.get(field) == ():
             continue
         part = nested_config(info)
         if part is None:
-            parameters.append(_option(field, info))
+            parameters.append(_option(field, info, names=names.get(field, _option_names(field))))
         else:
             panel = info.description or field
-            parameters += [_option(name, part_info, panel=panel) for name, part_info in part.model_fields.items()]
+            parameters += [
+                _option(name, part_info, names=_option_names(name), panel=panel)
+                for name, part_info in part.model_fields.items()
+            ]
     parameters += [
         _keyword(flag, bool, typer.Option(False, f"--{flag.replace('_', '-')}", help=text))
         for flag, text in flags.items()
@@ -101,7 +106,12 @@ def _argument(name: str, info: FieldInfo) -> inspect.Parameter:
     return _keyword(name, str, typer.Argument(**common))
 
 
-def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Parameter:
+def _option_names(field: str) -> Sequence[str]:
+    name = f"--{field.replace('_', '-')}"
+    return (name, _SHORT_NAMES[field]) if field in _SHORT_NAMES else (name,)
+
+
+def _option(name: str, info: FieldInfo, *, names: Sequence[str], panel: str | None = None) -> inspect.Parameter:
     """Return a click option of type text: the model converts the text and words the errors.
 
     Options in a separate ``panel`` are all optional together, so no single option is required.
@@ -113,15 +123,13 @@ def _option(name: str, info: FieldInfo, panel: str | None = None) -> inspect.Par
         "rich_help_panel": panel or (_MAIN_PANEL if is_main else _REST_PANEL),
         "show_default": False,
     }
-    flag = f"--{name.replace('_', '-')}"
     if info.annotation is bool:
-        negated = flag.replace("--", "--no-", 1)
-        return _keyword(name, bool | None, typer.Option(None, f"{flag}/{negated}", **common))
-    flags = (flag, _SHORT_NAMES[name]) if name in _SHORT_NAMES else (flag,)
+        negated = names[0].replace("--", "--no-", 1)
+        return _keyword(name, bool | None, typer.Option(None, f"{names[0]}/{negated}", **common))
     if isinstance(extra, dict) and extra.get("repeatable"):
-        return _keyword(name, list[str] | None, typer.Option(None, *flags, metavar=_metavar(info), **common))
+        return _keyword(name, list[str] | None, typer.Option(None, *names, metavar=_metavar(info), **common))
     is_required = info.is_required() and panel is None
-    option = typer.Option(... if is_required else None, *flags, metavar=_metavar(info), **common)
+    option = typer.Option(... if is_required else None, *names, metavar=_metavar(info), **common)
     return _keyword(name, str if is_required else str | None, option)
 
 

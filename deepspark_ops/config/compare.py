@@ -54,19 +54,19 @@ class TrialLists(StageConfig):
     strategies: _Words = Field(
         (),
         title="Strategies to compare",
-        description=f"Take the place of the one in section Train; {_ALL}, at most 64. Empty: that one",
-        json_schema_extra=FORM,
+        description=f"Strategies, with commas; {_ALL}, at most 64. Empty: the training's single value",
+        json_schema_extra={**FORM, "one_of": "strategy or auto"},
     )
     workers: _Counts = Field(
         (),
         title="Numbers of workers to compare",
-        description="With commas or in lines, e.g. 1, 2, 4. Empty: the number in section Train",
+        description="With commas or in lines, e.g. 1, 2, 4. Empty: the training's single value",
         json_schema_extra={**FORM, "allowed": "whole numbers from 1 to 10000, commas between them, e.g. '1, 2, 4'"},
     )
     comm_periods: _Periods = Field(
         (),
         title="Minibatches between exchanges (tau) to compare",
-        description="With commas or in lines, e.g. 1, 10, auto, 1@0 10@2000. Empty: the value in section Train",
+        description="With commas or in lines, e.g. 1, 10, auto, 1@0 10@2000. Empty: the training's single value",
         json_schema_extra=FORM,
     )
     base_lrs: _Rates = Field(
@@ -78,7 +78,7 @@ class TrialLists(StageConfig):
     solvers: _Files = Field(
         (),
         title="Solver files to compare",
-        description="With commas or in lines, e.g. nets/adam_solver.prototxt. Empty: the one in section Train",
+        description="With commas or in lines, e.g. nets/adam_solver.prototxt. Empty: the training's solver",
         json_schema_extra=FORM,
     )
     target_accuracy: float | None = Field(

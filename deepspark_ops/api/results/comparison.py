@@ -23,7 +23,7 @@ class Comparison(LocalFolder):
     """Trainings of one net in several ways, each with a run of its own."""
 
     kind: ClassVar[str] = f"comparison (evaluation/{TABLE_NAME})"
-    written_by: ClassVar[str] = "ds.compare or the DAG deepspark_compare"
+    written_by: ClassVar[str] = "ds.compare, deepspark compare or the DAG deepspark_compare"
 
     @classmethod
     def is_in(cls, path: Path) -> bool:

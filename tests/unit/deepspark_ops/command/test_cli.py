@@ -234,6 +234,62 @@ def test_a_refused_run_leaves_no_certificate(folder, monkeypatch, began):
     assert (folder / "r").exists() == began
 
 
+@pytest.fixture
+def trainings(monkeypatch):
+    """Configs of the trainings that a comparison starts; a training leaves a snapshot, an evaluation its metrics."""
+    configs = []
+
+    def run_job(module, config, *, on_line, **_):
+        if isinstance(config, TrainConfig):
+            configs.append(config)
+            if config.strategy == "downpour":
+                raise StageFailed("no slot", 1)
+            has_snapshot(config.run_dir)
+        else:
+            (config.run_dir / "evaluation").mkdir()
+            metrics = build_metrics(scores_of([[3, 1], [0, 4]]), SCORED, ()).to_json()
+            (config.run_dir / "evaluation" / "metrics.json").write_text(metrics)
+
+    monkeypatch.setattr(stages, "run_job", run_job)
+    monkeypatch.setattr(stages, "require_spark", lambda: None)
+    return configs
+
+
+def test_compare_trains_all_combinations_of_its_lists_and_prints_their_rows(folder, trainings):
+    command = ["compare", "solver.prototxt", "--run-dir", "runs/c", "--dataset", "data", "--order", "file"]
+    result = invoke(*command, "--strategy", "easgd,downpour", "--workers", "2,4", "--comm-period", "5")
+    assert result.exit_code == 0, result.output
+    assert [(one.strategy, one.n_workers) for one in trainings] == [
+        ("easgd", 2), ("easgd", 4), ("downpour", 2), ("downpour", 4),
+    ]  # fmt: skip
+    assert {(one.comm_period, one.order, one.dataset) for one in trainings} == {(5, "file", folder / "data")}
+    assert [one.run_dir for one in trainings] == [folder / f"runs/c__trial_0{number}" for number in range(1, 5)]
+    *rows, report = result.stdout.splitlines()
+    assert [row.partition(": ")[0] for row in rows] == [
+        f"{s}, {n} workers" for s in ("easgd", "downpour") for n in (2, 4)
+    ]
+    assert "accuracy=0.875" in rows[0]
+    assert rows[2] == "downpour, 2 workers: failed: no slot"
+    assert report == f"report={folder}/runs/c/evaluation/report.html"
+    assert (result.exit_code, (folder / "runs/c/evaluation/report.html").is_file()) == (0, True)
+    trainings.clear()
+    again = invoke(*command, "--strategies", "easgd,downpour", "--n-workers", "2,4", "--comm-period", "5", "--json")
+    assert [one.strategy for one in trainings] == ["downpour", "downpour"]  # finished trials stay
+    assert [row["status"] for row in json.loads(again.stdout)["rows"]] == ["finished"] * 2 + ["failed"] * 2
+
+
+def test_compare_refuses_one_trial_and_wrong_lists(folder, trainings):
+    command = ["compare", "solver.prototxt", "--run-dir", "c"]
+    for options, message in (
+        ([], "there is one trial, and nothing to compare it with: give two or more values in one of"),
+        (["--workers", "1,zero"], "workers='zero': must be whole numbers from 1 to 10000, commas between them"),
+        (["--strategy", "easgd,foo"], 'trial 2, "foo": strategy "foo" is unknown; known: auto, '),
+    ):
+        result = invoke(*command, *options)
+        assert (result.exit_code, result.stderr.startswith(f"error: {message}")) == (2, True), result.stderr
+    assert trainings == []
+
+
 def test_lines_of_the_job_go_to_stderr(folder, jobs):
     assert "worker 0 loss clock=5 loss=0.5\n" in invoke("train", "solver.prototxt", "--run-dir", "r").stderr
 

@@ -27,7 +27,7 @@ FREE_TEXT = frozenset(
     "overrides split-column image-column label-column feature-columns id-column weight-column group-column"
     " input-columns query output-blob target-blob blobs slices reason python-layers allowed-root strategy-options"
     # Numbers and forms, which a pattern describes.
-    " workers seeds sample-shape mean-values comm-period moving-rate network"
+    " workers seeds solvers base-lr sample-shape mean-values comm-period moving-rate network"
     # Addresses.
     " master listen-address connection host host-names".split()
 )
@@ -35,6 +35,7 @@ FREE_TEXT = frozenset(
 WORDS = {
     ("plan", "strategy"): strategy_names(),
     ("train", "strategy"): strategy_choices(),
+    ("compare", "strategy"): strategy_choices(),
     ("simulate", "strategy"): strategy_choices(),
     ("export", "formats"): BUNDLE_FORMATS,
     ("convert", "formats"): BUNDLE_FORMATS,
