@@ -216,6 +216,7 @@ def ingest(
     max_rejected_fraction: float = 0.01,
     deduplicate: bool = False,
     deduplicate_across: bool = False,
+    stamp: Literal['time', 'digest'] = 'time',
     strict: bool = False,
     allowed_root: StrPath | Sequence[StrPath] = (),
     confined: bool = False,
@@ -299,6 +300,8 @@ def ingest(
             more for it.
         deduplicate_across: With deduplicate: also leave out validation and test records with the content of a
             training one.
+        stamp: Property of a file by which a change of the file is seen: time (size and time of change), or digest
+            (the content; an ingestion and a DAG's check then read every file).
         strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, .
         allowed_root: Folder whose files a net, a solver and lists may name, besides the solver's and the data's;
             can be given several times.

@@ -24,6 +24,8 @@ from deepspark_ops.config.shared_options.source_formats import SourceFormat
 
 ARCHIVE_MARK = "::"
 """Separator of an archive and its member."""
+FileStamp = Literal["time", "digest"]
+"""Property of a file by which a change is seen: size and time of change, or the content."""
 TABLE_MARK = "table:"
 """Prefix of a table's name in the catalog of the Spark session."""
 
@@ -356,6 +358,13 @@ class IngestConfig(SourceConfig):
         False,
         title="Leave out duplicates of training records",
         description="With deduplicate: also leave out validation and test records with the content of a training one",
+        json_schema_extra=EXPERT,
+    )
+    stamp: FileStamp = Field(
+        "time",
+        title="Stamp of files",
+        description="Property of a file by which a change of the file is seen: time (size and time of change), or"
+        " digest (the content; an ingestion and a DAG's check then read every file)",
         json_schema_extra=EXPERT,
     )
     strict: bool = Field(

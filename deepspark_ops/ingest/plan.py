@@ -233,7 +233,11 @@ def plan_ingest(
     findings["train"].merge(parts.findings)
     for split, more in choice.findings.items():
         findings.setdefault(split, Findings()).merge(more)
-    stamps = {} if is_preview else {split: stamps_of(index.reader) for split, index in indexes.items()}
+    stamps = (
+        {}
+        if is_preview or config.stamp == "digest"
+        else {split: stamps_of(index.reader) for split, index in indexes.items()}
+    )
     changes: dict[SplitName, Change[ShardRecords]] = {}
     tasks: list[ShardTask] = []
     for split, records in choice.splits.items():

@@ -188,6 +188,7 @@ class DeepSparkCheckOperator(BaseOperator):
         max_rejected_fraction: float | Template | None = None,
         deduplicate: bool | Template | None = None,
         deduplicate_across: bool | Template | None = None,
+        stamp: Literal['time', 'digest'] | Template | None = None,
         strict: bool | Template | None = None,
         engine: Literal['auto', 'spark', 'process'] | Template | None = None,
         split: Literal['train', 'validation', 'test'] | Template | None = None,
@@ -354,6 +355,8 @@ class DeepSparkCheckOperator(BaseOperator):
                 more for it
             deduplicate_across: With deduplicate: also leave out validation and test records with the content of a
                 training one
+            stamp: Property of a file by which a change of the file is seen: time (size and time of change), or digest
+                (the content; an ingestion and a DAG's check then read every file)
             strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...
             engine: Who reads the records: spark, process (this process alone), or by auto this process where that is
                 faster than starting Spark
@@ -783,6 +786,7 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
         max_rejected_fraction: float | Template | None = None,
         deduplicate: bool | Template | None = None,
         deduplicate_across: bool | Template | None = None,
+        stamp: Literal['time', 'digest'] | Template | None = None,
         strict: bool | Template | None = None,
         engine: Literal['auto', 'spark', 'process'] | Template | None = None,
         staging_folder: StrPath | Template | None = None,
@@ -871,6 +875,8 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
                 more for it
             deduplicate_across: With deduplicate: also leave out validation and test records with the content of a
                 training one
+            stamp: Property of a file by which a change of the file is seen: time (size and time of change), or digest
+                (the content; an ingestion and a DAG's check then read every file)
             strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...
             engine: Who reads the records: spark, process (this process alone), or by auto this process where that is
                 faster than starting Spark

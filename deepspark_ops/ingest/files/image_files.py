@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from caffe_import.files.allowed_roots import check_listed_paths
 from caffe_import.files.regular_file import IMAGE_BYTES, regular_bytes, regular_handle, require_size
+from deepspark_ops.config.ingest import FileStamp
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.shards.manifest import sha256_of_file
 from deepspark_ops.stores.listing import objects_below
@@ -144,9 +145,11 @@ def is_image_name(name: str) -> bool:
     )  # a million names a second; pathlib takes ten times as long
 
 
-def file_stamp(path: DataPath) -> bytes:
-    """Return size and time of change, for a digest: reading all images would take as long as ingesting them."""
+def file_stamp(path: DataPath, by: FileStamp = "time") -> bytes:
+    """Return size and time of change, or a digest of the content, which takes as long to read as an ingestion."""
     try:
+        if by == "digest":
+            return f"{source_digest(path)};".encode()
         stat = path.stat()
     except FileNotFoundError:
         return MISSING
@@ -165,8 +168,11 @@ def _local_stamp(path: str) -> bytes:
     return f"{found.st_size} {found.st_mtime_ns};".encode()
 
 
-def file_stamps(folder: DataPath, names: Sequence[str]) -> Iterator[bytes]:
+def file_stamps(folder: DataPath, names: Sequence[str], by: FileStamp = "time") -> Iterator[bytes]:
     """Yield ``file_stamp`` of files of a folder; names are relative, absolute, or addresses in a store."""
+    if by == "digest":
+        yield from (file_stamp(joined(folder, name), by) for name in names)
+        return
     if not isinstance(folder, StorePath):
         root = os.fspath(folder)
         for name in names:  # a path object for each would take three times as long as the question

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import overload
 
 from caffe_import.files.regular_file import regular_path
+from deepspark_ops.config.ingest import FileStamp
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.image_files import file_stamp, is_image_name, source_digest
 from deepspark_ops.stores.store_path import DataPath, name_below, paths_in
@@ -53,8 +54,8 @@ def first_data_file(path: DataPath, suffixes: tuple[str, ...]) -> DataPath | Non
     return None
 
 
-def digest_table(path: DataPath) -> str:
-    """Return a digest that changes when a file of the table does: of content, or of a large table of sizes and times.
+def digest_table(path: DataPath, by: FileStamp = "time") -> str:
+    """Return a digest that changes when a file of the table does: of content, or of the stamps of a large table.
 
     Raises:
         OSError: A file cannot be read.
@@ -64,7 +65,7 @@ def digest_table(path: DataPath) -> str:
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{name_below(path, file)}\0".encode("utf-8", "surrogateescape"))
-        digest.update(file_stamp(file) if is_large else source_digest(file).encode())
+        digest.update(file_stamp(file, by) if is_large else source_digest(file).encode())
     return digest.hexdigest()
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepspark_ops.config.ingest import ARCHIVE_MARK
+from deepspark_ops.config.ingest import ARCHIVE_MARK, FileStamp
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import Archive, is_archive, is_compressed, open_archive, split_member
 from deepspark_ops.ingest.files.image_files import FolderReader, file_stamps, is_image_name, source_digest
@@ -80,14 +80,14 @@ def index_class_folders(source: DataPath, work: DataPath) -> SourceIndex:
     )
 
 
-def digest_class_folders(source: DataPath) -> str:
-    """Return a digest of every image's name, size and time of change, or of the archive's bytes."""
+def digest_class_folders(source: DataPath, by: FileStamp = "time") -> str:
+    """Return a digest of every image's name and stamp, or of the archive's bytes."""
     path, member = split_member(source)
     if member is not None or path.is_file():
         return source_digest(path)
     digest = hashlib.sha256()
     names, _ = _names_below(path)
-    for name, stamp in zip(names, file_stamps(path, names), strict=True):
+    for name, stamp in zip(names, file_stamps(path, names, by), strict=True):
         digest.update(name.encode("utf-8", "surrogateescape") + b"\0" + stamp)
     return digest.hexdigest()
 
@@ -275,7 +275,7 @@ def _resembles(look: Look) -> str | None:
 FORMAT = Format(
     kinds=frozenset({"folder", "file", "member"}),
     looks_like=_looks_like,
-    digest=lambda _config, source: digest_class_folders(source),
+    digest=lambda config, source: digest_class_folders(source, config.stamp),
     index=lambda _config, source, work: index_class_folders(source, work),
     resembles=_resembles,
     own_splits=own_splits,

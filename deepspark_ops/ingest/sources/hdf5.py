@@ -252,7 +252,7 @@ FORMAT = Format(
     looks_like=_looks_like,
     digest=lambda config, source: digest_hdf5(source, config.root_folder),
     index=lambda config, source, _work: _index(config, source),
-    named_stamps=lambda config, source: map(file_stamp, _files(source, config.root_folder)),
+    named_stamps=lambda config, source: (file_stamp(path, config.stamp) for path in _files(source, config.root_folder)),
     usual_test=lambda source: usual_neighbour(source, (("train", "test"),)),
 )
 

@@ -11,7 +11,7 @@ import numpy as np
 from caffe_import.files.regular_file import LIST_BYTES, regular_bytes
 from caffe_import.files.relative_paths import listed_path
 from caffe_import.files.text_file import read_text_file
-from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.ingest import FileStamp, IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import is_archive, open_archive, read_member_text, split_member
 from deepspark_ops.ingest.files.image_files import file_stamps, is_image_name, listed_reader, source_digest
@@ -60,32 +60,30 @@ def index_image_list(
     return _index(lines, archive.reader([posixpath.join(prefix, image) for image in lines.paths]))
 
 
-def digest_image_list(source: DataPath, root_folder: DataPath | None, columns: Sequence[str] | None = None) -> str:
-    """Return a digest that changes with the list and with the images it names.
-
-    An archive is digested whole. For images in a folder size and time of change are digested, not content: reading
-    them all would take as long as ingesting them.
-    """
+def digest_image_list(
+    source: DataPath, root_folder: DataPath | None, columns: Sequence[str] | None = None, by: FileStamp = "time"
+) -> str:
+    """Return a digest of the list and of the stamps of its images; of a list in an archive the archive's digest."""
     path, member = split_member(source)
     if member is not None:
         return source_digest(path)
     digest = hashlib.sha256(regular_bytes(path, max_bytes=LIST_BYTES))
-    for stamp in image_stamps(source, root_folder, columns):
+    for stamp in image_stamps(source, root_folder, columns, by):
         digest.update(stamp)
     return digest.hexdigest()
 
 
 def image_stamps(
-    source: DataPath, root_folder: DataPath | None, columns: Sequence[str] | None = None
+    source: DataPath, root_folder: DataPath | None, columns: Sequence[str] | None = None, by: FileStamp = "time"
 ) -> Iterable[bytes]:
-    """Return size and time of change of each image that a list names; nothing of a list in an archive."""
+    """Return the stamp of each image that a list names; nothing of a list in an archive."""
     path, member = split_member(source)
     if member is not None:
         return ()
     folder = path.parent if root_folder is None else root_folder
     text = read_text_file(path)
     lines = split_lines(text) if columns is None else split_table(text, *columns)
-    return file_stamps(folder, _joined(root_folder, lines.paths) if lines is not None else ())
+    return file_stamps(folder, _joined(root_folder, lines.paths) if lines is not None else (), by)
 
 
 def _joined(root_folder: DataPath | None, paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -203,8 +201,8 @@ FORMAT = Format(
     kinds=frozenset({"file", "member"}),
     options=frozenset({"root_folder", "image_column", "label_column", "split_column"}),
     looks_like=_looks_like,
-    digest=lambda config, source: digest_image_list(source, config.root_folder, _columns(config)),
+    digest=lambda config, source: digest_image_list(source, config.root_folder, _columns(config), config.stamp),
     index=lambda config, source, work: index_image_list(source, config.root_folder, work, _columns(config)),
-    named_stamps=lambda config, source: image_stamps(source, config.root_folder, _columns(config)),
+    named_stamps=lambda config, source: image_stamps(source, config.root_folder, _columns(config), config.stamp),
     resembles=_resembles,
 )

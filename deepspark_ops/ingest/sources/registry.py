@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 
-from deepspark_ops.config.ingest import IngestConfig, is_catalog_table
+from deepspark_ops.config.ingest import FileStamp, IngestConfig, is_catalog_table
 from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, TABLE_FORMATS, SourceFormat
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import split_member
@@ -184,7 +184,7 @@ def digest_source(config: IngestConfig, source: DataPath, source_format: SourceF
 
 
 def source_stamps(config: IngestConfig, source: DataPath) -> Iterator[bytes]:
-    """Yield the name, size and time of change of each file that a source reads, without reading records.
+    """Yield the name and the stamp of each file that a source reads, without reading records.
 
     A table of Spark's catalog has no files. A source that is missing or damaged has fewer stamps and no error.
 
@@ -193,19 +193,21 @@ def source_stamps(config: IngestConfig, source: DataPath) -> Iterator[bytes]:
     """
     if is_catalog_table(source):
         return
-    yield from path_stamps(split_member(source)[0])
+    yield from path_stamps(split_member(source)[0], config.stamp)
     with suppress(ConfigError, DataError, FileNotFoundError):
         yield from find_format(resolve_format(config, source)).named_stamps(config, source)
 
 
-def path_stamps(path: DataPath) -> Iterator[bytes]:
-    """Yield the name, size and time of change of a file, or of each file below a folder; also of objects in a store."""
+def path_stamps(path: DataPath, by: FileStamp = "time") -> Iterator[bytes]:
+    """Yield the name and ``file_stamp`` of a file, or of each file below a folder; also of objects in a store."""
     if isinstance(path, StorePath) and path.is_dir():
-        yield from (f"{path / name} {entry.stamp};".encode() for name, entry in sorted(objects_below(path).items()))
+        for name, entry in sorted(objects_below(path).items()):
+            stamp = f"{entry.stamp};".encode() if by == "time" else file_stamp(path / name, by)
+            yield f"{path / name} ".encode() + stamp
         return
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     for file in files:
-        yield str(file).encode(errors="surrogateescape") + b" " + file_stamp(file)
+        yield str(file).encode(errors="surrogateescape") + b" " + file_stamp(file, by)
 
 
 def index_source(config: IngestConfig, source: DataPath, source_format: SourceFormat, work: DataPath) -> SourceIndex:

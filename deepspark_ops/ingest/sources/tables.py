@@ -72,7 +72,7 @@ def _is_json_lines(look: Look) -> bool:
 def _format(
     looks_like: LooksLike,
     kinds: frozenset[Kind] = frozenset({"file", "folder"}),
-    digest: Callable[[IngestConfig, DataPath], str] = lambda _, source: digest_table(source),
+    digest: Callable[[IngestConfig, DataPath], str] = lambda config, source: digest_table(source, config.stamp),
 ) -> Format:
     return Format(kinds, looks_like, digest, _index, _OPTIONS, usual_test=_usual_test)
 

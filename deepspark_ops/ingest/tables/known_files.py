@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caffe_import.files.regular_file import regular_path
-from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.ingest import FileStamp, IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.image_files import file_stamp
 from deepspark_ops.ingest.selection.splits import digest_of_split_list
@@ -46,7 +46,7 @@ class SeenSource:
 
     Attributes:
         names: Of the files, below the source; "" for a source that is a file.
-        stamps: Size and time of change of each.
+        stamps: ``file_stamp`` of each.
         parts: What tasks saw of them, in the files' order; without runs.
     """
 
@@ -83,10 +83,10 @@ class SeenFiles:
     rows: Mapping[SplitName, SeenRows]
 
 
-def look_at_files(source: DataPath, files: Sequence[DataPath]) -> SeenSource:
+def look_at_files(source: DataPath, files: Sequence[DataPath], stamp: FileStamp = "time") -> SeenSource:
     """Return the files of a source as they are now."""
     names = tuple(name_below(source, file) for file in files)
-    return SeenSource(names, tuple(file_stamp(file).decode() for file in files), ())
+    return SeenSource(names, tuple(file_stamp(file, stamp).decode() for file in files), ())
 
 
 def write_seen_files(path: Path, seen: SeenFiles) -> None:

@@ -149,7 +149,7 @@ def plan_table_source(
         plan = plan_ingest(config, recipe, folder, lambda *_: next(indexes), base, is_preview=is_preview)
         return config, recipe, plan
     config = config.model_copy(update={"shard_format": "hdf5"})
-    now = _files_now(tables) if is_known(config) else None
+    now = _files_now(config, tables) if is_known(config) else None
     of_table = find_base(config, recipe.options, of_table=True)
     known = find_known_files(config, of_table, now)
 
@@ -224,13 +224,13 @@ def _widths(table: Table, roles: TableRoles) -> list[int]:
     return [widths.get(column.name, 1) for column in roles.features]
 
 
-def _files_now(tables: Mapping[SplitName, Table]) -> dict[SplitName, SeenSource] | None:
+def _files_now(config: IngestConfig, tables: Mapping[SplitName, Table]) -> dict[SplitName, SeenSource] | None:
     """Return the files of each source as they are before they are read; None where Spark reads one."""
     found = {}
     for split, table in tables.items():
         if table.files is None:
             return None
-        found[split] = look_at_files(table.source, table.files.files)
+        found[split] = look_at_files(table.source, table.files.files, config.stamp)
     return found
 
 

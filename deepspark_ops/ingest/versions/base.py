@@ -43,7 +43,7 @@ _ALWAYS_DIGESTED: Final = frozenset(
 """Options of recipe version 2 from its first day; one that came later counts where it is set, so that it leaves the
 digests of datasets made without it as they were."""
 _NOT_IN_THE_BYTES: Final = frozenset(
-    {"output", "previous", "full", "max_rejected_fraction", "strict", "staging_folder", "staging_size", "unpacked_gib"}
+    "output previous full max_rejected_fraction stamp strict staging_folder staging_size unpacked_gib".split()
 )
 """Where the dataset is and what is allowed to be wrong with it do not change its samples."""
 

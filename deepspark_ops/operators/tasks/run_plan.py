@@ -149,7 +149,7 @@ def _folder_text(run_id: str) -> str:
 
 
 def ingest_digest(config: IngestConfig) -> str:
-    """Return a digest of what decides a dataset's content: the config, and size and time of each file that it reads.
+    """Return a digest of what decides a dataset's content: the config, and the stamp of each file that it reads.
 
     Raises:
         ConfigError: A store does not answer.
@@ -160,7 +160,7 @@ def ingest_digest(config: IngestConfig) -> str:
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode())
     stamps = itertools.chain(
         *(source_stamps(config, source) for source in sources if source is not None),
-        *(path_stamps(split_member(path)[0]) for path in files if path is not None),
+        *(path_stamps(split_member(path)[0], config.stamp) for path in files if path is not None),
     )
     try:
         for stamp in stamps:

@@ -1,0 +1,98 @@
+"""A file with another content, but the same size and time of change: ``stamp=digest`` sees the change, ``time`` not."""
+
+import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.commit import current_dataset
+from deepspark_ops.ingest.files import table_files
+from deepspark_ops.ingest.plan import make_recipe
+from deepspark_ops.operators.tasks.run_plan import ingest_digest
+from deepspark_ops.shards.manifest import read_manifest
+from tests.reference.ingest_in_process import ingest
+from tests.reference.raw_sources import image_bgr, write_images
+from tests.reference.table_files import a_table, counted_rows, ingest_files, without_missing_values
+
+
+def replace_in_place(path: Path, content: bytes) -> None:
+    """Give a file another content; size and time of change stay."""
+    stat = path.stat()
+    assert len(content) == stat.st_size
+    assert content != path.read_bytes()
+    path.write_bytes(content)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def write_plain(path: Path, table: pa.Table) -> None:
+    """Write values as they are: tables of as many rows give files of as many bytes."""
+    path.parent.mkdir(exist_ok=True)
+    pa.parquet.write_table(table, path, compression="none", use_dictionary=False)
+
+
+def bmp_of(number: int) -> bytes:
+    return cv2.imencode(".bmp", image_bgr(number))[1].tobytes()
+
+
+@pytest.mark.parametrize("form", ["list", "folders"])
+@pytest.mark.parametrize("stamp", ["time", "digest"])
+def test_an_image_of_the_same_size_and_time(tmp_path, form, stamp):
+    source = write_images(tmp_path / "raw", 30, suffix=".bmp")
+    image = source.parent / "img" / "7.bmp"
+    if form == "folders":
+        source = tmp_path / "classes"
+        for number in range(30):
+            (source / f"c{number % 3}").mkdir(parents=True, exist_ok=True)
+            (source / f"c{number % 3}" / f"{number}.bmp").write_bytes(bmp_of(number))
+        image = source / "c1" / "7.bmp"
+    config = IngestConfig(source=source, output=tmp_path / "out", test_fraction=0.0, stamp=stamp)
+    ingest(config, tmp_path / "work")
+    before = ingest_digest(config)
+    assert current_dataset(config, make_recipe(config)) is not None
+    assert ingest_digest(config) == before
+    replace_in_place(image, bmp_of(999))
+
+    is_seen = stamp == "digest"
+    assert (current_dataset(config, make_recipe(config)) is None) == is_seen
+    assert (ingest_digest(config) != before) == is_seen
+    ingest(config, tmp_path / "work", goes_on=True)
+    train = read_manifest(tmp_path / "out" / "train")
+    assert [shard.n_samples for shard in train.shards] == ([29, 1] if is_seen else [30])
+
+
+def test_another_stamp_is_no_other_dataset(tmp_path):
+    source = write_images(tmp_path / "raw", 30)
+    config = IngestConfig(source=source, output=tmp_path / "out", test_fraction=0.0)
+    first = ingest(config, tmp_path / "work")
+    second = ingest(config.model_copy(update={"stamp": "digest"}), tmp_path / "work", goes_on=True)
+    assert second["train"].shards == first["train"].shards
+
+
+@pytest.mark.parametrize("stamp", ["time", "digest"])
+def test_a_file_of_a_large_table(tmp_path, stamp, monkeypatch):
+    monkeypatch.setattr(table_files, "_READ_UP_TO_BYTES", 100)
+    table = without_missing_values(a_table(90))
+    for number in range(3):
+        write_plain(tmp_path / "t" / f"{number}.parquet", table.slice(number * 30, 30))
+    config = IngestConfig(source=tmp_path / "t", output=tmp_path / "out", label_column="label", stamp=stamp)
+    ingest_files(config, tmp_path / "work")
+    before = make_recipe(config).sha256, ingest_digest(config)
+    write_plain(tmp_path / "other.parquet", table.slice(30, 30).set_column(2, "f0", [np.arange(30.0)]))
+    replace_in_place(tmp_path / "t" / "1.parquet", (tmp_path / "other.parquet").read_bytes())
+
+    after = make_recipe(config).sha256, ingest_digest(config)
+    _, read = ingest_files(config, tmp_path / "work", goes_on=True)
+    if stamp == "time":
+        assert (after, read) == (before, [])
+        return
+    assert after[0] != before[0]
+    assert after[1] != before[1]
+    assert read == [tmp_path / "t" / "1.parquet"]
+    ingest_files(config.model_copy(update={"output": tmp_path / "whole"}), tmp_path / "work2")
+    for split in ("train", "test"):
+        assert counted_rows(tmp_path / "out", split) == counted_rows(tmp_path / "whole", split)
