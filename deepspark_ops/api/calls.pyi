@@ -587,8 +587,8 @@ def predict(
         root_folder: Folder that the paths of a list or table start from; default: its own.
         split: Part of the dataset to score.
         image_column: Column of a table that holds images (bytes) or their paths; default: a usual name.
-        feature_columns: Columns of a table with the numbers of a sample, commas between them, or one column of
-            lists; default: all columns of numbers, for a bundle that takes no images.
+        feature_columns: Columns of a table with the numbers of a sample, in this order: names, f*, first..last,
+            !this; or one column of arrays; default: the columns of the training, else all columns of numbers.
         input_columns: For a bundle with several inputs: which column of a table is which input, INPUT=COLUMN with
             commas between them; default: the columns that are called as the inputs.
         id_column: Column of a table that names its rows; default: the paths, else the rows' numbers from 0 on.

@@ -20,7 +20,8 @@ from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesCon
 from deepspark_ops.export.manifest import parse_manifest
 from deepspark_ops.predict.columns import answer_columns, output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
-from deepspark_ops.predict.inputs.table import choose_columns, table_records
+from deepspark_ops.predict.inputs.table import table_records
+from deepspark_ops.predict.inputs.table_columns import choose_columns
 from deepspark_ops.predict.pixel_range import PixelWatch, SeenPixels
 from deepspark_ops.predict.record import InputRecord
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config, sample_chunks

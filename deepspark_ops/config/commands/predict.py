@@ -84,8 +84,8 @@ class BundleInputConfig(RawImageConfig):
     feature_columns: str | None = Field(
         None,
         min_length=1,
-        description="Columns of a table with the numbers of a sample, commas between them, or one column of lists;"
-        " default: all columns of numbers, for a bundle that takes no images",
+        description="Columns of a table with the numbers of a sample, in this order: names, f*, first..last, !this; or"
+        " one column of arrays; default: the columns of the training, else all columns of numbers",
     )
     input_columns: str | None = Field(
         None,

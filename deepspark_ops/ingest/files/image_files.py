@@ -145,6 +145,34 @@ def is_image_name(name: str) -> bool:
     )  # a million names a second; pathlib takes ten times as long
 
 
+def visible_files(folder: DataPath) -> Iterator[str]:
+    """Yield the paths of the files below a folder, relative to the folder; each folder's files are in order of names.
+
+    Hidden files, and files in hidden folders, are left out. A link to a folder is followed only in ``folder`` itself,
+    so that no circle of links is endless. Only the names of a folder, and of the folders above, are held.
+    """
+    if isinstance(folder, StorePath):
+        yield from (name for name in objects_below(folder) if not any(map(_is_hidden, name.split("/"))))
+        return
+    yield from _visible_files(os.fspath(folder), "", follows_links=True)
+
+
+def _visible_files(folder: str, prefix: str, *, follows_links: bool) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        names = sorted(
+            (entry.name, entry.is_dir(follow_symlinks=follows_links)) for entry in entries if not _is_hidden(entry.name)
+        )
+    for name, is_folder in names:
+        if is_folder:
+            yield from _visible_files(f"{folder}/{name}", f"{prefix}{name}/", follows_links=False)
+        else:
+            yield prefix + name
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
+
+
 def file_stamp(path: DataPath, by: FileStamp = "time") -> bytes:
     """Return size and time of change, or a digest of the content, which takes as long to read as an ingestion."""
     try:

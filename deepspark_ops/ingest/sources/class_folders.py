@@ -14,12 +14,17 @@ import numpy as np
 from deepspark_ops.config.ingest import ARCHIVE_MARK, FileStamp
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import Archive, is_archive, is_compressed, open_archive, split_member
-from deepspark_ops.ingest.files.image_files import FolderReader, file_stamps, is_image_name, source_digest
+from deepspark_ops.ingest.files.image_files import (
+    FolderReader,
+    file_stamps,
+    is_image_name,
+    source_digest,
+    visible_files,
+)
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.records import RecordReader, Rejection, SourceIndex, labels_of, sorted_classes
 from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.shards.manifest import SplitName
-from deepspark_ops.stores.listing import objects_below
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 _log = logging.getLogger(__name__)
@@ -162,24 +167,9 @@ def _tree(source: DataPath, work: DataPath) -> _Tree:
 
 
 def _names_below(root: DataPath) -> tuple[tuple[str, ...], list[str]]:
-    """Return images and other files below a folder, relative to it, sorted; class folders may be links.
-
-    Hidden files are no part of either.
-    """
-    found: list[str] = []
-    if isinstance(root, StorePath):
-        found += [name for name in objects_below(root) if not _is_hidden(name)]
-    for entry in os.scandir(root) if not isinstance(root, StorePath) else ():
-        if entry.name.startswith("."):
-            continue
-        if not entry.is_dir():
-            found.append(entry.name)
-            continue
-        for folder, _, files in os.walk(entry.path):
-            prefix = os.path.relpath(folder, str(root))
-            found += [f"{prefix}/{file}" for file in files if not file.startswith(".")]
-    found.sort()
-    return tuple(name for name in found if is_image_name(name)), [name for name in found if not is_image_name(name)]
+    """Return images and other files below a folder, relative to it, sorted; class folders may be links."""
+    names = sorted(visible_files(root))
+    return tuple(name for name in names if is_image_name(name)), [name for name in names if not is_image_name(name)]
 
 
 def _members_below(archive: Archive, root: str) -> Iterable[str]:
@@ -228,14 +218,10 @@ def _looks_like(look: Look) -> bool:
 def _class_folders(folder: DataPath) -> list[str]:
     """Return the folders in a folder that hold an image or folders with one; hidden ones are passed by."""
     if isinstance(folder, StorePath):
-        names = (name for name in objects_below(folder) if not _is_hidden(name) and is_image_name(name))
+        names = filter(is_image_name, visible_files(folder))
         return sorted({name.partition("/")[0] for name in names if "/" in name})
     entries = (entry for entry in os.scandir(folder) if not entry.name.startswith(".") and entry.is_dir())
     return sorted(entry.name for entry in entries if _holds_image(entry.path))
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or posixpath.basename(name).startswith(".")
 
 
 def _holds_image(folder: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -51,9 +51,8 @@ def index_image_list(
     if member is None:
         lines = _read_lines(read_text_file(path), source, columns)
         folder = path.parent if root_folder is None else root_folder
-        return _index(
-            lines, listed_reader(folder, _joined(root_folder, lines.paths), named_by=f"the image list {source}")
-        )
+        image_paths = tuple(joined_paths(root_folder, lines.paths))
+        return _index(lines, listed_reader(folder, image_paths, named_by=f"the image list {source}"))
     archive = open_archive(path, work)
     lines = _read_lines(read_member_text(archive, member), source, columns)
     prefix = posixpath.dirname(member) if root_folder is None else str(root_folder)
@@ -83,19 +82,23 @@ def image_stamps(
     folder = path.parent if root_folder is None else root_folder
     text = read_text_file(path)
     lines = split_lines(text) if columns is None else split_table(text, *columns)
-    return file_stamps(folder, _joined(root_folder, lines.paths) if lines is not None else (), by)
+    return file_stamps(folder, () if lines is None else tuple(joined_paths(root_folder, lines.paths)), by)
 
 
-def _joined(root_folder: DataPath | None, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the paths as the reader takes them: joined to the root folder as texts, as ``convert_imageset`` does."""
+def joined_paths(root_folder: DataPath | None, paths: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of a list as readers take the paths.
+
+    Root folder and path are joined as texts, as ``convert_imageset`` joins them: a root folder may be the beginning of
+    a name.
+    """
     if root_folder is None or isinstance(root_folder, StorePath):
-        return paths
+        yield from paths
+        return
     is_folder = root_folder.is_dir()
-    start = f"{root_folder}/" if is_folder else str(root_folder)  # the option's value has lost its last slash
-    return tuple(
-        path if "://" in path or (is_folder and not path.startswith("/")) else listed_path(start, path)
-        for path in paths
-    )
+    start = f"{root_folder.absolute()}{'/' if is_folder else ''}"  # the option's value has lost the last slash
+    for path in paths:
+        is_plain = "://" in path or (is_folder and not path.startswith("/"))
+        yield path if is_plain else listed_path(start, path)
 
 
 def _read_lines(text: str, source: DataPath, columns: Sequence[str] | None) -> ListLines:

@@ -100,12 +100,12 @@ def choose_roles(config: SourceConfig, columns: Sequence[Column]) -> TableRoles:
     columns = [column for column in columns if column.name != CORRUPT]
     image = _image(config, columns)
     labels = _labels(config, columns)
-    weight = _named(columns, "weight_column", config.weight_column, {"whole", "real"})
-    group = _named(columns, "group_column", config.group_column, {"whole", "real", "text", "flag"})
-    split = _named(columns, "split_column", config.split_column, {"text"})
-    row_id = _named(columns, "id_column", config.id_column, {"whole", "text"})
+    weight = named_column(columns, "weight_column", config.weight_column, {"whole", "real"})
+    group = named_column(columns, "group_column", config.group_column, {"whole", "real", "text", "flag"})
+    split = named_column(columns, "split_column", config.split_column, {"text"})
+    row_id = named_column(columns, "id_column", config.id_column, {"whole", "text"})
     if row_id is None:
-        row_id = _first(columns, ID_NAMES, {"whole", "text"}, taken=labels)
+        row_id = first_column(columns, ID_NAMES, {"whole", "text"}, taken=labels)
     taken = {column.name for column in (*labels, image, weight, group, row_id, split) if column is not None}
     features: tuple[Column, ...] = ()
     if image is None:
@@ -172,15 +172,20 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _first(
+def first_column(
     columns: Sequence[Column], names: Iterable[str], kinds: AbstractSet[Kind], taken: Sequence[Column]
 ) -> Column | None:
-    """Return the first column of a usual name, upper or lower case, that holds what it should."""
+    """Return the first column of a usual name, upper or lower case, and of a kind."""
     of_name = {column.name.lower(): column for column in reversed(columns) if column.kind in kinds}
     return next((of_name[name] for name in names if name in of_name and of_name[name] not in taken), None)
 
 
-def _named(columns: Sequence[Column], option: str, name: str | None, kinds: AbstractSet[Kind]) -> Column | None:
+def named_column(columns: Sequence[Column], option: str, name: str | None, kinds: AbstractSet[Kind]) -> Column | None:
+    """Return the column that an option names; None if the option names no column.
+
+    Raises:
+        ConfigError: The table has no such column, or the column is of another kind.
+    """
     if name is None:
         return None
     found = next((column for column in columns if column.name == name), None)
@@ -204,15 +209,15 @@ def _image(config: SourceConfig, columns: Sequence[Column]) -> Column | None:
                 " or a row of features; give one of them"
             )
             raise ConfigError(msg)
-        return _named(columns, "image_column", config.image_column, {"bytes", "text"})
-    return None if config.feature_columns is not None else _first(columns, IMAGE_NAMES, {"bytes"}, ())
+        return named_column(columns, "image_column", config.image_column, {"bytes", "text"})
+    return None if config.feature_columns is not None else first_column(columns, IMAGE_NAMES, {"bytes"}, ())
 
 
 def _labels(config: SourceConfig, columns: Sequence[Column]) -> tuple[Column, ...]:
     names = [column.name for column in columns]
     if config.label_column is None:
-        found = _first(columns, LABEL_NAMES, _LABELS, ())
-        if found is None and (unfit := _first(columns, LABEL_NAMES, set(KINDS), ())) is not None:
+        found = first_column(columns, LABEL_NAMES, _LABELS, ())
+        if found is None and (unfit := first_column(columns, LABEL_NAMES, set(KINDS), ())) is not None:
             raise ConfigError(_unfit("label_column", unfit, _LABELS))
         if found is None:
             msg = (
@@ -225,7 +230,7 @@ def _labels(config: SourceConfig, columns: Sequence[Column]) -> tuple[Column, ..
     if config.label_column in names:
         chosen = [config.label_column]
     allowed = _LABELS - {"text"} if len(chosen) > 1 else _LABELS
-    labels = [_named(columns, "label_column", name, allowed) for name in dict.fromkeys(chosen)]
+    labels = [named_column(columns, "label_column", name, allowed) for name in dict.fromkeys(chosen)]
     if not labels:
         msg = f"label_column={config.label_column!r} names no column; the table has {_listed(names)}"
         raise ConfigError(msg)

@@ -119,13 +119,22 @@ class FileRows:
     batches: Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
 
 
-def file_rows(files: Sequence[Path], name: SourceFormat, folder: Path | None = None) -> FileRows:
+def file_rows(
+    files: Sequence[Path],
+    name: SourceFormat,
+    folder: Path | None = None,
+    *,
+    separator_char: str | None = None,
+    types: Mapping[str, pa.DataType] | None = None,
+) -> FileRows:
     """Open the files of a table.
 
     Args:
         files: In their order.
         name: Format of the files.
         folder: Of the files, where names of folders such as ``day=3`` are columns; None: names say nothing.
+        separator_char: Separates the columns of a CSV file; None: the header line says.
+        types: Types of a CSV file's columns; the first rows say the types of all other columns.
 
     Raises:
         ConfigError: A CSV file without a header line.
@@ -144,7 +153,10 @@ def file_rows(files: Sequence[Path], name: SourceFormat, folder: Path | None = N
     paths = [str(regular_path(file)) for file in files]
     forms: dict[str, Any] = {"parquet": "parquet", "orc": "orc", "json_lines": "json"}
     if name == "csv":
-        form = pa_dataset.CsvFileFormat(parse_options=pa_csv.ParseOptions(delimiter=separator(files[0])))
+        form = pa_dataset.CsvFileFormat(
+            parse_options=pa_csv.ParseOptions(delimiter=separator_char or separator(files[0])),
+            convert_options=pa_csv.ConvertOptions(column_types=types),
+        )
     else:
         form = forms[name]
     partitions = {} if folder is None else {"partitioning": "hive", "partition_base_dir": str(folder)}

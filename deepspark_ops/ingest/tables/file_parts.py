@@ -135,9 +135,9 @@ def parquet_table(source: Path) -> FileTable | None:
     if not 0 < len(files) <= MOST_FILES or any("=" in folder for folder in folders):
         return None
     with ThreadPoolExecutor(_FOOTERS_AT_A_TIME) as pool:
-        footers = list(pool.map(_footer, files))
+        footers = list(pool.map(read_footer, files))
     columns = [
-        [(field.name, _value_type(field.type)) for field in footer.schema.to_arrow_schema()] for footer in footers
+        [(field.name, value_type(field.type)) for field in footer.schema.to_arrow_schema()] for footer in footers
     ]
     if any(of_file != columns[0] for of_file in columns) or not all(_is_plain(kind) for _, kind in columns[0]):
         return None
@@ -147,7 +147,12 @@ def parquet_table(source: Path) -> FileTable | None:
     return FileTable("parquet", files, pa.schema(columns[0]), tuple(parts))
 
 
-def _footer(path: Path) -> pq.FileMetaData:
+def read_footer(path: Path) -> pq.FileMetaData:
+    """Return the footer of a Parquet file.
+
+    Raises:
+        DataError: The file is damaged.
+    """
     try:
         return pq.read_metadata(regular_path(path))
     except (pa.ArrowException, OSError) as error:
@@ -183,7 +188,8 @@ def _cut(footer: pq.FileMetaData) -> Iterator[tuple[int, tuple[int, ...]]]:
     yield n_bytes, tuple(groups)
 
 
-def _value_type(found: pa.DataType) -> pa.DataType:
+def value_type(found: pa.DataType) -> pa.DataType:
+    """Return the type of a column's values, also for a column with a dictionary."""
     return found.value_type if pa.types.is_dictionary(found) else found
 
 

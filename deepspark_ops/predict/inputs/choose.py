@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from deepspark_ops.config.commands.predict import BundleInputConfig, InputFormat
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.archive import split_member
@@ -16,9 +19,16 @@ from deepspark_ops.shards.manifest import is_dataset, split_manifest_path
 from deepspark_ops.stores.staging import staging_of, use_staging
 from deepspark_ops.stores.store_path import DataPath
 
-_TABLES: dict[str, InputFormat] = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
-_SCANNED: dict[str, InputFormat] = {"orc": "orc", "avro": "avro", "json_lines": "json_lines"}
-"""Formats of raw data that are tables to be read from their beginning on."""
+_TABLE_NAMES: Final[Mapping[str, InputFormat]] = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
+"""Ending of a name -> format. A name decides also for files that ingestion would not take for a table."""
+_TABLES: Final[Mapping[str, InputFormat]] = {
+    "parquet": "parquet",
+    "csv": "csv",
+    "orc": "orc",
+    "avro": "avro",
+    "json_lines": "json_lines",
+}
+"""Format of raw data -> format of the input, for tables of files."""
 
 
 def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
@@ -36,14 +46,10 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
     path = config.input
     require_source(path, option="input")
     kind = _look(path) if config.input_format == "auto" else config.input_format
-    if kind in ("parquet", "csv"):
-        from deepspark_ops.predict.inputs.table import csv_rows, parquet_rows  # pyarrow takes a moment
+    if kind in ("parquet", "csv", "orc", "avro", "json_lines"):
+        from deepspark_ops.predict.inputs.table import table_inputs  # the import of pyarrow takes a moment
 
-        return (parquet_rows if kind == "parquet" else csv_rows)(config, form)
-    if kind in ("orc", "avro", "json_lines"):
-        from deepspark_ops.predict.inputs.scanned_table import scanned_rows
-
-        return scanned_rows(config, form, kind)
+        return table_inputs(config, form, kind)
     only_input = form.only_input(config.bundle)
     if kind is None:
         return source_records(path, detect_format(path), config.image_column)
@@ -51,7 +57,7 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
         return stored_samples(_split_folder(path, config.split), only_input)
     if kind == "folder":
         return images_below(path) if path.is_dir() else one_image(path)
-    return listed_images(path, config.root_folder or path.parent)
+    return listed_images(path, config.root_folder)
 
 
 def _look(path: DataPath) -> InputFormat | None:
@@ -67,30 +73,25 @@ def _look_at_folder(path: DataPath) -> InputFormat | None:
     if any(path.rglob("*.parquet")):
         return "parquet"
     try:
-        found = detect_format(path)
-        if found in _SCANNED:
-            return _SCANNED[found]
-        is_raw = found != "class_folders"
+        source_format = detect_format(path)
     except ConfigError:
         if not has_images(path):
             raise
-        is_raw = False
-    return None if is_raw else "folder"
+        return "folder"
+    return "folder" if source_format == "class_folders" else _TABLES.get(source_format)
 
 
 def _look_at_file(path: DataPath) -> InputFormat | None:
     suffix = path.suffix.lower()
     if suffix == ".csv" and is_image_name(first_listed(path)):
         return "list"  # its first line has no names of columns
-    if suffix in _TABLES:
-        return _TABLES[suffix]
+    if suffix in _TABLE_NAMES:
+        return _TABLE_NAMES[suffix]
     if is_image_name(path.name):
         return "folder"
-    found = detect_format(path)
-    if found in _SCANNED:
-        return _SCANNED[found]
-    if found != "image_list":
-        return None
+    source_format = detect_format(path)
+    if source_format != "image_list":
+        return _TABLES.get(source_format)
     first = first_listed(path)
     if not is_image_name(first) and not (path.parent / first).is_file():
         msg = (

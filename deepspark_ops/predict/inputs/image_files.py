@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, tee
 
 from caffe_import.files.text_file import open_text_file
-from deepspark_ops.ingest.files.image_files import is_image_name
+from deepspark_ops.ingest.files.image_files import is_image_name, visible_files
+from deepspark_ops.ingest.sources.image_list import joined_paths
 from deepspark_ops.predict.record import InputRecord, Inputs
-from deepspark_ops.stores.listing import objects_below
-from deepspark_ops.stores.store_path import DataPath, StorePath, joined
+from deepspark_ops.stores.store_path import DataPath, joined
 
 
 def one_image(path: DataPath) -> Inputs:
@@ -23,10 +22,7 @@ def one_image(path: DataPath) -> Inputs:
 
 
 def images_below(folder: DataPath) -> Inputs:
-    """Return the images below a folder, each folder's by name; hidden files are no part of it.
-
-    A record's id is its path relative to the folder. Only the names of one folder, and of those above it, are held.
-    """
+    """Return the images below a folder; a record's id is the path of the image, relative to the folder."""
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         return (InputRecord(name, folder / name) for name in islice(_names_below(folder), start, stop))
@@ -35,20 +31,27 @@ def images_below(folder: DataPath) -> Inputs:
 
 
 def has_images(folder: DataPath) -> bool:
-    """Return whether there is an image below a folder; looking ends with the first one."""
+    """Return whether an image lies below a folder; the search ends with the first image."""
     return next(_names_below(folder), None) is not None
 
 
-def listed_images(path: DataPath, root: DataPath) -> Inputs:
+def _names_below(folder: DataPath) -> Iterator[str]:
+    return filter(is_image_name, visible_files(folder))
+
+
+def listed_images(path: DataPath, root_folder: DataPath | None) -> Inputs:
     """Return the images that a list names: a path a line, with or without a label behind a blank or comma.
 
     Args:
-        path: The list; a record's id is the path as it stands there.
-        root: What relative paths start from.
+        path: The list; a record's id is the path in the list.
+        root_folder: Start of the paths; None: the folder of the list.
     """
+    folder = root_folder or path.parent
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
-        return (InputRecord(name, joined(root, name)) for name in map(path_of_line, islice(_lines(path), start, stop)))
+        names, texts = tee(map(path_of_line, islice(_lines(path), start, stop)))
+        image_paths = joined_paths(root_folder, texts)
+        return (InputRecord(name, joined(folder, image)) for name, image in zip(names, image_paths, strict=True))
 
     return Inputs("image list", lambda: sum(1 for _ in _lines(path)), read)
 
@@ -77,17 +80,3 @@ def path_of_line(line: str) -> str:
         if len(fields) == 2 and is_image_name(fields[0].strip()):
             return fields[0].strip()
     return line.rsplit(None, 1)[0]
-
-
-def _names_below(folder: DataPath, prefix: str = "") -> Iterator[str]:
-    if isinstance(folder, StorePath):
-        names = (name for name in objects_below(folder) if not any(part.startswith(".") for part in name.split("/")))
-        yield from (name for name in names if is_image_name(name))
-        return
-    with os.scandir(folder / prefix) as found:
-        entries = sorted((entry.name, entry.is_dir()) for entry in found if not entry.name.startswith("."))
-    for name, is_folder in entries:
-        if is_folder:
-            yield from _names_below(folder, f"{prefix}{name}/")
-        elif is_image_name(name):
-            yield prefix + name

@@ -49,6 +49,14 @@ def test_root_folder_and_path_are_one_text_as_for_convert_imageset(tmp_path, roo
     assert digest_image_list(source, root_folder) != before
 
 
+def test_a_relative_root_folder_may_begin_names(tmp_path, monkeypatch):
+    write_images(tmp_path / "d", 3)
+    (tmp_path / "l.txt").write_text(".png 7\n")
+    monkeypatch.chdir(tmp_path)
+    index = index_image_list(tmp_path / "l.txt", Path("d/img/1"), tmp_path)
+    assert contents(index) == [(tmp_path / "d/img/1.png").read_bytes()]
+
+
 def test_an_absolute_path_outside_of_the_root_folder_is_read(tmp_path):
     write_images(tmp_path / "d", 2)
     (tmp_path / "l.txt").write_text(f"{tmp_path}/d/img/1.png 7\n")

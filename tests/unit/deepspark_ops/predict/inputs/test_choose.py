@@ -86,3 +86,24 @@ def test_any_part_of_files_and_datasets_is_read_by_itself(tmp_path):
         whole = [record.id for record in inputs.read()]
         for start, stop in [(1, 3), (0, 1), (2, None), (19, 21), (21, 40), (3, 99)]:
             assert [record.id for record in inputs.read(start, stop)] == whole[start:stop], (path, start, stop)
+
+
+def test_a_root_folder_may_begin_the_names_of_a_list(tmp_path, monkeypatch):
+    for name in ("data/img_1.png", "data/2.png"):
+        write_image(tmp_path / name)
+    (tmp_path / "list.txt").write_text("1.png\n")
+    monkeypatch.chdir(tmp_path)
+    for root in (tmp_path / "data" / "img_", "data/img_"):
+        (record,) = opened(tmp_path / "list.txt", input_format="list", root_folder=root).read()
+        assert (record.id, record.content) == ("1.png", tmp_path / "data" / "img_1.png")
+    (tmp_path / "list.txt").write_text("/2.png\n")  # Caffe joins the texts "data/" and "/2.png"
+    (record,) = opened(tmp_path / "list.txt", input_format="list", root_folder=tmp_path / "data").read()
+    assert record.content == tmp_path / "data" / "2.png"
+
+
+def test_a_circle_of_links_ends(tmp_path):
+    write_image(tmp_path / "images" / "cat" / "1.png")
+    write_image(tmp_path / "elsewhere" / "2.png")
+    (tmp_path / "images" / "dog").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "images" / "cat" / "up").symlink_to(tmp_path / "images")
+    assert [record.id for record in opened(tmp_path / "images").read()] == ["cat/1.png", "dog/2.png"]
