@@ -151,6 +151,11 @@ class DatasetPaths:
         return self.root / ".last_used"
 
     @property
+    def users(self) -> DataPath:
+        """A note for each run that has read the dataset."""
+        return self.root / ".users"
+
+    @property
     def report(self) -> DataPath:
         """A page about the dataset, for people; it may be missing."""
         return self.root / "report.html"

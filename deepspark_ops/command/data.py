@@ -109,6 +109,10 @@ def prune(
         Path | None,
         typer.Option("--home", help="Folder of runs/ and models/; default: the one whose datasets/ DATASET is in"),
     ] = None,
+    models: Annotated[
+        list[Path] | None,
+        typer.Option("--models", help="Another folder of models in production, whose datasets stay; several times"),
+    ] = None,
     *,
     remove: Annotated[bool, typer.Option("--remove", help="Really remove them; without it nothing is touched")] = False,
     as_json: _Json = False,
@@ -120,7 +124,7 @@ def prune(
         if not as_json:
             print_text(line)
 
-    report = prune_versions(dataset, keep=keep, remove=remove, home=home, on_step=say)
+    report = prune_versions(dataset, keep=keep, remove=remove, home=home, on_step=say, models=models or ())
     if as_json:
         write_json(report.model_dump(mode="json"))
     else:

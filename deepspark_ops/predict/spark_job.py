@@ -31,7 +31,7 @@ from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.export.manifest import read_manifest
 from deepspark_ops.predict.columns import output_schema
 from deepspark_ops.predict.inputs.choose import open_inputs
-from deepspark_ops.predict.inputs.table_columns import choose_columns
+from deepspark_ops.predict.inputs.table_columns import choose_columns, with_chosen_features
 from deepspark_ops.predict.part_answers import PartConfig, PartCount, answer_numbers, answer_rows, part_ranges
 from deepspark_ops.predict.pixel_range import PixelWatch, merged_pixels
 from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config
@@ -185,6 +185,7 @@ def _table_answers(
     if columns.id is None and columns.image is None:
         msg = f"input={config.input}: rows of a Spark table have no numbers; name what tells them apart with id_column"
         raise ConfigError(msg)
+    part = PartConfig.of(with_chosen_features(config, columns), threads=part.threads)
 
     def answered(batches: Iterable[Any]) -> Iterator[Any]:
         from pyspark import TaskContext

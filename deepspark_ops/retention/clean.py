@@ -21,6 +21,7 @@ from deepspark_ops.retention.inventory import Kind, Stored, find_datasets, find_
 from deepspark_ops.retention.references import model_references, run_references
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.sizes import size_text
+from deepspark_ops.train.setup.dataset_users import current_users
 
 CLEAN_VERSION: Final = 1
 _REMOVED: Final = ".removed."
@@ -87,7 +88,7 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
     """Find unneeded folders below ``config.home``; remove the folders if ``config.remove`` is set.
 
     A folder is removed if it did not change for ``older_than`` days, is not among the newest of its kind, no version of
-    a model came from it, and no remaining run names it. The folder is first renamed, so that a partly removed folder is
+    a model came from it, and no remaining run names it. A run elsewhere counts by its note in the dataset. The folder is first renamed, so that a partly removed folder is
     never taken for a complete folder.
 
     Args:
@@ -109,6 +110,7 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
     runs, datasets = find_runs(home), find_datasets(home)
     models = config.models or home / "models"
     stays = model_references(models, runs, datasets)
+    stays |= {path: reason for path, reason in _used_elsewhere(runs, datasets).items() if path not in stays}
     stays |= {path: reason for path, reason in _new_ones(config, runs, datasets, oldest).items() if path not in stays}
     stored_by_path = {stored.path: stored for stored in [*runs, *datasets]}
     _follow(stays, stored_by_path)
@@ -127,6 +129,17 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
             _follow(stays, stored_by_path)  # a remaining run keeps the folders that it names
         entries.append(_entry(stored, goes=goes, removed=goes and config.remove, reason=reason))
     return CleanReport(format_version=CLEAN_VERSION, home=str(home), entries=tuple(entries))
+
+
+def _used_elsewhere(runs: Sequence[Stored], datasets: Sequence[Stored]) -> dict[Path, str]:
+    """Return dataset -> run outside of the home that has noted in the dataset that the run reads the dataset."""
+    known_runs = {run.path for run in runs}
+    return {
+        dataset.path: f"run {user.run_dir} of host {user.host} uses it"
+        for dataset in datasets
+        for user in current_users(dataset.path)
+        if user.run_dir.resolve() not in known_runs
+    }
 
 
 def _new_ones(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -29,6 +30,7 @@ from deepspark_ops.shards.manifest import (
 from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 from deepspark_ops.stores.writing import remove_tree
+from deepspark_ops.train.setup.dataset_users import current_users
 from deepspark_ops.train.setup.run_dataset import noted_digest
 
 PRUNE_VERSION: Final = 1
@@ -83,7 +85,7 @@ class PruneReport(_Frozen):
             for version in self.versions
         ]
         if self.home is None:
-            report_lines.append("runs and models are not known: give home, the folder of runs/ and models/")
+            report_lines.append("runs and models of a home are not known: give home, the folder of runs/ and models/")
         going = [version for version in self.versions if version.goes]
         if not going:
             return [*report_lines, "nothing to remove"]
@@ -93,11 +95,18 @@ class PruneReport(_Frozen):
 
 
 def prune_versions(
-    dataset: DataPath, *, keep: int, remove: bool, home: Path | None, on_step: Callable[[str], None]
+    dataset: DataPath,
+    *,
+    keep: int,
+    remove: bool,
+    home: Path | None,
+    on_step: Callable[[str], None],
+    models: Sequence[Path] = (),
 ) -> PruneReport:
     """Find the unneeded earlier versions of a dataset; on request remove the versions with their shards.
 
-    A version is kept if it is among the newest, a run began with it, or a version of a model came from it.
+    A version is kept if it is among the newest, a run began with it, or a version of a model came from it. Runs are
+    those of the home, and those that left a note in the dataset.
 
     Args:
         dataset: Folder of the dataset, also in a store; the present version is always kept.
@@ -105,25 +114,31 @@ def prune_versions(
         remove: Whether to remove the versions.
         home: Folder of ``runs/`` and ``models/``; None: the parent of the ``datasets/`` folder of the dataset.
         on_step: Called with a text for each removal.
+        models: Folders of models in production besides ``models/`` of the home.
 
     Raises:
-        ConfigError: An ingestion is running on the dataset.
+        ConfigError: An ingestion is running on the dataset, or a folder of models does not exist.
         DataError: The dataset is missing, or a manifest, a run or a model is damaged; nothing is removed.
         OSError: A folder cannot be removed.
     """
     if not dataset.is_dir():
         msg = f"{dataset}: no such dataset folder; give the OUTPUT of an ingestion"
         raise DataError(msg)
+    for folder in models:
+        if not folder.is_dir():
+            msg = f"models={folder}: no such folder"
+            raise ConfigError(msg)
     if home is None and dataset.absolute().parent.name == DATASETS and not isinstance(dataset, StorePath):
         home = dataset.absolute().parent.parent
+    users = partial(_users, dataset, home, models)
     with _nobody_writes(dataset, remove=remove):
         paths = kept_versions(dataset)
-        reasons = _reasons(dataset, paths, keep, {} if home is None else _uses(home))
+        reasons = _reasons(dataset, paths, keep, users())
         going = [path for path in paths if path not in reasons]
         freed = _freed(dataset, paths, going)
         facts = {path: (version_digest(path), read_manifest(path / "train").version) for path in paths}
         if remove and going:
-            reasons |= _remove(dataset, going, home, on_step)
+            reasons |= _remove(dataset, going, users, on_step)
             going = [path for path in going if path not in reasons]
         pruned = [
             PrunedVersion(
@@ -159,19 +174,24 @@ def _reasons(dataset: DataPath, paths: list[DataPath], keep: int, uses: dict[str
     return reasons
 
 
-def _uses(home: Path) -> dict[str, str]:
+def _users(dataset: DataPath, home: Path | None, models: Sequence[Path]) -> dict[str, str]:
     """Return digest, or folder, of a dataset's version -> user of the version."""
     users: dict[str, str] = {}
-    for run in run_folders(home):
+    for run in () if home is None else run_folders(home):
         digest = noted_digest(RunPaths(run))
         if digest is not None:
             users.setdefault(digest, f"run {run.name} began with it")
         if (named := _named_dataset(run)) is not None:
             users.setdefault(named, f"run {run.name} names it")
-    for name in model_names(home / "models"):
-        for record in read_model(home / "models", name).versions:
-            for digest in record.origin.datasets.values():
-                users.setdefault(digest, f"{record.version} of model {name} came from it")
+    for user in current_users(dataset):
+        users.setdefault(user.train_digest, f"run {user.run_dir} of host {user.host} began with it")
+        if user.run_dir.is_dir() and (named := _named_dataset(user.run_dir)) is not None:
+            users.setdefault(named, f"run {user.run_dir} names it")
+    for folder in (*([] if home is None else [home / "models"]), *models):
+        for name in model_names(folder):
+            for record in read_model(folder, name).versions:
+                for digest in record.origin.datasets.values():
+                    users.setdefault(digest, f"{record.version} of model {name} came from it")
     return users
 
 
@@ -210,14 +230,13 @@ def _manifests(dataset: DataPath) -> list[DatasetManifest]:
 
 
 def _remove(
-    dataset: DataPath, going: list[DataPath], home: Path | None, on_step: Callable[[str], None]
+    dataset: DataPath, going: list[DataPath], users: Callable[[], dict[str, str]], on_step: Callable[[str], None]
 ) -> dict[DataPath, str]:
     """Remove versions; return the reasons of versions that are kept because a run began with them meanwhile."""
     reasons: dict[DataPath, str] = {}
     for path in going:
-        now = _reasons(dataset, [path], 0, {} if home is None else _uses(home))
-        if now:
-            reasons |= now
+        if new_reasons := _reasons(dataset, [path], 0, users()):
+            reasons |= new_reasons
             continue
         on_step(f"removing {path}")
         if isinstance(path, StorePath):

@@ -84,6 +84,13 @@ def choose_columns(schema: pa.Schema, config: BundleInputConfig, form: BundleFor
         raise ConfigError(msg) from error
 
 
+def with_chosen_features(config: BundleInputConfig, columns: InputColumns) -> BundleInputConfig:
+    """Return the config with names of features in place of patterns, for a table that has only the chosen columns."""
+    if config.feature_columns is None:
+        return config
+    return config.model_copy(update={"feature_columns": ",".join(columns.features)})
+
+
 def _feature_columns(columns: Sequence[Column], config: BundleInputConfig, form: SampleForm) -> InputColumns:
     """Return the columns of features: the named columns, else those of the training, else all columns of numbers.
 

@@ -18,6 +18,7 @@ from deepspark_ops.run_paths import VERSIONS_NAME, DatasetPaths, RunPaths, write
 from deepspark_ops.shards.changed_shards import Stamp, shard_stamps
 from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.stores.store_path import DataPath, data_path
+from deepspark_ops.train.setup.dataset_users import note_user
 
 NOTE_VERSION: Final = 2
 _READABLE: Final = (1, NOTE_VERSION)
@@ -39,11 +40,14 @@ def stamp_use(dataset: DataPath | None) -> None:
     """Touch the dataset of a starting run: a cleanup sees the stamp before the run's folder names the dataset."""
     if dataset is None:
         return
-    is_version = dataset.parent.name == VERSIONS_NAME
-    used = DatasetPaths(dataset.parent.parent if is_version else dataset).used
+    used = DatasetPaths(_root_of(dataset)).used
     with suppress(OSError):  # a dataset that only others may write
         if isinstance(used, Path):
             used.touch()
+
+
+def _root_of(dataset: DataPath) -> DataPath:
+    return dataset.parent.parent if dataset.parent.name == VERSIONS_NAME else dataset
 
 
 def note_dataset(config: TrainConfig, paths: RunPaths, stamps: Mapping[str, Mapping[str, Stamp]] | None = None) -> None:
@@ -59,6 +63,7 @@ def note_dataset(config: TrainConfig, paths: RunPaths, stamps: Mapping[str, Mapp
         "shards": stamps or {},
     }
     write_text_whole(paths.dataset, json.dumps(noted, indent=1) + "\n")
+    note_user(_root_of(config.dataset), paths.root, digest)
 
 
 def noted_digest(paths: RunPaths) -> str | None:

@@ -19,6 +19,7 @@ from deepspark_ops.registry.gate import decide
 from deepspark_ops.retention.clean import CleanReport, clean
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import is_dataset, split_digests
+from deepspark_ops.train.setup.dataset_users import note_user
 from deepspark_ops.trials.plan import Plan, Trial, write_plan
 from tests.reference.bundles import make_bundle
 from tests.reference.dataset_files import put_manifest_text
@@ -187,6 +188,20 @@ def test_what_a_models_version_came_from_stays(home: Home) -> None:
     with pytest.raises(DataError, match=r"production\.json"):
         home.clean(remove=True)
     assert (home.root / "runs" / "a" / "third").is_dir()
+
+
+def test_a_dataset_stays_that_a_run_elsewhere_reads(home: Home, tmp_path_factory: pytest.TempPathFactory) -> None:
+    read, unread = home.dataset("read", age=300), home.dataset("unread", age=300)
+    run, run_elsewhere = home.run("a", age=300, dataset=unread), tmp_path_factory.mktemp("run")
+    note_user(unread, run, "sha256:1")
+    note_user(read, run_elsewhere, "sha256:2")
+    for folder in (read, unread):
+        home.aged(folder, 300)
+    report = home.clean()
+    assert goes(report) == {"a", "unread"}
+    assert reasons(report)["read"].startswith(f"run {run_elsewhere} of host ")
+    run_elsewhere.rmdir()
+    assert goes(home.clean()) == {"a", "read", "unread"}
 
 
 def test_links_are_neither_followed_nor_removed(home: Home, tmp_path_factory: pytest.TempPathFactory) -> None:

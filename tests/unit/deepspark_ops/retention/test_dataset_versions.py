@@ -2,14 +2,26 @@
 
 import fcntl
 import json
+import os
+import shutil
+import socket
+import time
 
 import pytest
 
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
+from deepspark_ops.registry.changes import Author, promote
+from deepspark_ops.registry.gate import decide
 from deepspark_ops.retention.dataset_versions import prune_versions
-from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.reader import verify
+from deepspark_ops.train.setup.dataset_users import UNSEEN_DAYS, note_user
+from deepspark_ops.train.setup.run_dataset import note_dataset
+from tests.reference.bundles import make_bundle
+from tests.reference.evaluations import evaluation
 from tests.reference.table_files import a_table, without_missing_values
 from tests.unit.deepspark_ops.ingest.versions.test_table_versions import brought_up
 
@@ -78,6 +90,55 @@ def test_what_a_run_began_with_stays(dataset):
     ]
     assert kept_versions(dataset) == [first, second]
     assert all(verify(path / "train") for path in (first, second))
+
+
+def test_what_a_run_elsewhere_began_with_stays_until_the_run_is_gone(dataset, tmp_path):
+    first, second, _ = kept_versions(dataset)
+    run = RunPaths(tmp_path / "elsewhere" / "run")
+    run.root.mkdir(parents=True)
+    note_dataset(TrainConfig(solver="s", run_dir=run.root, dataset=second), run)
+    note_user(dataset, tmp_path / "gone", version_digest(first))
+    found = prune(dataset)
+    assert [one.removed for one in found.versions] == [True, False, True]
+    assert found.versions[1].reason == f"run {run.root} of host {socket.gethostname()} began with it"
+    assert verify(second / "train")
+    shutil.rmtree(run.root)
+    assert [one.removed for one in prune(dataset).versions] == [True]
+
+
+def test_what_a_run_of_another_host_began_with_stays_for_some_days(dataset, tmp_path, monkeypatch):
+    first, *_ = kept_versions(dataset)
+    with monkeypatch.context() as other_host:
+        other_host.setattr(socket, "gethostname", lambda: "worker-7")
+        note_user(dataset, tmp_path / "not_here", version_digest(first))
+    assert [one.removed for one in prune(dataset).versions] == [False, True, True]
+    (note,) = DatasetPaths(dataset).users.iterdir()
+    long_ago = time.time() - (UNSEEN_DAYS + 1) * 86_400
+    os.utime(note, (long_ago, long_ago))
+    assert [one.removed for one in prune(dataset).versions] == [True]
+
+
+def test_what_a_model_elsewhere_came_from_stays(dataset, tmp_path):
+    first, *_ = kept_versions(dataset)
+    config = PromoteConfig(models=tmp_path / "production", model="digits")
+    bundle = make_bundle(tmp_path / "bundle", datasets={"train": version_digest(first)})
+    decision = decide(evaluation([0], [0]), None, config, against=None).model_copy(update={"promotes": True})
+    promote(bundle, decision, config, Author("anna"), run_dir=None)
+    found = prune(dataset, models=[tmp_path / "production"])
+    assert [(one.removed, one.reason) for one in found.versions[:2]] == [
+        (False, "v1 of model digits came from it"),
+        (True, "nothing refers to it"),
+    ]
+    with pytest.raises(ConfigError, match=r"models=.*: no such folder"):
+        prune(dataset, models=[tmp_path / "none"])
+
+
+def test_a_damaged_note_of_a_run_removes_nothing(dataset):
+    DatasetPaths(dataset).users.mkdir()
+    (DatasetPaths(dataset).users / "a.json").write_text("[")
+    with pytest.raises(DataError, match=r"a.json: no note of a run"):
+        prune(dataset)
+    assert len(kept_versions(dataset)) == 3
 
 
 def test_a_run_that_begins_while_versions_are_removed_keeps_its_version(dataset):

@@ -10,6 +10,7 @@ from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.export.manifest import InputContract
 from deepspark_ops.predict.inputs.choose import open_inputs
+from deepspark_ops.predict.inputs.table_columns import choose_columns, with_chosen_features
 from deepspark_ops.predict.samples import BundleForm, SampleForm
 
 
@@ -159,6 +160,16 @@ def test_feature_columns_are_patterns_as_of_ingestion(tmp_path):
     assert next(open_inputs(config_of(path), numbers(4)).read()).content.tolist() == [1, 2, 3, 4.5]
     with pytest.raises(ConfigError, match=r'id_column: the table has no column "labl"; did you mean "label"\?'):
         open_inputs(config_of(path, id_column="labl"), numbers(4))
+
+
+def test_a_table_of_the_chosen_columns_alone_has_the_same_features():
+    """As a task of Spark sees the table."""
+    schema = pa.schema([(name, pa.float64()) for name in ("f1", "f2", "g")])
+    for patterns, n_values in [("!f1", 2), ("g,f2..f2", 2), ("f*", 2)]:
+        config = config_of("t.parquet", feature_columns=patterns)
+        columns = choose_columns(schema, config, numbers(n_values))
+        chosen = pa.schema([schema.field(name) for name in columns.names])
+        assert choose_columns(chosen, with_chosen_features(config, columns), numbers(n_values)) == columns
 
 
 def test_images_are_in_the_column_that_ingestion_takes(tmp_path):
