@@ -88,8 +88,8 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
     """Find unneeded folders below ``config.home``; remove the folders if ``config.remove`` is set.
 
     A folder is removed if it did not change for ``older_than`` days, is not among the newest of its kind, no version of
-    a model came from it, and no remaining run names it. A run elsewhere counts by its note in the dataset. The folder is first renamed, so that a partly removed folder is
-    never taken for a complete folder.
+    a model came from it, and no remaining run names it. A run elsewhere counts by the run's note in the dataset. The
+    folder is first renamed, so that a partly removed folder is never taken for a complete folder.
 
     Args:
         config: Options of the stage.
