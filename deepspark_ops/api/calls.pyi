@@ -366,6 +366,7 @@ def train(
     confined: bool = False,
     allow_python_layers: bool = False,
     python_layers: str | Sequence[str] = (),
+    engine: Literal['auto', 'spark', 'process'] = 'auto',
     master: str = 'local[*]',
     progress: bool = True,
 ) -> Run:
@@ -440,6 +441,8 @@ def train(
         confined: Refuse a named file outside of those folders; without it there is a warning, one a folder.
         allow_python_layers: Import whatever module a net's Python layers name: its code runs with your rights.
         python_layers: Modules of Python layers that may be imported, with commas.
+        engine: What runs the workers: spark, process (processes of this host), or by auto processes unless master
+            or spark_ui is given.
         master: Spark master.
         progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
     """
@@ -653,6 +656,7 @@ def compare(
     confined: bool = False,
     allow_python_layers: bool = False,
     python_layers: str | Sequence[str] = (),
+    engine: Literal['auto', 'spark', 'process'] = 'auto',
     master: str = 'local[*]',
     strategies: str | Sequence[str] = (),
     workers: int | str | Sequence[int] = (),
@@ -731,6 +735,8 @@ def compare(
         confined: Refuse a named file outside of those folders; without it there is a warning, one a folder.
         allow_python_layers: Import whatever module a net's Python layers name: its code runs with your rights.
         python_layers: Modules of Python layers that may be imported, with commas.
+        engine: What runs the workers: spark, process (processes of this host), or by auto processes unless master
+            or spark_ui is given.
         master: Spark master.
         strategies: Strategies, with commas; all combinations of the lists are trained, at most 64. Empty: the
             training's single value.

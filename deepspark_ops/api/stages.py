@@ -66,16 +66,16 @@ def train(
     # The stage itself warns of files outside the allowed folders.
     limit_named_files(config.named_files, (config.solver.parent, config.dataset), warn=lambda finding: None)
     max_iter = load_solver(config.solver, config.overrides).spec.max_iter
-    require_spark()
+    if config.is_in_spark:
+        require_spark()
+    module = "deepspark_ops.train.driver." + ("spark_job" if config.is_in_spark else "process_job")
     was_there = config.run_dir.exists()
     if config.parity:
         _certify(config)
         on_certificate(RunPaths(config.run_dir).parity)
     display = TrainDisplay(config.run_dir, max_iter=max_iter, is_shown=is_shown)
     try:
-        _run_process(
-            "deepspark_ops.train.driver.spark_job", config, display, run_dir=config.run_dir, answers_signals=True
-        )
+        _run_process(module, config, display, run_dir=config.run_dir, answers_signals=True)
     except StageFailed:
         certificate = RunPaths(config.run_dir).parity
         if not was_there and certificate.exists() and list(config.run_dir.iterdir()) == [certificate]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -28,6 +28,7 @@ EXPERT: dict[str, Any] = {"form": "expert"}
 """Marks a rarely changed field of the form, in the expert part of its section."""
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
+Engine = Literal["auto", "spark", "process"]
 SparkMaster = Annotated[str, Field(description="Spark master")]
 ListenAddress = Annotated[
     str,

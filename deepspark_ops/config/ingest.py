@@ -11,6 +11,7 @@ from deepspark_ops.config.base import (
     EXPERT,
     FORM,
     DataPathField,
+    Engine,
     Fraction,
     InsecureNetwork,
     ListenAddress,
@@ -374,7 +375,7 @@ class IngestConfig(SourceConfig):
         json_schema_extra=EXPERT,
     )
     listed_files: ListedFilesPart = LISTED_AS_GIVEN
-    engine: Literal["auto", "spark", "process"] = Field(
+    engine: Engine = Field(
         "auto",
         description="Who reads the records: spark, process (this process alone), or by auto this process where that is"
         " faster than starting Spark",

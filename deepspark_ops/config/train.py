@@ -14,6 +14,7 @@ from deepspark_ops.config.base import (
     EXPERT,
     FORM,
     DataPathField,
+    Engine,
     InsecureNetwork,
     ListenAddress,
     SolverFile,
@@ -201,6 +202,11 @@ class TrainConfig(StageConfig):
         json_schema_extra=EXPERT,
     )
     named_files: NamedFilesPart = AS_GIVEN
+    engine: Engine = Field(
+        "auto",
+        description="What runs the workers: spark, process (processes of this host), or by auto processes unless master"
+        " or spark_ui is given",
+    )
     master: SparkMaster = "local[*]"
 
     @field_validator("strategy_options", mode="before")
@@ -223,6 +229,12 @@ class TrainConfig(StageConfig):
             weights = file_list_text(self.weights)
             msg = f"weights={weights} and resume={self.resume}: give one; a solverstate brings its own weights"
             raise ValueError(msg)
+        if self.engine == "process" and not self.master.startswith("local"):
+            msg = (
+                f"engine=process, master={self.master}: the workers of engine=process are processes of this host; use"
+                " engine=spark, or leave master out"
+            )
+            raise ValueError(msg)
         if self.min_workers > self.n_workers:
             msg = (
                 f"min_workers={self.min_workers} and n_workers={self.n_workers}: that many never train; give"
@@ -236,3 +248,10 @@ class TrainConfig(StageConfig):
             )
             raise ValueError(msg)
         return self
+
+    @property
+    def is_in_spark(self) -> bool:
+        """Whether Spark runs the workers of a command or a Python call; a DAG always uses its Spark connection."""
+        if self.engine == "auto":
+            return "master" in self.model_fields_set or self.spark_ui
+        return self.engine == "spark"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, MutableMapping
 from dataclasses import dataclass
+from typing import Final
 
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.devices.host_cores import host_cores
@@ -15,6 +16,8 @@ from deepspark_ops.devices.requested import RequestedDevices, check_enough, with
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.errors import ConfigError, DeepSparkError
 
+ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Environment of a worker, each 1: TensorFlow has its own pool, and a second pool would fight for the same cores."""
 _NOT_ASSIGNED = (
     "Spark's settings assign no GPUs, so that each worker takes what it finds on its host: two may take the same one;"
     " devices=gpu, or spark.executor.resource.gpu.amount in spark-defaults.conf, lets Spark assign them"

@@ -145,6 +145,7 @@ class DeepSparkCheckOperator(BaseOperator):
         tls: Literal['auto', 'on', 'off', 'mac'] | Template | None = None,
         insecure_network: bool | Template | None = None,
         spark_ui: bool | Template | None = None,
+        engine: Literal['auto', 'spark', 'process'] | Template | None = None,
         source: StrPath | Template | None = None,
         test_source: StrPath | Template | None = None,
         test_fraction: float | Template | None = None,
@@ -190,7 +191,6 @@ class DeepSparkCheckOperator(BaseOperator):
         deduplicate_across: bool | Template | None = None,
         stamp: Literal['time', 'digest'] | Template | None = None,
         strict: bool | Template | None = None,
-        engine: Literal['auto', 'spark', 'process'] | Template | None = None,
         split: Literal['train', 'validation', 'test'] | Template | None = None,
         batch_size: int | Template | None = None,
         worst: int | Template | None = None,
@@ -288,6 +288,8 @@ class DeepSparkCheckOperator(BaseOperator):
                 each other, the exchange's secret included
             spark_ui: Serve Spark's UI while workers train; it asks for no login, and with a local master it listens on
                 127.0.0.1 alone. The run's page and log have its address
+            engine: What runs the workers: spark, process (processes of this host), or by auto processes unless master
+                or spark_ui is given
             source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
                 archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro,
                 table:db.name), IDX images, CIFAR binary batches, or a Caffe LMDB
@@ -358,8 +360,6 @@ class DeepSparkCheckOperator(BaseOperator):
             stamp: Property of a file by which a change of the file is seen: time (size and time of change), or digest
                 (the content; an ingestion and a DAG's check then read every file)
             strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...
-            engine: Who reads the records: spark, process (this process alone), or by auto this process where that is
-                faster than starting Spark
             split: Part of the dataset to score
             batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
                 fixes it
@@ -1112,6 +1112,7 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
         tls: Literal['auto', 'on', 'off', 'mac'] | Template | None = None,
         insecure_network: bool | Template | None = None,
         spark_ui: bool | Template | None = None,
+        engine: Literal['auto', 'spark', 'process'] | Template | None = None,
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
@@ -1179,6 +1180,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
                 each other, the exchange's secret included
             spark_ui: Serve Spark's UI while workers train; it asks for no login, and with a local master it listens on
                 127.0.0.1 alone. The run's page and log have its address
+            engine: What runs the workers: spark, process (processes of this host), or by auto processes unless master
+                or spark_ui is given
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.

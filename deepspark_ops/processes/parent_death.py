@@ -16,10 +16,10 @@ def signal_at_parent_death(number: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
 
 
-def end_with_parent_thread(parent: int) -> None:
-    """Request SIGTERM when the thread of process ``parent`` that started this process ends."""
+def end_with_parent_thread(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
+    """Request signal ``number`` when the thread of process ``parent`` that started this process ends."""
     if sys.platform != "linux":
         return
-    signal_at_parent_death(signal.SIGTERM)
+    signal_at_parent_death(number)
     if os.getppid() != parent:  # the parent died before the call
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)

@@ -60,12 +60,7 @@ def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = No
     """
     keep_imports()
     arguments = sys.argv[1:] if arguments is None else arguments
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_StageFormatter("%(message)s"))
-    handler.addFilter(_is_for_people)
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    for chatty in ("py4j", "absl", "tensorflow", "h5py"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    log_to_stderr()
     end_with_parent()
     log = logging.getLogger(__name__)
     if len(arguments) != 1:
@@ -90,6 +85,16 @@ def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = No
         log.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the traceback is above
         return FAILED
     return 0
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Write the log of this process from ``level`` on to stderr, in the lines that ``JobLog`` reads."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_StageFormatter("%(message)s"))
+    handler.addFilter(_is_for_people)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for chatty in ("py4j", "absl", "tensorflow", "h5py"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def user_trouble(error: Exception) -> tuple[int, str] | None:

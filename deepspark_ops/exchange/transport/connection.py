@@ -6,7 +6,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 from deepspark_ops.errors import (
@@ -72,6 +72,16 @@ class ExchangeAddress:
     def server(self) -> str:
         """How errors call the other end."""
         return f"exchange server {self.host}:{self.port}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values for JSON, the secret among them."""
+        return {**asdict(self), "secret": self.secret.hex(), "certificate": self.certificate.hex()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> ExchangeAddress:
+        """Return the address from the result of ``to_plain``."""
+        texts = {name: bytes.fromhex(plain[name]) for name in ("secret", "certificate")}
+        return cls(**{**plain, **texts, "more_ports": tuple(plain["more_ports"])})
 
 
 class ServerConnection:

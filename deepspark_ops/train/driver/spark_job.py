@@ -22,6 +22,7 @@ from pyspark import Accumulator, SparkContext, SparkStageInfo
 from pyspark.accumulators import AddingAccumulatorParam
 
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.devices.in_task import ONE_THREAD
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.devices.spark_resources import gpu_properties
 from deepspark_ops.errors import ConfigError, TrainingFailed
@@ -45,8 +46,6 @@ _SPARK_START_S = 300.0
 _CANCEL_S = 10.0
 _MAX_FAILURES = 1_000_000
 _YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""TensorFlow has a thread pool; a second pool per worker would only fight for the same cores."""
 
 
 def main(config_path: Path) -> None:
@@ -56,7 +55,11 @@ def main(config_path: Path) -> None:
         DeepSparkError, CaffeImportError: One message for the user.
     """
     signals = RunSignals()
-    train(read_config(config_path), signals, SparkWorkers)
+    config = read_config(config_path)
+    if config.engine == "process":
+        msg = "engine=process: a DAG trains as a Spark application of its connection; leave engine out"
+        raise ConfigError(msg)
+    train(config, signals, SparkWorkers)
 
 
 class SparkWorkers(Workers):
@@ -274,7 +277,7 @@ def _properties(config: TrainConfig) -> dict[str, str]:
         "spark.task.maxFailures": str(_MAX_FAILURES),
         # A process that has imported TensorFlow keeps its devices and threads, which are another worker's.
         "spark.python.worker.reuse": "false",
-        **{f"spark.executorEnv.{name}": "1" for name in _ONE_THREAD},
+        **{f"spark.executorEnv.{name}": "1" for name in ONE_THREAD},
     }
 
 

@@ -1,4 +1,4 @@
-"""Training as real Spark applications: what a user sees, what survives, what is refused. One process tree per test."""
+"""Training as real Spark applications, and by processes: what a user sees, what survives, what is refused."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from tests.processes import descendants, is_alive
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
 TIMEOUT_S = 240.0
+ENGINES = ["spark", "process"]
 _JOBS: list[Job] = []
 
 
@@ -43,7 +44,7 @@ def _no_job_outlives_its_test() -> Iterator[None]:
 class Job:
     """A training job as a process of its own, its output read as it comes."""
 
-    def __init__(self, folder: Path, **config: object) -> None:
+    def __init__(self, folder: Path, *, engine: str = "spark", **config: object) -> None:
         values = {
             "solver": str(CAFFE / "solvers" / "sgd_testnet" / "solver.prototxt"),
             "run_dir": str(folder / "run"),
@@ -55,7 +56,7 @@ class Job:
         self.paths = RunPaths(Path(str(values["run_dir"])))
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "deepspark_ops.train.driver.spark_job", str(path)],
+            [sys.executable, "-m", f"deepspark_ops.train.driver.{engine}_job", str(path)],
             cwd=CAFFE,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -104,18 +105,27 @@ class Job:
         return descendants(self.process.pid)
 
     def worker_pids(self) -> list[int]:
-        """Python workers are forks of Spark's daemon: same command line, one below the other."""
-        daemons = [pid for pid, command in self.descendants().items() if "pyspark.daemon" in command]
+        """Return the workers' processes: children of the driver, or forks of Spark's first daemon."""
+        commands = self.descendants().items()
+        if children := [pid for pid, command in commands if "deepspark_ops.train.worker" in command]:
+            return sorted(children)
+        daemons = [pid for pid, command in commands if "pyspark.daemon" in command]
         return sorted(daemons)[1:]
 
 
-def training(folder: Path, overrides: str, **config: object) -> Job:
-    return Job(folder, overrides=f"test_interval: 1000 test_initialization: true display: 500 {overrides}", **config)
+def training(folder: Path, overrides: str, *, engine: str = "spark", **config: object) -> Job:
+    return Job(
+        folder,
+        engine=engine,
+        overrides=f"test_interval: 1000 test_initialization: true display: 500 {overrides}",
+        **config,
+    )
 
 
-def test_two_workers_leave_a_whole_run_though_one_is_killed_and_started_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_two_workers_leave_a_whole_run_though_one_is_killed_and_started_again(engine: str, tmp_path: Path) -> None:
     config: dict[str, Any] = {"n_workers": 2, "comm_period": 2, "grant_timeout_s": 60.0}
-    job = training(tmp_path, "max_iter: 12000 snapshot: 4000", **config)
+    job = training(tmp_path, "max_iter: 12000 snapshot: 4000", engine=engine, **config)
     job.wait_for(r"worker 0 loss clock=[1-9]")
     job.wait_for(r"worker 1 loss clock=[1-9]")
     os.kill(job.worker_pids()[0], signal.SIGKILL)
@@ -138,7 +148,7 @@ def test_two_workers_leave_a_whole_run_though_one_is_killed_and_started_again(tm
     assert not [path for path in Path("/dev/shm").glob("deepspark-*") if f"-{job.process.pid}-" in path.name]
 
     # The same config again: finished, at once and without Spark.
-    again = training(tmp_path, "max_iter: 12000 snapshot: 4000", **config)
+    again = training(tmp_path, "max_iter: 12000 snapshot: 4000", engine=engine, **config)
     assert again.wait() == 0
     assert [line for line in again.lines if not line.startswith("INFO: finished already: clock=12000")] == []
 
@@ -154,11 +164,17 @@ def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:
         other.connect(("127.0.0.2", port))  # as any address of the host but the one that it is bound to
 
 
-def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_done(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 1000000", n_workers=2, worker_tries=1, spark_ui=True)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_done(
+    engine: str, tmp_path: Path
+) -> None:
+    job = training(
+        tmp_path, "max_iter: 1000000", engine=engine, n_workers=2, worker_tries=1, spark_ui=engine == "spark"
+    )
     job.wait_for(r"worker 0 loss clock=[1-9]")
     job.wait_for(r"worker 1 loss clock=[1-9]")
-    assert_sparks_pages_are_for_this_host_alone(job)
+    if engine == "spark":
+        assert_sparks_pages_are_for_this_host_alone(job)
     os.kill(job.worker_pids()[0], signal.SIGKILL)
     job.wait_for(r"worker [01] worker_lost clock=\d+ reason=its process was killed 1 times.* ending=given_up")
     (given_up,) = [event for event in job.events("worker_lost") if event.data.get("ending") == "given_up"]
@@ -186,8 +202,9 @@ def test_a_host_without_the_python_is_one_message_and_not_a_start_for_ever(
     )
 
 
-def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 60000 snapshot: 2000", n_workers=1)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(engine: str, tmp_path: Path) -> None:
+    job = training(tmp_path, "max_iter: 60000 snapshot: 2000", engine=engine, n_workers=1)
     job.wait_for(r"driver snapshot clock=2000 ")
     below = job.descendants()
     (server,) = [pid for pid, command in below.items() if "deepspark_ops.exchange.server.process" in command]
@@ -202,7 +219,7 @@ def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(
     last = job.paths.snapshot_iterations()[-1]
     unfinished = job.paths.snapshots / f".snap_iter_{last + 2000}.state.h5.abcdefgh.tmp"
     unfinished.touch()
-    again = training(tmp_path, f"max_iter: {last + 1000} snapshot: 2000", n_workers=1)
+    again = training(tmp_path, f"max_iter: {last + 1000} snapshot: 2000", engine=engine, n_workers=1)
     assert again.wait() == 0, "\n".join(again.lines)
     assert any(f"going on from snap_iter_{last}.state.h5: clock {last}" in line for line in again.lines)
     assert again.paths.snapshot_iterations()[-1] == last + 1000
@@ -223,9 +240,10 @@ def test_a_killed_jvm_is_one_message_with_the_clock_that_was_reached(tmp_path: P
     assert failed.clock >= 500, "the minibatches that were done, and not those of the start"
 
 
-def test_mistake_found_by_a_worker_ends_the_run_with_its_message(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_mistake_found_by_a_worker_ends_the_run_with_its_message(engine: str, tmp_path: Path) -> None:
     # Readable for the driver, gone when the workers open it.
-    job = training(tmp_path, "max_iter: 3000", n_workers=1)
+    job = training(tmp_path, "max_iter: 3000", engine=engine, n_workers=1)
     job.wait_for("driver stage clock=0")
     (job.paths.root / "net.prototxt").write_text('layer { name: "x" tipe: "Data" }')
     assert job.wait() == 2, "\n".join(job.lines)

@@ -99,6 +99,11 @@ BAD_INPUT = [
         "TrainConfig: weights=a and resume=b: give one; a solverstate brings its own weights",
     ),
     (
+        ["train", "solver.prototxt", "--run-dir", "r", "--engine", "process", "--master", "yarn"],
+        "TrainConfig: engine=process, master=yarn: the workers of engine=process are processes of this host; use"
+        " engine=spark, or leave master out",
+    ),
+    (
         ["train", "no_net.prototxt", "--run-dir", "r"],
         "{folder}/no_net.prototxt: names no training net; give one of net, net_param, train_net, train_net_param",
     ),
@@ -194,11 +199,31 @@ def test_train_hands_every_option_to_the_job_with_absolute_paths(folder, jobs):
     )
     assert result.exit_code == 0, result.output
     ((module, config),) = jobs
-    assert module == "deepspark_ops.train.driver.spark_job"
+    assert module == "deepspark_ops.train.driver.process_job"
     assert config == TrainConfig(
         solver=folder / "solver.prototxt", run_dir=folder / "runs/a", n_workers=3, comm_period=4, rate_scale=2.5
     )
     assert result.stdout == f"run={folder}/runs/a\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "engine"),
+    [
+        ((), "process"),
+        (("--master", "local[*]"), "spark"),
+        (("--master", "spark://h:7077"), "spark"),
+        (("--spark-ui",), "spark"),
+        (("--engine", "spark"), "spark"),
+        (("--engine", "process", "--master", "local[2]"), "process"),
+    ],
+)
+def test_workers_are_processes_unless_spark_is_asked_for(folder, jobs, monkeypatch, options, engine):
+    asked = []
+    monkeypatch.setattr(stages, "require_spark", lambda: asked.append(True))
+    result = invoke("train", "solver.prototxt", "--run-dir", "r", *options)
+    assert result.exit_code == 0, result.output
+    assert [module for module, _ in jobs] == [f"deepspark_ops.train.driver.{engine}_job"]
+    assert bool(asked) == (engine == "spark"), "neither Java nor pyspark is needed for processes"
 
 
 @pytest.mark.parametrize("errors", [(), ("parity: case relu: failed",)])

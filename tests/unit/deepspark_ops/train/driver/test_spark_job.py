@@ -26,7 +26,8 @@ def test_local_masters_get_a_slot_per_worker_and_their_tries(master: str, expect
     assert master_for(master, n_workers=3) == expected
 
 
-def test_driver_starts_without_tensorflow() -> None:
-    code = "import sys, deepspark_ops.train.driver.spark_job; print('tensorflow' in sys.modules)"
+@pytest.mark.parametrize(("engine", "absent"), [("spark", ["tensorflow"]), ("process", ["tensorflow", "pyspark"])])
+def test_driver_starts_without_tensorflow(engine: str, absent: list[str]) -> None:
+    code = f"import sys, deepspark_ops.train.driver.{engine}_job; print([name in sys.modules for name in {absent}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert done.stdout.strip() == str([False] * len(absent))
