@@ -183,13 +183,16 @@ class TrainFunction:
         carried = carried_state(self.net, self._n_replicas, params)
         return TrainState(params, history, carried, 0, self._first_scale)
 
-    def prepare(self) -> None:
+    def prepare(self, *, with_step: bool = False) -> None:
         """Trace ``run`` and let TensorFlow optimise it; else the first run does it.
 
-        By a run of no steps, on several devices of one step on zeros: there each call is one.
+        A run of no steps does this. On several devices each call is a step, and a step on zeros does this.
+
+        Args:
+            with_step: Make a step on zeros on one device, too. TensorFlow makes the loop's kernels at the first step.
         """
         nowhere = self.initial_state(np.zeros(self.net.params.n_params, np.float32))
-        n_steps = 0 if isinstance(self._calls, WholeCalls) else 1
+        n_steps = 0 if isinstance(self._calls, WholeCalls) and not with_step else 1
         feeds = self._empty_feeds(n_steps * self.solver.iter_size)
         self.run(nowhere, step=0, n_steps=n_steps, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
 

@@ -39,13 +39,13 @@ class CenterUpdates:
         self._round_over = threading.Condition(shared.lock)
         self._lock = threading.Lock()
 
-    def joined(self, worker: int) -> None:
+    def joined(self, worker: int, now: float) -> None:
         """A new process took a worker's place; the caller holds ``SharedState.lock``."""
-        self._rounds.joined(worker)
+        self._rounds.joined(worker, now)
 
-    def granted(self, worker: int, *, has_steps: bool) -> None:
+    def granted(self, worker: int, now: float, *, has_steps: bool) -> None:
         """A worker was answered with a grant or without; the caller holds ``SharedState.lock``."""
-        self._rounds.granted(worker, has_steps=has_steps)
+        self._rounds.granted(worker, now, has_steps=has_steps)
 
     def is_held(self, worker: int) -> bool:
         """Whether a worker is given no steps yet; the caller holds ``SharedState.lock``.
@@ -56,9 +56,9 @@ class CenterUpdates:
         """
         return self._shared.state.grants.snapshot_waits_for(self._last_round, worker)
 
-    def pushed(self, worker: int, sequence: int, note: RoundNote | None) -> None:
+    def pushed(self, worker: int, sequence: int, now: float, note: RoundNote | None) -> None:
         """A worker has pushed everything of its exchange ``sequence``; the caller holds ``SharedState.lock``."""
-        self._rounds.pushed(worker, sequence, note)
+        self._rounds.pushed(worker, sequence, now, note)
 
     def await_round(self, worker: int, sequence: int, wait_s: float | None = None) -> int | None:
         """Return the tau of the round with that push once it is over; None after ``wait_s`` (``ROUND_WAIT_S``)."""
@@ -67,7 +67,7 @@ class CenterUpdates:
             is_over = self._round_over.wait_for(lambda: self._rounds.is_released(worker, sequence), wait_s)
             return self._rounds.comm_period if is_over else None
 
-    def close_round(self) -> list[Event]:
+    def close_round(self, now: float) -> list[Event]:
         """Apply the present round if every worker that is expected has pushed; returns notes for the user.
 
         A round that cannot be applied fails the run, and the workers go on.
@@ -76,7 +76,7 @@ class CenterUpdates:
             return []
         with self._shared.lock:
             grants = self._shared.state.grants
-            if not self._rounds.is_complete(grants.live_workers):
+            if not self._rounds.is_complete(grants.live_workers, now):
                 return []
             self._last_round = grants.open_grants(self._rounds.waiting)
             notes = self._rounds.close()

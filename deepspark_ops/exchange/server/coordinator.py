@@ -115,7 +115,7 @@ class Coordinator:
             state = self._shared.state
             is_replaced = worker in state.grants.live_workers and state.sessions.get(worker) != session
             self._shared.apply(Join(worker, session))
-            self.updates.joined(worker)
+            self.updates.joined(worker, self._clock())
             clock = state.grants.clock
         self._center.abandon(worker)
         self._center.admit(worker, session)
@@ -162,7 +162,8 @@ class Coordinator:
             state.grants.seen(worker, self._clock())
             clock = state.grants.clock
             if isinstance(request, RequestGrant):
-                self.updates.granted(worker, has_steps=isinstance(answer, Grant) and answer.count > 0)
+                has_steps = isinstance(answer, Grant) and answer.count > 0
+                self.updates.granted(worker, self._clock(), has_steps=has_steps)
         self._close_round()
         self.updates.apply_rest()
         if is_new and isinstance(answer, EpochReport):
@@ -276,13 +277,14 @@ class Coordinator:
         """
         self.expire()
         with self._shared.lock:
-            self.updates.pushed(worker, sequence, note)
-            self._shared.state.grants.seen(worker, self._clock())
+            now = self._clock()
+            self.updates.pushed(worker, sequence, now, note)
+            self._shared.state.grants.seen(worker, now)
         self._close_round()
         return self.updates.await_round(worker, sequence, wait_s)
 
     def _close_round(self) -> None:
-        for event in self.updates.close_round():
+        for event in self.updates.close_round(self._clock()):
             self._emit(event)
 
     def control(self, call: str) -> None:

@@ -54,6 +54,7 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             state=state,
             devices=devices,
             in_parts=works_on_gradients(strategy),
+            others_wait=strategy.round == "all" and run.config.n_workers > 1,
         )
         plan = with_state(loop_plan(run, task.worker, task.origin), state)
         summary = run_loop(run, link, model, plan, first_step=model.updates if is_first else welcome.clock)

@@ -96,6 +96,7 @@ class TfModel:
         state: WorkerState | None,
         devices: ReadyDevices,
         in_parts: bool = False,
+        others_wait: bool = False,
         nets: CompiledNets | None = None,
     ) -> None:
         """Compile the nets and trace the training step, which takes a large net half a minute.
@@ -108,6 +109,7 @@ class TfModel:
             state: The worker's own state from a snapshot; None to begin with an empty history.
             devices: What the worker computes on, as many as the run's plan needs.
             in_parts: Will ``gradient`` be called and not ``run``?
+            others_wait: Make the slow first step here, on zeros: the other workers would wait for a granted step.
             nets: The nets, compiled already, which the caller may share between models; traced by whoever is first.
 
         Raises:
@@ -123,7 +125,10 @@ class TfModel:
         self.is_on_host = devices.is_host
         if nets is None:
             with self._memory_errors_named():
-                (self._train.prepare_parts if in_parts else self._train.prepare)()
+                if in_parts:
+                    self._train.prepare_parts()
+                else:
+                    self._train.prepare(with_step=others_wait)
         sides = outputs_of_tests(run.test_nets, run.paths)
         self._tests = [
             _TestNet(side, run.train_net.params, forward, self._seed)

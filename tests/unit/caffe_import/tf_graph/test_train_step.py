@@ -309,9 +309,10 @@ def test_layer_state_goes_on_from_call_to_call() -> None:
     assert any(np.asarray(tensor).any() for tensor in state.layer_state.values())
 
 
-def test_a_prepared_function_is_traced_once_and_trains_the_same() -> None:
+@pytest.mark.parametrize("with_step", [False, True])
+def test_a_prepared_function_is_traced_once_and_trains_the_same(with_step: bool) -> None:
     prepared, fresh = softmax("momentum: 0.9 iter_size: 2"), softmax("momentum: 0.9 iter_size: 2")
-    prepared.prepare()
+    prepared.prepare(with_step=with_step)
     assert prepared.count_traces == 1
     feeds = batches(2)
     ours, _ = run(prepared, start(prepared), feeds)

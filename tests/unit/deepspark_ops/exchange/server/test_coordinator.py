@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from deepspark_ops.exchange.server.coordinator import Coordinator
 from deepspark_ops.exchange.state import journal as journal_module
 from deepspark_ops.exchange.state.grants import Grant, Schedule, Wait
 from deepspark_ops.exchange.state.leases import DatasetOrder
-from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, RequestGrant, ReturnLease
+from deepspark_ops.exchange.state.messages import Acknowledge, LeaseData, Request, RequestGrant, ReturnLease
 from deepspark_ops.exchange.state.pending_snapshot import PendingSnapshot
 from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import N_PARAMS, initial_vector, make_settings
@@ -322,6 +323,72 @@ def test_no_worker_of_a_round_goes_on_before_all_have_acknowledged_what_a_snapsh
     assert [(grant.start, grant.state_for) for grant in following] == [(16, 16), (20, 16)]
     pushed(coordinator, 1, 3)
     assert coordinator.updates.await_round(1, 3, 0.0) is None, "the one that was held belongs to the round"
+
+
+@pytest.mark.parametrize("strategy", ["local_sgd", "diloco"])
+def test_rounds_go_on_without_a_worker_that_still_compiles_and_each_record_is_read_once(
+    tmp_path: Path, strategy: str
+) -> None:
+    order = DatasetOrder((12, 8), piece_samples=1)
+    coordinator, clock = make_coordinator(
+        tmp_path, strategy=strategy, schedule=Schedule(20), datasets={"train": order}
+    )
+    numbers, records, steps, sequences = [0, 0], [], [], [0, 0]
+
+    def answer(worker: int, request: Request[Any]) -> Any:
+        numbers[worker] += 1
+        return coordinator.answer(request.numbered(worker, numbers[worker]))
+
+    def push(worker: int) -> None:
+        sequences[worker] += 1
+        pushed(coordinator, worker, sequences[worker])
+
+    def is_over(worker: int) -> bool:
+        return coordinator.await_round(worker, sequences[worker], RoundNote(), wait_s=0.0) is not None
+
+    def compute(worker: int) -> Grant:
+        grant = answer(worker, RequestGrant(2))
+        assert isinstance(grant, Grant)
+        for _ in range(grant.count):
+            lease = answer(worker, LeaseData("train"))
+            records.append((lease.epoch, lease.shard, lease.start))
+            answer(worker, ReturnLease("train", lease.id))
+        return grant
+
+    def acknowledge(worker: int, grant: Grant) -> None:
+        assert answer(worker, Acknowledge(grant.id))
+        steps.extend(range(grant.start, grant.stop))
+
+    coordinator.join(0, "a", "shm")
+    coordinator.join(1, "b", "shm")
+    clock.now += 15.0
+    grant = compute(0)
+    push(0)
+    clock.now += 14.0
+    coordinator.heartbeat(1)
+    assert not is_over(0), "the other worker may need twice the time"
+    clock.now += 2.0
+    coordinator.heartbeat(1)
+    assert is_over(0)
+    acknowledge(0, grant)
+    for _ in range(3):
+        grant = compute(0)
+        push(0)
+        assert is_over(0)
+        acknowledge(0, grant)
+    while len(steps) < 20:
+        grants = [compute(worker) for worker in (0, 1)]
+        push(0)
+        assert not is_over(0), "the other worker has steps now"
+        push(1)
+        assert is_over(0)
+        assert is_over(1)
+        for worker, grant in enumerate(grants):
+            acknowledge(worker, grant)
+    assert steps == list(range(20))
+    assert sorted(records) == [(0, 0, start) for start in range(12)] + [(0, 1, start) for start in range(8)]
+    assert coordinator.status()["acknowledged"] == 20
+    assert coordinator.status()["reissued_grants"] == 0
 
 
 @pytest.mark.parametrize("ends", ["lost", "replaced", "left", "server"])
