@@ -1,4 +1,4 @@
-"""The center: a parameter vector in memory that all processes of a host may map, written without locks."""
+"""The center: a parameter vector in memory that all processes of a host may map and write without locks."""
 
 from __future__ import annotations
 
@@ -33,20 +33,19 @@ from deepspark_ops.exchange.strategies.base import ExchangeContext, LockMode, St
 from deepspark_ops.param_vector import Vector
 
 FEW_WORKERS = 64
-"""Up to here adding up a column in Python is faster than calling numpy."""
+"""For at most so few workers, adding up a column in Python is faster than calling numpy."""
 _add_up = np.add.reduce
 
 
 class Center:
     """The center variable, its strategy's further vectors, counters per worker, one count per chunk.
 
-    Shared by every thread and process that maps it, written without locks unless ``locks`` says otherwise.
+    Every thread and process that maps the center writes without locks, unless ``locks`` is set.
 
-    Promised: a reader sees some value that was once written to each element.
-    Not promised: that the elements belong to one moment, or that every push survives; two pushes that overlap may lose
-    part of one (Hogwild-style). Counters have one writer each: the worker itself in shared memory, else the server's
-    thread for that worker; 64-bit stores are whole on every machine that numpy runs on. ``snapshot`` copies; the copy
-    is yours.
+    A reader sees, for each element, some value that was once written. The elements need not belong to one moment, and a
+    part of a push can be lost where two pushes overlap (Hogwild). Each counter has a single writer: the worker in
+    shared memory, otherwise the server's thread of the worker. 64-bit stores are whole on every machine with numpy. The
+    caller owns the copy that ``snapshot`` returns.
 
     Attributes:
         vector: The center, shape (n_params,), float32, writable.
@@ -59,7 +58,7 @@ class Center:
         locks: None until ``use_locks``.
         push_check: None until ``check_pushes``.
         path: The mapped file; None where the center is private memory.
-        token: Random bytes in the file's head: who reads the same ones maps the same memory.
+        token: Random bytes in the file's head. A process that reads the same bytes maps the same memory.
     """
 
     def __init__(self, memory: CenterMemory, *, server: int | None = 0) -> None:
@@ -70,7 +69,7 @@ class Center:
         self.push_check: PushCheck | None = None
         self._hold(memory, server or 0)
         others = range(1, len(memory.all_counters)) if server is None else ()
-        self._cells_elsewhere = [memory.all_counters[other].data.cast("B").cast("Q") for other in others]
+        self._cells_of_others = [memory.all_counters[other].data.cast("B").cast("Q") for other in others]
         self._ended_at_pull: dict[int, int] = {}
         # The same counters for single reads and writes: numpy's scalars are ten times slower.
         self._cells = self.counters.data.cast("B").cast("Q")
@@ -98,8 +97,8 @@ class Center:
         Args:
             path: Of the file.
             token: As in ``CenterMemory.open``.
-            server: Whose counters count this process's exchanges. None: every server's, since they move the whole
-                center: else those by socket would not know at each of several servers how stale they are.
+            server: The server with the counters of this process's exchanges. None: all servers. An exchange in shared
+                memory moves the whole center, and exchanges by socket at each server count it as staleness.
         """
         return cls(CenterMemory.open(path, token), server=server)
 
@@ -110,22 +109,19 @@ class Center:
         self.all_counters, self.counters = memory.all_counters, memory.all_counters[server]
 
     def use_locks(self, mode: LockMode, timeout_s: float) -> None:
-        """Lock chunks or exchanges from now on; every process that maps the center must do the same."""
+        """Lock chunks or exchanges; every process that maps the center must do the same."""
         if mode != "none":
             self.locks = CenterLocks(mode, len(self.counts), self._memory.handle, timeout_s)
 
     def check_pushes(self, strategy: Strategy, *, samples: bool = False) -> None:
-        """Refuse nonsense that this process would push, from now on; see ``PushCheck``.
-
-        Not where the strategy steps back from numbers that are not finite.
-        """
+        """Refuse nonsense pushes of this process, see ``PushCheck``. Searching strategies may push such numbers."""
         if not strategy.searches:
             self.push_check = PushCheck(len(self.counts), samples=samples)
 
-    def refuse_push(self, worker: int, what: str, error: PushRefused) -> PushRefused:
+    def refuse_push(self, worker: int, subject: str, error: PushRefused) -> PushRefused:
         """Count a refused push of ``worker``, and return the error that ends its process."""
         self._cells[worker * COLUMNS + REFUSED] += 1
-        return PushRefused(f"worker {worker}: {what} refused: {error}; the center keeps what it had")
+        return PushRefused(f"worker {worker}: {subject} refused: {error}; the center keeps what it had")
 
     @property
     def n_params(self) -> int:
@@ -133,7 +129,7 @@ class Center:
         return len(self.vector)
 
     def result(self, strategy: Strategy) -> Vector:
-        """Return the vector that workers go on from after a round."""
+        """Return the vector that workers continue from after a round."""
         return self.vector if strategy.result is None else self.extras[strategy.result]
 
     def snapshot(self) -> Vector:
@@ -143,7 +139,7 @@ class Center:
         return copy
 
     def begin(self, worker: int, moving_rate: float = 0.0, session: int = NOBODY) -> ExchangeContext:
-        """Open an exchange of ``worker`` and count what others did since its last pull.
+        """Open an exchange of ``worker``, and count the exchanges of others since the worker's last pull.
 
         Args:
             worker: Its id.
@@ -162,8 +158,8 @@ class Center:
         staleness = ended - self._ended_at_pull.get(worker, ended)
         self._ended_at_pull[worker] = ended
         cells[row + BEGUN] = own_ended + 1
-        for elsewhere in self._cells_elsewhere:
-            elsewhere[row + BEGUN] = own_ended + 1
+        for cells_of_other in self._cells_of_others:
+            cells_of_other[row + BEGUN] = own_ended + 1
         if staleness > 0:
             cells[row + STALENESS] += staleness
         return ExchangeContext(
@@ -171,7 +167,7 @@ class Center:
         )
 
     def end(self, worker: int, context: ExchangeContext, moved_bytes: int) -> int:
-        """Close an exchange that moved so many bytes, up and down; returns how many of others were open during it.
+        """Close an exchange that moved ``moved_bytes``, up and down; return the number of overlapping exchanges.
 
         Raises:
             WorkerFenced: Another process is the worker now; the exchange is not counted.
@@ -179,20 +175,20 @@ class Center:
         if self.sessions[worker] != context.session:
             self.check_session(worker, context.session)
         cells, row = self._cells, worker * COLUMNS
-        sequence = context.own + 1
+        sequence = context.ended_before + 1
         overlaps = context.others_open + self._total(self._begun_column) - sequence - context.others_begun
         if overlaps > 0:
             cells[row + OVERLAPS] += overlaps
         cells[row + MOVED_BYTES] += moved_bytes
         cells[row + ENDED] = sequence
-        for elsewhere in self._cells_elsewhere:
-            elsewhere[row + ENDED] = sequence
+        for cells_of_other in self._cells_of_others:
+            cells_of_other[row + ENDED] = sequence
         return overlaps
 
     def abandon(self, worker: int) -> None:
-        """Close what a worker that is gone left open; its next exchange has one number at every server.
+        """Close the open exchange of a lost worker, so that the worker's next exchange has one number at every server.
 
-        A process that was only stopped finds out when it goes on with that exchange, and leaves.
+        A process that was only stopped gets ``WorkerFenced`` when it continues with the exchange.
         """
         counters = self.all_counters[:, worker]
         if (counters[:, BEGUN] > counters[:, ENDED]).any():
@@ -201,19 +197,19 @@ class Center:
         counters[:, WATCH_BEGUN] = counters[:, WATCH_ENDED]
 
     def admit(self, worker: int, session: str) -> None:
-        """Let every server know the process that is ``worker`` now."""
+        """Write the number of the worker's present process at every server."""
         self.all_counters[:, worker, SESSION] = session_number(session)
 
     def check_session(self, worker: int, session: int) -> None:
-        """See that the process of this number is still the worker: no lock keeps another one from taking its place.
+        """Check the session of a process. No lock keeps a newer process from taking the worker's place.
 
         Raises:
             WorkerFenced, WorkerReplaced: It is not; it must leave.
         """
-        found = self.sessions[worker]
-        if found == session:
+        current = self.sessions[worker]
+        if current == session:
             return
-        if found != NOBODY:
+        if current != NOBODY:
             msg = f"worker {worker}: a newer process has taken its place; leaving"
             raise WorkerReplaced(msg)
         msg = f"worker {worker}: silent for so long that it was given up in the middle of an exchange; leaving"
@@ -221,19 +217,19 @@ class Center:
 
     @property
     def watched(self) -> int:
-        """Position of the chunk whose pushes are added up; -1 for none. Ask once the exchange is open."""
+        """Position of the chunk with added-up pushes; -1 for none. Read the position after ``begin``."""
         return self._watched[0] - 1
 
     def watch(self, position: int) -> None:
-        """Have the pushes of a chunk added up, by every exchange that begins from now on."""
+        """Add up the pushes of a chunk in every exchange that begins later."""
         self._watched[0] = position + 1
 
     def begin_watched_push(self, worker: int) -> None:
-        """A push to the watched chunk is about to be applied."""
+        """Note that a push to the watched chunk begins."""
         self._cells[worker * COLUMNS + WATCH_BEGUN] += 1
 
     def end_watched_push(self, worker: int, push: Vector) -> None:
-        """It is applied: add ``push``, the watched part of it, to the worker's sums."""
+        """Note that a push to the watched chunk is applied, and add ``push`` to the worker's sums."""
         cells, sums, row = self._cells, self._float_cells, worker * COLUMNS
         total = float(_add_up(push, dtype=np.float64))
         sums[row + WATCH_SUM] += total
@@ -245,24 +241,24 @@ class Center:
         self._ended_at_pull[worker] = self._total(self._ended_column) - self._cells[worker * COLUMNS + ENDED]
 
     def reopened(self, worker: int, moving_rate: float, session: int) -> ExchangeContext:
-        """Return the context of an exchange that an earlier server process opened."""
+        """Return the context of an open exchange after a restart of the server."""
         begun, total = self._cells[worker * COLUMNS + BEGUN], self._total(self._ended_column)
         return ExchangeContext(
             self._n_workers,
             moving_rate,
-            own=begun - 1,
+            ended_before=begun - 1,
             total=total,
             others_begun=self._total(self._begun_column) - begun,
             session=session,
         )
 
     def unlink(self) -> None:
-        """Remove the file; whoever maps it keeps its memory until it closes."""
+        """Remove the file; processes that map the file keep the memory until they close."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Give the mapping back. The arrays must not be used after; one that somebody still holds keeps it alive."""
+        """Release the mapping. The arrays must not be used afterwards; a reference to an array keeps the memory."""
         for cells in (
             self.sessions,
             self._begun_column,
@@ -270,7 +266,7 @@ class Center:
             self._cells,
             self._float_cells,
             self._watched,
-            *self._cells_elsewhere,
+            *self._cells_of_others,
         ):
             cells.release()
         if self._memory.handle >= 0:

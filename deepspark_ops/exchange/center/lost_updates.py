@@ -1,8 +1,8 @@
-"""Lost updates, seen while a run goes on: a part of the center against the sum of what was pushed into it.
+"""Lost updates during a run: the change of a chunk of the center against the sum of the pushes into the chunk.
 
-Pushes that overlap without locks may lose a part of one another. What strategies with the invariant ``pushes_add_up``
-promise is checked on one chunk at a time, the next one after each finding: every worker adds up its pushes of that
-chunk, in float64, and whoever watches compares their growth with the center's::
+Without locks, overlapping pushes may lose a part of each other. Strategies with the invariant ``pushes_add_up`` are
+checked on one chunk at a time, and the chunk changes after each finding. Every worker adds up its pushes of the chunk
+in float64, and ``LostUpdates`` compares the growth of these sums with the growth of the center::
 
     deviation = sum(center) - sum(center before) - sum(applied pushes)
 """
@@ -29,15 +29,15 @@ from deepspark_ops.exchange.center.worker_counters import (
 )
 
 ROUNDING_SIGMAS = 16.0
-"""Each addition to a float32 is off by an evenly spread half of its last digit; so many times the spread of their sum
-is out of reach for rounding."""
+"""Each addition to a float32 has an evenly spread error of at most half of the last digit. Rounding cannot explain a
+deviation of so many standard deviations of the summed errors."""
 READ_TRIES = 30
 READ_PAUSE_S = 0.5e-3
 
 
 @dataclass(frozen=True)
 class ChunkFinding:
-    """What was found on one chunk.
+    """The measurement of one chunk.
 
     Attributes:
         position: The chunk.
@@ -55,7 +55,7 @@ class ChunkFinding:
 
     @property
     def lost_updates(self) -> float:
-        """The share of what was pushed that is missing (or was added twice); 0 within rounding."""
+        """The share of the pushed sum that is missing (or was added twice); 0 within rounding."""
         if abs(self.deviation) <= self.rounding or self.pushed == 0.0:
             return 0.0
         return abs(self.deviation) / self.pushed
@@ -73,13 +73,13 @@ class _Reading:
 
 
 class LostUpdates:
-    """Measures lost updates on a center's chunks in turn. One thread at a time; it never stops a worker.
+    """Measures lost updates on a center's chunks in turn. One thread at a time; never stops a worker.
 
-    A chunk is watched from the moment at which every exchange that began before it was chosen is over.
+    The watch of a chunk begins when all exchanges are over that began before the choice of the chunk.
     """
 
     def __init__(self, center: Center, chunks: Chunks, *, rest_steps: int = 0) -> None:
-        """Begin with the first chunk: after a rest, or at once where no exchange is open.
+        """Choose the first chunk: after a rest, or at once where no exchange is open.
 
         Args:
             center: Watched.
@@ -93,15 +93,15 @@ class LostUpdates:
         self._is_on = chunks.strategy.invariant == "pushes_add_up"
         self._position = -1
         self._open_at_choice: list[int] | None = None
-        self._before: _Reading | None = None
+        self._first_reading: _Reading | None = None
         if self._is_on and not rest_steps:
             self._choose_next()
             self.step()
             self.step()
 
     def step(self) -> None:
-        """Go on towards watching; call it now and then."""
-        if not self._is_on or self._before is not None:
+        """Take the next step towards a watch; to be called now and then."""
+        if not self._is_on or self._first_reading is not None:
             return
         if self._rest_left:
             self._rest_left -= 1
@@ -110,24 +110,24 @@ class LostUpdates:
             return
         counters = self._counters()
         if self._open_at_choice is None:
-            # Not at the choice itself: an exchange that began at that very moment must show by now.
+            # Not at the choice: an exchange that began at the same moment must be visible by now.
             self._open_at_choice = counters[:, BEGUN].tolist()
             return
         ended, begun = counters[:, ENDED].tolist(), counters[:, BEGUN].tolist()
         if all(e >= o or e == b for e, o, b in zip(ended, self._open_at_choice, begun, strict=True)):
-            self._before = self._read()
+            self._first_reading = self._read()
 
     def finding(self) -> ChunkFinding | None:
-        """Return what there is to say of the present chunk, and go on to the next; None: nothing yet."""
-        before = self._before
-        now = self._read() if before is not None else None
-        if before is None or now is None or now.pushes == before.pushes:
+        """Return the measurement of the present chunk, and choose the next chunk; None without a result yet."""
+        first = self._first_reading
+        now = self._read() if first is not None else None
+        if first is None or now is None or now.pushes == first.pushes:
             return None
-        pushes = now.pushes - before.pushes
-        deviation = now.center - before.center - (now.pushed - before.pushed)
-        rounding = ROUNDING_SIGMAS * math.sqrt(pushes * max(before.rounding_variance, now.rounding_variance))
-        finding = ChunkFinding(self._position, pushes, deviation, rounding, now.size - before.size)
-        self._before = None
+        pushes = now.pushes - first.pushes
+        deviation = now.center - first.center - (now.pushed - first.pushed)
+        rounding = ROUNDING_SIGMAS * math.sqrt(pushes * max(first.rounding_variance, now.rounding_variance))
+        finding = ChunkFinding(self._position, pushes, deviation, rounding, now.size - first.size)
+        self._first_reading = None
         self._rest_left = self._rest_steps
         if self._rest_left:
             self._center.watch(-1)
@@ -141,11 +141,11 @@ class LostUpdates:
 
     def _choose_next(self) -> None:
         self._position = (self._position + 1) % len(self._chunks.ranges)
-        self._open_at_choice = self._before = None
+        self._open_at_choice = self._first_reading = None
         self._center.watch(self._position)
 
     def _read(self) -> _Reading | None:
-        """Read chunk and sums at a moment when no push to it is being applied; None if there was no such moment."""
+        """Read chunk and sums while no push to the chunk is being applied; None without such a moment."""
         counters = self._counters()
         for _ in range(READ_TRIES):
             begun = counters[:, WATCH_BEGUN].copy()
@@ -158,7 +158,7 @@ class LostUpdates:
         return None
 
     def _sum_of_center(self) -> tuple[float, float]:
-        """Return the watched part's sum and the variance of rounding in one push, without the statistics."""
+        """Return the sum of the watched part without statistics, and the variance of rounding in one push."""
         start, stop = self._chunks.ranges[self._position]
         part = self._center.vector[start : min(stop, start + self._chunks.watch_floats)].astype(np.float64)
         if self._chunks.statistics is not None:

@@ -1,4 +1,4 @@
-"""Where a push lands: the server's side of one chunk, and a whole exchange with a center that this process maps."""
+"""Pushes to the center: the server's side of a chunk, and a whole exchange with a center that this process maps."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from deepspark_ops.param_vector import Vector
 def push_applier(
     center: Center, chunks: Chunks, worker: int, context: ExchangeContext, first: int = 0
 ) -> Callable[[int, Vector], None]:
-    """Return what applies the pushes of one exchange, chunk by chunk: ``apply(position, push)``.
+    """Return ``apply(position, push)``, which applies the pushes of one exchange, chunk by chunk.
 
-    Nothing else changes the center by a push: a server calls it for a worker by socket, a worker that maps the center
-    for itself; it says with which chunk its exchange begins. ``apply`` raises ``WorkerFenced``, or ``PushRefused``,
-    before it changes anything. Its caller holds the chunk's lock, if there are locks.
+    All pushes to the center go through ``apply``: a server calls it for a worker by socket, a worker in shared memory
+    calls it for itself. ``first`` is the first chunk of the exchange. ``apply`` raises ``WorkerFenced`` or
+    ``PushRefused`` before any change. The caller holds the chunk's lock, if there are locks.
     """
     parts, watched = chunks.views(center.vector), center.watched
     server_chunk, sessions, session = chunks.strategy.server_chunk, center.sessions, context.session
     adds_directly, check = not center.extras, center.push_check
-    looked_at = () if check is None else check.positions(context.own, first)
+    looked_at = () if check is None else check.positions(context.ended_before, first)
 
     def apply(position: int, push: Vector) -> None:
         if sessions[worker] != session:
@@ -47,17 +47,17 @@ def push_applier(
 
 
 def _look(center: Center, chunks: Chunks, worker: int, position: int, push: Vector, context: ExchangeContext) -> None:
-    """Refuse nonsense."""
+    """Refuse a nonsense push."""
     assert center.push_check is not None
     try:
-        center.push_check.look(push, context.own)
+        center.push_check.look(push, context.ended_before)
     except PushRefused as error:
         start, stop = chunks.ranges[position]
         raise center.refuse_push(worker, f"push of parameters [{start}, {stop})", error) from error
 
 
 def _gather(center: Center, chunks: Chunks, worker: int, position: int, push: Vector, context: ExchangeContext) -> None:
-    """Change the strategy's own vectors, and count the push; a kill between the two leaves a note of it."""
+    """Note the push, change the strategy's own vectors, count the push. The note shows a kill in between."""
     if center.unfinished[position]:
         settle_unfinished(center, chunks, position)
     span = chunks.spans[position]
@@ -69,9 +69,9 @@ def _gather(center: Center, chunks: Chunks, worker: int, position: int, push: Ve
 
 
 def settle_unfinished(center: Center, chunks: Chunks, position: int) -> None:
-    """Bring vectors and count of a chunk together again after a process was killed while it pushed; holds its lock.
+    """Match vectors and count of a chunk after a kill during a push. The caller holds the chunk's lock.
 
-    Whether the push is in the sum cannot be known: the strategy decides, and the chunk is counted as uncertain.
+    Nobody knows whether the sum has the push: the strategy decides, and the chunk is counted as uncertain.
     """
     noted = int(center.unfinished[position])
     n_before, worker = divmod(noted - 1, len(center.counters))
@@ -84,7 +84,7 @@ def settle_unfinished(center: Center, chunks: Chunks, position: int) -> None:
 
 
 def settle_all_unfinished(center: Center, chunks: Chunks) -> None:
-    """Do so for every chunk, before a round's sum is used; locks one chunk after another."""
+    """Call ``settle_unfinished`` for every chunk, before a round's sum is used; lock one chunk after another."""
     for position in locked_positions(center, np.flatnonzero(center.unfinished).tolist()):
         settle_unfinished(center, chunks, position)
 
@@ -113,7 +113,7 @@ def exchange_in_memory(
     start: Vector,
     push: Vector,
     *,
-    seen: Vector | None = None,
+    center_copy: Vector | None = None,
     measure_distance: bool,
 ) -> float | None:
     """Push every chunk to a center that this process maps, and pull unless the strategy waits for a round.
@@ -128,7 +128,7 @@ def exchange_in_memory(
         new_local: Receives the new parameters, (n_params,).
         start: What the worker began with, (n_params,); see ``Strategy.keeps_start``.
         push: Scratch of at least one chunk.
-        seen: Receives the center as the pushes leave it, (n_params,), where the strategy pulls first.
+        center_copy: Receives the center as the pushes leave it, (n_params,), where the strategy pulls first.
         measure_distance: Return the L2 norm of local - center.
 
     Returns:
@@ -147,16 +147,16 @@ def exchange_in_memory(
     squares = []
     for position in locked_positions(center, order):
         span, part = spans[position], parts[position]
-        own, new = local[span], new_local[span]
+        part_of_local, new = local[span], new_local[span]
         pushed = push if len(part) == len(push) else push[: len(part)]
         if measure:
-            np.subtract(own, part, out=pushed)
+            np.subtract(part_of_local, part, out=pushed)
             squares.append(float(np.dot(pushed, pushed)))
-        worker_chunk(own, part, new, pushed, start[span] if keeps_start else own, context)
+        worker_chunk(part_of_local, part, new, pushed, start[span] if keeps_start else part_of_local, context)
         if has_statistics:
             chunks.clear_statistics(position, pushed)
-        if seen is not None:
-            np.add(part, pushed, out=seen[span])
+        if center_copy is not None:
+            np.add(part, pushed, out=center_copy[span])
         apply(position, pushed)
         if pulls_after:
             np.copyto(new, part)
@@ -164,12 +164,12 @@ def exchange_in_memory(
 
 
 def locked_positions(center: Center, order: Sequence[int]) -> Iterable[int]:
-    """Return the positions; each chunk is locked, if there are locks, until the next one is asked for."""
+    """Return the positions; each chunk is locked, if there are locks, until the caller takes the next position."""
     return order if center.locks is None else _locked(order, center.locks)
 
 
 def _locked(order: Sequence[int], locks: CenterLocks) -> Iterator[int]:
-    """Hand out the positions; a chunk is locked until the next one is asked for, or the iterator is dropped."""
+    """Yield the positions; a chunk is locked until the caller takes the next position or drops the iterator."""
     with locks.whole():
         for position in order:
             with locks.chunk(position):

@@ -1,7 +1,7 @@
-"""Caffe's six solvers on the center: the update that the server makes by the gradient of all workers together.
+"""Caffe's six solvers on the center: the server's update by the gradient of all workers.
 
-The rules are those of ``caffe_import.solver.update_rules``, in numpy, since the server starts without TensorFlow; order
-of clipping, division and decay as in BVLC Caffe @9b89154, src/caffe/solvers/sgd_solver.cpp, ``ApplyUpdate``.
+The rules of ``caffe_import.solver.update_rules`` in numpy: the server starts without TensorFlow. Clipping, division and
+decay follow the order of BVLC Caffe @9b89154, src/caffe/solvers/sgd_solver.cpp, ``ApplyUpdate``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 _PIECE_FLOATS: Final = 31 * 1024
-"""Floats of a blob that are updated at once: what the rules make in between stays in a core's cache, and is below the
-128 KiB from which glibc may map and clear new memory for every array (measured: three to eight times slower)."""
+"""Number of floats in an update's piece. Intermediate arrays stay in a core's cache, and below the 128 KiB from which
+glibc may map and clear new memory for every array (measured: three to eight times slower)."""
 
 
 def _add(terms: list[Vector]) -> Vector:
@@ -38,7 +38,7 @@ _OPERATIONS = Operations(sqrt=np.sqrt, square=np.square, sign=np.sign, add=_add,
 
 @dataclass(frozen=True)
 class SolvedBlob:
-    """A blob that the solver updates: its range in the vector, and its factors on rate and weight decay."""
+    """A blob of a solver: its range in the vector, and its factors on rate and weight decay."""
 
     start: int
     stop: int
@@ -48,9 +48,9 @@ class SolvedBlob:
 
 @dataclass(frozen=True)
 class CenterSolver:
-    """A solver's type and constants, named as in its prototxt, and the blobs it updates. Pure functions.
+    """Type and constants of a solver, named as in its prototxt, and the solver's blobs. Pure functions.
 
-    Statistics are not among its blobs: they are averaged apart (``StatisticBlobs``).
+    Blobs of statistics are left out: workers and server average statistics separately (``StatisticBlobs``).
     """
 
     type: str
@@ -66,7 +66,7 @@ class CenterSolver:
 
     @property
     def n_slots(self) -> int:
-        """Vectors of history that it keeps."""
+        """Number of history vectors."""
         return RULES[self.type].n_slots
 
     def update(
@@ -112,7 +112,7 @@ class CenterSolver:
 
     @classmethod
     def from_spec(cls, solver: SolverSpec, layout: ParamLayout) -> CenterSolver:
-        """Take what bears on updates from a solver and a training net's parameters."""
+        """Return the constants and blobs of a solver and a training net's parameters."""
         constants = {field.name: getattr(solver, field.name) for field in fields(cls) if field.name != "blobs"}
         blobs = tuple(
             SolvedBlob(entry.offset, entry.stop, entry.lr_mult, entry.decay_mult)
@@ -132,11 +132,11 @@ class CenterSolver:
 
 
 class SolverCloser:
-    """Ends rounds by one update of the center by the mean gradient. The history is in the server's vectors 1 and up.
+    """Ends a round by one update of the center with the mean gradient. The history is in the server's vectors 1 and up.
 
-    So it belongs to no worker: one that joins late, comes back or leaves changes only the mean. The rate is the mean of
-    those that the workers' clocks give, the number of the update the highest that one of them counts. A server that is
-    killed here makes at most a part of one update twice.
+    No worker owns the history: a worker that joins late, comes back or leaves changes only the mean. The rate is the
+    mean of the workers' rates by their clocks. The update's number is the highest count of a worker. A server that is
+    killed during an update repeats a part of this update at most.
     """
 
     def __init__(self, solver: CenterSolver) -> None:

@@ -156,10 +156,10 @@ class Coordinator:
             state = self._shared.state
             is_new = not request.is_repeated(state)
             if is_new and isinstance(request, RequestGrant) and self.updates.is_held(worker):
-                state.grants.seen(worker, self._clock())
+                state.grants.note_call(worker, self._clock())
                 return cast("_Answer", Wait(HOLD_S, is_expected=True))
             answer: _Answer = self._shared.apply(request) if is_new else request.answer_again(state)
-            state.grants.seen(worker, self._clock())
+            state.grants.note_call(worker, self._clock())
             clock = state.grants.clock
             if isinstance(request, RequestGrant):
                 has_steps = isinstance(answer, Grant) and answer.count > 0
@@ -174,7 +174,7 @@ class Coordinator:
     def heartbeat(self, worker: int) -> None:
         """A worker lives."""
         with self._shared.lock:
-            self._shared.state.grants.seen(worker, self._clock())
+            self._shared.state.grants.note_call(worker, self._clock())
 
     def event(self, worker: int, line: str) -> None:
         """Append a worker's event, given as its JSON line.
@@ -279,7 +279,7 @@ class Coordinator:
         with self._shared.lock:
             now = self._clock()
             self.updates.pushed(worker, sequence, now, note)
-            self._shared.state.grants.seen(worker, now)
+            self._shared.state.grants.note_call(worker, now)
         self._close_round()
         return self.updates.await_round(worker, sequence, wait_s)
 
@@ -351,6 +351,6 @@ class Coordinator:
         with self._shared.lock:
             grants = self._shared.state.grants
             for worker in grants.live_workers:
-                grants.seen(worker, now)
+                grants.note_call(worker, now)
         self.snapshots.leave_out_late()
         self.snapshots.advance()

@@ -1,4 +1,4 @@
-"""The driver's side: start the exchange server, keep it alive over the same center, remove everything at the end."""
+"""The driver's side: start the exchange servers, restart dead servers over the same center, remove everything."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 LISTEN_BACKLOG = 1_024
 CLOCK_TIMEOUT_S = 2.0
-"""Wait for the clock that the line about a restart names."""
+"""Timeout for reading the clock for the line about a restart."""
 QUICK_DEATH_S = 1.0
 MAX_QUICK_DEATHS = 10
-"""A server that dies this often within a second of its start will not live; a killed one is started again."""
+"""A server that dies so often within a second of its start is not started again; a killed server is."""
 POLL_S = 0.2
 REFUSED = b"refused: "
-"""What a server that cannot serve prints instead of ``ready``; its reason follows, as JSON."""
+"""A server that cannot serve prints this in place of ``ready``, and then the reason as JSON."""
 
 
 def start_exchange(
@@ -58,7 +58,7 @@ def start_exchange(
     listen_port: int = 0,
     protection: Protection = "off",
 ) -> RunningExchange:
-    """Start the server of a run; a context manager that stops it.
+    """Start the servers of a run; a context manager that stops them.
 
     Args:
         settings: The run. What an earlier exchange left in ``settings.work`` is removed.
@@ -94,7 +94,7 @@ def start_exchange(
 
 
 class RunningExchange:
-    """The server processes of a run under watch. Thread-safe: one thread may poll while another stops.
+    """The watched server processes of a run. Thread-safe: one thread may poll while another stops the servers.
 
     Attributes:
         settings: The run.
@@ -109,7 +109,7 @@ class RunningExchange:
         listeners: Sequence[socket.socket],
         protection: Protection = "off",
     ) -> None:
-        """Take over center and listening sockets, one for each server; ``start`` makes the processes."""
+        """Take over the center, and a listening socket for each server; ``start`` makes the processes."""
         self._journal = JournalFolder()
         self.settings = settings = replace(settings, journal_folder=self._journal.path)
         self.center = center
@@ -155,7 +155,7 @@ class RunningExchange:
 
     @property
     def restarts(self) -> int:
-        """How often a server was started again."""
+        """Number of restarts of servers."""
         return sum(server.restarts for server in self._servers)
 
     def start(self) -> None:
@@ -168,7 +168,7 @@ class RunningExchange:
             server.start()
 
     def poll(self) -> ExchangeStatus:
-        """Return the run's state; waits for a server that is being started again.
+        """Return the run's state; wait for a server during a restart.
 
         Raises:
             ExchangeUnavailable: No answer within ``exchange_timeout_s``, or a server keeps dying.
@@ -184,7 +184,7 @@ class RunningExchange:
             return status
 
     def _read_clock(self) -> int:
-        """Return the run's clock; the last one known if the first server does not answer soon."""
+        """Return the run's clock; the last known clock if the first server does not answer soon."""
         impatient = replace(self.address, exchange_timeout_s=min(CLOCK_TIMEOUT_S, self.settings.exchange_timeout_s))
         connection = ServerConnection(impatient, "driver")
         try:
@@ -200,7 +200,7 @@ class RunningExchange:
                 raise ExchangeUnavailable(server.given_up)
 
     def control(self, message: Message) -> None:
-        """Change how the run goes on: ``TakeSnapshot``, ``StopEarly`` or ``StopNow``.
+        """Send ``TakeSnapshot``, ``StopEarly`` or ``StopNow``.
 
         Raises:
             ExchangeUnavailable: No answer within ``exchange_timeout_s``.
@@ -209,7 +209,7 @@ class RunningExchange:
             self._connection.call({"call": "control", "change": message.call})
 
     def wait(self, timeout_s: float) -> ExchangeStatus:
-        """Return the state once the run is finished or has failed.
+        """Return the state after the run has finished or failed.
 
         Raises:
             ExchangeUnavailable: Neither happened within ``timeout_s``.
@@ -226,7 +226,7 @@ class RunningExchange:
         return status
 
     def stop(self) -> None:
-        """End the servers; no process, shared memory, listening port or journal stays. May be called again."""
+        """End the servers; remove processes, shared memory, listening ports and journal. May be called again."""
         for server in self._servers:
             server.stop()
         with self._poll_lock:
@@ -236,7 +236,7 @@ class RunningExchange:
         self._journal.remove()
 
     def __enter__(self) -> RunningExchange:
-        """Return itself; it runs already."""
+        """Return the running exchange."""
         return self
 
     def __exit__(
@@ -247,7 +247,7 @@ class RunningExchange:
 
 
 class _DiedAtStart(ExchangeUnavailable):
-    """A server ended before it was ready; it may have been killed, and another one may live."""
+    """A server ended before ``ready``; perhaps a kill ended the server, and another server may live."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -255,7 +255,7 @@ class _DiedAtStart(ExchangeUnavailable):
 
 
 class _ServerProcess:
-    """One server, started again over the same center and the same socket when it dies.
+    """One server. A dead server is started again over the same center and the same socket.
 
     Attributes:
         restarts: How often it was started again.
@@ -291,7 +291,7 @@ class _ServerProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, wait until it serves, and watch it from then on.
+        """Start the process, wait for ``ready``, and watch the process.
 
         Raises:
             ExchangeUnavailable: It does not serve.
@@ -301,7 +301,7 @@ class _ServerProcess:
         self._watcher.start()
 
     def stop(self) -> None:
-        """End it and close its socket. May be called again."""
+        """End the process and close its socket. May be called again."""
         with self._process_lock:
             self._stopping.set()
             process, self._process = self._process, None
@@ -318,8 +318,8 @@ class _ServerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(descriptor,),
-            # It computes with numpy alone; no GPU is its business. glibc would keep a heap for every few threads, and
-            # in each the most that connections which come and go have needed.
+            # The server computes with numpy alone and needs no GPU. glibc would keep a heap for every few threads, and
+            # in each heap the largest size that past connections needed.
             env={"MALLOC_ARENA_MAX": "2", **os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
         )
         assert process.stdin is not None
@@ -342,7 +342,7 @@ class _ServerProcess:
         return process
 
     def _watch(self) -> None:
-        """Start the server again when it dies, over the same center and the same socket."""
+        """Start a dead server again, over the same center and the same socket."""
         quick_deaths = 0
         while (process := self._process) is not None:
             born = time.monotonic()
@@ -367,7 +367,7 @@ class _ServerProcess:
                         return
                 except ExchangeUnavailable as error:
                     self.given_up = str(error)
-                    logger.error("%s", error)  # noqa: TRY400  # one line for the user; poll raises it
+                    logger.error("%s", error)  # noqa: TRY400  # one line for the user; poll raises the error
                     return
             self.restarts += 1
             if not self._is_kept(fresh):
@@ -376,7 +376,7 @@ class _ServerProcess:
             self._tell_restart(code)
 
     def _is_kept(self, fresh: subprocess.Popen[bytes]) -> bool:
-        """Keep a process that has started again, unless ``stop`` was called meanwhile."""
+        """Keep a restarted process, unless ``stop`` was called meanwhile."""
         with self._process_lock:
             if self._stopping.is_set():
                 return False
@@ -384,7 +384,7 @@ class _ServerProcess:
             return True
 
     def _tell_restart(self, code: int) -> None:
-        """Note it in the run's events, where its page marks the moment."""
+        """Append the restart to the run's events; the run's page marks the moment."""
         text = f"the exchange server serves again: start {self.restarts + 1}, after an end with code {code}"
         event = make_event("note", clock=self._read_clock(), text=text, server_start=self.restarts + 1)
         try:
@@ -411,7 +411,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server by closing its standard input; kill it if it does not."""
+    """End a server by closing its standard input; kill the server after a timeout."""
     assert process.stdin is not None
     try:
         process.stdin.close()

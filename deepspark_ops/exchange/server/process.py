@@ -1,13 +1,12 @@
 """The exchange server: one process, one thread per connection, no lock on the center.
 
-Started by ``launch.start_exchange`` as ``python -m deepspark_ops.exchange.server.process``: settings and keys come
-as one line of JSON on standard input, the listening socket as an inherited descriptor. It prints ``ready`` and serves
-until standard input ends, which is when the driver stops it or dies; one that cannot start prints why instead. It
+``launch.start_exchange`` starts ``python -m deepspark_ops.exchange.server.process``. Settings and keys come as a line
+of JSON on standard input, the listening socket is an inherited descriptor. The server prints ``ready``, or the reason
+why the server cannot start, and serves until the end of standard input: the driver stops the server or dies. The server
 imports numpy and the standard library only.
 
-A run may have several, each with a key range of the one center that all of them map. The first one holds the run
-state; the others serve pulls and pushes only. Any of them may be killed: each goes on from its own worker counters in
-the center.
+A run may have several servers. All map the same center, and each has a key range. The first server holds the run state;
+the others serve pulls and pushes only. A restarted server continues from its own worker counters in the center.
 """
 
 from __future__ import annotations
@@ -47,20 +46,20 @@ from deepspark_ops.processes.parent_death import signal_at_parent_death
 logger = logging.getLogger(__name__)
 
 PUSH_BUFFERS = 16
-"""Free buffers that are kept for the next chunks. More exist only while more chunks are received at the same time, at
+"""Number of free buffers for later chunks. More buffers exist only while more chunks are received at the same time, at
 most a buffer for each connected worker."""
 TIMER_S = 0.2
-"""Between two looks for workers that are silent or whose connection ended."""
+"""Interval between checks for silent and disconnected workers."""
 THREAD_STACK_BYTES = 512 << 10
 
 
 class ExchangeServer:
-    """Accepts connections and hands each to a thread."""
+    """Accepts connections, and starts a thread for each connection."""
 
     def __init__(
         self, settings: ExchangeSettings, keys: ServerKeys, center: Center, listener: socket.socket, index: int = 0
     ) -> None:
-        """Take over the listening socket; nothing is accepted before ``start``.
+        """Take over the listening socket; the server accepts connections from ``start`` on.
 
         Args:
             settings: The run.
@@ -95,14 +94,14 @@ class ExchangeServer:
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Accept connections."""
         threading.stack_size(THREAD_STACK_BYTES)
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
         if self.coordinator is not None:
             threading.Thread(target=self._expire, args=(self.coordinator,), name="expiry timer", daemon=True).start()
 
     def stop(self) -> None:
-        """Accept nothing more and close every connection."""
+        """Accept no more connections, and close every connection."""
         self._stopping.set()
         self._listener.close()
         with self._lock:
@@ -128,7 +127,7 @@ class ExchangeServer:
             self.center.check_session(worker, session_number(session))
 
     def enter(self, member: VectorSession) -> None:
-        """Make ``member`` the one connection of its worker; an older one is closed and waited for."""
+        """Make ``member`` the only connection of its worker: close an older connection and wait for its thread."""
         with self._lock:
             before = self._members.get(member.worker)
             self._members[member.worker] = member
@@ -137,7 +136,7 @@ class ExchangeServer:
             before.ended.wait(self.settings.exchange_timeout_s)
 
     def exit(self, member: VectorSession) -> None:
-        """A connection ended; its worker has some seconds to connect again."""
+        """Note the end of a connection; the worker has some seconds to connect again."""
         with self._lock:
             if self._members.get(member.worker) is member:
                 del self._members[member.worker]
@@ -173,7 +172,7 @@ class ExchangeServer:
                 time.sleep(TIMER_S)
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        """One connection's thread, from the first byte to the last."""
+        """Serve a connection from the first byte to the last, in the connection's thread."""
         peer = f"{address[0]}:{address[1]}"
         settings = self.settings
         try:
@@ -208,7 +207,7 @@ class ExchangeServer:
             sock.close()
 
     def _expire(self, coordinator: Coordinator) -> None:
-        """The timer's thread: take back what silent and disconnected workers hold."""
+        """Take back grants and leases of silent and disconnected workers, in the timer's thread."""
         while not self._stopping.wait(TIMER_S):
             try:
                 coordinator.expire()
@@ -217,7 +216,7 @@ class ExchangeServer:
             except DeepSparkError as error:
                 coordinator.fail(str(error))
             except Exception as error:
-                # The outermost loop of this thread: without it no lost worker's work would be given to others.
+                # The outermost loop of this thread: without the loop, the steps of lost workers stay granted.
                 logger.exception("expiry timer")
                 coordinator.fail(f"exchange server: {type(error).__name__}: {error}; see its log above")
 
@@ -235,7 +234,7 @@ class ExchangeServer:
 
 
 class _BufferStore:
-    """Chunk buffers for all connections. No thread waits for a buffer, since a buffer waits for a worker's network."""
+    """Chunk buffers for all connections. No thread waits for a buffer: a buffer waits for a worker's network."""
 
     def __init__(self, n_floats: int) -> None:
         self._n_floats = max(n_floats, wire.STATE_PIECE_BYTES // 4)
@@ -261,13 +260,13 @@ class _BufferStore:
 
 
 def _leave_signals_to_driver() -> None:
-    """Ignore what reaches the whole group, as a terminal's Ctrl-C or an Airflow kill does: we end with the driver."""
+    """Ignore signals to the process group (Ctrl-C in a terminal, a kill by Airflow): the driver ends the server."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _ask_for_drivers_end() -> int:
-    """Have the kernel send SIGCONT when the driver's thread that started this process ends; for the main thread.
+    """Make the kernel send SIGCONT when the driver's starting thread ends; call this in the main thread.
 
     SIGCONT continues a stopped process; besides SIGKILL no other signal reaches a stopped process. A killed server
     would leave the center in shared memory until the next run starts.
@@ -286,9 +285,9 @@ def _ask_for_drivers_end() -> int:
 
 
 def _wait_for_drivers_end(driver_pid: int, wake: int) -> None:
-    """Return when standard input ends or the driver is dead, however it died.
+    """Return at the end of standard input, or after any death of the driver.
 
-    Standard input ends with the driver, unless a process that it forked holds the other end.
+    Standard input ends with the driver, unless a fork of the driver holds the other end.
     """
     stdin = sys.stdin.fileno()
     while os.getppid() == driver_pid:  # only a new parent means that the driver is dead, and not its thread alone
@@ -301,7 +300,7 @@ def _wait_for_drivers_end(driver_pid: int, wake: int) -> None:
 
 def main() -> None:
     """Run the server until standard input ends."""
-    gc.freeze()  # what the imports made stays: no garbage is looked for in it, at the end neither
+    gc.freeze()  # objects of the imports live to the end, and the collector need not visit them
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s exchange server: %(message)s")
     plain = json.loads(sys.stdin.buffer.readline())
     settings = ExchangeSettings.from_json(plain["settings"])
@@ -315,7 +314,7 @@ def main() -> None:
         return
     try:
         _leave_signals_to_driver()
-        wake = _ask_for_drivers_end()  # before "ready": a server that is stopped right after it must end, too
+        wake = _ask_for_drivers_end()  # before "ready": a server that is stopped right afterwards must end, too
         server.start()
         sys.stdout.write("ready\n")
         sys.stdout.flush()

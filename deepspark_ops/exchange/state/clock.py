@@ -1,4 +1,4 @@
-"""The one clock: which minibatches are granted to whom, and which are done. Pure logic; time is passed in."""
+"""The clock of a run: granted minibatches by worker, and acknowledged minibatches. Pure logic; callers pass time."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from deepspark_ops.exchange.state.paces import WorkerPaces
 WAIT_S = 0.05
 """How long a worker without steps sleeps before its next request, seconds."""
 PATIENCE = 5.0
-"""A worker may be silent for this many times the slowest grant seen, where that exceeds the timeout: on large nets one
+"""A worker may be silent for this many times the slowest grant, where this exceeds the timeout: on large nets a
 grant takes longer than any fixed number of seconds."""
 
 
 @dataclass
 class _Presence:
-    """What is known of a worker that joined."""
+    """When a joined worker last called, and whether the worker was given up."""
 
-    seen: float
+    last_call: float
     lost: bool = False
 
 
 @dataclass
 class _ClockState:
-    """Everything that changes, plain enough for JSON."""
+    """All variables of the clock, as plain JSON values."""
 
     next: int
     done_below: int
@@ -48,9 +48,9 @@ class _ClockState:
 class GrantClock:
     """Grants of one run. Not thread-safe: the coordinator holds its lock around every call.
 
-    Promised, whatever the order of requests, losses and late answers: every step below ``max_iter`` is acknowledged
-    exactly once; no grant crosses a test or snapshot boundary; a snapshot is due when every step below
-    it is acknowledged and not before.
+    The clock promises for any order of requests, losses and late answers: every step below ``max_iter`` is acknowledged
+    exactly once; no grant crosses a test or snapshot boundary; a snapshot is due as soon as all steps below the
+    snapshot are acknowledged.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class GrantClock:
             schedule: Boundaries.
             grant_timeout_s: A worker silent for this long loses its grant (see ``PATIENCE``).
             evens_pace: Slower workers get fewer steps at a time; see ``WorkerPaces``.
-            on_due: Is told of each snapshot when the last of its steps is done; not again by ``restore``.
+            on_due: Gets each snapshot when the last step below the snapshot is done; not again by ``restore``.
         """
         self.schedule = schedule
         self._evens_pace = evens_pace
@@ -98,7 +98,7 @@ class GrantClock:
 
     @property
     def end(self) -> int:
-        """Clock at which the run ends: ``max_iter``, or where it was stopped."""
+        """Clock at the end of the run: ``max_iter``, or the clock at ``stop_early`` or ``stop_now``."""
         stopped_at = self._state.stopped_at
         return self.schedule.max_iter if stopped_at is None else stopped_at
 
@@ -109,12 +109,12 @@ class GrantClock:
 
     @property
     def reached_max_iter(self) -> bool:
-        """Whether every step of the schedule is acknowledged; False for a run that was stopped and may go on later."""
+        """Whether every step of the schedule is acknowledged. False for a stopped run, which a driver can resume."""
         return self._state.done_below >= self.schedule.max_iter
 
     @property
     def n_reissued(self) -> int:
-        """Grants that were lost and given again."""
+        """Grants that were lost and granted again."""
         return self._state.n_reissued
 
     @property
@@ -128,38 +128,38 @@ class GrantClock:
         return self.all_done and self._state.final_test in ("none", "done") and not self._due and not self._states
 
     def join(self, worker: int, now: float) -> None:
-        """A worker (re)starts: what an earlier life of it held is given to others."""
+        """Admit a worker that starts, and release the grants of its earlier process."""
         self._forget(worker)
         self._paces.forget(worker)
-        self._workers[worker] = _Presence(seen=now)
+        self._workers[worker] = _Presence(last_call=now)
 
     def leave(self, worker: int) -> None:
-        """A worker is done; what it still holds is given to others."""
+        """Remove a finished worker, and release its open grants."""
         self._forget(worker)
         self._paces.forget(worker)
         self._workers.pop(worker, None)
 
     def lose(self, worker: int) -> None:
-        """A worker fell silent or is gone; it may come back. What it holds is given to others."""
+        """Give up a silent or dead worker, and release its grants. Its next call brings the worker back."""
         self._release(worker)
         self._paces.forget(worker)
         if worker in self._workers:
             self._workers[worker].lost = True
 
-    def seen(self, worker: int, now: float) -> None:
-        """A worker has shown that it lives; a lost one is back."""
-        self._workers[worker] = _Presence(seen=now)
+    def note_call(self, worker: int, now: float) -> None:
+        """Note a call of a worker; a worker that was given up is live again."""
+        self._workers[worker] = _Presence(last_call=now)
 
     def open_grants(self, workers: Collection[int]) -> frozenset[int]:
         """Return the ids of the grants with steps that ``workers`` hold."""
         return frozenset(e.grant.id for worker in workers for e in self._open.of(worker) if e.grant.count)
 
     def snapshot_waits_for(self, grants: Collection[int], worker: int) -> bool:
-        """Whether all steps below the next snapshot are given out, not all done, and one of ``grants`` is still open.
+        """Return whether the next snapshot waits for one of ``grants``: all steps below the snapshot are granted.
 
         Args:
             grants: Ids.
-            worker: Whose own are left aside.
+            worker: The grants of this worker do not count.
         """
         state = self._state
         if state.next_snapshot is None or state.next < state.next_snapshot or state.returned:
@@ -169,7 +169,7 @@ class GrantClock:
     def request(self, worker: int, want: int, now: float, held: int = 0) -> GrantAnswer:
         """Answer a worker that wants up to ``want`` steps; a repeated request gets the same grant again.
 
-        ``held`` is the id of the last grant that it has computed and not exchanged yet: it gets a later one.
+        ``held`` is the last grant that the worker has computed and not exchanged yet: the worker gets a later grant.
 
         Raises:
             ConfigError: ``want`` below 1.
@@ -177,7 +177,7 @@ class GrantClock:
         if want < 1:
             msg = f"worker {worker}: grant of {want} steps requested; at least 1"
             raise ConfigError(msg)
-        self.seen(worker, now)
+        self.note_call(worker, now)
         for entry in self._open.of(worker):
             if entry.grant.id > held:
                 return entry.grant
@@ -196,12 +196,13 @@ class GrantClock:
     def acknowledge(self, worker: int, grant_id: int, now: float) -> bool:
         """Note a grant's steps as done.
 
-        An expired grant that no other worker was given counts too: with one slow worker nothing is trained twice.
+        An expired grant counts too, unless another worker was given its steps: a single slow worker trains nothing
+        twice.
 
         Returns:
-            Whether it counts; False if it was acknowledged before or was given to another worker.
+            Whether the grant counts; False after an earlier acknowledgement, or if another worker has the steps.
         """
-        self.seen(worker, now)
+        self.note_call(worker, now)
         entry = self._open.get(grant_id)
         if entry is not None and entry.worker == worker:
             self._open.remove(entry)
@@ -217,48 +218,48 @@ class GrantClock:
         return True
 
     def silent(self, now: float) -> tuple[int, ...]:
-        """Return the live workers that have called nothing for too long; the caller decides to ``lose`` them."""
-        quiet = [w for w, p in self._workers.items() if not p.lost and now - p.seen > self._timeout_s]
-        return tuple(w for w in sorted(quiet) if now - self._workers[w].seen > self._patience_s(w))
+        """Return the live workers that were silent for too long; the caller decides to ``lose`` them."""
+        quiet = [w for w, p in self._workers.items() if not p.lost and now - p.last_call > self._timeout_s]
+        return tuple(w for w in sorted(quiet) if now - self._workers[w].last_call > self._patience_s(w))
 
     @property
     def due(self) -> tuple[int, ...]:
-        """Snapshots that are due and whose center has not been copied yet, ascending."""
+        """Snapshots that are due and have no copied center yet, ascending."""
         return tuple(self._due)
 
     def copied(self, iteration: int) -> None:
-        """The center of a due snapshot has been copied."""
+        """Note that the center of a due snapshot is copied."""
         if iteration in self._due:
             self._due.remove(iteration)
 
     def may_be_left_out(self, iteration: int) -> bool:
-        """Whether a due snapshot is one of the schedule's: neither the run's last nor asked for by a user."""
+        """Return whether a due snapshot is a scheduled snapshot: neither the run's last nor a user's."""
         return iteration < self.end and iteration != self._state.asked_snapshot
 
     def left_out(self, iteration: int) -> None:
-        """A due snapshot is not taken."""
+        """Drop a due snapshot."""
         self.copied(iteration)
         self.closed(iteration)
 
     def awaits(self, worker: int, iteration: int) -> bool:
-        """Whether a worker's state for a snapshot is missing."""
+        """Return whether a worker's state for a snapshot is missing."""
         return worker in self._states.get(iteration, ())
 
     def state_received(self, worker: int, iteration: int) -> None:
-        """A worker's state for a snapshot has arrived."""
+        """Note that a worker's state for a snapshot has arrived."""
         self._states.get(iteration, set()).discard(worker)
 
     @property
     def complete(self) -> tuple[int, ...]:
-        """Snapshots of which the center is copied and no state is missing, ascending."""
+        """Snapshots with a copied center and all states, ascending."""
         return tuple(sorted(n for n, missing in self._states.items() if not missing and n not in self._due))
 
     def closed(self, iteration: int) -> None:
-        """A complete snapshot has been written."""
+        """Forget a snapshot that is written."""
         self._states.pop(iteration, None)
 
     def take_snapshot(self) -> None:
-        """Have a snapshot taken at the present clock, as soon as every step granted so far is done."""
+        """Schedule a snapshot at the present clock; the snapshot is due when every granted step is done."""
         state = self._state
         if state.next > state.last_snapshot:
             state.asked_snapshot = state.next
@@ -275,20 +276,20 @@ class GrantClock:
             self.take_snapshot()
 
     def stop_now(self) -> None:
-        """End the run at what is acknowledged by now: open grants are dropped.
+        """End the run at the acknowledged steps: open grants are dropped.
 
-        The snapshot goes without the states of the workers that held them. If it is due already, it goes without every
-        state that is missing.
+        The snapshot has no states of workers with open grants. A snapshot that is due already goes without its missing
+        states.
         """
-        state, done = self._state, self.acknowledged
+        state, acknowledged = self._state, self.acknowledged
         silent = {entry.worker for entry in self._open}
         self._open, self._expired, state.returned, state.done_above = OpenGrants(), OpenGrants(), [], []
-        state.next = state.done_below = state.stopped_at = done
+        state.next = state.done_below = state.stopped_at = acknowledged
         state.final_test, state.next_snapshot = "none", None
         for missing in self._states.values():
             missing.clear()
-        if done > state.last_snapshot:
-            state.next_snapshot = done
+        if acknowledged > state.last_snapshot:
+            state.next_snapshot = acknowledged
             self._note_due(lambda: set(self.live_workers) - silent)
 
     def to_state(self) -> dict[str, Any]:
@@ -297,14 +298,14 @@ class GrantClock:
             "state": asdict(self._state),
             "open": [[asdict(e.grant), e.worker, e.since] for e in self._open],
             "expired": [[asdict(e.grant), e.worker, e.since] for e in self._expired],
-            "workers": [[worker, p.seen, p.lost] for worker, p in self._workers.items()],
+            "workers": [[worker, p.last_call, p.lost] for worker, p in self._workers.items()],
             "states": [[iteration, sorted(missing)] for iteration, missing in self._states.items()],
             "due": self._due,
             "paces": self._paces.to_state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what ``to_state`` described; the schedule is this clock's own."""
+        """Take the variables that ``to_state`` returned; the schedule stays."""
         values = dict(state["state"])
         for name in ("done_above", "returned"):
             values[name] = [tuple(span) for span in values[name]]
@@ -313,7 +314,7 @@ class GrantClock:
         for target, rows in ((self._open, state["open"]), (self._expired, state["expired"])):
             for grant, worker, since in rows:
                 target.add(OpenGrant(Grant(**grant), worker, since))
-        self._workers = {worker: _Presence(seen, lost) for worker, seen, lost in state["workers"]}
+        self._workers = {worker: _Presence(last_call, lost) for worker, last_call, lost in state["workers"]}
         self._states = {iteration: set(missing) for iteration, missing in state["states"]}
         self._due = list(state["due"])
         self._paces = WorkerPaces.of_state(state["paces"])
@@ -350,7 +351,7 @@ class GrantClock:
         return grant
 
     def _release(self, worker: int) -> None:
-        """Take back what a worker holds; its state for snapshots is not awaited any more."""
+        """Release a worker's grants, and await no state of the worker for snapshots."""
         for entry in self._open.of(worker):
             self._open.remove(entry)
             if entry.grant.count:
@@ -362,13 +363,13 @@ class GrantClock:
             missing.discard(worker)
 
     def _forget(self, worker: int) -> None:
-        """Release, and drop the worker's expired grants: only the process that held them may acknowledge them."""
+        """Release, and drop the worker's expired grants: only the process of a grant may acknowledge the grant."""
         self._release(worker)
         for entry in self._expired.of(worker):
             self._expired.remove(entry)
 
     def _withdraw(self, entry: OpenGrant) -> None:
-        """Take an expired grant out of the steps that wait to be given again."""
+        """Remove an expired grant from the steps that are to be granted again."""
         self._expired.remove(entry)
         self._state.returned.remove((entry.grant.start, entry.grant.stop))
 
@@ -384,7 +385,7 @@ class GrantClock:
         self._note_due(lambda: self.live_workers)
 
     def _note_due(self, workers: Callable[[], Iterable[int]]) -> None:
-        """Note the snapshots whose steps are all done as due, with the states of ``workers``."""
+        """Note snapshots with all steps done as due, and await the states of ``workers``."""
         state = self._state
         while state.next_snapshot is not None and state.next_snapshot <= state.done_below:
             state.last_snapshot = state.next_snapshot
@@ -394,8 +395,8 @@ class GrantClock:
             state.next_snapshot = self._snapshot_after(state.next_snapshot)
 
     def _snapshot_after(self, clock: int) -> int | None:
-        """Return the next snapshot, scheduled or asked for."""
-        scheduled, asked = self.schedule.next_snapshot(clock), self._state.asked_snapshot
-        if asked <= clock:
+        """Return the next scheduled or requested snapshot."""
+        scheduled, requested = self.schedule.next_snapshot(clock), self._state.asked_snapshot
+        if requested <= clock:
             return scheduled
-        return asked if scheduled is None else min(scheduled, asked)
+        return requested if scheduled is None else min(scheduled, requested)

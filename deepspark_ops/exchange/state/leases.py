@@ -1,4 +1,4 @@
-"""Which worker reads which samples: pieces of shards, leased per epoch, given again when a worker is lost."""
+"""Leases of samples: which worker reads which pieces of shards, by epoch. Pieces of lost workers are leased again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_MIXED_SHARDS = 128
 
 @dataclass(frozen=True)
 class DatasetOrder:
-    """How one dataset is read.
+    """The reading order of a dataset.
 
     Attributes:
         shard_samples: Samples per shard, in the manifest's order.
@@ -39,7 +39,7 @@ class DatasetOrder:
     mixed_shards: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be read from.
+        """Refuse an order without samples.
 
         Raises:
             ConfigError: No sample at all, an empty piece or an unknown order.
@@ -108,7 +108,7 @@ def sample_order(lease: Lease) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """An epoch of a dataset of which every piece has been read."""
+    """An epoch of a dataset, read to the end."""
 
     dataset: str
     epoch: int
@@ -118,7 +118,7 @@ class EpochReport:
 
 @dataclass
 class _Piece:
-    """A piece that is out or waits to be given again; ``position`` is its place in its epoch."""
+    """A piece that a worker holds or that waits for a worker; ``position`` is the piece's position in its epoch."""
 
     epoch: int
     position: int
@@ -127,7 +127,7 @@ class _Piece:
 
 @dataclass
 class _Progress:
-    """Counts of one epoch that is not over."""
+    """Counts of an open epoch."""
 
     pieces: int = 0
     samples: int = 0
@@ -136,7 +136,7 @@ class _Progress:
 
 @dataclass(frozen=True)
 class _EpochOrder:
-    """The pieces of an epoch in the order in which they are given out; ``groups``, ascending, where few shards mix."""
+    """The pieces of an epoch in the order of their leases; ``groups``, ascending, where few shards are mixed."""
 
     pieces: Sequence[int]
     groups: Sequence[int] = ()
@@ -153,12 +153,12 @@ class _Position:
 class DataLeases:
     """The leases of one dataset. Not thread-safe: the coordinator holds its lock around every call.
 
-    Promised: within an epoch every piece is completed exactly once; pieces that came back are given out first, in
-    reading order, so one worker in file order sees every sample in order, epoch after epoch.
+    Within an epoch every piece is completed exactly once. Returned pieces are leased first, in reading order. So a
+    single worker in file order reads every sample in order, epoch after epoch.
     """
 
     def __init__(self, name: str, dataset: DatasetOrder) -> None:
-        """Begin at the first piece of epoch 0."""
+        """Start at the first piece of epoch 0."""
         self._name = name
         self._dataset = dataset
         self._pieces = tuple(_cut_shards(dataset))
@@ -169,7 +169,7 @@ class DataLeases:
         self._next_id = 1
 
     def lease(self, worker: int) -> Lease:
-        """Give the next piece to ``worker``; an epoch follows the other without a pause."""
+        """Lease the next piece to ``worker``; the next epoch follows without a pause."""
         at = self._position
         if at.returned:
             piece = _Piece(*at.returned.pop(0))
@@ -220,7 +220,7 @@ class DataLeases:
             self._return(piece, piece.skip)
 
     def to_state(self) -> dict[str, Any]:
-        """Return everything as plain JSON values; who holds what stays."""
+        """Return all variables, holders of leases included, as plain JSON values."""
         return {
             "dataset": asdict(self._dataset),
             "epoch": self._position.epoch,
@@ -233,7 +233,7 @@ class DataLeases:
         }
 
     def note_read(self, state: Mapping[str, Any], lease_id: int, consumed: int | None) -> None:
-        """Note in a ``to_state`` of this run, if the lease is open there, that it has been read since.
+        """Note a piece as read in an earlier ``to_state`` of this run, if the lease is open there.
 
         Args:
             state: Written in place.
@@ -245,7 +245,7 @@ class DataLeases:
                 piece["skip"] = self._count(_Piece(**piece)) if consumed is None else max(piece["skip"], consumed)
 
     def retry_state(self, state: Mapping[str, Any], consumed: Mapping[int, int]) -> dict[str, Any]:
-        """Return a ``to_state`` of this run for one in which no worker holds a lease.
+        """Return a ``to_state`` of this run without open leases.
 
         Args:
             state: Open leases in it become pieces to be given again.
@@ -259,9 +259,9 @@ class DataLeases:
         return {**state, "open": [], "returned": sorted(returned)}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Become what ``to_state`` described.
+        """Take the variables that ``to_state`` returned.
 
-        Where the state mixed another number of shards, its epoch goes on in the order in which it began.
+        If the state mixed another number of shards, its epoch continues in its own order.
 
         Returns:
             False, and nothing changes, if the state is of other data: another number of samples, order, seed or
@@ -299,17 +299,17 @@ class DataLeases:
             return _EpochOrder(range(len(self._pieces)))
         rng = np.random.default_rng((self._dataset.seed, epoch))
         order = rng.permutation(len(self._pieces))
-        # An epoch that began before the number was changed keeps its own.
+        # An epoch that began before a change of the number continues in its own order.
         mixed = next((mixed for last, mixed in self._mixed_before if epoch <= last), self._dataset.mixed_shards)
         if not mixed:
             return _EpochOrder(order.tolist())
         group_of_shard = rng.permutation(len(self._dataset.shard_samples)) // mixed
         groups = group_of_shard[[self._pieces[piece][0] for piece in order]]
-        by_group = np.argsort(groups, kind="stable")  # stable: within a group the order stays the random one
+        by_group = np.argsort(groups, kind="stable")  # stable: the order within a group stays random
         return _EpochOrder(order[by_group].tolist(), groups[by_group].tolist())
 
     def _next_shards(self) -> tuple[int, ...]:
-        """Return the shards of the pieces from the last given one to the end of the next group, each once."""
+        """Return the shards from the last leased piece to the end of the next group, without repetition."""
         at, order = self._position, self._order(self._position.epoch)
         if not order.groups:
             return ()

@@ -1,8 +1,8 @@
-"""Every message that changes the run state: what workers and driver request, and what the server notes by itself.
+"""Every message that changes the run state: requests of workers and driver, and notes of the server.
 
-A message is one frozen object with its JSON form, the same on the wire and in the journal, and with ``apply``, which
-calls the one method of ``ExchangeState`` that carries it out. Adding a request means adding a class here; sockets, the
-exchange in one process and the journal take it as it is.
+A message is a frozen object with one JSON form for wire and journal. ``apply`` calls the method of ``ExchangeState``
+that changes the state. A new request is a new class here; sockets, the exchange in one process and the journal need no
+change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Message(ABC):
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """Inverse of ``to_json``; a name other than ``call`` and further keys are not looked at.
+        """Inverse of ``to_json``; the name under ``call`` and further keys are ignored.
 
         Raises:
             ProtocolError: A field is missing or of another type.
@@ -57,7 +57,7 @@ class Message(ABC):
 
     @abstractmethod
     def apply(self, state: ExchangeState, now: float) -> Any:
-        """Change ``state``; deterministic, since the journal does it again after a restart.
+        """Change ``state``; deterministic, since the journal repeats the call after a restart.
 
         Args:
             state: To change.
@@ -157,7 +157,7 @@ class Acknowledge(Request[bool]):
     grant: int
 
     def answer(self, state: ExchangeState, now: float) -> bool:
-        """Return whether the grant was still this worker's."""
+        """Return whether the grant still belonged to this worker."""
         return state.grants.acknowledge(self.worker, self.grant, now)
 
     def answer_to_json(self, answer: bool) -> bool:
@@ -207,7 +207,7 @@ class ReturnLease(Request[EpochReport | None]):
     consumed: int | None = None
 
     def answer(self, state: ExchangeState, now: float) -> EpochReport | None:
-        """Return the report of the epoch that this ended, if it ended one."""
+        """Return the report of the epoch, if this piece was its last."""
         return state.return_lease(self.worker, self.dataset, self.lease, self.consumed)
 
     def answer_to_json(self, answer: EpochReport | None) -> dict[str, Any] | None:
@@ -347,7 +347,7 @@ class StopNow(Message):
 
 @dataclass(frozen=True)
 class Restore(Message):
-    """Everything is as ``ExchangeState.to_state`` described it: what a long journal is replaced by."""
+    """Replaces the state by an earlier ``ExchangeState.to_state``; a long journal is replaced by this message."""
 
     call = "restore"
 
@@ -362,13 +362,13 @@ REQUESTS: Mapping[str, type[Request[Any]]] = {
     kind.call: kind for kind in (RequestGrant, Acknowledge, LeaseData, ReturnLease)
 }
 CONTROLS: Mapping[str, type[Message]] = {kind.call: kind for kind in (TakeSnapshot, StopEarly, StopNow)}
-"""What the driver may ask for."""
+"""The messages of the driver."""
 _CHANGES = (Join, Leave, Lose, StateReceived, CenterCopied, SnapshotLeftOut, SnapshotComplete, Restore)
 _MESSAGES: Mapping[str, type[Message]] = {**REQUESTS, **CONTROLS, **{kind.call: kind for kind in _CHANGES}}
 
 
 def message_from_json(plain: Any) -> Message:
-    """Return the message that ``to_json`` described.
+    """Return the message of a ``to_json``.
 
     Raises:
         ProtocolError: Not one.
@@ -382,6 +382,6 @@ def message_from_json(plain: Any) -> Message:
 
 @cache
 def _field_types(kind: type[Message]) -> list[tuple[str, Any]]:
-    """Return name and type of each field, as ``isinstance`` takes it."""
+    """Return name and type of each field, for ``isinstance``."""
     hints = get_type_hints(kind)
     return [(item.name, getattr(hints[item.name], "__origin__", hints[item.name])) for item in fields(kind)]

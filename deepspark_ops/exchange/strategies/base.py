@@ -1,7 +1,7 @@
-"""The arithmetic of each strategy in numpy, one file each, and the interface they share.
+"""The interface of the strategies: arithmetic of an exchange in numpy.
 
-A strategy is one file ``strategies/<name>.py`` with one frozen object ``STRATEGY``. Nothing else names it: adding a
-file adds the strategy to the command line, the DAG's form and the server.
+A strategy is one file ``strategies/<name>.py`` with one frozen object ``STRATEGY``. No other file names a strategy: a
+new file adds a strategy to the command line, the DAG's form and the server.
 """
 
 from __future__ import annotations
@@ -24,28 +24,27 @@ if TYPE_CHECKING:
 
 Option = bool | int | float | str
 SINGLE_WORKER = "single_worker"
-"""Name of what every strategy becomes with one worker; users do not choose it."""
+"""Name of the strategy with one worker; users do not choose this strategy."""
 
 
 class ExchangeContext(NamedTuple):
-    """The numbers of one exchange. A tuple, since one is made for each: the exchange of a small net takes 0.2 ms.
+    """The numbers of one exchange. A tuple is fast to make: the exchange of a small net takes 0.2 ms.
 
     Attributes:
         n_workers: p, workers the run was configured with.
         moving_rate: alpha, dimensionless; unused by strategies without an elastic term.
         staleness: Exchanges by other workers since this worker's last pull.
-        own: Exchanges that this worker ended before.
+        ended_before: Exchanges that this worker ended before.
         total: Exchanges that all workers ended before.
-        others_begun: Exchanges that others had begun when this one did; with ``others_open``, how many of them had not
-            ended, what ``Center.end`` counts overlaps by.
-        others_open: See there.
+        others_begun: Exchanges of other workers that had begun when this exchange began.
+        others_open: The part of ``others_begun`` that had not ended; ``Center.end`` counts overlaps by both.
         session: Number of the process whose exchange this is; see ``Center.check_session``.
     """
 
     n_workers: int
     moving_rate: float = 0.0
     staleness: int = 0
-    own: int = 0
+    ended_before: int = 0
     total: int = 0
     others_begun: int = 0
     others_open: int = 0
@@ -53,17 +52,17 @@ class ExchangeContext(NamedTuple):
 
 
 BETA = 0.9
-"""What the moving rates of workers that read the same center come to together (Zhang, Choromanska, LeCun 2015)."""
+"""Sum of the moving rates of workers that read the same center (Zhang, Choromanska, LeCun 2015)."""
 LockMode = Literal["none", "striped", "full"]
 LOCK_MODES: tuple[LockMode, ...] = ("none", "striped", "full")
 
 
 @dataclass(frozen=True)
 class Requires:
-    """What a strategy requires of the run.
+    """Conditions of a strategy on the run.
 
     Attributes:
-        comm_period_one: It exchanges after every minibatch; another tau is refused.
+        comm_period_one: The strategy exchanges after every minibatch; another tau is refused.
     """
 
     comm_period_one: bool = False
@@ -73,11 +72,11 @@ class Requires:
 class Strategy:
     """How workers and center exchange; frozen, without state, pure functions on chunks.
 
-    A strategy's own options are fields with defaults; ``configure`` sets them by name.
+    The options of a strategy are fields with defaults; ``configure`` sets them by name.
 
-    One exchange of one chunk: ``worker_chunk`` computes what a worker pushes, ``server_chunk`` applies it. The process
-    that maps the center runs ``server_chunk``: the server for a socket, the worker itself in shared memory. A push of
-    zeros changes nothing (``single_worker`` excepted): so BatchNorm's statistics are kept out of it.
+    Exchange of one chunk: ``worker_chunk`` computes a worker's push, ``server_chunk`` applies the push. The process
+    that maps the center runs ``server_chunk``: the server for a socket, the worker in shared memory. A push of zeros
+    changes nothing (but for ``single_worker``); in this way BatchNorm's statistics are kept out of the push.
 
     Attributes:
         name: As the user writes it; the file's stem.
@@ -129,22 +128,22 @@ class Strategy:
 
     @property
     def agrees_on_period(self) -> bool:
-        """Whether ``comm_period: auto`` is one for all: where all wait for all, the shortest would always wait."""
+        """Whether all workers take the longest tau of ``auto``: in rounds, a worker with a shorter tau would wait."""
         return self.round == "all" and not self.repeats_data
 
     @property
     def evens_pace(self) -> bool:
-        """Whether the server grants slower workers fewer minibatches at a time, so that all push equally often."""
+        """Whether the server grants slower workers fewer minibatches at a time, to make all push equally often."""
         return False
 
     @property
     def momentum_from_center(self) -> float:
-        """How much of a worker's momentum an exchange replaces by the center's, in [0, 1]; see ``CenterVelocity``."""
+        """Share of a worker's momentum that an exchange replaces by the center's, in [0, 1]; see ``CenterVelocity``."""
         return 0.0
 
     @property
     def center_weight(self) -> float:
-        """What the center weighs by a worker: with p workers it moves by 1/(p + that) of a step per minibatch."""
+        """Weight w of the center in workers: the center of p workers moves by 1/(p + w) of a step per minibatch."""
         return 1.0
 
     @property
@@ -154,15 +153,16 @@ class Strategy:
 
     @property
     def saved_vectors(self) -> tuple[int, ...]:
-        """Positions of the strategy's server vectors that a snapshot holds and a run goes on from, with their counts.
+        """Positions of the strategy's server vectors that a snapshot holds, with their counts, for a resumed run.
 
-        Not those that a round of all workers fills and empties: whoever pushed to it repeats its steps.
+        Vectors that a round of all workers fills and empties are left out: the workers of an open round repeat its
+        steps.
         """
         return ()
 
     @property
     def budgets_loss(self) -> bool:
-        """Whether a worker's period ends with the loss it has summed up, and not after a number of steps."""
+        """Whether a worker's period ends with a sum of losses, instead of a number of steps."""
         return False
 
     def worker_chunk(
@@ -176,7 +176,7 @@ class Strategy:
                 itself, which others write meanwhile: read it once.
             new_local: Receives the worker's new parameters, if ``pulls`` is ``before`` or ``never``.
             push: Receives what ``server_chunk`` gets.
-            start: What the worker began with: its chunk after the last exchange or pull, if ``keeps_start``; read only.
+            start: The worker's chunk after the last exchange or pull, if ``keeps_start``; read only.
             context: Numbers of this exchange.
         """
         raise NotImplementedError
@@ -199,7 +199,7 @@ class Strategy:
         raise NotImplementedError
 
     def count_unfinished(self, extras: tuple[Vector, ...], n_held: int) -> int:
-        """Return the count of a chunk after a push of which a killed process applied nothing, a part or all.
+        """Return the count of a chunk after a push that a killed process applied in part, wholly or not at all.
 
         Args:
             extras: This chunk of the server's own vectors; may be written.
@@ -208,7 +208,7 @@ class Strategy:
         raise NotImplementedError
 
     def center_share(self, context: ExchangeContext) -> float:
-        """Return how far the center moves, in elastic differences: the rest of a push's rounding counts by it."""
+        """Return how far the center moves, in elastic differences; a push's rounding rest is multiplied by this."""
         return 1.0
 
     def compensate(self, gradient: Vector, local: Vector, center: Vector, n_passes: int) -> Vector:
@@ -223,18 +223,18 @@ class Strategy:
         raise NotImplementedError
 
     def apply_rest(self, center: Vector, extras: tuple[Vector, ...], n_held: int, n_workers: int) -> None:
-        """Apply what one chunk has gathered when the run ends, in place: ``n_held`` pushes, at least one.
+        """Apply the ``n_held`` pushes, at least one, that a chunk has gathered at the end of the run, in place.
 
         For round ``pushes``; the strategy's vectors are empty afterwards.
         """
         raise NotImplementedError
 
     def close_round(self, center: Vector, extras: tuple[Vector, ...], n_held: int) -> None:
-        """Apply what a round has gathered in one chunk, in place: ``n_held`` pushes, at least one (round ``all``)."""
+        """Apply the ``n_held`` pushes, at least one, that a round has gathered in a chunk, in place (round ``all``)."""
         raise NotImplementedError
 
     def closer(self, solver: CenterSolver | None) -> RoundCloser:
-        """Return what ends the rounds of one run (round ``all``); here, ``close_round`` chunk by chunk.
+        """Return the closer of a run's rounds (round ``all``); the default calls ``close_round`` chunk by chunk.
 
         Args:
             solver: The run's, if the server is to make its updates.
@@ -248,21 +248,21 @@ class Strategy:
     def rate_limit(self, n_workers: int) -> float:
         """Return the largest factor on the solver's rate that ``rate_scale: auto`` may choose.
 
-        4: a larger one outruns what momentum 0.9 bears. ``sync``, which is the large batch itself, lost 19 points of
-        cifar10_quick after 1,500 minibatches with eight workers and 8.
+        4: a larger factor is unstable with momentum 0.9. ``sync``, the large batch itself, lost 19 points of
+        cifar10_quick after 1,500 minibatches with eight workers and a factor of 8.
         """
         return 4.0
 
     def inner_product_rate_limit(self, n_workers: int) -> float:
-        """Return by how much the rate of inner products beside convolutions may be larger; see ``InnerProductRate``."""
+        """Return the largest factor on the rate of inner products beside convolutions; see ``InnerProductRate``."""
         return 1.0
 
     def default_moving_rate(self, n_workers: int) -> float:
-        """Return alpha where the user gives none."""
+        """Return the default alpha."""
         return 0.0
 
     def for_workers(self, n_workers: int) -> Strategy:
-        """Return what really runs: with one worker, the center is a copy of the worker."""
+        """Return the strategy of a run: with one worker, the center is a copy of the worker."""
         return find_strategy(SINGLE_WORKER) if n_workers == 1 else self
 
 
@@ -281,12 +281,12 @@ def find_strategy(name: str, *, other_choices: tuple[str, ...] = ()) -> Strategy
     Raises:
         ConfigError: Unknown name; the message lists the known ones and the nearest.
     """
-    known = _by_name()
-    if name in known:
-        return known[name]
+    strategies = _by_name()
+    if name in strategies:
+        return strategies[name]
     names = (*other_choices, *strategy_names())
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f'; did you mean "{near[0]}"?' if near else ""
+    nearest = difflib.get_close_matches(name, names, n=1)
+    hint = f'; did you mean "{nearest[0]}"?' if nearest else ""
     msg = f'strategy "{name}" is unknown; known: {", ".join(names)}{hint}'
     raise ConfigError(msg)
 
@@ -298,14 +298,14 @@ def configure(name: str, options: Mapping[str, Option]) -> Strategy:
         ConfigError: Unknown name or option, or a value that the option does not take; says what is allowed.
     """
     strategy = find_strategy(name)
-    known = {field.name: getattr(strategy, field.name) for field in dataclasses.fields(strategy)}
+    defaults = {field.name: getattr(strategy, field.name) for field in dataclasses.fields(strategy)}
     values: dict[str, Option] = {}
     for key, value in options.items():
-        if key not in known:
-            allowed = ", ".join(known) or "none"
+        if key not in defaults:
+            allowed = ", ".join(defaults) or "none"
             msg = f'option "{key}" of strategy {strategy.name} is unknown; allowed: {allowed}'
             raise ConfigError(msg)
-        kind = type(known[key])
+        kind = type(defaults[key])
         fits = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
         if not fits and not (kind is float and isinstance(value, int) and not isinstance(value, bool)):
             msg = f"{key}={value!r} of strategy {strategy.name}: expected {kind.__name__}"
@@ -344,9 +344,9 @@ def check_moving_rate(strategy: Strategy, moving_rate: float | None, n_workers: 
 def rate_beside_others(moving_rate: float, others_open: int) -> float:
     """Return alpha of an exchange by socket that begins while others are open.
 
-    The parts of the center that they have read and not yet moved are under way with its own: alone they would come to
-    ``1 - alpha`` of the distance, n at once to ``1 - n alpha``, which overshoots. As many as are open when it begins
-    will begin before it ends, so it shares EASGD's beta with twice as many.
+    Open exchanges have read the center and not moved the center yet. One exchange leaves ``1 - alpha`` of the distance,
+    n exchanges at once leave ``1 - n alpha`` and overshoot. With n open exchanges at the begin, about n more begin
+    before the end, so this exchange shares EASGD's beta with 2 n others.
 
     Example:
         >>> [rate_beside_others(0.3, n) for n in (0, 1, 4)]
@@ -357,15 +357,15 @@ def rate_beside_others(moving_rate: float, others_open: int) -> float:
 
 @cache
 def _by_name() -> dict[str, Strategy]:
-    found: dict[str, Strategy] = {}
+    strategies: dict[str, Strategy] = {}
     package = import_module("deepspark_ops.exchange.strategies")
     for module_info in pkgutil.iter_modules(package.__path__):
         strategy: Strategy | None = getattr(import_module(f"{package.__name__}.{module_info.name}"), "STRATEGY", None)
-        if strategy is None:  # what several of them share
+        if strategy is None:  # a module of shared rules
             continue
         for name in (strategy.name, *strategy.aliases):
-            if name in found:
-                msg = f'strategy name "{name}" is taken twice: {found[name]!r} and {strategy!r}'
+            if name in strategies:
+                msg = f'strategy name "{name}" is taken twice: {strategies[name]!r} and {strategy!r}'
                 raise AssertionError(msg)
-            found[name] = strategy
-    return found
+            strategies[name] = strategy
+    return strategies

@@ -74,7 +74,7 @@ class DeepSpark(Elastic):
 
     def alpha(self, context: ExchangeContext) -> float:
         """Return the moving rate after the worker's decays so far."""
-        n_decays = _decays(context.own, self.decay_step, self.decay_limit)
+        n_decays = _decays(context.ended_before, self.decay_step, self.decay_limit)
         return float(context.moving_rate * self.decay_rate**n_decays)
 
     def center_share(self, context: ExchangeContext) -> float:

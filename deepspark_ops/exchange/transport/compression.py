@@ -1,10 +1,10 @@
-"""How pushed numbers travel by socket: as float32, or rounded to 16 bits with what that takes away kept by the worker.
+"""Pushed numbers on a socket: float32, or 16 bits with the rounding error kept by the worker.
 
-Only pushes are rounded, to the nearest, ties to even; the center travels as it is. What the server adds is the rounded
-push, so the worker has to know the difference. Strategies that push an elastic difference ``e`` leave it in the
-worker's parameters: of a center that moves by ``share * e`` a worker moves by ``rounded(share * e) / share``, so the
-sum of workers and of the center, which counts ``1 / share`` times, is kept. All others push
-movements or gradients: the difference is added to the worker's next push of the same chunk (error feedback; Seide, Fu,
+Only pushes are rounded, to the nearest, ties to even; the center travels in float32. The server adds the rounded push,
+so the worker must handle the difference. Elastic strategies leave the difference in the worker's parameters: the
+center moves by ``rounded(share * e)``, the worker by ``rounded(share * e) / share``. This keeps the sum of workers and
+center, with a weight of ``1 / share`` for the center. Other strategies push movements or gradients. The worker adds the
+difference to its next push of the same chunk (error feedback; Seide, Fu,
 Droppo, Li and Yu, "1-bit stochastic gradient descent", 2014, section 2).
 """
 
@@ -28,13 +28,13 @@ Bits = npt.NDArray[np.uint16]
 
 
 class PushCoder:
-    """Turns float32 into 16 bits and back, one chunk at a time. Holds scratch: one thread at a time to encode.
+    """Rounds float32 to 16 bits, one chunk at a time. Holds scratch memory: one thread at a time may encode.
 
-    Values beyond float16's range become its largest: the worker keeps the rest like any other rounding.
+    Values beyond float16's range become its largest value: the worker keeps the difference like any rounding error.
     """
 
     def __init__(self, dtype: WireDtype, n_floats: int) -> None:
-        """Make one for chunks of up to ``n_floats``."""
+        """Prepare scratch memory for chunks of up to ``n_floats``."""
         self._dtype = _number_type(dtype)
         self._limit = np.float32(np.finfo(np.float16).max) if dtype == "float16" else None
         self._clipped = np.empty(n_floats if self._limit is not None else 0, np.float32)
@@ -52,7 +52,7 @@ class PushCoder:
 
 def _number_type(dtype: WireDtype) -> np.dtype[Any]:
     if dtype == "bfloat16":
-        # Only here: whoever does not use it starts without it.
+        # Imported here: a server without bfloat16 starts faster.
         import ml_dtypes
 
         number_type: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
@@ -61,16 +61,16 @@ def _number_type(dtype: WireDtype) -> np.dtype[Any]:
 
 
 class Pushes(Protocol):
-    """A worker's pushes on their way out: room to compute one in, and its bytes.
+    """A worker's outgoing pushes: memory for computing a push, and the bytes of a push.
 
-    Several chunks are on their way at a time, each in a buffer of its own.
+    Several chunks may be under way, each in its own buffer.
     """
 
     def room(self, buffer: int, n_floats: int) -> Vector:
-        """Return where to compute a push, shape (n_floats,)."""
+        """Return memory for computing a push, shape (n_floats,)."""
 
     def pack(self, buffer: int, span: slice, push: Vector, new_local: Vector, share: float = 1.0) -> memoryview:
-        """Return the bytes of a push, not to be changed until they are sent; may correct ``new_local``, both (n,).
+        """Return the bytes of a push, valid until they are sent; may correct ``new_local``, both (n,).
 
         Args:
             buffer: Where the push was computed.
@@ -81,11 +81,11 @@ class Pushes(Protocol):
         """
 
     def exchanged(self) -> None:
-        """The whole exchange is over: nothing of it is computed again."""
+        """Note that the whole exchange is over; no chunk of this exchange is packed again."""
 
 
 class PlainPushes:
-    """Pushes as float32, sent from where they are computed."""
+    """Pushes as float32, sent from the memory of their computation."""
 
     def __init__(self, n_buffers: int, chunk: int) -> None:
         """Make room for ``n_buffers`` chunks."""
@@ -104,14 +104,14 @@ class PlainPushes:
 
 
 class RoundedPushes:
-    """Pushes as 16-bit numbers; see the module for what happens to the rest.
+    """Pushes as 16-bit numbers; the module describes the rounding error.
 
-    A chunk may be packed twice in one exchange, after a broken connection, so what this exchange leaves is used by the
-    next one only.
+    A broken connection may make a worker pack a chunk twice in one exchange. So errors of this exchange are used in the
+    next exchange only.
     """
 
     def __init__(self, n_buffers: int, chunk: int, n_params: int, dtype: WireDtype, strategy: Strategy) -> None:
-        """Make room for ``n_buffers`` chunks, and for the rest of a whole vector unless the strategy is elastic."""
+        """Prepare memory for ``n_buffers`` chunks, and for all rounding errors unless the strategy is elastic."""
         self._coder = PushCoder(dtype, chunk)
         self._bits = tuple(np.empty(chunk, np.uint16) for _ in range(n_buffers))
         self._push, self._decoded = aligned_vector(chunk), aligned_vector(chunk)
@@ -136,7 +136,7 @@ class RoundedPushes:
             np.add(new_local, decoded, out=new_local)
             return wire.number_bytes(bits)
         if self._moves_local:
-            # The worker goes on from where the center will be: from what is added to it, not from what is meant.
+            # The worker's new parameters must match the center's movement: the rounded push, not the exact push.
             np.subtract(new_local, push, out=new_local)
         np.add(push, self._kept[span], out=push)
         self._coder.encode(push, bits)
@@ -152,7 +152,7 @@ class RoundedPushes:
 
 
 def make_pushes(n_buffers: int, chunk: int, n_params: int, dtype: WireDtype, strategy: Strategy) -> Pushes:
-    """Return what a worker sends its pushes with."""
+    """Return the pushes of a worker, with or without rounding."""
     if dtype == "float32":
         return PlainPushes(n_buffers, chunk)
     return RoundedPushes(n_buffers, chunk, n_params, dtype, strategy)

@@ -88,7 +88,7 @@ def exchange(
     if plan.lacks_start:
         pull(transfer)
     new_local = plan.vectors.take()
-    plan.seen = plan.vectors.take() if plan.reports_center and pulls == "before" else None
+    plan.center_copy = plan.vectors.take() if plan.reports_center and pulls == "before" else None
     sequence = transfer.begin()
     distance = transfer.exchange_chunks(local, new_local, measure=measure_distance and pulls == "before")
     round_end = NO_ROUND
@@ -113,5 +113,5 @@ def exchange(
         distance,
         transfer.name,
         round_end,
-        plan.seen,
+        plan.center_copy,
     )

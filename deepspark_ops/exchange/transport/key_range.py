@@ -169,7 +169,7 @@ class RangeExchange:
         self._key_range = key_range
         self._local = local
         self._start = plan.start_or(local)
-        self._seen = plan.seen
+        self._center_copy = plan.center_copy
 
     def begin(self, stream: ChunkStream, connection: Connection, *, asks_ahead: bool = False) -> int:
         """Open the exchange on a connection, or take it up again; returns the place of the first chunk to push."""
@@ -193,6 +193,6 @@ class RangeExchange:
             self.squares[place] = float(np.dot(push, push))
         plan.strategy.worker_chunk(local, center, new_local, push, self._start[span], self.context)
         plan.chunks.clear_statistics(position, push)
-        if self._seen is not None:
-            np.add(center, push, out=self._seen[span])
+        if self._center_copy is not None:
+            np.add(center, push, out=self._center_copy[span])
         return pushes.pack(buffer, span, push, new_local, plan.strategy.center_share(self.context))

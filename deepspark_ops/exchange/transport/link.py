@@ -1,4 +1,4 @@
-"""All that a worker loop sees of the exchange: one protocol, whatever the transport between worker and center."""
+"""The exchange as a worker loop sees the exchange: one protocol for all transports between worker and center."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Welcome:
 
 
 class RoundEnd(NamedTuple):
-    """How an exchange that waits for all workers ended.
+    """How an exchange with waiting workers ended.
 
     Attributes:
         waited_s: Seconds from the push to the end of the round: nothing that a longer tau would save.
@@ -59,7 +59,7 @@ NO_ROUND = RoundEnd(0.0, 0)
 
 
 class ExchangeReport(NamedTuple):
-    """One exchange, as the worker saw it.
+    """One exchange, as reported by the worker.
 
     Attributes:
         sequence: This worker's exchanges so far, this one included; starts at 1.
@@ -89,7 +89,7 @@ class ExchangeReport(NamedTuple):
 
 @dataclass(frozen=True)
 class ExchangeStatus:
-    """The run as the exchange sees it at one moment.
+    """The state of a run at one moment, as reported by the exchange.
 
     Attributes:
         clock: Steps granted.
@@ -128,7 +128,7 @@ class ExchangeStatus:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> ExchangeStatus:
-        """Build it from ``Coordinator.status``."""
+        """Return the status that ``Coordinator.status`` describes."""
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
         return cls(**fields)
 
@@ -155,25 +155,25 @@ class WorkerLink(Protocol):
     """
 
     def join(self, worker: int) -> Welcome:
-        """Announce this process as ``worker``; whatever an earlier process of that id held is given to others."""
+        """Announce this process as ``worker``; grants and leases of an earlier process of the worker are released."""
 
     def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
-        """Ask for up to ``want`` steps. While a grant is not acknowledged, the same one is returned again.
+        """Ask for up to ``want`` steps; an unacknowledged grant is returned again.
 
-        A worker may hold grants whose exchange is still to come or under way: it asks by naming the last of them.
+        ``held`` is the last grant whose exchange is due or under way: the answer is a later grant.
         """
 
     def acknowledge(self, grant: Grant) -> bool:
-        """Return a grant: its steps are done and exchanged. False if it had expired and another worker has it."""
+        """Report the steps of a grant as exchanged. Return False if the grant expired and its steps went to others."""
 
     def pull(self) -> Vector:
-        """Return a copy of the center, shape (n_params,), float32, aligned to 64 bytes; for the caller to read.
+        """Return a copy of the center, shape (n_params,), float32, aligned to 64 bytes, read only.
 
-        The worker goes on from it: staleness counts from here, and so does its next movement.
+        The worker continues from the copy: staleness and the worker's next movement are counted from this pull.
         """
 
     def look(self, *, as_start: bool = False) -> Vector:
-        """Return such a copy for a worker that goes on from what it has; nothing is counted from here.
+        """Return a copy like ``pull``, for a worker that keeps its parameters; no staleness is counted from here.
 
         Args:
             as_start: The worker's next movement is measured from this copy; staleness is not.
@@ -197,16 +197,16 @@ class WorkerLink(Protocol):
         """
 
     def use_moving_rate(self, moving_rate: float) -> None:
-        """Exchange with another alpha from now on; this worker only."""
+        """Use another alpha for this worker's later exchanges."""
 
     def report_center(self) -> None:
-        """Have every exchange from now on fill ``ExchangeReport.center``, where the strategy pulls before it pushes."""
+        """Fill ``ExchangeReport.center`` in later exchanges, where the strategy pulls before a push."""
 
     def lease(self, dataset: str = "train") -> Lease | None:
-        """Return the next piece of data to read; None once every step of the run is acknowledged."""
+        """Return the next piece of data; None once every step of the run is acknowledged."""
 
     def return_lease(self, lease: Lease, consumed: int | None = None) -> None:
-        """Report a piece as read; ``consumed`` samples of it (``skip`` included) if not all: the rest goes on."""
+        """Report a piece as read, or ``consumed`` samples of the piece (``skip`` included); others read the rest."""
 
     def send_event(self, event: Event) -> None:
         """Append an event to the run's ``events.jsonl``."""
@@ -224,17 +224,17 @@ class WorkerLink(Protocol):
         """
 
     def heartbeat(self) -> None:
-        """Show that this worker lives; needed only where nothing else is called for long (a long test)."""
+        """Show that this worker lives; needed during long pauses between calls (a long test)."""
 
     def leave(self) -> None:
-        """Leave; outstanding grants are reissued at once."""
+        """Leave the run; outstanding grants are reissued at once."""
 
     def close(self) -> None:
-        """Close the connection; without ``leave`` this is a crash as far as the server knows."""
+        """Close the connection; without an earlier ``leave`` the server takes this for a crash."""
 
 
 class StateRequests(ABC):
-    """The calls of a ``WorkerLink`` that change the run state: each is one message, whatever way ``_ask`` takes."""
+    """The calls of a ``WorkerLink`` that change the run state: each is one message, sent by ``_ask``."""
 
     @abstractmethod
     def _ask(self, request: Request[_Answer]) -> _Answer:

@@ -63,7 +63,7 @@ class MemoryTransfer:
         """See ``Transfer``."""
         plan = self.plan
         self._context = self._center.begin(plan.worker, plan.moving_rate, self._session)
-        return self._context.own + 1
+        return self._context.ended_before + 1
 
     def exchange_chunks(self, local: Vector, new_local: Vector, *, measure: bool) -> float | None:
         """See ``Transfer``."""
@@ -78,13 +78,13 @@ class MemoryTransfer:
             new_local,
             plan.start_or(local),
             self._push,
-            seen=plan.seen,
+            center_copy=plan.center_copy,
             measure_distance=measure,
         )
 
     def await_round(self, note: RoundNote | None) -> int:
         """See ``Transfer``."""
-        return self._calls.await_round(self._context.own + 1, note)
+        return self._calls.await_round(self._context.ended_before + 1, note)
 
     def pull_result(self, new_local: Vector) -> None:
         """See ``Transfer``."""
@@ -92,7 +92,7 @@ class MemoryTransfer:
 
     def add_statistics(self, sums: Vector) -> None:
         """See ``Transfer``."""
-        self._calls.add_statistics(self._context.own + 1, sums)
+        self._calls.add_statistics(self._context.ended_before + 1, sums)
 
     def end(self) -> tuple[int, int]:
         """See ``Transfer``."""

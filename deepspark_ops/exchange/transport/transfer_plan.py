@@ -32,7 +32,7 @@ class TransferPlan:
         vectors: Where fresh vectors come from.
         start: What the worker went on from after its last exchange or pull, if the strategy wants to know.
         reports_center: Whether exchanges report the center; see ``WorkerLink.report_center``.
-        seen: Receives the center as the worker's push leaves it, (n_params,), during an exchange that reports it.
+        center_copy: Receives the center as the worker's push leaves it, (n_params,), during an exchange that reports it.
         bytes_up: Bytes that one exchange pushes.
         bytes_down: Bytes that it pulls.
     """
@@ -52,7 +52,7 @@ class TransferPlan:
         self.vectors = VectorPool(run.n_params)
         self.start: Vector | None = None
         self.reports_center = False
-        self.seen: Vector | None = None
+        self.center_copy: Vector | None = None
         self._shape = (run.n_params,)
         self.bytes_up = wire.ITEM_BYTES[CODES[wire_dtype]] * run.n_params
         self.bytes_down = 0 if self.strategy.pulls == "never" else 4 * run.n_params

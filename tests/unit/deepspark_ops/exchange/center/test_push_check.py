@@ -113,7 +113,7 @@ def test_the_first_chunk_of_an_exchange_is_always_looked_at() -> None:
     for turn in range(MEMORY_TURNS):
         center = Center.in_memory(np.ones(40, np.float32), CenterShape(40, 2, 10))
         center.check_pushes(rule, samples=True)
-        context = center.begin(1)._replace(own=turn)
+        context = center.begin(1)._replace(ended_before=turn)
         apply = push_applier(center, Chunks(40, 4, rule, StatisticBlobs()), 1, context, 7)
         with pytest.raises(PushRefused):
             apply(7, np.full(4, math.nan, np.float32))

@@ -102,7 +102,7 @@ def test_silent_workers_grant_is_given_to_another() -> None:
     clock.join(1, 0.0)
     lost = granted(clock.request(0, 4, 0.0))
     granted(clock.request(1, 4, 0.0))
-    clock.seen(1, 11.0)
+    clock.note_call(1, 11.0)
     assert clock.silent(11.0) == (0,)
     clock.lose(0)
     assert clock.acknowledge(1, 2, 11.0)
@@ -244,7 +244,7 @@ class World:
         self.now += 1000.0 * (amount % 2)
         for other in range(4):
             if other != worker:
-                self.clock.seen(other, self.now)
+                self.clock.note_call(other, self.now)
         for lost in self.clock.silent(self.now):
             self.clock.lose(lost)
             if lost in self.held:
