@@ -1,4 +1,4 @@
-"""What the server itself does with the center: it closes rounds, applies what is gathered, copies it for snapshots."""
+"""The server's own changes of the center: closing rounds, applying gathered pushes, copies for snapshots."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.pending_snapshot import CenterCopy
 
 ROUND_WAIT_S = 2.0
-"""How long a worker waits for the others, at most, before it repeats its call, which shows that it lives."""
+"""The longest wait in a round before a worker repeats its call, and by the call shows that the worker lives."""
 
 
 class CenterUpdates:
     """The server's own changes of the center, one at a time. Thread-safe.
 
-    Workers push meanwhile: where that matters, the chunk's lock is taken.
+    Workers push meanwhile; the chunk's lock is taken where a push would conflict.
     """
 
     def __init__(self, settings: ExchangeSettings, center: Center, chunks: Chunks, shared: SharedState) -> None:
-        """Change ``center``, which stays the caller's, as the run's strategy has it."""
+        """Change ``center`` by the rules of the run's strategy; the caller keeps ``center``."""
         self._center = center
         self._chunks = chunks
         self._shared = shared
@@ -35,42 +35,42 @@ class CenterUpdates:
         strategy = chunks.strategy
         self._closer = strategy.closer(settings.solver) if strategy.round == "all" else None
         self._rounds = Rounds(has_begun=shared.is_resumed)
-        self._last_round: frozenset[int] = frozenset()  # grants whose steps it pushed
+        self._last_round: frozenset[int] = frozenset()  # grants of the steps in the last round's pushes
         self._round_over = threading.Condition(shared.lock)
         self._lock = threading.Lock()
 
     def joined(self, worker: int, now: float) -> None:
-        """A new process took a worker's place; the caller holds ``SharedState.lock``."""
+        """Note a new process of a worker; the caller holds ``SharedState.lock``."""
         self._rounds.joined(worker, now)
 
     def granted(self, worker: int, now: float, *, has_steps: bool) -> None:
-        """A worker was answered with a grant or without; the caller holds ``SharedState.lock``."""
+        """Note the answer to a request for steps; the caller holds ``SharedState.lock``."""
         self._rounds.granted(worker, now, has_steps=has_steps)
 
     def is_held(self, worker: int) -> bool:
-        """Whether a worker is given no steps yet; the caller holds ``SharedState.lock``.
+        """Return whether a worker has to wait for steps; the caller holds ``SharedState.lock``.
 
-        A snapshot that the last round completes is due when all of that round have acknowledged: a worker that went
-        on before would send a later state than the center's. None of them waits for another by then, and one that is
-        lost holds no grant any more.
+        A snapshot of the last round is due when all workers of the round have acknowledged. A worker that continued
+        earlier would send a later state than the center's. No worker of the round waits for another at this point, and
+        a lost worker holds no grant.
         """
         return self._shared.state.grants.snapshot_waits_for(self._last_round, worker)
 
     def pushed(self, worker: int, sequence: int, now: float, note: RoundNote | None) -> None:
-        """A worker has pushed everything of its exchange ``sequence``; the caller holds ``SharedState.lock``."""
+        """Note that all chunks of exchange ``sequence`` are pushed; the caller holds ``SharedState.lock``."""
         self._rounds.pushed(worker, sequence, now, note)
 
     def await_round(self, worker: int, sequence: int, wait_s: float | None = None) -> int | None:
-        """Return the tau of the round with that push once it is over; None after ``wait_s`` (``ROUND_WAIT_S``)."""
+        """Return the round's tau after the end of the push's round; None after ``wait_s`` (``ROUND_WAIT_S``)."""
         wait_s = self._wait_s if wait_s is None else wait_s
         with self._round_over:
             is_over = self._round_over.wait_for(lambda: self._rounds.is_released(worker, sequence), wait_s)
             return self._rounds.comm_period if is_over else None
 
     def close_round(self, now: float) -> list[Event]:
-        """Apply the present round if every worker that is expected has pushed; returns notes for the user.
+        """Apply the present round if every needed worker has pushed; return notes for the user.
 
-        A round that cannot be applied fails the run, and the workers go on.
+        If a round cannot be applied, the run fails, and the workers are released.
         """
         if self._closer is None:
             return []
@@ -93,13 +93,13 @@ class CenterUpdates:
         return [make_event("note", clock=clock, text=text) for text in texts]
 
     def round_contents(self, notes: dict[int, RoundNote]) -> RoundContents:
-        """Return what a closer works on."""
+        """Return the vectors and notes for a closer."""
         settle_all_unfinished(self._center, self._chunks)
         center = self._center
         return RoundContents(center.vector, center.extras, center.counts, self._chunks.spans, notes)
 
     def apply_rest(self) -> None:
-        """At the end of the run, apply what the strategy has gathered: no push will complete it any more.
+        """At the end of the run, apply the gathered pushes: no later push completes them.
 
         Raises:
             ExchangeUnavailable: A chunk's lock was not to be had; to be called again.
@@ -119,7 +119,7 @@ class CenterUpdates:
         return max(0, int(self._center.counters[:, ENDED].sum()) - held)
 
     def copy_center(self) -> CenterCopy:
-        """Copy the center and what the strategy keeps beside it.
+        """Copy the center and the strategy's saved vectors.
 
         Raises:
             ExchangeUnavailable: A chunk's lock was not to be had; to be called again.

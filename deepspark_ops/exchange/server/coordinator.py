@@ -37,23 +37,23 @@ logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
 HOLD_S = 0.002
-"""A worker that is held until others have acknowledged what they have pushed asks again after this time, seconds."""
+"""Time after which a worker asks again that must wait for the acknowledgements of others, seconds."""
 
 _Answer = TypeVar("_Answer")
 
 
 def forget_run(settings: ExchangeSettings) -> None:
-    """Remove what an earlier driver's exchange left: its journal and its pending snapshots.
+    """Remove journal and pending snapshots of an earlier driver's exchange.
 
-    A driver that starts goes on from a finished snapshot, as its settings have it; only a server that is started
-    again goes on from the journal.
+    A starting driver continues from a finished snapshot, by its settings; only a restarted server continues from the
+    journal.
     """
     settings.journal().unlink(missing_ok=True)
     forget_pending(settings.work)
 
 
 def remove_journal(settings: ExchangeSettings) -> None:
-    """Remove the journal of a run that has ended, and its folder."""
+    """Remove the journal of an ended run, and the journal's folder."""
     if settings.journal_folder is not None:
         shutil.rmtree(settings.journal_folder, ignore_errors=True)
     settings.journal().unlink(missing_ok=True)
@@ -77,7 +77,7 @@ class Coordinator:
         *,
         writes_in_turn: WritesInTurn = at_once,
     ) -> None:
-        """Start a run, or go on with the one whose journal is there.
+        """Start a run, or continue the run of an existing journal.
 
         Args:
             settings: The run.
@@ -127,7 +127,7 @@ class Coordinator:
         return Welcome(clock, settings.n_params, settings.n_workers, name, settings.alpha(), settings.chunk, transport)
 
     def check_session(self, worker: int, session: str) -> None:
-        """Refuse a process whose place was taken by a newer one.
+        """Refuse a process that a newer process has replaced.
 
         Raises:
             WorkerReplaced: A newer process is the worker now.
@@ -144,7 +144,7 @@ class Coordinator:
             raise WorkerReplaced(msg)
 
     def answer(self, request: Request[_Answer]) -> _Answer:
-        """Answer a worker's request, once for each number; snapshots that become due have copied the center then.
+        """Answer a worker's request, once for each number. Snapshots that are due then have a copy of the center.
 
         Raises:
             ProtocolError, ConfigError: The request is refused.
@@ -172,12 +172,12 @@ class Coordinator:
         return answer
 
     def heartbeat(self, worker: int) -> None:
-        """A worker lives."""
+        """Note that a worker lives."""
         with self._shared.lock:
             self._shared.state.grants.note_call(worker, self._clock())
 
     def event(self, worker: int, line: str) -> None:
-        """Append a worker's event, given as its JSON line.
+        """Append a worker's event, as its JSON line.
 
         Raises:
             ProtocolError: Not one event of this version, or in another worker's name.
@@ -201,7 +201,7 @@ class Coordinator:
             self._send_report()
 
     def lose(self, worker: int, session: str, reason: str) -> None:
-        """A worker's process is known to be gone; nothing happens if a newer one has taken its place."""
+        """Give up a worker whose process is gone; do nothing if a newer process has taken the worker's place."""
         with self._shared.lock:
             state = self._shared.state
             is_known = state.sessions.get(worker) == session and worker in state.grants.live_workers
@@ -212,9 +212,9 @@ class Coordinator:
             self._drop({worker: reason}, clock)
 
     def expire(self) -> None:
-        """Take back what silent workers hold; cheap enough for every call and for a timer.
+        """Release grants and leases of silent workers; cheap enough for every call and for a timer.
 
-        A journal that cannot be written has failed the run (``fail``); that is not raised here.
+        A failing journal fails the run (``fail``); no error is raised here.
         """
         now = self._clock()
         lost: dict[int, str] = {}
@@ -245,7 +245,7 @@ class Coordinator:
         self._emit(make_event("note", clock=clock, worker=worker, text=text, refused_pushes=count))
 
     def _drop(self, lost: dict[int, str], clock: int) -> None:
-        """Close what lost workers left open; ``lost`` has worker -> reason."""
+        """Close the open exchanges of lost workers; ``lost`` maps a worker to the reason."""
         for worker, reason in lost.items():
             self._center.abandon(worker)
             self._emit(make_event("worker_lost", clock=clock, worker=worker, reason=reason))
@@ -263,7 +263,7 @@ class Coordinator:
     def await_round(
         self, worker: int, sequence: int, note: RoundNote | None = None, wait_s: float | None = None
     ) -> int | None:
-        """A worker has pushed everything of an exchange and waits for the others.
+        """Note a worker's complete push, and wait for the end of the round.
 
         Args:
             worker: Who.
@@ -288,7 +288,7 @@ class Coordinator:
             self._emit(event)
 
     def control(self, call: str) -> None:
-        """Carry out what the driver asks for, one of ``CONTROLS``; may be repeated.
+        """Carry out a driver's call, one of ``CONTROLS``; may be repeated.
 
         Raises:
             ProtocolError: No such call.
@@ -346,7 +346,7 @@ class Coordinator:
             )
 
     def _resume(self) -> None:
-        """After a restart: no worker was silent while there was no server; finish what was begun."""
+        """Continue after a restart: count no silence during the restart, and finish open snapshots."""
         now = self._clock()
         with self._shared.lock:
             grants = self._shared.state.grants

@@ -1,8 +1,7 @@
-"""Connections whose peer has not yet proved that it knows the run's secret: few at a time, and the newest ones.
+"""Bounds the connections whose peer has not yet proved knowledge of the run's secret.
 
-Whoever reaches the port may open connections and say nothing. They must not keep a worker out: where there are too
-many, the oldest of the address that has most is dropped for the new one. Connections that are authenticated do not
-count.
+Strangers may open connections and send nothing, and must not keep a worker out. Above the bound, a new connection
+replaces the oldest connection of the address with the most connections. Authenticated connections do not count.
 """
 
 from __future__ import annotations
@@ -18,28 +17,28 @@ from contextlib import contextmanager, suppress
 from deepspark_ops.errors import DeepSparkError
 
 MAX_PENDING = 128
-"""Handshakes at the same time, each with a thread."""
+"""Bound of simultaneous handshakes, each with a thread."""
 MAX_PENDING_OF_ADDRESS = 64
-"""Handshakes at the same time with one address; half, so that one host cannot push out all others."""
+"""Bound of simultaneous handshakes of one address; half, so that one host cannot replace the connections of others."""
 QUIET_S = 10.0
-"""Between two lines of the log about connections without a handshake: strangers must not fill it."""
+"""Interval between log lines about connections without a handshake: strangers must not fill the log."""
 
 logger = logging.getLogger(__name__)
 
 
 class PendingHandshakes:
-    """The connections that are being authenticated. Thread-safe."""
+    """The connections during authentication. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with none; ``clock`` in seconds, never going back."""
+        """Start without connections; ``clock`` in seconds, never going back."""
         self._clock = clock
         self._lock = threading.Lock()
-        self._pending: dict[socket.socket, str] = {}  # in the order of their arrival
+        self._pending: dict[socket.socket, str] = {}  # in the order of arrival
         self._n_unsaid = 0
         self._quiet_until = clock()
 
     def enter(self, sock: socket.socket, host: str) -> None:
-        """Take a new connection from ``host``; another one is dropped if there are too many."""
+        """Count a new connection from ``host``; above the bound, drop another connection."""
         with self._lock:
             if (crowded := self._crowded(host)) is not None:
                 oldest = next(sock for sock, other in self._pending.items() if other == crowded)
@@ -48,13 +47,13 @@ class PendingHandshakes:
             self._pending[sock] = host
 
     def leave(self, sock: socket.socket) -> None:
-        """Count a connection no longer: its handshake is over, or did not begin."""
+        """Stop counting a connection after its handshake, or without a handshake."""
         with self._lock:
             self._pending.pop(sock, None)
 
     @contextmanager
     def greeting(self, sock: socket.socket, peer: str) -> Iterator[None]:
-        """Hold the place of a connection for the time of its handshake, and note in the log how it failed.
+        """Count a connection until its handshake ends, and log the reason of a failure.
 
         Raises:
             DeepSparkError: The handshake's.
@@ -68,7 +67,7 @@ class PendingHandshakes:
             self.leave(sock)
 
     def _crowded(self, host: str) -> str | None:
-        """Return the address that must give a place up for a new connection from ``host``; None if there is room."""
+        """Return the address that must lose a connection to a new connection from ``host``; None below the bound."""
         of_address = Counter(self._pending.values())
         if of_address[host] >= MAX_PENDING_OF_ADDRESS:
             return host
@@ -89,7 +88,7 @@ class PendingHandshakes:
 
 
 def _wake(sock: socket.socket) -> None:
-    """End a connection under the thread that waits for its handshake, which closes it."""
+    """Shut a connection down; the thread that waits for its handshake closes the connection."""
     with suppress(OSError):  # already gone
-        # Not the method of an SSL socket: it would forget the encryption under the other thread's hands.
+        # Not the method of an SSL socket: this would drop the encryption while the other thread uses the socket.
         socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""The parts of a snapshot, as the server gathers them: the center, each live worker's state, the data positions."""
+"""The server's gathering of a snapshot's parts: the center, each live worker's state, the data positions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from deepspark_ops.sizes import size_text
 logger = logging.getLogger(__name__)
 
 MAX_WAITING: Final = 64
-"""Snapshots that may wait for the driver to write them; one more is left out."""
+"""Bound of snapshots that wait for the driver; a further snapshot is left out."""
 MAX_WAITING_BYTES: Final = 4 << 30
-"""Bytes that they may have together, if there is more than one."""
+"""Bound of the waiting snapshots' bytes, for more than one snapshot."""
 MAX_COPIED_BYTES: Final = 1 << 30
-"""Bytes of centers that are copied in memory and not written yet, from which on no more are copied."""
+"""Bytes of unwritten center copies in memory, from which on no further center is copied."""
 
 
 WritesInTurn = Callable[[Callable[[], None]], None]
-"""Takes what writes a snapshot's files; runs one after another, in the order in which they came."""
+"""Takes writes of snapshots' files, and runs the writes one after another, in their order."""
 
 
 def at_once(write: Callable[[], None]) -> None:
@@ -37,15 +37,15 @@ def at_once(write: Callable[[], None]) -> None:
 
 
 class WriterThread:
-    """Writes in a thread of its own: no worker waits for a slow disk. See ``WritesInTurn``."""
+    """Writes in its own thread: no worker waits for a slow disk. See ``WritesInTurn``."""
 
     def __init__(self) -> None:
-        """Start the thread, which ends with the process."""
+        """Start the thread; the thread ends with the process."""
         self._writes: SimpleQueue[Callable[[], None]] = SimpleQueue()
         threading.Thread(target=self._run, name="snapshot writer", daemon=True).start()
 
     def __call__(self, write: Callable[[], None]) -> None:
-        """Write soon."""
+        """Queue a write."""
         self._writes.put(write)
 
     def _run(self) -> None:
@@ -54,7 +54,7 @@ class WriterThread:
 
 
 class SnapshotGathering:
-    """Copies the center for snapshots that are due, and completes those that no worker's state is missing from.
+    """Copies the center for due snapshots, and completes snapshots with all workers' states.
 
     Thread-safe.
     """
@@ -83,15 +83,15 @@ class SnapshotGathering:
         self._emit = emit
         self._write_in_turn = writes_in_turn
         self._left_out: list[int] = []
-        self._copies: dict[int, CenterCopy] = {}  # copied, not written yet
+        self._copies: dict[int, CenterCopy] = {}  # not written yet
         self._completing: set[int] = set()
-        self._lock = threading.RLock()  # files that are written at once are written inside it
+        self._lock = threading.RLock()  # ``at_once`` writes files while the lock is held
 
     def advance(self) -> None:
-        """Do what is due: the center is copied in memory, and files are written in turn.
+        """Copy the center for due snapshots in memory, and queue the writes of files.
 
-        Every call that can make a snapshot due or complete comes here, so a server that was killed on the way goes on
-        where it was. One thread at a time: the copy must be there before a worker with an answer goes on.
+        Every call that can make a snapshot due or complete ends here, so a restarted server continues with open
+        snapshots. One thread at a time: the copy must exist before an answered worker continues.
         """
         if not self._has_work():
             return
@@ -107,7 +107,7 @@ class SnapshotGathering:
         self._complete_ready()
 
     def leave_out_late(self) -> None:
-        """After a restart, leave out snapshots whose copy was lost and that the run has gone beyond."""
+        """After a restart, leave out snapshots with a lost copy and a clock that the run has passed."""
         with self._shared.lock:
             grants = self._shared.state.grants
             late = [one for one in grants.due if grants.acknowledged > one and grants.may_be_left_out(one)]
@@ -116,13 +116,13 @@ class SnapshotGathering:
             self._tell(iteration, f"snapshot {iteration} is left out: the server ended before its center was written")
 
     def state_path(self, worker: int, iteration: int) -> Path | None:
-        """Return where a worker's arrays for a snapshot belong; None if they are not awaited (any more)."""
+        """Return the path of a worker's arrays for a snapshot; None if the snapshot does not await the arrays."""
         with self._shared.lock:
             is_awaited = self._shared.state.grants.awaits(worker, iteration)
         return PendingSnapshot(self._work, iteration).arrays(worker) if is_awaited else None
 
     def state_received(self, worker: int, iteration: int, meta: Mapping[str, Any]) -> None:
-        """The arrays of a worker's state are in place."""
+        """Note that the arrays of a worker's state are written."""
         if self.state_path(worker, iteration) is None:
             return
         PendingSnapshot(self._work, iteration).write_meta(worker, meta)
@@ -135,7 +135,7 @@ class SnapshotGathering:
             return len(grants.due) > len(self._copies) or len(grants.complete) > len(self._completing)
 
     def _is_left_out(self, iteration: int) -> bool:
-        """Return whether there is no room for a snapshot that is due; say so for the first one and after the last."""
+        """Return whether a due snapshot has no room; report the first such snapshot, and the end of the shortage."""
         with self._shared.lock:
             may_be_left_out = self._shared.state.grants.may_be_left_out(iteration)
         copies = list(self._copies.values())
@@ -172,7 +172,7 @@ class SnapshotGathering:
         return True
 
     def _write_center(self, iteration: int) -> None:
-        """Write a copy of the center; what was complete but for it is completed next."""
+        """Write a copy of the center, and complete the snapshots that missed only the copy."""
         if self._is_written(iteration, lambda pending: pending.write_center(self._copies[iteration])):
             self._shared.record(CenterCopied(iteration))
             self._copies.pop(iteration)
@@ -181,7 +181,7 @@ class SnapshotGathering:
             self._copies.pop(iteration)
 
     def _complete_ready(self) -> None:
-        """Have the snapshots completed that nothing is missing from any more."""
+        """Queue the completion of snapshots without missing parts."""
         with self._lock:
             with self._shared.lock:
                 ready = [one for one in self._shared.state.grants.complete if one not in self._completing]
@@ -195,7 +195,7 @@ class SnapshotGathering:
         except TrainingFailed as error:
             logger.debug("snapshot %d: %s", iteration, error)  # SharedState.fail has logged it
         except Exception as error:
-            # The outermost loop of the writer's thread: without it no snapshot would be written any more.
+            # The outermost loop of the writer's thread: without the loop, no later snapshot would be written.
             logger.exception("snapshot %d", iteration)
             self._shared.fail(f"exchange server: {type(error).__name__}: {error}; see its log above")
 

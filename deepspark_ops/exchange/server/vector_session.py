@@ -1,4 +1,4 @@
-"""One connection to a server of a key range, from its first frame to its last; a thread of its own serves it."""
+"""A connection to a server of a key range, from its first frame to its last, served by its own thread."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from deepspark_ops.exchange.server.process import ExchangeServer
 
 LOCK_SILENCE_SHARE = 0.25
-"""A worker that holds the lock of the whole center may be silent for this share of ``exchange_timeout_s``, which is how
-long the others wait for the lock."""
+"""A worker with the lock of the whole center may be silent for this share of ``exchange_timeout_s``; others wait for
+the lock as long as ``exchange_timeout_s``."""
 
 _Kind = TypeVar("_Kind")
 
 
 class VectorSession:
-    """One authenticated connection to a server that serves a key range: chunks are pulled and pushed."""
+    """An authenticated connection to the server of a key range: the worker pulls and pushes chunks."""
 
     def __init__(self, server: ExchangeServer, connection: Connection) -> None:
-        """Serve nothing before ``run``."""
+        """Wait for ``run``; no frame is served before."""
         self.connection = connection
         self.worker = DRIVER
         self.session = ""
@@ -53,7 +53,7 @@ class VectorSession:
         self._order: tuple[int, ...] = ()
         self._whole = ExitStack()
         self._holds_center = False
-        self._context: ExchangeContext | None = None  # of the exchange that is open
+        self._context: ExchangeContext | None = None  # of the open exchange
         self._apply: Callable[[int, Vector], None] | None = None
         self._moved_bytes = 0
         self._calls: dict[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -70,7 +70,7 @@ class VectorSession:
         }
 
     def run(self) -> None:
-        """Serve frames until the other side closes."""
+        """Serve frames until the other side closes the connection."""
         try:
             while (frame := self._next_frame()) is not None:
                 self._operations.get(frame.operation, self._refuse)(frame)
@@ -80,13 +80,13 @@ class VectorSession:
         finally:
             self._whole.close()
             self._server.exit(self)
-            # These lead back here: with them the connection's buffers would stay until garbage is searched for.
+            # These refer back to this session: without the cleanup the buffers stay until a garbage collection.
             self._calls.clear()
             self._operations.clear()
             self._apply = None
 
     def _next_frame(self) -> Frame | None:
-        """Wait for a frame, without end unless all others wait for the lock that this session holds."""
+        """Wait for a frame; the wait has a limit only while this session holds the lock of the whole center."""
         return self.connection.receive_frame() if self._holds_center else self.connection.wait_frame()
 
     def _refuse(self, frame: Frame) -> None:
@@ -107,7 +107,7 @@ class VectorSession:
         self._server.check_session(worker, session)
         self._become(worker)
         self._take_session(session)
-        # A newer process may have joined while this one waited for its old connection to end.
+        # A newer process may have joined while this process waited for the end of its old connection.
         self._server.check_session(worker, session)
 
     def _become(self, worker: int) -> None:
@@ -124,13 +124,13 @@ class VectorSession:
         self.session, self._session_number = session, session_number(session)
 
     def _lives(self, worker: int) -> None:
-        """A worker has shown that it lives."""
+        """Note that a worker lives."""
 
     def _pulled(self, request: Mapping[str, Any]) -> None:
         self._center.pulled(self._member())
 
     def _pull(self, frame: Frame) -> None:
-        """Send the center's chunk as it is: others may be writing it."""
+        """Send the center's present chunk; other workers may be writing the chunk."""
         stop = frame.offset + frame.count
         if frame.count < 1 or stop > self._center.n_params or frame.count > self._server.settings.chunk:
             msg = (
@@ -139,13 +139,13 @@ class VectorSession:
             )
             raise ProtocolError(msg)
         answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.place, frame.sequence, frame.offset, frame.count)
-        # Within an exchange of a strategy with rounds, what is pulled is where the round has led.
+        # Within an exchange of a strategy with rounds, the worker pulls the result of the round.
         vector = self._center.vector if self._context is None else self._center.result(self._server.strategy)
         self.connection.send(answer, wire.number_bytes(vector[frame.offset : stop]))
         self._moved_bytes += frame.count * 4
 
     def _begin(self, frame: Frame) -> None:
-        """Open an exchange, or go on with one whose connection broke."""
+        """Open an exchange, or continue an exchange after a broken connection."""
         worker, counters = self._own_counters()
         if frame.sequence == int(counters[ENDED]) + 1:
             if int(counters[BEGUN]) == frame.sequence:
@@ -162,13 +162,13 @@ class VectorSession:
         place = len(self._order) if ended else int(counters[APPLIED])
         context = self._context or self._reopened()
         self._apply = push_applier(self._center, self._server.chunks, worker, context)
-        # Who holds the whole center has it alone.
+        # With the lock of the whole center, no other exchange is open.
         others_open = 0 if self._holds_center else context.others_open
         answer = Begun(place, context.staleness, context.total, others_open)._asdict()
         self.connection.send_json(wire.ANSWER, answer, worker=worker, sequence=frame.sequence)
 
     def _lock_center(self) -> None:
-        """With ``lock: full``, hold the center until the exchange ends, or its worker is silent for too long."""
+        """With ``lock: full``, hold the center until the exchange ends or its worker is silent for too long."""
         self._unlock_center()
         if self._center.locks is None or self._center.locks.mode != "full":
             return
@@ -184,7 +184,7 @@ class VectorSession:
 
     def _reopen(self, counters: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
         if counters[APPLYING]:
-            # The server was killed while it added this chunk. A part may be in: it is not added a second time.
+            # The server was killed while adding this chunk. A part may be in the center: the chunk is not added again.
             settle_unfinished(self._center, self._server.chunks, self._order[int(counters[APPLYING]) - 1])
             counters[UNCERTAIN] += np.uint64(1)
             counters[APPLIED] = counters[APPLYING]
@@ -196,7 +196,7 @@ class VectorSession:
         return self._center.reopened(self.worker, self._server.moving_rate, self._session_number)
 
     def _push(self, frame: Frame) -> None:
-        """Apply one chunk, once: chunks come in the worker's order, and its counters say how far it is."""
+        """Apply a chunk once: chunks come in the worker's order, and its counters have the last applied chunk."""
         _, counters = self._own_counters()
         place = frame.place
         span = self._server.chunks.ranges[self._order[place]] if 0 <= place < len(self._order) else (0, 0)
@@ -227,14 +227,14 @@ class VectorSession:
                 try:
                     apply(position, push)
                 except PushRefused:
-                    counters[APPLYING] = 0  # nothing of it is in the center
+                    counters[APPLYING] = 0  # the center has no part of this chunk
                     raise
                 counters[APPLIED] = place + 1
                 counters[APPLYING] = 0
 
     @contextmanager
     def _received_push(self, n_floats: int) -> Iterator[Vector]:
-        """Take a chunk off the connection, as float32."""
+        """Receive a chunk from the connection, as float32."""
         coder = self._server.coder
         with self._server.buffers.borrow(n_floats if coder is None else n_floats + (n_floats + 1) // 2) as room:
             push = room[:n_floats]
@@ -263,7 +263,7 @@ class VectorSession:
         self.connection.send_json(wire.ANSWER, {"overlaps": overlaps}, worker=worker, sequence=frame.sequence)
 
     def _own_counters(self) -> tuple[int, np.ndarray[Any, np.dtype[np.uint64]]]:
-        """Return the worker and its counters, which only the worker's present process may change."""
+        """Return the worker and its counters; only the worker's present process may change the counters."""
         worker = self._member()
         self._center.check_session(worker, self._session_number)
         return worker, self._center.counters[worker]

@@ -1,4 +1,4 @@
-"""The parts of a snapshot, as the exchange gathers them in the run's scratch folder for the driver."""
+"""The parts of a snapshot in the run's scratch folder: the exchange writes the parts, the driver reads them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _META = "worker_{}.json"
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """The server vectors of a strategy that a snapshot holds, see ``Strategy.saved_vectors``. The arrays are yours.
+    """The strategy's server vectors in a snapshot, see ``Strategy.saved_vectors``. The caller owns the arrays.
 
     Attributes:
         strategy: Its name.
@@ -40,7 +40,7 @@ class ServerState:
     vectors: npt.NDArray[np.float32]
 
     def restore(self, center: Center, strategy: Strategy) -> str | None:
-        """Write it into the center of a run that goes on; before anybody joins.
+        """Write the vectors into the center of a resumed run, before a worker joins.
 
         Returns:
             What the user should know where it does not fit: it is left out then.
@@ -54,14 +54,14 @@ class ServerState:
             )
         for position, values in zip(saved, self.vectors, strict=True):
             center.extras[position][:] = values
-        if strategy.round != "all":  # of a round's sum nothing is saved: its pushes are repeated
+        if strategy.round != "all":  # a round's sum is not saved: workers repeat its pushes
             center.counts[:] = self.counts
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class CenterCopy:
-    """The center at one moment, with what the strategy keeps beside it. The arrays are its own.
+    """A copy of the center and of the strategy's saved vectors at one moment.
 
     Attributes:
         applied: Exchanges that the center had taken, as in ``ExchangeStatus``.
@@ -83,7 +83,7 @@ class CenterCopy:
     def of(cls, center: Center, chunks: Chunks, applied: int) -> CenterCopy:
         """Copy a center that has taken ``applied`` exchanges.
 
-        Where the strategy saves vectors, each chunk of them, of its count and of the center is of one moment.
+        Where the strategy saves vectors, a chunk of center, vectors and counts is copied at one moment.
 
         Raises:
             ExchangeUnavailable: A chunk's lock was not to be had.
@@ -106,7 +106,7 @@ class CenterCopy:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its vectors."""
+        """Bytes of all vectors."""
         return self.center.nbytes * (1 + len(self.vectors) + len(self.history))
 
 
@@ -114,10 +114,10 @@ class CenterCopy:
 class PendingSnapshot:
     """Snapshot ``iteration`` of the run whose scratch folder is ``work``.
 
-    The center comes first, with what the strategy keeps beside it and the history where the server makes the solver's
-    updates, then arrays and meta of every live worker, last ``complete``:
-    ``{"iteration", "applied", "workers": {id: meta}, "leases": {dataset: state}}``, ``applied`` as in
-    ``ExchangeStatus``, when the center was copied.
+    The center is written first, with the strategy's saved vectors, and with the history where the server makes the
+    solver's updates. Arrays and meta of every live worker follow. ``complete`` is last:
+    ``{"iteration", "applied", "workers": {id: meta}, "leases": {dataset: state}}``, with ``applied`` of the time of the
+    center's copy, see ``ExchangeStatus``.
     """
 
     work: Path
@@ -140,7 +140,7 @@ class PendingSnapshot:
 
     @property
     def server(self) -> Path:
-        """What the server knows of the copied center: ``{"applied", "strategy", "counts"}``."""
+        """State of the server at the center's copy: ``{"applied", "strategy", "counts"}``."""
         return self.folder / "server.json"
 
     def vector(self, index: int) -> Path:
@@ -149,7 +149,7 @@ class PendingSnapshot:
 
     @property
     def complete(self) -> Path:
-        """Written last: exists once every part does."""
+        """Written last: exists only with all other parts."""
         return self.folder / "complete.json"
 
     def arrays(self, worker: int) -> Path:
@@ -157,7 +157,7 @@ class PendingSnapshot:
         return self.folder / f"worker_{worker}.npz"
 
     def write_center(self, copy: CenterCopy) -> None:
-        """Write a copy of the center and of what the strategy keeps beside it.
+        """Write a copy of center and saved vectors.
 
         Raises:
             OSError: The disk is full.
@@ -173,7 +173,7 @@ class PendingSnapshot:
         _write_json(self.server, {"applied": copy.applied, "strategy": copy.strategy, "counts": copy.counts})
 
     def server_state(self) -> ServerState | None:
-        """Return what the strategy keeps beside the center; None if there is nothing."""
+        """Return the strategy's saved vectors; None without such vectors."""
         found = json.loads(self.server.read_text(encoding="utf-8"))
         if not found["counts"]:
             return None
@@ -182,11 +182,11 @@ class PendingSnapshot:
         return ServerState(found["strategy"], np.array(found["counts"], np.uint64), vectors)
 
     def write_meta(self, worker: int, meta: Mapping[str, Any]) -> None:
-        """Write the JSON values that belong to a worker's arrays."""
+        """Write the JSON values beside a worker's arrays."""
         _write_json(self.folder / _META.format(worker), meta)
 
     def metas(self) -> dict[int, dict[str, Any]]:
-        """Return what ``write_meta`` has written, by worker."""
+        """Return the values of ``write_meta``, by worker."""
         found = self.folder.glob(_META.format("*"))
         return {int(path.stem.rpartition("_")[2]): json.loads(path.read_text(encoding="utf-8")) for path in found}
 
@@ -203,7 +203,7 @@ class PendingSnapshot:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The snapshots whose parts lie in a scratch folder, complete or not.
+    """The snapshots with parts in a scratch folder, complete or not.
 
     Attributes:
         count: How many.
@@ -214,12 +214,12 @@ class Waiting:
     size: int
 
     def __add__(self, other: Waiting) -> Waiting:
-        """Return both together."""
+        """Return the sums of count and size."""
         return Waiting(self.count + other.count, self.size + other.size)
 
 
 def waiting_snapshots(work: Path) -> Waiting:
-    """Return what waits for the driver; parts that it removes meanwhile count or not."""
+    """Return count and size of the waiting snapshots; parts that the driver removes meanwhile may count."""
     count = size = 0
     for folder in (work / _FOLDER).glob("iter_*"):
         count += 1
@@ -234,7 +234,7 @@ def forget_pending(work: Path) -> None:
 
 
 def consumed_samples(metas: Mapping[int, Mapping[str, Any]], dataset: str) -> dict[int, int]:
-    """Gather ``{"leases": {dataset: {lease id: samples}}}`` of all workers' metas."""
+    """Return the consumed samples by lease, from ``{"leases": {dataset: {lease id: samples}}}`` of all metas."""
     consumed: dict[int, int] = {}
     for meta in metas.values():
         consumed.update({int(i): int(n) for i, n in meta.get("leases", {}).get(dataset, {}).items()})

@@ -23,17 +23,16 @@ class Easgd(Elastic):
 
         e       = alpha * (local - center)
         local'  = local  - e
-        center' = center + e
-
-    Both lines use one ``e``, so the sum of workers and center is kept, up to float32 rounding. With more than
-    four workers the center weighs more than one and moves by ``e / center_weight``: what is kept is the weighted sum.
-    So workers stay near the center, and it does not follow single ones. The solver's history
-    stays with the worker, but for a share of its momentum (SGD, Nesterov), which is the center's from then on: without
-    it workers swing about the center (``train.worker.center_velocity``), and the rate can be half as large.
+        Both lines use the same ``e``, so the sum of workers and center stays constant, up to float32 rounding. With
+        more than four workers the center weighs more than a worker and moves by ``e / center_weight``: the weighted sum
+        stays constant. So workers stay near the center, and the center does not follow single workers. The solver's
+        history stays with the worker. A share of its momentum (SGD, Nesterov) is replaced by the center's momentum:
+        without the share, workers swing about the center (``train.worker.center_velocity``), and the rate can be half
+        as large. The eigenvalue of worker - center is 1 - 2 alpha per exchange: an alpha above 0.5 overshoots.
     The eigenvalue of worker - center is 1 - 2 alpha per exchange: above 0.5 it overshoots.
-
-    ``variant: paper`` is the paper's algorithm and nothing else: workers keep their momentum, the center weighs one
-    worker, alpha is 0.9/p, and the rates are the solver's. A worker meets the center and then takes its gradient; with
+    ``variant: paper`` is the paper's unchanged algorithm: workers keep their momentum, the center weighs as much as a
+    worker, alpha is 0.9/p, and the rates are the solver's. A worker exchanges and then takes its gradient. With
+    ``overlap`` the worker takes the gradient first, as in the paper's listing.
     ``overlap`` it takes the gradient first, as the paper's listing does.
 
     Attributes:
@@ -71,7 +70,7 @@ class Easgd(Elastic):
             raise ConfigError(msg)
 
     def for_workers(self, n_workers: int) -> Strategy:
-        """See ``Strategy``; two workers keep their momentum: with their moving rate of 0.45 it would gain nothing."""
+        """See ``Strategy``; two workers keep their momentum: with a moving rate of 0.45 the share gains nothing."""
         if n_workers == 1:
             return super().for_workers(n_workers)
         share = 0.0 if n_workers == 2 or self.is_papers else self.momentum_from_center
@@ -79,7 +78,7 @@ class Easgd(Elastic):
 
     @property
     def is_papers(self) -> bool:
-        """Whether the paper's algorithm runs and nothing else."""
+        """Whether the unchanged algorithm of the paper runs."""
         return self.variant == PAPER
 
     def _weight(self, n_workers: int) -> float:
@@ -88,21 +87,21 @@ class Easgd(Elastic):
         return self.center_weight or (1.0 if n_workers <= FEW_WORKERS else max(2.0, n_workers / 8))
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1/(p + m): a step moves one of p points and a center of weight m, whose weighted mean trains."""
+        """Return 1/(p + m): a step moves one of p workers; their weighted mean with a center of weight m trains."""
         return 1.0 / (n_workers + self._weight(n_workers))
 
     def rate_limit(self, n_workers: int) -> float:
-        """Return 8, twice what others bear, after a long warm-up, which such a factor has; 13 beside a heavy center."""
+        """Return 8, twice the limit of others, because large factors have a long warm-up; 13 for a heavy center."""
         if self.is_papers:
             return 1.0
         return 13.0 if n_workers > FEW_WORKERS and self._weight(n_workers) > 1.0 else 8.0
 
     def inner_product_rate_limit(self, n_workers: int) -> float:
-        """Return 8 with three workers and more; what is measured is often less."""
+        """Return 8 with three workers and more; the measured factor is often lower."""
         return 8.0 if n_workers > 2 and self.measured_rates and not self.is_papers else 1.0
 
     def default_moving_rate(self, n_workers: int) -> float:
-        """Return 0.3 also for many workers: a heavy center moves by less, from sixteen on by 2.4/p."""
+        """Return 0.3 also for many workers: a heavy center moves by less, from sixteen workers on by 2.4/p."""
         if self.is_papers:
             return BETA / n_workers  # its beta / p
         return 0.3 if self._weight(n_workers) > 1.0 else super().default_moving_rate(n_workers)

@@ -1,4 +1,4 @@
-"""What several strategies have in common; none of these is a strategy by itself."""
+"""Rules that several strategies share; no rule here is a strategy by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def scale(values: Vector, factor: float) -> None:
 
 @lru_cache(maxsize=64)
 def _float32_scalar(value: float) -> npt.NDArray[np.float32]:
-    """Return it as an array without axes, read only: numpy takes one in half the time of a scalar made afresh."""
+    """Return a read-only array without axes: numpy multiplies by such an array in half the time of a new scalar."""
     scalar = np.array(value, np.float32)
     scalar.flags.writeable = False
     return scalar
@@ -28,7 +28,7 @@ def _float32_scalar(value: float) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Additive(Strategy):
-    """The center adds what is pushed, at once: ``center' = center + push``."""
+    """The center adds each push at once: ``center' = center + push``."""
 
     invariant = "pushes_add_up"
 
@@ -48,15 +48,15 @@ class Elastic(Additive):
     has_moving_rate = True
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1/(p+1): a step moves one of the p+1 points whose mean trains."""
+        """Return 1/(p+1): a step moves one of the p+1 points, and their mean trains."""
         return 1.0 / (n_workers + 1)
 
     def default_moving_rate(self, n_workers: int) -> float:
         """Return 0.45 with two workers, 0.3 with three to eight, and 2.4/p with more.
 
-        EASGD's beta = p alpha = 0.9 is for a center that hears all workers at once. Here it hears one at a time, and
-        each exchange is stable below 1: with 0.9/p and eight workers cifar10_quick lost 3 points to 0.3, since workers
-        and center were too far apart. From sixteen on 0.3 lets the center follow single workers
+        EASGD's beta = p alpha = 0.9 is for a center that reads all workers at once. This center reads one worker at a
+        time, and each exchange is stable below 1. With 0.9/p and eight workers cifar10_quick lost 3 points against 0.3,
+        because workers and center were too far apart. From sixteen workers on, a center with 0.3 follows single workers
         (docs/evidence/strategies.md).
         """
         return min(0.45, max(BETA / n_workers, min(0.3, 2.4 / n_workers)))
@@ -79,17 +79,17 @@ class Elastic(Additive):
 
 @dataclass(frozen=True)
 class Gathered(Strategy):
-    """The server adds up what is pushed, and moves the center by what several pushes come to."""
+    """The server adds up pushes, and moves the center by the result of several pushes."""
 
     lock = "striped"
 
     @property
     def server_vectors(self) -> int:
-        """One: the sum of pushes."""
+        """1: the sum of pushes."""
         return 1
 
     def count_unfinished(self, extras: tuple[Vector, ...], n_held: int) -> int:
-        """Count it: a sum that is divided by one too many moves the center too little, the other way too far."""
+        """Return the count with the push: a divisor that is too large moves the center too little, not too far."""
         return n_held + 1
 
     def server_chunk(
@@ -102,7 +102,7 @@ class Gathered(Strategy):
 
 @dataclass(frozen=True)
 class GatheredMovements(Gathered):
-    """Workers push their movement, ``local - start``, ``start`` being what they began with."""
+    """Workers push their movement ``local - start``, from the start of the period."""
 
     unit = "delta"
     keeps_start = True
@@ -114,7 +114,7 @@ class GatheredMovements(Gathered):
         np.subtract(local, start, out=push)
 
     def move_by_share(self, center: Vector, total: Vector, divisor: int) -> None:
-        """Move the center by ``total / divisor`` and begin a new sum."""
+        """Move the center by ``total / divisor``, and clear the sum."""
         scale(total, 1.0 / divisor)
         np.add(center, total, out=center)
         total.fill(0.0)
@@ -122,7 +122,7 @@ class GatheredMovements(Gathered):
 
 @dataclass(frozen=True)
 class GatheredGradients(Gathered):
-    """Workers push their gradients after every minibatch or several, wait for each other, and take the center."""
+    """Workers push gradients after every minibatch or several, wait for each other, and read the center."""
 
     unit = "gradient"
     round = "all"
@@ -131,12 +131,12 @@ class GatheredGradients(Gathered):
     def worker_chunk(
         self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
-        """Push the gradient, which ``local`` holds instead of the parameters, as it is."""
+        """Push the gradient, which ``local`` holds in place of the parameters."""
         np.copyto(push, local)
 
 
 def refuse_diverging_step(name: str, momentum: float, rate: float) -> None:
-    """Refuse options ``<name>_momentum`` and ``<name>_rate`` of a step on the center that diverges.
+    """Refuse values of ``<name>_momentum`` and ``<name>_rate`` with which a step on the center diverges.
 
     Raises:
         ConfigError: Names the option.

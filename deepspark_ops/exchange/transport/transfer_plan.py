@@ -32,7 +32,7 @@ class TransferPlan:
         vectors: Where fresh vectors come from.
         start: What the worker went on from after its last exchange or pull, if the strategy wants to know.
         reports_center: Whether exchanges report the center; see ``WorkerLink.report_center``.
-        center_copy: Receives the center as the worker's push leaves it, (n_params,), during an exchange that reports it.
+        center_copy: Receives the center after the worker's push, (n_params,), in an exchange that reports the center.
         bytes_up: Bytes that one exchange pushes.
         bytes_down: Bytes that it pulls.
     """

@@ -1,4 +1,4 @@
-"""What a connection asks of the bytes below it, and the channel that sends them as they are."""
+"""The interface between a connection and the bytes on its socket, and the channel of plain bytes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from abc import ABC, abstractmethod
 from typing import Literal
 
 Protection = Literal["off", "mac", "tls"]
-"""``off``: bytes as they are. ``mac``: what is changed on the way is refused. ``tls``: encrypted as well."""
+"""``off``: plain bytes. ``mac``: bytes with a code that detects changes. ``tls``: encrypted bytes."""
 
 _TIMEVAL = struct.Struct("@ll")
 
 
 class Channel(ABC):
-    """The bytes of one connection, in both directions. One thread at a time; another one may ``close``.
+    """The bytes of a connection, in both directions. One thread at a time; another thread may ``close``.
 
-    Every method raises ``BlockingIOError`` where the other side is silent or takes nothing, and ``OSError`` where the
-    connection is broken; what was changed on the way is ``EBADMSG``. A call that ended in ``BlockingIOError`` may be
-    repeated: bytes to send must then begin with the same ones.
+    Every method raises ``BlockingIOError`` while the other side sends or takes nothing, ``OSError`` after a break of
+    the connection, and ``EBADMSG`` for changed bytes. After ``BlockingIOError`` the call may be repeated: a repeated
+    send must begin with the same bytes.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -29,51 +29,51 @@ class Channel(ABC):
 
     @abstractmethod
     def use_timeout(self, timeout_s: float) -> None:
-        """Wait no longer than this from now on."""
+        """Limit every later wait."""
 
     @abstractmethod
     def send(self, parts: list[memoryview]) -> int:
-        """Wait until some of these byte views are sent, one after another; returns how many bytes.
+        """Wait until a part of these byte views is sent, one after another; return the number of bytes.
 
-        Small views may be replaced in the list by one with their bytes.
+        Small views may be replaced in the list by a view of their joined bytes.
         """
 
     @abstractmethod
     def send_now(self, parts: list[memoryview]) -> int:
-        """Send what can be sent without waiting."""
+        """Send as many bytes as possible without waiting."""
 
     @abstractmethod
     def receive(self, view: memoryview) -> int:
-        """Wait for bytes into ``view``; returns how many, 0 if the other side has closed."""
+        """Wait for bytes into ``view``; return their number, 0 after a close by the other side."""
 
     @abstractmethod
     def receive_now(self, views: list[memoryview]) -> int:
-        """Fill views one after another with what has arrived; returns like ``receive``."""
+        """Fill views one after another with arrived bytes; returns like ``receive``."""
 
     def finish(self, timeout_s: float) -> None:
-        """Say that nothing more is sent, and drop what still arrives, until the other side closes or time is up."""
+        """Announce the end of sending, and drop arriving bytes until the other side closes or time is up."""
         deadline = time.monotonic() + timeout_s
-        # The socket's own methods: an SSL socket's would forget the encryption, or decrypt what nobody reads.
+        # The socket's own methods: an SSL socket's methods would drop the encryption, or decrypt unread bytes.
         socket.socket.shutdown(self.sock, socket.SHUT_WR)
         self.sock.settimeout(timeout_s)
         while time.monotonic() < deadline and socket.socket.recv(self.sock, 1 << 16):
             pass
 
     def close(self) -> None:
-        """Close; a thread that waits on this channel wakes with an error."""
+        """Close; a waiting thread of this channel wakes with an error."""
         try:
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
         except OSError:
-            # Already gone: closing it is all that is left to do.
+            # The connection is gone already: closing is all that remains.
             pass
         self.sock.close()
 
 
 class PlainChannel(Channel):
-    """Bytes as they are.
+    """Plain bytes.
 
-    The socket is blocking, with the kernel's own timeouts, so that a chunk is one system call; ``MSG_DONTWAIT`` is
-    used where both directions move at once.
+    The socket is blocking, with the kernel's timeouts: a chunk is one system call. ``MSG_DONTWAIT`` is used where both
+    directions move at once.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -105,7 +105,7 @@ class PlainChannel(Channel):
 
 
 def altered() -> OSError:
-    """Return the error for bytes that are not what the other side sent."""
+    """Return the error for bytes that were changed on the way."""
     return OSError(errno.EBADMSG, "what arrived is not what was sent; something on the network changes it")
 
 

@@ -330,9 +330,7 @@ def test_rounds_go_on_without_a_worker_that_still_compiles_and_each_record_is_re
     tmp_path: Path, strategy: str
 ) -> None:
     order = DatasetOrder((12, 8), piece_samples=1)
-    coordinator, clock = make_coordinator(
-        tmp_path, strategy=strategy, schedule=Schedule(20), datasets={"train": order}
-    )
+    coordinator, clock = make_coordinator(tmp_path, strategy=strategy, schedule=Schedule(20), datasets={"train": order})
     numbers, records, steps, sequences = [0, 0], [], [], [0, 0]
 
     def answer(worker: int, request: Request[Any]) -> Any:
