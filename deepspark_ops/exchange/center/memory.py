@@ -24,7 +24,7 @@ FILE_PREFIX = "deepspark-"
 FILE_SUFFIX = ".center"
 TOKEN_BYTES = 16
 SHARED_MEMORY_SPARE_BYTES = 32 << 20
-"""Left free in shared memory for others: TensorFlow, Spark and the page cache of small containers live there too."""
+"""Bytes of shared memory that stay free: TensorFlow, Spark and a small container's page cache need shared memory."""
 
 _MAGIC = b"DSCENTER"
 _VERSION = 4
@@ -35,7 +35,7 @@ _WATCHED_OFFSET = 2048
 
 @dataclass(frozen=True)
 class CenterShape:
-    """What a center holds, and where in its file.
+    """The parts of a center, and their positions in the center's file.
 
     Attributes:
         n_params: Floats of each vector.
@@ -53,11 +53,11 @@ class CenterShape:
 
     @property
     def counts_offset(self) -> int:
-        """First byte of the counts of held pushes, what is unfinished of them after; counters come before."""
+        """First byte of the counts of held pushes. ``unfinished`` follows the counts; worker counters come before."""
         return _PAGE + _pages(8 * COLUMNS * self.n_workers * self.n_servers)
 
     def vector_offset(self, index: int) -> int:
-        """First byte of a vector, the center being vector 0."""
+        """First byte of a vector; vector 0 is the center."""
         return self.counts_offset + _pages(16 * self.n_chunks) + index * _pages(4 * self.n_params)
 
     @property
@@ -68,7 +68,7 @@ class CenterShape:
 
 @dataclass(frozen=True, eq=False)
 class CenterMemory:
-    """The arrays of a center, and the file that they are mapped from. The mapping goes with its last array.
+    """The arrays of a center, and their mapped file. The mapping ends with the last array.
 
     Attributes:
         vector: The center, shape (n_params,), float32, writable.
@@ -94,7 +94,7 @@ class CenterMemory:
 
     @classmethod
     def private(cls, initial: Vector, shape: CenterShape) -> CenterMemory:
-        """Return this process's own memory with a copy of ``initial``, shape (n_params,)."""
+        """Return private memory with a copy of ``initial``, shape (n_params,)."""
         vector = aligned_vector(shape.n_params)
         np.copyto(vector, initial)
         extras = tuple(np.zeros(shape.n_params, np.float32) for _ in range(shape.server_vectors))
@@ -104,10 +104,10 @@ class CenterMemory:
 
     @classmethod
     def create(cls, initial: Vector, shape: CenterShape, *, run_id: int, work: Path) -> CenterMemory:
-        """Make the file, readable by this user only, and map it.
+        """Make the file, readable by this user only, and map the file.
 
-        It is in shared memory if there is room, else in ``work``. The space is reserved at once: a full disk is an
-        error here and not a signal in the middle of training.
+        The file is in shared memory if there is room, else in ``work``. The space is reserved at once: a full disk is
+        an error here, and no signal during training.
 
         Raises:
             ConfigError: No room in either place.
@@ -121,7 +121,7 @@ class CenterMemory:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_SH)
-            if os.fstat(handle).st_nlink == 0:  # another driver removed it before the lock was ours
+            if os.fstat(handle).st_nlink == 0:  # another driver removed the file before this process locked it
                 os.close(handle)
                 return cls.create(initial, shape, run_id=run_id, work=work)
             os.posix_fallocate(handle, 0, size)
@@ -183,17 +183,17 @@ class CenterMemory:
 
 
 def remove_stale_centers(work: Path) -> list[Path]:
-    """Remove center files, in shared memory and in a run's ``work``, that no living process holds; returns their paths.
+    """Remove center files without a living process, in shared memory and in a run's ``work``; return their paths.
 
-    Every process that maps a center holds a shared lock on its file, which ends with the process, however it dies.
-    Any user may make any name in shared memory: a folder, a pipe or a file of another user stays where it is.
+    Every process that maps a center holds a shared lock on the file. The kernel drops the lock with the process. Any
+    user may make any name in shared memory: folders, pipes and files of other users are left in place.
     """
     paths = (path for folder in (SHARED_MEMORY, work) for path in folder.glob(f"{FILE_PREFIX}*{FILE_SUFFIX}"))
     return [path for path in paths if _is_removed(path)]
 
 
 def _is_removed(path: Path) -> bool:
-    """Remove a regular file that no process has locked; return False for any other, and if the system refuses."""
+    """Remove a regular file without locks; return False for any other file, or if the system refuses."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -1,8 +1,8 @@
-"""Limited-memory BFGS as a generator: it yields a point, is sent loss and gradient there, and yields the next.
+"""Limited-memory BFGS as a generator: yields a point, receives loss and gradient at the point, yields the next point.
 
 Nocedal and Wright, "Numerical Optimization" (2006): two-loop recursion, algorithm 7.4; L-BFGS, algorithm 7.5; strong
-Wolfe line search, algorithms 3.5 and 3.6. All numbers are float64; requested points are float32 numbers, since that is
-what workers hold, so steps and curvature are of the points that were measured.
+Wolfe line search, algorithms 3.5 and 3.6. All computations are in float64. Requested points are float32 numbers, as
+workers hold float32: steps and curvature belong to measured points.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Vector64 = npt.NDArray[np.float64]
 SUFFICIENT_DECREASE, CURVATURE = 1e-4, 0.9
 """c1 and c2 of the Wolfe conditions, as recommended for quasi-Newton methods."""
 LOSS_NOISE = 1e-6
-"""Relative noise of a loss that was computed in float32: a rise below it is none."""
+"""Relative noise of a float32 loss: a smaller rise counts as no rise."""
 MAX_EVALUATIONS = 20
 _GROWTH = 2.0
 _MARGIN = 0.1
-"""How far an interpolated step keeps from the ends of its interval, as a share of it."""
+"""Least distance of an interpolated step from the ends of its interval, as a share of the interval."""
 
 
 class Evaluation(NamedTuple):
@@ -50,7 +50,7 @@ class Request(NamedTuple):
 
 
 class _Slope(NamedTuple):
-    """A point of the line search: step, loss there, slope of the loss along the direction."""
+    """A point of the line search: step, loss, and slope of the loss along the direction."""
 
     step: float
     loss: float
@@ -58,13 +58,13 @@ class _Slope(NamedTuple):
 
 
 Search = Generator[float, tuple[float, float], bool]
-"""Yields steps, is sent (loss, slope) at each; returns whether the last one is to be taken."""
+"""Yields steps, receives (loss, slope) at each step; returns whether to take the last step."""
 
 
 def minimise(start: Vector64, memory: int) -> Generator[Request, Evaluation, None]:
-    """Minimise from ``start``, (n,), without end: at a minimum it requests that point again and again.
+    """Minimise from ``start``, (n,), without end: at a minimum the same point is requested again and again.
 
-    A trial whose loss or gradient is not finite was too long a step: the search steps back.
+    If loss or gradient of a trial is not finite, the step was too long and the search steps back.
 
     Args:
         start: Float32 numbers.
@@ -107,7 +107,7 @@ def minimise(start: Vector64, memory: int) -> Generator[Request, Evaluation, Non
                 is_taken = bool(end.value)
                 break
         if not is_taken:
-            # Along the steepest descent no step is better: x is a minimum within float32.
+            # No step along the steepest descent is better: x is a minimum within float32.
             if not pairs:
                 loss, gradient = yield Request(x, x, iteration)
             pairs.clear()
@@ -138,8 +138,8 @@ def _inverse_hessian_times(gradient: Vector64, pairs: Iterable[tuple[Vector64, V
 def strong_wolfe(origin: _Slope, first: float) -> Search:
     """Find a step that satisfies the strong Wolfe conditions; algorithm 3.5.
 
-    A step whose loss is no higher than noise allows and whose slope is small enough is taken too: near a minimum,
-    losses of float32 no longer show a decrease. After ``MAX_EVALUATIONS`` the best step with a decrease is taken.
+    A step is also taken if its loss is no higher than noise allows and its slope is small enough: near a minimum,
+    float32 losses show no decrease. After ``MAX_EVALUATIONS`` the best step with a decrease is taken.
 
     Args:
         origin: At step 0; the slope is negative.
@@ -160,7 +160,7 @@ def strong_wolfe(origin: _Slope, first: float) -> Search:
 
 
 def _zoom(origin: _Slope, low: _Slope, high: _Slope, best: _Slope, n_left: int) -> Search:
-    """Close in on a step between ``low``, the better one, and ``high``; algorithm 3.6."""
+    """Narrow the interval between ``low``, the better step, and ``high``; algorithm 3.6."""
     for _ in range(n_left):
         step = _between(low, high)
         here = _measured(step, *(yield step))
@@ -177,7 +177,7 @@ def _zoom(origin: _Slope, low: _Slope, high: _Slope, best: _Slope, n_left: int) 
 
 
 def _take_best(origin: _Slope, best: _Slope) -> Search:
-    """Go back to the best step there was, if there was one."""
+    """Return to the best step, if there is a step with a decrease."""
     if best.step == 0.0:
         return False
     loss, _ = yield best.step
@@ -185,7 +185,7 @@ def _take_best(origin: _Slope, best: _Slope) -> Search:
 
 
 def _measured(step: float, loss: float, slope: float) -> _Slope:
-    """Return the point; one without a finite loss and slope is higher than any other."""
+    """Return the point; a point without finite loss and slope is higher than any other point."""
     is_finite = np.isfinite(loss) and np.isfinite(slope)
     return _Slope(step, loss, slope) if is_finite else _Slope(step, np.inf, np.nan)
 
@@ -205,7 +205,7 @@ def _is_taken(origin: _Slope, here: _Slope) -> bool:
 
 
 def _between(low: _Slope, high: _Slope) -> float:
-    """Return the minimiser of the cubic through both points, eq. 3.59, kept away from them; else the middle."""
+    """Return the minimiser of the cubic through both points, eq. 3.59, at a distance from both; else the middle."""
     width = high.step - low.step
     middle = low.step + 0.5 * width
     if not np.isfinite((high.loss, high.slope)).all():

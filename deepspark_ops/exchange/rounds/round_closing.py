@@ -1,4 +1,4 @@
-"""What the server does at the end of a round: it moves the center by what all live workers have pushed."""
+"""The end of a round: the server moves the center by the pushes of all live workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deepspark_ops.param_vector import Vector
 
 
 class RoundNote(NamedTuple):
-    """What a worker reports with its push: of its minibatches where it pushes gradients, of tau where all agree on it.
+    """A worker's report with its push: on minibatches for strategies that push gradients, or its proposal of tau.
 
     Attributes:
         loss: Mean loss of the minibatches behind the push.
@@ -31,7 +31,7 @@ class RoundNote(NamedTuple):
 
     @classmethod
     def from_json(cls, plain: Any) -> RoundNote | None:
-        """Return the note that a message carries, if any.
+        """Return the note of a message, or None.
 
         Raises:
             ProtocolError: Not what ``list(note)`` gives.
@@ -46,7 +46,7 @@ class RoundNote(NamedTuple):
 
 
 class RoundContents(NamedTuple):
-    """A round that is over, as the server holds it. The closer is the only one that writes meanwhile.
+    """The vectors of a complete round. Only the closer writes them meanwhile.
 
     Attributes:
         center: The center, (n_params,).
@@ -63,7 +63,7 @@ class RoundContents(NamedTuple):
     notes: dict[int, RoundNote]
 
     def mean_push(self) -> Vector:
-        """Return the mean of what was pushed, (n_params,), fresh; 0 where nothing was."""
+        """Return the mean of the pushes, (n_params,), fresh; 0 for chunks without a push."""
         mean = np.zeros_like(self.extras[0])
         for span, count in zip(self.spans, self.counts.tolist(), strict=True):
             if count:
@@ -71,7 +71,7 @@ class RoundContents(NamedTuple):
         return mean
 
     def forget_pushes(self) -> None:
-        """Begin a new sum."""
+        """Clear the sum."""
         self.extras[0].fill(0.0)
         self.counts.fill(0)
 
@@ -84,10 +84,9 @@ class RoundCloser(Protocol):
 
 
 class ChunkwiseCloser:
-    """Ends rounds whose chunks are independent. A chunk without a push stays as it is.
+    """Ends rounds with independent chunks. A chunk without a push does not change.
 
-    After a kill in the middle, the chunks that are still counted are applied by the next call, and at most one chunk
-    is uncertain.
+    After a kill, the next call applies the chunks that still have a count; at most one chunk is uncertain.
     """
 
     def __init__(self, close_chunk: Callable[[Vector, tuple[Vector, ...], int], None]) -> None:

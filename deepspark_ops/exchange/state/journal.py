@@ -15,21 +15,21 @@ from deepspark_ops.exchange.state.run_state import ExchangeState
 
 JOURNAL_VERSION = 4
 COMPACT_BYTES = 4 << 20
-"""A journal longer than this is replaced by the state that it leads to."""
+"""A longer journal is replaced by its resulting state."""
 
 _HEAD = {"format": "exchange journal", "version": JOURNAL_VERSION}
 
 
 class Journal:
-    """Messages in a file, one JSON line each; the first line names the format and its version.
+    """Messages in a file, one JSON line each; the first line has the format's name and version.
 
-    A killed server loses at most the line that it was writing, and with it a message whose answer was not sent yet. The
-    file is not synced: it outlives the process, not the host, after whose end the run goes on from its last snapshot.
-    A line that cannot be written whole is cut off again, and from then on nothing is written. Not thread-safe.
+    A killed server loses at most the line that was being written, and the line's message had no answer yet. The file is
+    not synced and survives the process, not the host: after a loss of the host a run continues from its last snapshot.
+    An incomplete line is cut off after a failed write, and no line follows. Not thread-safe.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it.
+        """Open the file, or create the file.
 
         Raises:
             TrainingFailed: It cannot be written.
@@ -46,7 +46,7 @@ class Journal:
             self._append(_line(_HEAD))
 
     def replay(self, state: ExchangeState) -> int:
-        """Apply every message of the file to a fresh state and return how many there were; a torn last line is cut off.
+        """Apply every message of the file to a fresh state, and return their number; cut off an incomplete last line.
 
         Raises:
             DataError: Another line cannot be read, or the file is of another version.
@@ -73,7 +73,7 @@ class Journal:
         return n_messages
 
     def record(self, state: ExchangeState, message: Message, now: float) -> Any:
-        """Write a message, apply it and return its answer; one that is refused is not in the file afterwards.
+        """Write and apply a message, and return its answer; remove a refused message from the file.
 
         Raises:
             TrainingFailed: The file cannot be written; neither file nor state has changed.
@@ -89,7 +89,7 @@ class Journal:
             raise
 
     def close(self) -> None:
-        """Close the file; it stays."""
+        """Close the file, and keep the file."""
         os.close(self._handle)
 
     def _append(self, line: bytes) -> None:
@@ -101,7 +101,7 @@ class Journal:
                 written += os.write(self._handle, line[written:])
         except OSError as error:
             self._failure = self._failed(error)
-            with suppress(OSError):  # nothing is written any more; a torn last line is cut off when it is read
+            with suppress(OSError):  # nothing is written any more; ``replay`` cuts off an incomplete last line
                 self._cut(self._length)
             raise self._failure from error
         self._length += len(line)

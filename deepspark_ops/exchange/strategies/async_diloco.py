@@ -17,8 +17,8 @@ class AsyncDiloco(GatheredMovements):
     """Asynchronous local SGD with delayed Nesterov momentum.
 
     Liu, Chhaparia, Douillard, Kale, Rusu, Shen, Szlam and Ranzato, "Asynchronous Local-SGD Training for Language
-    Modeling" (2024, arXiv 2401.09135), the delayed Nesterov update with momentum activation c = 0, and dynamic local
-    updates; movements instead of outer gradients, which are the same with the other sign. N is ``delay``::
+    Modeling" (2024, arXiv 2401.09135): the delayed Nesterov update with momentum activation c = 0, and dynamic local
+    updates. Movements replace outer gradients, which have the opposite sign. N is ``delay``::
 
         move     = local - start                                    of comm_period local steps
         sum      = sum + move
@@ -27,16 +27,16 @@ class AsyncDiloco(GatheredMovements):
         center'  = center + outer_rate * (outer_momentum * velocity + move / N)
         local'   = center', after the own push
 
-    Over N pushes that is the Nesterov step of ``diloco`` by their mean. Applied at every push, momentum would add up
-    with what the others' movements are late by (Mitliagkas et al. 2016).
+    Over N pushes the result is the Nesterov step of ``diloco`` by their mean. Momentum at every push would add to the
+    momentum that late movements of others have already (Mitliagkas et al. 2016).
 
     With ``even_pace`` the server grants a slower worker fewer minibatches between its exchanges, by its measured speed
-    against the fastest one's, so that all push about equally often and none pushes what is much older than the rest.
+    against the fastest worker. So all workers push about equally often, and no push is much older than the others.
 
     The solver's history stays with the worker. ``comm_period: auto`` takes at least 10, as in ``diloco``. The paper's
-    momentum of 0.9 is for hundreds of local steps of AdamW. With 10 of SGD the perceptron lost 26 and 33 points with
-    four and eight workers and LeNet learned nothing; with 0.6 they lost 3 and 4 and diverged, with 0.2 one point each
-    (docs/evidence/strategies.md).
+    momentum of 0.9 is for hundreds of local steps of AdamW. With 10 steps of SGD and 0.9 the perceptron lost 26 and 33
+    points with four and eight workers, and LeNet learned nothing. With 0.6 they lost 3 and 4 and diverged, with 0.2 a
+    point each (docs/evidence/strategies.md).
 
     Attributes:
         outer_rate: Factor on the outer steps.
@@ -78,13 +78,13 @@ class AsyncDiloco(GatheredMovements):
 
     @property
     def saved_vectors(self) -> tuple[int, ...]:
-        """Both: the center has the pushes of the sum already, so nobody repeats them."""
+        """Both: the center has the pushes of the sum already, so no worker repeats them."""
         return (0, 1)
 
     def server_chunk(
         self, center: Vector, extras: tuple[Vector, ...], push: Vector, context: ExchangeContext, n_held: int
     ) -> int:
-        """Move the center by the push; with the last one of a delay, by the momentum too."""
+        """Move the center by the push; with the last push of a delay, by the momentum too."""
         total, velocity = extras
         delay = self._delay(context.n_workers)
         n_held = super().server_chunk(center, extras, push, context, n_held)
@@ -105,14 +105,14 @@ class AsyncDiloco(GatheredMovements):
         return n_held
 
     def count_unfinished(self, extras: tuple[Vector, ...], n_held: int) -> int:
-        """Count it: the sum is divided by the delay, whether the push is in it or not.
+        """Count the push: the sum is divided by the delay, with or without the push.
 
-        If it was the last of a delay, the next push moves the momentum by what is in the sum then.
+        After the last push of a delay, the next push moves the momentum by the present sum.
         """
         return n_held + 1
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1/N, times what the outer steps add up to."""
+        """Return 1/N, times the sum of the outer steps' factors."""
         return min(1.0, self.outer_rate / (1.0 - self.outer_momentum) / self._delay(n_workers))
 
     def _delay(self, n_workers: int) -> int:

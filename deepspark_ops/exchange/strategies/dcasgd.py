@@ -1,4 +1,4 @@
-"""Asynchronous SGD whose gradients are corrected for how far the center moved while they were computed."""
+"""Asynchronous SGD with gradients that are corrected for the center's movement during their computation."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from deepspark_ops.param_vector import Vector
 
 @dataclass(frozen=True)
 class DelayCompensated(Additive):
-    """DC-ASGD: a gradient taken at old parameters is moved to the present ones along its own outer product.
+    """DC-ASGD: a gradient at old parameters is moved to the present parameters along its own outer product.
 
     Zheng, Meng, Wang, Chen, Yu, Ma and Liu, "Asynchronous Stochastic Gradient Descent with Delay Compensation" (2017),
-    eq. 10 and Algorithm 2. The diagonal of g g^T stands in for the Hessian in a Taylor step from the parameters x that
-    the gradient g was taken at to the center c of now::
+    eq. 10 and Algorithm 2. The diagonal of g g^T approximates the Hessian in a Taylor step from x to c, where x are the
+    parameters of the gradient g and c is the present center::
 
         g'      = g + compensation * g * g * (c - x)
         delta   = -(the solver's step at c by g', weight decay and momentum included)
         center' = center + delta
-        local'  = center', as pulled, with the own delta added
+        local'  = center' of the pull, plus the own delta
 
-    In the paper the server keeps x for every worker; here the worker has it and reads c once its gradient is computed,
-    so the server keeps nothing and the solver's history stays with the worker.
+    The paper's server keeps x for every worker. Here the worker has x and reads c after computing the gradient. So the
+    server keeps nothing, and the solver's history stays with the worker.
 
-    The correction holds for small steps. With momentum 0.9 on a slope of one curvature, the largest stable rate of p
-    workers in turn falls like 1/(p - 1), the number of steps by others that a gradient is old. ``rate_limit`` counts
-    the own step too and is 1/p (Zhang, Gupta, Lian and Liu 2015 divide by the staleness): what two workers bear at the
-    solver's rate, p bear at that. At the solver's own rate LeNet with four workers diverged, and cifar10_quick with two
-    ended half a point lower.
+    The correction holds for small steps. On a slope of one curvature, with momentum 0.9 and p workers in turn, a
+    gradient is p - 1 steps old and the largest stable rate falls like 1/(p - 1). ``rate_limit`` also counts the own
+    step and is 1/p (Zhang, Gupta, Lian and Liu 2015 divide by the staleness). With this limit p workers are as stable
+    as two workers at the solver's rate. At the solver's rate LeNet with four workers diverged, and cifar10_quick with
+    two workers ended half a point lower.
 
     Attributes:
         compensation: lambda. The paper's best constant for CIFAR-10 is 0.04; 0 is plain asynchronous SGD.
@@ -58,7 +58,7 @@ class DelayCompensated(Additive):
             raise ConfigError(msg)
 
     def compensate(self, gradient: Vector, local: Vector, center: Vector, n_passes: int) -> Vector:
-        """Return g' of a gradient that is the sum of ``n_passes``; the equation holds for their mean."""
+        """Return g' of a gradient that is the sum of ``n_passes``; the equation is for the mean."""
         corrected = np.subtract(center, local)
         np.multiply(corrected, gradient, out=corrected)
         np.multiply(corrected, gradient, out=corrected)
@@ -69,15 +69,15 @@ class DelayCompensated(Additive):
     def worker_chunk(
         self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
-        """Write ``push = local - start``, start being the center that was looked at, and ``new_local = center + push``.
+        """Write ``push = local - start`` and ``new_local = center + push``; ``start`` comes from ``look``.
 
-        Between that read and this, others may have pushed again: their pushes are in ``new_local`` too.
+        Others may have pushed after ``look``: ``new_local`` has their pushes too.
         """
         np.subtract(local, start, out=push)
         np.add(center, push, out=new_local)
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1: every worker's step moves the center by all of it."""
+        """Return 1: the whole step of every worker moves the center."""
         return 1.0
 
     def rate_limit(self, n_workers: int) -> float:

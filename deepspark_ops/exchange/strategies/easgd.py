@@ -23,17 +23,18 @@ class Easgd(Elastic):
 
         e       = alpha * (local - center)
         local'  = local  - e
-        Both lines use the same ``e``, so the sum of workers and center stays constant, up to float32 rounding. With
-        more than four workers the center weighs more than a worker and moves by ``e / center_weight``: the weighted sum
-        stays constant. So workers stay near the center, and the center does not follow single workers. The solver's
-        history stays with the worker. A share of its momentum (SGD, Nesterov) is replaced by the center's momentum:
-        without the share, workers swing about the center (``train.worker.center_velocity``), and the rate can be half
-        as large. The eigenvalue of worker - center is 1 - 2 alpha per exchange: an alpha above 0.5 overshoots.
-    The eigenvalue of worker - center is 1 - 2 alpha per exchange: above 0.5 it overshoots.
+        center' = center + e
+
+    Both lines use the same ``e``, so the sum of workers and center stays constant, up to float32 rounding. With more
+    than four workers the center weighs more than a worker and moves by ``e / center_weight``: the weighted sum stays
+    constant. So workers stay near the center, and the center does not follow single workers. The solver's history
+    stays with the worker. A share of its momentum (SGD, Nesterov) is replaced by the center's momentum: without the
+    share, workers swing about the center (``train.worker.center_velocity``), and the rate can be half as large. The
+    eigenvalue of worker - center is 1 - 2 alpha per exchange: an alpha above 0.5 overshoots.
+
     ``variant: paper`` is the paper's unchanged algorithm: workers keep their momentum, the center weighs as much as a
     worker, alpha is 0.9/p, and the rates are the solver's. A worker exchanges and then takes its gradient. With
     ``overlap`` the worker takes the gradient first, as in the paper's listing.
-    ``overlap`` it takes the gradient first, as the paper's listing does.
 
     Attributes:
         variant: ``default`` or ``paper``.

@@ -1,4 +1,4 @@
-"""L-BFGS on the whole training set: workers measure loss and gradient, the server decides where."""
+"""L-BFGS on the whole training set: workers measure loss and gradient, the server chooses the next point."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ NOTE_EVERY = 10
 
 @dataclass(frozen=True)
 class Lbfgs(GatheredGradients):
-    """Limited-memory BFGS with a strong Wolfe line search (``lbfgs_search``), which takes the solver's place.
+    """Limited-memory BFGS with a strong Wolfe line search (``lbfgs_search``) in place of the solver.
 
-    Minimised is the mean loss over a fixed set of minibatches, plus the solver's weight decay. Each worker takes
-    its share of the training set once, ``comm_period`` minibatches (``auto``: all of its share), keeps it in memory and
-    measures over all of it::
+    The minimised function is the mean loss over a fixed set of minibatches, plus the solver's weight decay. Each worker
+    reads its share of the training set once, ``comm_period`` minibatches (``auto``: its whole share), keeps the share
+    in memory and measures over all of its minibatches::
 
         round:   every worker pushes its mean gradient, and its mean loss beside
         server:  x_next = the line search's next point                        in float64
         worker:  local' = x_next
 
-    The center is the last point that a line search ended at, so tests and snapshots never see a point that was only
-    tried. The line search and its memory live in the server's process, a child of the driver. When a worker comes or
-    goes, what is minimised changes: the search begins again at the center, with an empty memory.
+    The center is the end of the last line search, so tests and snapshots never see a trial point. Line search and
+    memory live in the server's process, a child of the driver. When a worker comes or goes, the minimised function
+    changes: the search begins again at the center, with an empty memory.
 
     Attributes:
         memory: Pairs that the curvature is remembered by; each takes 16 bytes per parameter.
@@ -64,24 +64,24 @@ class Lbfgs(GatheredGradients):
         return 2
 
     def closer(self, solver: CenterSolver | None) -> RoundCloser:
-        """Return the search."""
+        """Return the closer with the search."""
         assert solver is not None, "settings hold one for a strategy that solves at the center"
         return LbfgsCloser(solver, self.memory)
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1: its steps have no rate."""
+        """Return 1: steps of the search have no rate."""
         return 1.0
 
     def for_workers(self, n_workers: int) -> Strategy:
-        """Return itself: one worker measures for the server as several do."""
+        """Return this strategy: a single worker measures for the server like several workers."""
         return self
 
 
 class LbfgsCloser:
-    """Ends rounds by sending the search what was measured."""
+    """Ends rounds by sending the measurements to the search."""
 
     def __init__(self, solver: CenterSolver, memory: int) -> None:
-        """Begin at the first round."""
+        """Start with the first round."""
         self._solver = solver
         self._memory = memory
         self._members: frozenset[int] = frozenset()
@@ -101,7 +101,7 @@ class LbfgsCloser:
             next(self._search)
             contents.extras[1][:] = contents.center
             if was_running or n_new < len(members):
-                # Not every worker has measured at the center: this round only has them do so.
+                # Not every worker has measured at the center: this round makes all workers measure there.
                 return [f"lbfgs: measured by workers {sorted(members)} from now on; the search begins again"]
         asked = contents.extras[1].astype(np.float64)
         loss = sum(note.loss for note in contents.notes.values()) / len(members)
@@ -116,7 +116,7 @@ class LbfgsCloser:
         return [f"lbfgs: iteration {request.iteration}, loss {loss:.6g} over the whole set"]
 
     def _evaluation(self, point: Vector64, loss: float, mean: Vector) -> Evaluation:
-        """Add weight decay; what the solver does not move has no gradient."""
+        """Add weight decay; blobs that the solver does not move have no gradient."""
         gradient = np.zeros_like(point)
         for blob in self._solver.blobs:
             if blob.lr_mult == 0:

@@ -12,7 +12,7 @@ from deepspark_ops.param_vector import Vector
 
 @dataclass(frozen=True)
 class Softsync(GatheredMovements):
-    """The server gathers movements and applies several together, each by its share of the workers.
+    """The server gathers movements and applies several together, each divided by the number of workers.
 
     Zhang, Gupta, Lian and Liu, "Staleness-aware Async-SGD for Distributed Deep Learning" (2015), section 2, protocol
     n-softsync, with workers' movements in place of gradients::
@@ -21,11 +21,11 @@ class Softsync(GatheredMovements):
         every ``updates_per_apply`` pushes:  center' = center + sum / max(updates_per_apply, p);  sum = 0
         local'  = center, after the own push
 
-    The paper divides the rate by the mean staleness, p / updates_per_apply groups; here the movement is divided, which
-    holds for movements of several steps too: undivided, four workers overshot what the others had done meanwhile and
-    LeNet diverged.
+    The paper divides the rate by the mean staleness, p / updates_per_apply groups. Here the movement is divided, also
+    for movements of several steps: with undivided movements, four workers overshot the movements of others, and LeNet
+    diverged.
 
-    At the end of the run the group that is incomplete is applied in the same way, with as many pushes as it has.
+    At the end of the run the incomplete group is applied in the same way, with its number of pushes.
 
     Every exchange pushes every chunk once, so each chunk counts its own pushes. The solver's history stays with the
     worker. ``comm_period: auto`` takes at least 10, as in ``downpour``.
@@ -55,7 +55,7 @@ class Softsync(GatheredMovements):
     def server_chunk(
         self, center: Vector, extras: tuple[Vector, ...], push: Vector, context: ExchangeContext, n_held: int
     ) -> int:
-        """Add to the sum; with the last push of a group apply the mean and begin the next."""
+        """Add to the sum; with the last push of a group, apply the mean and clear the sum."""
         n_held = super().server_chunk(center, extras, push, context, n_held)
         if n_held < self.updates_per_apply:
             return n_held
@@ -64,22 +64,22 @@ class Softsync(GatheredMovements):
 
     @property
     def saved_vectors(self) -> tuple[int, ...]:
-        """The sum: its pushes are of steps that count as done."""
+        """The sum: the steps of its pushes are acknowledged."""
         return (0,)
 
     def apply_rest(self, center: Vector, extras: tuple[Vector, ...], n_held: int, n_workers: int) -> None:
-        """Apply the group that the end of the run leaves incomplete, as ``server_chunk`` does with a complete one."""
+        """Apply the incomplete group at the end of the run, as ``server_chunk`` applies a complete group."""
         self.move_by_share(center, extras[0], max(n_held, n_workers))
 
     def count_unfinished(self, extras: tuple[Vector, ...], n_held: int) -> int:
-        """Count it; a group that it would have completed may be in the center, and is not applied a second time."""
+        """Count the push; a group that the push completed may be in the center, and is not applied a second time."""
         if n_held + 1 < self.updates_per_apply:
             return n_held + 1
         extras[0].fill(0.0)
         return 0
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return what the mean divides by: that many steps move the center like one."""
+        """Return 1 over the divisor: so many steps move the center like one step."""
         return 1.0 / max(self.updates_per_apply, n_workers)
 
 

@@ -1,4 +1,4 @@
-"""Synchronous training: after every minibatch all workers have the parameters that the mean gradient gives."""
+"""Synchronous training: after every minibatch all workers have the parameters of the mean gradient's update."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from deepspark_ops.exchange.strategies.shared_rules import GatheredGradients
 
 @dataclass(frozen=True)
 class Sync(GatheredGradients):
-    """CaffeOnSpark's scheme: every step, the mean gradient over all live workers, then the solver's update.
+    """CaffeOnSpark's scheme: in every step, the mean gradient over all live workers, then the solver's update.
 
     With p workers that take gradients g_i at the same parameters x::
 
         g  = sum(g_i) / p
         x' = the solver's update of x by g: clipping, decay, history
 
-    The server makes the update once and keeps the history beside the center. So all six solver types are exact, also
-    those that divide by gradients or clip them, for which no mean of the workers' own updates would be; a worker
-    that joins late or comes back has nothing to catch up on; a snapshot holds the one history there is. A pass of p
-    workers is one step with a batch p times as large, at the mean of the rates that their clocks give.
+    The server makes the update once, and keeps the history beside the center. So all six solver types are exact, also
+    types that divide by gradients or clip gradients; a mean of the workers' own updates would not be exact. A worker
+    that joins late or comes back catches up by a pull. A snapshot holds a single history. A pass of p workers is a step
+    with a batch p times as large, at the mean of the rates of the workers' clocks.
     """
 
     name = "sync"

@@ -18,7 +18,7 @@ from deepspark_ops.param_vector import Vector
 
 
 class Begun(NamedTuple):
-    """What a server says of an exchange that is open.
+    """A server's answer to the begin of an exchange.
 
     Attributes:
         place: First chunk of the worker's order that it has not applied yet.
@@ -34,9 +34,10 @@ class Begun(NamedTuple):
 
 
 class ChunkStream:
-    """Frames of one exchange, both directions at once, in one thread: whoever would wait for the other moves first.
+    """Frames of one exchange, both directions at once, in one thread: neither side waits for the other with full
+    buffers.
 
-    The server's thread sends and receives in turn, so a client that only sent would stop it, and itself, for good.
+    The server's thread sends and receives in turn. A client that only sent would block the server, and then itself.
     """
 
     def __init__(
@@ -62,11 +63,11 @@ class ChunkStream:
         self._poll.register(self._descriptor, select.POLLIN)
 
     def span(self, place: int) -> tuple[int, int]:
-        """Return (start, stop) of a chunk, given by its place in the worker's order."""
+        """Return (start, stop) of the chunk at a position of the worker's order."""
         return self._plan.chunks.ranges[self._order[place]]
 
     def begin(self, *, asks_ahead: bool) -> Begun:
-        """Open the exchange, or take it up again.
+        """Open the exchange, or continue an open exchange.
 
         Args:
             asks_ahead: Send the first PULLs at once, since the exchange begins with the first chunk.
@@ -85,30 +86,30 @@ class ChunkStream:
         return begun
 
     def end(self) -> int:
-        """Close the exchange; returns how many exchanges of others were open meanwhile."""
+        """Close the exchange; return the number of overlapping exchanges."""
         self._queue(Frame(wire.END, wire.BYTES, self._plan.worker, 0, self._sequence))
         self.send_rest()
         return int(expect_json(self._connection, wire.ANSWER)["overlaps"])
 
     def ask(self, place: int) -> None:
-        """Queue a PULL, unless ``place`` is past the last chunk."""
+        """Queue a PULL, unless ``turn`` is past the last chunk."""
         if place < len(self._order):
             start, stop = self.span(place)
             self._queue(Frame(wire.PULL, wire.FLOAT32, self._plan.worker, place, self._sequence, start, stop - start))
 
     def push(self, place: int, payload: memoryview) -> None:
-        """Queue a PUSH; ``payload`` must stay as it is until it is sent."""
+        """Queue a PUSH; ``payload`` must not change until it is sent."""
         start, stop = self.span(place)
         dtype = CODES[self._plan.wire_dtype]
         self._queue(Frame(wire.PUSH, dtype, self._plan.worker, place, self._sequence, start, stop - start))
         self._out.append(payload)
 
     def send_rest(self) -> None:
-        """Send everything that is queued; only where the server sends nothing big meanwhile."""
+        """Send all queued frames; only where the server sends no chunks meanwhile."""
         self._connection.send_all(self._out)
 
     def send_some(self) -> bool:
-        """Send what the socket takes now; returns whether it took anything."""
+        """Send as many bytes as the socket takes now; return whether the socket took any."""
         if not self._out:
             return False
         try:
@@ -121,7 +122,7 @@ class ChunkStream:
         return True
 
     def receive(self, place: int, chunk: Vector) -> None:
-        """Fill ``chunk`` with the answer to the PULL of ``place``, sending what is queued meanwhile."""
+        """Fill ``chunk`` with the answer to the PULL of ``turn``, and send queued frames meanwhile."""
         header, body = memoryview(self._header), wire.number_bytes(chunk)
         buffers = [header, body]
         got, size = 0, header.nbytes + body.nbytes
@@ -157,7 +158,7 @@ class ChunkStream:
             raise self._connection.silent(what)
 
     def _check(self, place: int, begun: memoryview) -> None:
-        """See that what arrives is the chunk asked for; ``begun`` is what has come of its payload."""
+        """Check that the arriving frame is the awaited chunk; ``arrived`` is the part of its payload that came."""
         frame = self._connection.check_header(self._header)
         if frame.operation == wire.ERROR:
             text = bytearray(frame.count)

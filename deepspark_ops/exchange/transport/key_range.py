@@ -1,4 +1,4 @@
-"""One server's part of a worker's exchanges by socket: the chunks of its key range, and their arithmetic."""
+"""A server's part of a worker's exchanges by socket: chunks and arithmetic of the server's key range."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from deepspark_ops.param_vector import Vector
 
 WINDOW_BYTES = 4 << 20
 LEAST_WINDOW_CHUNKS = 3
-"""Chunks asked for and not yet answered with a push: enough that both directions and both ends are busy, also when
-either end waits a while for a core."""
+"""Least number of pulled chunks without a push: both directions and both ends stay busy, also when either end waits a
+while for a core."""
 
 
 class KeyRange:
-    """The chunks of one server: while one chunk is computed, others are on their way in both directions.
+    """The chunks of one server: a chunk is computed while others travel in both directions.
 
-    After a broken connection a step begins again, with the first chunk that the server has not applied.
+    After a broken connection a step starts again, with the first chunk that the server has not applied.
     """
 
     def __init__(self, plan: TransferPlan, server: ServerConnection, index: int, n_servers: int) -> None:
@@ -31,13 +31,13 @@ class KeyRange:
         self.server = server
         self.order = tuple(plan.chunks.order(plan.worker, plan.n_workers, index, n_servers))
         self.window = min(len(self.order), max(LEAST_WINDOW_CHUNKS, WINDOW_BYTES // (4 * plan.chunk)))
-        # The answer to a PULL proves that the push sent before it has left its buffer: one per open PULL is enough.
+        # A PULL's answer proves that the earlier push has left its buffer: a buffer for each open PULL is enough.
         self.pushes = make_pushes(self.window, plan.chunk, plan.n_params, plan.wire_dtype, plan.strategy)
         self._plan = plan
         self._center = aligned_vector(plan.chunk)
 
     def note_pull(self) -> None:
-        """Have staleness counted from now on."""
+        """Count staleness from now on."""
         self.server.repeat(lambda connection, _: call_once(connection, {"call": "pulled"}, self._plan.worker, 0))
 
     def copy_center(self, sequence: int, vector: Vector) -> None:
@@ -49,11 +49,11 @@ class KeyRange:
         self.server.repeat(attempt)
 
     def exchange_chunks(self, part: RangeExchange) -> None:
-        """Push this part and pull it, unless the strategy waits for a round; see ``Transfer``."""
+        """Push this key range, and pull unless the strategy waits for a round; see ``Transfer``."""
         self.server.repeat(lambda connection, is_repeated: self._exchange_rest(connection, part, not is_repeated))
 
     def _exchange_rest(self, connection: Connection, part: RangeExchange, asks_ahead: bool) -> None:
-        """Open the exchange on this connection and move every chunk that the server has not applied yet."""
+        """Open the exchange on this connection, and exchange every chunk that the server has not applied."""
         pulls = self._plan.strategy.pulls
         stream = self._stream(connection, part.sequence)
         first = part.begin(stream, connection, asks_ahead=asks_ahead)
@@ -65,26 +65,26 @@ class KeyRange:
             self._push_only(stream, part, first)
         stream.send_rest()
         if pulls == "after_round":
-            # The first server closes the round, and must not before this one has applied what it was sent.
+            # The first server closes the round, and must wait until this server has applied all pushes.
             call_once(connection, {"call": "pushed"}, self._plan.worker, part.sequence)
 
     def pull_result(self, part: RangeExchange) -> None:
-        """Copy where the round has led."""
+        """Copy the result of the round."""
 
         def attempt(connection: Connection, _: bool) -> None:
             stream = self._stream(connection, part.sequence)
-            # Again: with lock=full the server gave the lock up while the round was open.
+            # Begin again: with lock=full the server released the lock while the round was open.
             part.begin(stream, connection)
             self._pull_all(stream, part.new_local)
 
         self.server.repeat(attempt)
 
     def end(self, part: RangeExchange) -> int:
-        """Close the exchange; returns how many exchanges of others were open meanwhile."""
+        """Close the exchange; return the number of overlapping exchanges."""
 
         def attempt(connection: Connection, _: bool) -> int:
             if connection is not part.connection:
-                # What was sent over the old one may not have come.
+                # Pushes over the old connection may be lost.
                 self._exchange_rest(connection, part, asks_ahead=False)
             return self._stream(connection, part.sequence).end()
 
@@ -103,7 +103,7 @@ class KeyRange:
             stream.ask(place + self.window)
 
     def _pull_and_push(self, stream: ChunkStream, part: RangeExchange, first: int) -> None:
-        """Compute each chunk from the center's as it arrives."""
+        """Compute each push from the center's chunk as soon as the chunk arrives."""
         for place in range(first, len(self.order)):
             start, stop = stream.span(place)
             center = self._center[: stop - start]
@@ -113,7 +113,7 @@ class KeyRange:
             stream.send_some()
 
     def _push_and_pull(self, stream: ChunkStream, part: RangeExchange, first: int) -> None:
-        """Push each chunk and take the center's after it; what the server has applied already is only taken."""
+        """Push each chunk and pull it afterwards; a chunk that the server has applied is only pulled."""
         n_chunks, window = len(self.order), self.window
         begin = part.n_pulled
         for place in range(begin, n_chunks + window - 1):
@@ -129,7 +129,7 @@ class KeyRange:
                 part.n_pulled = ready + 1
 
     def _push_only(self, stream: ChunkStream, part: RangeExchange, first: int) -> None:
-        """Push each chunk; nothing comes back meanwhile."""
+        """Push each chunk; the server sends nothing meanwhile."""
         for place in range(first, len(self.order)):
             start, stop = stream.span(place)
             stream.push(place, part.compute(place, self._center[: stop - start], 0))
@@ -137,7 +137,7 @@ class KeyRange:
 
 
 class RangeExchange:
-    """The arithmetic of one exchange in one key range; a chunk may be computed again after a broken connection.
+    """The arithmetic of one exchange in a key range; a broken connection may make a chunk be computed twice.
 
     Attributes:
         context: Numbers of the exchange, once it has begun.
@@ -157,7 +157,7 @@ class RangeExchange:
         *,
         measure: bool,
     ) -> None:
-        """Begin nothing yet; see ``Transfer.exchange_chunks``."""
+        """Wait for ``begin``; see ``Transfer.exchange_chunks``."""
         self.context = ExchangeContext(plan.n_workers, plan.moving_rate)
         self.sequence = sequence
         self.connection: Connection | None = None
@@ -172,7 +172,7 @@ class RangeExchange:
         self._center_copy = plan.center_copy
 
     def begin(self, stream: ChunkStream, connection: Connection, *, asks_ahead: bool = False) -> int:
-        """Open the exchange on a connection, or take it up again; returns the place of the first chunk to push."""
+        """Open or continue the exchange on a connection; return the turn of the first chunk to push."""
         begun: Begun = stream.begin(asks_ahead=asks_ahead)
         if self.connection is None:
             plan = self._plan
@@ -182,7 +182,7 @@ class RangeExchange:
         return begun.place
 
     def compute(self, place: int, center: Vector, buffer: int) -> memoryview:
-        """Write the worker's new chunk and return the bytes to push, which stay in a buffer until they are sent."""
+        """Write the worker's new chunk; return the bytes to push, in a buffer that is free once they are sent."""
         plan = self._plan
         position, pushes = self._key_range.order[place], self._key_range.pushes
         span = slice(*plan.chunks.ranges[position])

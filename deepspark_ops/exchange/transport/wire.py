@@ -5,10 +5,9 @@
     numbers  chunks of vectors, as they are in memory
     JSON     control calls, their answers, errors
 
-Before the first frame both sides prove that they know the run's secret, see ``channel.handshake``; how its bytes travel
-is the channel's. Closed means closed, a
-short read is an error, an announced length is checked before a byte of it is read, and every wait has an end whose
-error names what it waited for.
+Before the first frame both sides prove knowledge of the run's secret, see ``channel.handshake``; the channel transports
+the bytes. A closed connection stays closed, a short read is an error, an announced length is checked before any byte of
+the payload is read, and every wait has a limit and names the awaited thing in its error.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ REFUSAL_S = 0.5
 # Operations.
 CALL, ANSWER, ERROR, PULL, CHUNK, PUSH, BEGIN, END, STATISTICS, STATE = range(1, 11)
 OPERATIONS = range(CALL, STATE + 1)
-# Element types; the size is what one element of ``count`` takes.
+# Element types, with the size of an element.
 BYTES, FLOAT32, FLOAT16, BFLOAT16 = range(4)
 ITEM_BYTES = {BYTES: 1, FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}
 
 ROOM = "room to send"
 
 _MOST_IDLE_S = 30
-"""Until the first look whether the other host is there; routers forget connections that carry nothing for minutes."""
+"""Longest time until the first check of the other host; routers forget connections without traffic after minutes."""
 _MOST_SECONDS, _MOST_PROBES = 32_767, 127
-"""What Linux takes."""
+"""Linux's limits."""
 
 Payload = bytes | memoryview
 
@@ -116,7 +115,7 @@ def unpack_frame(header: bytes | bytearray | memoryview, *, run_id: int, limit_b
 
 
 class Connection:
-    """One authenticated connection. One thread at a time."""
+    """An authenticated connection. One thread at a time."""
 
     def __init__(
         self, channel: Channel, *, run_id: int, limit_bytes: int, timeout_s: float, vanished_s: float, peer: str
@@ -142,7 +141,7 @@ class Connection:
         self.use_timeout(timeout_s)
 
     def use_timeout(self, timeout_s: float) -> None:
-        """Wait no longer than this from now on."""
+        """Limit every later wait."""
         self.timeout_s = timeout_s
         self.channel.use_timeout(timeout_s)
 
@@ -175,7 +174,7 @@ class Connection:
         self.send(Frame(operation, BYTES, worker=worker, sequence=sequence, count=len(text)), text)
 
     def wait_frame(self) -> Frame | None:
-        """Wait without end for the next header; None if the other side closed at a frame's border.
+        """Wait without limit for the next header; None if the other side closed between frames.
 
         Raises:
             ExchangeUnavailable: The connection broke.
@@ -188,7 +187,7 @@ class Connection:
                 continue
 
     def receive_frame(self) -> Frame | None:
-        """Wait ``timeout_s`` for the next header; None if the other side closed at a frame's border.
+        """Wait ``timeout_s`` for the next header; None if the other side closed between frames.
 
         Raises:
             ExchangeUnavailable: Nothing came (subclass), or the connection broke.
@@ -249,21 +248,21 @@ class Connection:
             raise ProtocolError(msg) from error
 
     def refuse(self, error: Exception) -> None:
-        """Say to the other side why this connection ends, as an ``ERROR`` frame.
+        """Send the reason for the end of this connection, as an ``ERROR`` frame.
 
-        What the other side has sent meanwhile is read for a moment: closing with unread data would reset the
-        connection, and the reason would be lost. One that neither listens nor closes is not told.
+        Bytes that the other side has sent meanwhile are read for a moment: a close with unread data would reset the
+        connection and lose the reason. A side that neither reads nor closes does not get the reason.
         """
         with suppress(ExchangeUnavailable, OSError):
             self.send_json(ERROR, {"kind": type(error).__name__, "message": str(error)})
             self.channel.finish(REFUSAL_S)
 
     def close(self) -> None:
-        """Close; a thread that waits on this connection wakes with an error."""
+        """Close; a waiting thread of this connection wakes with an error."""
         self.channel.close()
 
     def silent(self, what: str) -> ExchangeUnavailable:
-        """Return the error for a wait that was in vain."""
+        """Return the error for a wait that timed out."""
         return ExchangeUnavailable(f"{self.peer} was silent for {self.timeout_s:g} s: waited for {what}")
 
     def gone(self, error: OSError) -> ExchangeUnavailable:
@@ -272,7 +271,7 @@ class Connection:
 
 
 class _NothingYet(ExchangeUnavailable):
-    """No frame has begun within the timeout."""
+    """No frame started within the timeout."""
 
 
 def number_bytes(vector: np.ndarray[Any, np.dtype[np.float32] | np.dtype[np.uint16]]) -> memoryview:
@@ -281,9 +280,9 @@ def number_bytes(vector: np.ndarray[Any, np.dtype[np.float32] | np.dtype[np.uint
 
 
 def _notice_vanished_host(sock: socket.socket, after_s: float) -> None:
-    """Have the kernel end the connection once the other host has answered nothing for about ``after_s``.
+    """Make the kernel end the connection after about ``after_s`` without an answer of the other host.
 
-    The other host's kernel answers while its process computes or stands still. A shorter silence is borne.
+    The other host's kernel answers while its process computes or stands still. A shorter silence is tolerated.
     """
     idle_s = max(1, min(_MOST_IDLE_S, int(after_s / 3)))
     interval_s = max(1, int(after_s / 6))
@@ -293,7 +292,7 @@ def _notice_vanished_host(sock: socket.socket, after_s: float) -> None:
         ("TCP_KEEPIDLE", idle_s),
         ("TCP_KEEPINTVL", min(interval_s, _MOST_SECONDS)),
         ("TCP_KEEPCNT", n_probes),
-        ("TCP_USER_TIMEOUT", min(2**31 - 1, math.ceil(1000 * after_s))),  # of what was sent and not confirmed
+        ("TCP_USER_TIMEOUT", min(2**31 - 1, math.ceil(1000 * after_s))),  # of sent and unconfirmed bytes
     ):
-        if hasattr(socket, option):  # not each platform has all
+        if hasattr(socket, option):  # some platforms lack an option
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

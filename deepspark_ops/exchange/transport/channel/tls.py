@@ -1,7 +1,7 @@
 """Bytes in TLS 1.3, by the standard library.
 
-The server's certificate is made for the run and signed by itself; clients know its SHA-256 digest beforehand and take
-no other. Who may connect is decided by the handshake within, which the digest is part of.
+The server's certificate is made for the run and signed by itself. Clients know its SHA-256 digest beforehand and refuse
+any other certificate. The handshake inside the encryption covers the digest and decides who may connect.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import TypeVar
 from deepspark_ops.exchange.transport.channel.base import Channel, altered
 
 RECORD_BYTES = 16 << 10
-"""A TLS record's payload at most: smaller views that follow each other are sent as one."""
+"""Largest payload of a TLS record: smaller consecutive views are sent in one record."""
 SLICE_BYTES = 128 << 10
-"""What is encrypted by one call: that much cannot be taken back, and the other direction waits for it."""
+"""Bytes encrypted by one call: encrypted bytes must be sent, and the other direction waits meanwhile."""
 
 _Result = TypeVar("_Result")
 _ALTERED = {"DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "SSLV3_ALERT_BAD_RECORD_MAC", "WRONG_VERSION_NUMBER"}
-"""What OpenSSL calls a record that was changed on the way, here or at the other side."""
+"""OpenSSL's names for a record that was changed on the way, at either side."""
 _BROKEN = (ssl.SSLError, ValueError, AttributeError)
-"""The last two are what a socket raises that another thread has closed: before its call and in the midst of it."""
+"""The last two are the errors of a socket that another thread has closed: before a call, and during a call."""
 
 
 def server_context(pem: bytes) -> ssl.SSLContext:
-    """Return what a server wraps its connections with.
+    """Return the context of a server's connections.
 
     Args:
         pem: The run's private key and certificate. They go through memory that only this process can name, since the
             library takes nothing but files.
     """
     context = _only_tls_1_3(ssl.PROTOCOL_TLS_SERVER)
-    context.num_tickets = 0  # a connection that comes back shakes hands anew
+    context.num_tickets = 0  # a returning connection makes a new handshake
     handle = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:
         os.write(handle, pem)
@@ -49,7 +49,7 @@ def server_context(pem: bytes) -> ssl.SSLContext:
 
 @functools.cache
 def client_context() -> ssl.SSLContext:
-    """Return what a client wraps its connections with; ``certificate_digest`` takes the place of authorities."""
+    """Return the context of a client's connections; ``certificate_digest`` replaces authorities."""
     context = _only_tls_1_3(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -57,7 +57,7 @@ def client_context() -> ssl.SSLContext:
 
 
 def wrap(sock: socket.socket, context: ssl.SSLContext, *, is_server: bool) -> ssl.SSLSocket:
-    """Return the connection's SSL socket, which takes the place of ``sock``; no byte is sent before the handshake.
+    """Return an SSL socket that replaces ``sock``; no byte is sent before the handshake.
 
     Raises:
         OSError: The other side is gone.
@@ -71,12 +71,12 @@ def certificate_digest(der: bytes | None) -> bytes:
 
 
 class TlsChannel(Channel):
-    """A channel over an SSL socket whose handshake is done."""
+    """A channel over an SSL socket after its handshake."""
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
-        """Take the socket over; from here on it does not block, and this class does the waiting.
+        """Take over the socket and make it non-blocking; this class does the waiting.
 
-        The library's own waiting has one timeout for each call, and ends with an error that says less.
+        The library's waiting has a timeout for each call, and its errors tell less.
         """
         super().__init__(sock)
         sock.setblocking(False)
@@ -143,7 +143,7 @@ def _only_tls_1_3(protocol: int) -> ssl.SSLContext:
 
 
 def _join_first(parts: list[memoryview]) -> None:
-    """Make one view of the first ones, as long as a record: each call makes a record, and headers are short."""
+    """Join the first views up to the size of a record: each call makes a record, and headers are short."""
     joined = bytearray()
     while parts and len(joined) < RECORD_BYTES:
         taken = parts[0][: RECORD_BYTES - len(joined)]
@@ -156,7 +156,7 @@ def _join_first(parts: list[memoryview]) -> None:
 
 
 def _broken(error: Exception) -> OSError:
-    """Return the error of a connection that broke, in words."""
+    """Return the error of a broken connection."""
     if isinstance(error, ssl.SSLError):
         return altered() if error.reason in _ALTERED else OSError(error.errno, f"TLS: {error.reason or error}")
     return OSError("closed")
