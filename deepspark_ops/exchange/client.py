@@ -68,7 +68,7 @@ class SocketLink(StateRequests):
     def join(self, worker: int) -> Welcome:
         """See ``WorkerLink``."""
         with self._lock:
-            self._server.who = f"worker {worker}"
+            self._server.caller = f"worker {worker}"
             run = RunDescription.from_json(self._server.call({"call": "describe"}))
             self._server.limit_bytes = max(4 * run.chunk, 4 * run.statistics.n_values)
             self._server.close()
@@ -162,7 +162,7 @@ class SocketLink(StateRequests):
             self._transfer = None
 
     def _further_server(self, port: int) -> ServerConnection:
-        server = ServerConnection(replace(self._address, port=port), self._server.who)
+        server = ServerConnection(replace(self._address, port=port), self._server.caller)
         server.limit_bytes = self._server.limit_bytes
         server.introduce_with(self._attach)
         return server

@@ -59,8 +59,8 @@ def _fastest(report: SimulationReport, groups: Sequence[Group]) -> Iterator[Advi
 def _too_many(groups: Sequence[Group]) -> Iterator[Advice]:
     """Yield where a strategy's further workers no longer pay."""
     for strategy in dict.fromkeys(group.strategy for group in groups):
-        own = sorted((group for group in groups if group.strategy == strategy), key=lambda group: group.workers)
-        for fewer, more in pairwise(own):
+        of_strategy = sorted((group for group in groups if group.strategy == strategy), key=lambda group: group.workers)
+        for fewer, more in pairwise(of_strategy):
             if fewer.time_to_target is None or more.time_to_target is None:
                 continue
             gained = fewer.time_to_target / more.time_to_target
@@ -72,21 +72,21 @@ def _too_many(groups: Sequence[Group]) -> Iterator[Advice]:
 
 
 def _losses(report: SimulationReport, groups: Sequence[Group]) -> Iterator[Advice]:
-    alone = next((group.accuracy for group in report.groups if group.workers == 1), None)
-    if alone is None or not report.higher_is_better:
+    single_run = next((group.accuracy for group in report.groups if group.workers == 1), None)
+    if single_run is None or not report.higher_is_better:
         return
     for strategy in dict.fromkeys(group.strategy for group in groups):
         lost = [
             group
             for group in groups
-            if group.strategy == strategy and group.accuracy is not None and alone - group.accuracy > _NOTICED
+            if group.strategy == strategy and group.accuracy is not None and single_run - group.accuracy > _NOTICED
         ]
         if lost:
             first = min(lost, key=lambda group: group.workers)
             assert first.accuracy is not None
             yield Advice(
                 text=f"{strategy}: from {first.workers} workers on, give the run more minibatches for its accuracy",
-                reason=f"{100 * (alone - first.accuracy):.1f} points below one worker after as many minibatches",
+                reason=f"{100 * (single_run - first.accuracy):.1f} points below one worker after as many minibatches",
             )
 
 

@@ -16,7 +16,7 @@ from deepspark_ops.evaluate.report import N_COLOURS
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.planning.plan_view import duration
 from deepspark_ops.simulation.advice import value_text
-from deepspark_ops.simulation.report import ALONE, Group, SimulationReport
+from deepspark_ops.simulation.report import SINGLE_RUN, Group, SimulationReport
 from deepspark_ops.simulation.results import CurvePoint
 from deepspark_ops.trials.page import bytes_text
 
@@ -41,7 +41,7 @@ def render_page(report: SimulationReport) -> str:
 
 def name_of(group: Group) -> str:
     """Return what the page calls a group."""
-    return "one worker" if group.strategy == ALONE else f"{group.strategy}, {group.workers} workers"
+    return "one worker" if group.strategy == SINGLE_RUN else f"{group.strategy}, {group.workers} workers"
 
 
 def mean_curve(group: Group, x_of: Callable[[CurvePoint], float]) -> list[tuple[float, float, float, float]]:

@@ -10,7 +10,7 @@ from deepspark_ops.planning.step_time import StepSource
 from deepspark_ops.simulation.results import CurvePoint, Frozen, VirtualResult, time_to
 
 REPORT_VERSION: Final = 1
-ALONE: Final = "single_worker"
+SINGLE_RUN: Final = "single_worker"
 """Strategy of a row with one worker, which is plain training whatever the strategy."""
 _POINT: Final = 0.01
 """How far below one worker's last accuracy the target is, where none is given."""
@@ -170,20 +170,22 @@ def choose_target(results: Sequence[VirtualResult]) -> float | None:
 
     Of a loss, a hundredth of it above. None where every run failed or was not tested.
     """
-    alone = [result for result in results if result.workers == 1]
-    ends = [result.accuracy for result in alone or results if result.accuracy is not None]
+    single_runs = [result for result in results if result.workers == 1]
+    ends = [result.accuracy for result in single_runs or results if result.accuracy is not None]
     if not ends:
         return None
     if results[0].higher_is_better:
-        return (fmean(ends) if alone else max(ends)) - _POINT
-    return (fmean(ends) if alone else min(ends)) * (1 + _POINT)
+        return (fmean(ends) if single_runs else max(ends)) - _POINT
+    return (fmean(ends) if single_runs else min(ends)) * (1 + _POINT)
 
 
 def row_of(result: VirtualResult, target: float | None) -> Row:
     """Return the row of a result."""
     plain = {name: getattr(result, name) for name in Row.model_fields if name in VirtualResult.model_fields}
     reached = None if target is None else time_to(result.curve, target, higher_is_better=result.higher_is_better)
-    return Row(**{**plain, "strategy": ALONE if result.workers == 1 else result.strategy, "time_to_target": reached})
+    return Row(
+        **{**plain, "strategy": SINGLE_RUN if result.workers == 1 else result.strategy, "time_to_target": reached}
+    )
 
 
 def groups_of(rows: Sequence[Row]) -> tuple[Group, ...]:
@@ -191,8 +193,8 @@ def groups_of(rows: Sequence[Row]) -> tuple[Group, ...]:
     by_kind: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         by_kind.setdefault((row.strategy, row.workers), []).append(row)
-    alone = next((_mean_time(own) for (_, workers), own in by_kind.items() if workers == 1), None)
-    return tuple(_group(kind, own, alone) for kind, own in by_kind.items())
+    single_worker_s = next((_mean_time(results) for (_, workers), results in by_kind.items() if workers == 1), None)
+    return tuple(_group(kind, results, single_worker_s) for kind, results in by_kind.items())
 
 
 def _mean_time(rows: Sequence[Row]) -> float | None:

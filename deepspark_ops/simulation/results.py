@@ -143,17 +143,17 @@ def result_file(folder: Path, config: VirtualRunConfig, inputs: str) -> Path:
 def _defaults_of(config: VirtualRunConfig) -> str:
     """Return what a run goes by that its options leave open: results of other defaults are no results of these."""
     p = config.n_workers
-    found = parse_strategy_options(config.strategy, config.strategy_options, n_workers=p)
-    strategy = configure(config.strategy, found.options).for_workers(p)
+    parsed = parse_strategy_options(config.strategy, config.strategy_options, n_workers=p)
+    strategy = configure(config.strategy, parsed.options).for_workers(p)
     alpha = strategy.default_moving_rate(p) if config.moving_rate is None else None
     is_auto = config.comm_period == "auto"
     period = (strategy.least_auto_period, strategy.most_exchange_share, MAX_COMM_PERIOD) if is_auto else ()
-    own = (period, alpha, strategy.progress_per_step(p))
+    strategy_values = (period, alpha, strategy.progress_per_step(p))
     warmup = _numbers_of(rate_scale)
     falls = (LEAST_FALL,) if strategy.momentum_from_center else ()
     most = strategy.inner_product_rate_limit(p)
     measured = (most, _numbers_of(inner_product_rate)) if most > 1.0 else ()
-    return repr((strategy, own, strategy.rate_limit(p), warmup, *falls, *measured))
+    return repr((strategy, strategy_values, strategy.rate_limit(p), warmup, *falls, *measured))
 
 
 def _numbers_of(module: ModuleType) -> list[float]:
@@ -169,13 +169,13 @@ def digest_of_inputs(config: VirtualRunConfig) -> str:
         CaffeImportError: Solver or nets.
     """
     loaded = load_solver(config.solver, config.overrides)
-    found = hashlib.sha256()
+    inputs = hashlib.sha256()
     for message in (loaded.spec.message, loaded.train_net, *loaded.test_nets):
-        found.update(format_message(message).encode())
+        inputs.update(format_message(message).encode())
     if config.dataset is not None:
         for split, digest in split_digests(config.dataset).items():
-            found.update(f"{split} {digest}\n".encode())
-    return found.hexdigest()
+            inputs.update(f"{split} {digest}\n".encode())
+    return inputs.hexdigest()
 
 
 def write_result(path: Path, result: VirtualResult) -> None:

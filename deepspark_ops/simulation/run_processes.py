@@ -45,10 +45,10 @@ def run_all(configs: Sequence[VirtualRunConfig], n_processes: int, on_end: Calla
         while waiting or running:
             while waiting and len(running) < n_processes:
                 running.append(_started(waiting.pop(0)))
-            for one in [one for one in running if one.process.poll() is not None]:
-                running.remove(one)
-                _check_end(one)
-                on_end(one.config)
+            for run in [run for run in running if run.process.poll() is not None]:
+                running.remove(run)
+                _check_end(run)
+                on_end(run.config)
             time.sleep(_LOOK_S)
     finally:
         _end(running)
@@ -69,28 +69,28 @@ def _started(config: VirtualRunConfig) -> _Running:
     return _Running(config, process, log)
 
 
-def _check_end(one: _Running) -> None:
+def _check_end(run: _Running) -> None:
     """Remove what a run that is done has left beside its result; of one that failed the log stays."""
-    one.config.result.with_suffix(".config").unlink(missing_ok=True)
-    code = one.process.returncode
-    if code == 0 and one.config.result.is_file():
-        one.log.unlink(missing_ok=True)
+    run.config.result.with_suffix(".config").unlink(missing_ok=True)
+    code = run.process.returncode
+    if code == 0 and run.config.result.is_file():
+        run.log.unlink(missing_ok=True)
         return
     log = JobLog(lambda _level, _text: None)
-    for line in regular_text(one.log, errors="replace", max_bytes=LIST_BYTES).splitlines():
+    for line in regular_text(run.log, errors="replace", max_bytes=LIST_BYTES).splitlines():
         log.feed(line)
     failed = log.failure("simulate", code)
-    msg = f"strategy {one.config.strategy}, {one.config.n_workers} workers (log: {one.log}): {failed}"
+    msg = f"strategy {run.config.strategy}, {run.config.n_workers} workers (log: {run.log}): {failed}"
     raise StageFailed(msg, code)
 
 
 def _end(running: Sequence[_Running]) -> None:
-    for one in running:
-        one.process.terminate()
-    for one in running:
+    for run in running:
+        run.process.terminate()
+    for run in running:
         try:
-            one.process.wait(_END_S)
+            run.process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            one.process.kill()
-            one.process.wait()
-        one.config.result.with_suffix(".config").unlink(missing_ok=True)
+            run.process.kill()
+            run.process.wait()
+        run.config.result.with_suffix(".config").unlink(missing_ok=True)

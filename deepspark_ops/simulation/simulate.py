@@ -30,7 +30,7 @@ Progress = Callable[[int, int], None]
 """Takes how many runs are done, and of how many."""
 
 
-def run_simulation(config: SimulateConfig, progress: Progress = lambda _done, _total: None) -> SimulationReport:
+def run_simulation(config: SimulateConfig, progress: Progress = lambda _n_done, _total: None) -> SimulationReport:
     """Make the runs that ``config.out`` does not have yet, and report on all.
 
     Raises:
@@ -45,7 +45,7 @@ def run_simulation(config: SimulateConfig, progress: Progress = lambda _done, _t
     chosen = choices_of(config, size.n_params, step_s)
     configs = run_configs(config, 1e3 * step_s, {count: choice.name for count, choice in chosen.items()})
     config.out.mkdir(parents=True, exist_ok=True)
-    missing = [one for one in configs if read_result(one.result) is None]
+    missing = [virtual_config for virtual_config in configs if read_result(virtual_config.result) is None]
     n_processes = host_cores() if config.processes == "auto" else config.processes
     n_done = len(configs) - len(missing)
     progress(n_done, len(configs))
@@ -56,7 +56,7 @@ def run_simulation(config: SimulateConfig, progress: Progress = lambda _done, _t
         progress(n_done, len(configs))
 
     run_all(missing, n_processes, one_more)
-    results = [result for one in configs if (result := read_result(one.result)) is not None]
+    results = [result for virtual_config in configs if (result := read_result(virtual_config.result)) is not None]
     notes = [*([note] if note else []), *(choice.reason for choice in chosen.values())]
     report = make_report(config, size, step_s, source, results, notes)
     write_text_whole(config.out / REPORT_FILE, report.model_dump_json(indent=1) + "\n")
@@ -105,17 +105,19 @@ def run_configs(config: SimulateConfig, step_ms: float, chosen: Mapping[int, str
     shared = {
         name: getattr(config, name) for name in VirtualRunConfig.model_fields if name in type(config).model_fields
     }
-    found: list[VirtualRunConfig] = []
+    configs: list[VirtualRunConfig] = []
     inputs = ""
     for n_workers in config.worker_counts:
         named = [chosen.get(n_workers, USUAL) if name == AUTO else name for name in config.strategy_names]
         for strategy in dict.fromkeys(named) if n_workers > 1 else named[:1]:
             for seed in config.seed_list:
-                own = {"strategy": strategy, "n_workers": n_workers, "seed": seed, "step_ms": step_ms}
-                one = parse_config(VirtualRunConfig, {**shared, **own, "result": config.out})
-                inputs = inputs or digest_of_inputs(one)
-                found.append(one.model_copy(update={"result": result_file(config.out, one, inputs)}))
-    return found
+                varied = {"strategy": strategy, "n_workers": n_workers, "seed": seed, "step_ms": step_ms}
+                virtual_config = parse_config(VirtualRunConfig, {**shared, **varied, "result": config.out})
+                inputs = inputs or digest_of_inputs(virtual_config)
+                configs.append(
+                    virtual_config.model_copy(update={"result": result_file(config.out, virtual_config, inputs)})
+                )
+    return configs
 
 
 def make_report(
@@ -164,8 +166,8 @@ def _notes(results: list[VirtualResult]) -> list[str]:
     if not late:
         return []
     last = late[0].curve[-1].clock
-    whole = f"{last:,} of {late[0].clock:,}"
-    return [f"the last test is at minibatch {whole}: a test_interval that divides max_iter tests the end"]
+    progress_text = f"{last:,} of {late[0].clock:,}"
+    return [f"the last test is at minibatch {progress_text}: a test_interval that divides max_iter tests the end"]
 
 
 def _as_planned(config: SimulateConfig) -> PlanConfig:

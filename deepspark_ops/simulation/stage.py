@@ -21,7 +21,7 @@ def main(config_path: Path) -> None:
     from deepspark_ops.simulation.simulate import PAGE_FILE, run_simulation
     from deepspark_ops.simulation.view import group_line
 
-    report = run_simulation(config, lambda done, total: _log.info("%d of %d virtual runs are done", done, total))
+    report = run_simulation(config, lambda n_done, total: _log.info("%d of %d virtual runs are done", n_done, total))
     for group in report.groups:
         _log.info("%s", group_line(report, group))
     for advice in report.advice:

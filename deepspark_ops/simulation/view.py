@@ -11,7 +11,7 @@ from rich.text import Text
 
 from deepspark_ops.planning.plan_view import duration
 from deepspark_ops.simulation.advice import value_text
-from deepspark_ops.simulation.report import ALONE, Group, SimulationReport
+from deepspark_ops.simulation.report import SINGLE_RUN, Group, SimulationReport
 from deepspark_ops.trials.page import bytes_text
 
 
@@ -32,8 +32,8 @@ def group_line(report: SimulationReport, group: Group) -> str:
     spread = f" ({of_seeds})" if of_seeds else ""
     target = f", {reached} to {value_text(report, report.target)}" if group.time_to_target is not None else ""
     faster = f", {speedup} times as fast as one worker" if group.speedup is not None and group.workers > 1 else ""
-    who = strategy if group.workers == 1 else f"{strategy}, {workers} workers, tau {tau}"
-    return f"{who}: {report.figure} {value}{spread}, {seconds} of virtual time{target}{faster}"
+    label = strategy if group.workers == 1 else f"{strategy}, {workers} workers, tau {tau}"
+    return f"{label}: {report.figure} {value}{spread}, {seconds} of virtual time{target}{faster}"
 
 
 def _title(report: SimulationReport) -> Text:
@@ -79,7 +79,7 @@ def _cells(report: SimulationReport, group: Group) -> list[str]:
         spread = f"{value_text(report, group.lowest)} to {value_text(report, group.highest)}"
     accuracy = value_text(report, group.accuracy) or "[red]failed[/red]"
     return [
-        "one worker" if group.strategy == ALONE else group.strategy,
+        "one worker" if group.strategy == SINGLE_RUN else group.strategy,
         str(group.workers),
         str(group.comm_period),
         accuracy,

@@ -126,16 +126,16 @@ class VirtualLink(LocalLink):
         if self._waits_in_rounds:
             time.until(queue.serve(arrival, cost.push_s) + cost.push_s)
             new_local, report = super().exchange(local, measure_distance=measure_distance, note=note)
-            done = max(time.now(), arrival + cost.least_s) + cost.latency_s + cost.own_s
+            end_s = max(time.now(), arrival + cost.least_s) + cost.latency_s + cost.own_s
             report = report._replace(round_end=RoundEnd(self._waited_s, report.round_end.comm_period))
         else:
             began = queue.serve(arrival, cost.service_s)
             time.until(began)
             new_local, report = super().exchange(local, measure_distance=measure_distance, note=note)
-            done = began + cost.alone_s
-        time.until(done)
-        self._center.exchange_s += done - arrival
-        return new_local, report._replace(seconds=done - arrival)
+            end_s = began + cost.alone_s
+        time.until(end_s)
+        self._center.exchange_s += end_s - arrival
+        return new_local, report._replace(seconds=end_s - arrival)
 
     def send_event(self, event: Event) -> None:
         """See ``WorkerLink``; events have virtual time."""

@@ -129,9 +129,9 @@ class VirtualModel(TfModel):
 
     def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
         """See ``GradientSource``."""
-        found = super().gradient(step=step, rate_scale=rate_scale, feeds=feeds)
+        gradient_and_report = super().gradient(step=step, rate_scale=rate_scale, feeds=feeds)
         self.time.sleep(self.step_times.seconds(1))
-        return found
+        return gradient_and_report
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class _Crew:
                 self._outcomes[worker] = to_its_end(worker, link, work)
             except WorkerDied:
                 attempt += 1
-                time_.rest(cluster.restart_s)
+                time_.pause(cluster.restart_s)
             except PushRefused as error:
                 self._outcomes[worker] = WorkerOutcome(worker, "failed", f"worker {worker}: push refused: {error}")
                 break

@@ -156,7 +156,7 @@ class WorkerTime:
         if self._deaths[0] <= moment:
             self._die()
 
-    def rest(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """Be dead for so long; who is dead does not die."""
         back = self._time.now() + seconds
         self._time.wait_until(self.worker, back)

@@ -68,8 +68,8 @@ class Center:
         self.locks: CenterLocks | None = None
         self.push_check: PushCheck | None = None
         self._hold(memory, server or 0)
-        others = range(1, len(memory.all_counters)) if server is None else ()
-        self._cells_of_others = [memory.all_counters[other].data.cast("B").cast("Q") for other in others]
+        other_servers = range(1, len(memory.all_counters)) if server is None else ()
+        self._cells_of_others = [memory.all_counters[other].data.cast("B").cast("Q") for other in other_servers]
         self._ended_at_pull: dict[int, int] = {}
         # The same counters for single reads and writes: numpy's scalars are ten times slower.
         self._cells = self.counters.data.cast("B").cast("Q")

@@ -39,7 +39,7 @@ class CenterLocks:
         self._descriptor = descriptor
         self._timeout_s = timeout_s
         self._chunks = tuple(threading.Lock() for _ in range(n_chunks)) if mode == "striped" else ()
-        self._whole = threading.Lock()
+        self._center_lock = threading.Lock()
 
     def chunk(self, position: int) -> AbstractContextManager[None]:
         """Hold chunk ``position`` within a ``with`` block; nothing in modes ``none`` and ``full``."""
@@ -47,16 +47,16 @@ class CenterLocks:
             return nullcontext()
         return self._hold(self._chunks[position], 1 + position, f"chunk {position} of the center")
 
-    def whole(self) -> AbstractContextManager[None]:
+    def center(self) -> AbstractContextManager[None]:
         """Hold the center within a ``with`` block; nothing in modes ``none`` and ``striped``."""
-        return self._hold(self._whole, 0, "the center") if self.mode == "full" else nullcontext()
+        return self._hold(self._center_lock, 0, "the center") if self.mode == "full" else nullcontext()
 
     @contextmanager
-    def _hold(self, lock: threading.Lock, byte: int, what: str) -> Iterator[None]:
+    def _hold(self, lock: threading.Lock, byte: int, subject: str) -> Iterator[None]:
         if not lock.acquire(timeout=self._timeout_s):
-            raise self._given_up(what)
+            raise self._given_up(subject)
         try:
-            self._lock_range(byte, what)
+            self._lock_range(byte, subject)
             try:
                 yield
             finally:
@@ -64,12 +64,12 @@ class CenterLocks:
         finally:
             lock.release()
 
-    def _lock_range(self, byte: int, what: str) -> None:
+    def _lock_range(self, byte: int, subject: str) -> None:
         deadline = time.monotonic() + self._timeout_s
         pause_s = _FIRST_PAUSE_S
         while not self._set_range(byte, fcntl.F_WRLCK):
             if time.monotonic() > deadline:
-                raise self._given_up(what)
+                raise self._given_up(subject)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -82,5 +82,5 @@ class CenterLocks:
             return False
         return True
 
-    def _given_up(self, what: str) -> ExchangeUnavailable:
-        return ExchangeUnavailable(f"waited {self._timeout_s:g} s for the lock of {what}; is a worker stopped?")
+    def _given_up(self, subject: str) -> ExchangeUnavailable:
+        return ExchangeUnavailable(f"waited {self._timeout_s:g} s for the lock of {subject}; is a worker stopped?")

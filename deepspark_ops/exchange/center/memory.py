@@ -217,7 +217,7 @@ def _pages(n_bytes: int) -> int:
 
 def _has_room(folder: Path, size: int) -> bool:
     try:
-        found = os.statvfs(folder)
+        filesystem = os.statvfs(folder)
     except OSError:
         return False
-    return found.f_bavail * found.f_frsize >= size + SHARED_MEMORY_SPARE_BYTES
+    return filesystem.f_bavail * filesystem.f_frsize >= size + SHARED_MEMORY_SPARE_BYTES

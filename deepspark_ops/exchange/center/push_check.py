@@ -51,8 +51,8 @@ class PushCheck:
         """Return which chunks are to be looked at in exchange number ``turn``, which begins with chunk ``first``."""
         if not self._samples:
             return range(self._n_chunks)
-        number, rest = divmod(turn, MEMORY_TURNS)
-        return (first,) if rest else (first, number % self._n_chunks)
+        number, phase = divmod(turn, MEMORY_TURNS)
+        return (first,) if phase else (first, number % self._n_chunks)
 
     def look(self, push: Vector, turn: int) -> None:
         """Look at one chunk of a push, shape (chunk,), before it is applied.

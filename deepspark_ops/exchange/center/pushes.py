@@ -170,7 +170,7 @@ def locked_positions(center: Center, order: Sequence[int]) -> Iterable[int]:
 
 def _locked(order: Sequence[int], locks: CenterLocks) -> Iterator[int]:
     """Yield the positions; a chunk is locked until the caller takes the next position or drops the iterator."""
-    with locks.whole():
+    with locks.center():
         for position in order:
             with locks.chunk(position):
                 yield position

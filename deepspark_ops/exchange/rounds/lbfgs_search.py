@@ -98,11 +98,11 @@ def minimise(start: Vector64, memory: int) -> Generator[Request, Evaluation, Non
         while True:
             with np.errstate(over="ignore"):  # a point beyond float32 has no finite loss
                 point = (x + step * direction).astype(np.float32).astype(np.float64)
-            found = yield Request(point, x, iteration)
+            evaluation = yield Request(point, x, iteration)
             with np.errstate(invalid="ignore", over="ignore"):
-                slope = float(found.gradient @ direction)
+                slope = float(evaluation.gradient @ direction)
             try:
-                step = search.send((found.loss, slope))
+                step = search.send((evaluation.loss, slope))
             except StopIteration as end:
                 is_taken = bool(end.value)
                 break
@@ -112,10 +112,10 @@ def minimise(start: Vector64, memory: int) -> Generator[Request, Evaluation, Non
                 loss, gradient = yield Request(x, x, iteration)
             pairs.clear()
             continue
-        moved, change = point - x, found.gradient - gradient
+        moved, change = point - x, evaluation.gradient - gradient
         if float(moved @ change) > 1e-10 * float(change @ change):
             pairs.append((moved, change))
-        x, loss, gradient, iteration = point, found.loss, found.gradient, iteration + 1
+        x, loss, gradient, iteration = point, evaluation.loss, evaluation.gradient, iteration + 1
 
 
 def _inverse_hessian_times(gradient: Vector64, pairs: Iterable[tuple[Vector64, Vector64]]) -> Vector64:
@@ -145,17 +145,17 @@ def strong_wolfe(origin: _Slope, first: float) -> Search:
         origin: At step 0; the slope is negative.
         first: Step to begin with.
     """
-    before, step, best = origin, first, origin
+    previous, step, best = origin, first, origin
     for count in range(1, MAX_EVALUATIONS + 1):
-        here = _measured(step, *(yield step))
-        if _is_taken(origin, here):
+        trial = _measured(step, *(yield step))
+        if _is_taken(origin, trial):
             return True
-        best = _better(best, here)
-        if not _decreases(origin, here) or (count > 1 and here.loss >= before.loss):
-            return (yield from _zoom(origin, before, here, best, MAX_EVALUATIONS - count))
-        if here.slope >= 0.0:
-            return (yield from _zoom(origin, here, before, best, MAX_EVALUATIONS - count))
-        before, step = here, _GROWTH * step
+        best = _better(best, trial)
+        if not _decreases(origin, trial) or (count > 1 and trial.loss >= previous.loss):
+            return (yield from _zoom(origin, previous, trial, best, MAX_EVALUATIONS - count))
+        if trial.slope >= 0.0:
+            return (yield from _zoom(origin, trial, previous, best, MAX_EVALUATIONS - count))
+        previous, step = trial, _GROWTH * step
     return (yield from _take_best(origin, best))
 
 
@@ -163,16 +163,16 @@ def _zoom(origin: _Slope, low: _Slope, high: _Slope, best: _Slope, n_left: int) 
     """Narrow the interval between ``low``, the better step, and ``high``; algorithm 3.6."""
     for _ in range(n_left):
         step = _between(low, high)
-        here = _measured(step, *(yield step))
-        if _is_taken(origin, here):
+        trial = _measured(step, *(yield step))
+        if _is_taken(origin, trial):
             return True
-        best = _better(best, here)
-        if not _decreases(origin, here) or here.loss >= low.loss:
-            high = here
+        best = _better(best, trial)
+        if not _decreases(origin, trial) or trial.loss >= low.loss:
+            high = trial
         else:
-            if here.slope * (high.step - low.step) >= 0.0:
+            if trial.slope * (high.step - low.step) >= 0.0:
                 high = low
-            low = here
+            low = trial
     return (yield from _take_best(origin, best))
 
 
@@ -190,18 +190,18 @@ def _measured(step: float, loss: float, slope: float) -> _Slope:
     return _Slope(step, loss, slope) if is_finite else _Slope(step, np.inf, np.nan)
 
 
-def _better(best: _Slope, here: _Slope) -> _Slope:
-    return here if here.loss < best.loss else best
+def _better(best: _Slope, trial: _Slope) -> _Slope:
+    return trial if trial.loss < best.loss else best
 
 
-def _decreases(origin: _Slope, here: _Slope) -> bool:
+def _decreases(origin: _Slope, trial: _Slope) -> bool:
     """Eq. 3.7a; False for a loss that is not finite."""
-    return here.loss <= origin.loss + SUFFICIENT_DECREASE * here.step * origin.slope
+    return trial.loss <= origin.loss + SUFFICIENT_DECREASE * trial.step * origin.slope
 
 
-def _is_taken(origin: _Slope, here: _Slope) -> bool:
-    is_lower = _decreases(origin, here) or here.loss <= origin.loss + LOSS_NOISE * abs(origin.loss)
-    return is_lower and abs(here.slope) <= -CURVATURE * origin.slope
+def _is_taken(origin: _Slope, trial: _Slope) -> bool:
+    is_lower = _decreases(origin, trial) or trial.loss <= origin.loss + LOSS_NOISE * abs(origin.loss)
+    return is_lower and abs(trial.slope) <= -CURVATURE * origin.slope
 
 
 def _between(low: _Slope, high: _Slope) -> float:

@@ -27,8 +27,8 @@ glibc may map and clear new memory for every array (measured: three to eight tim
 
 
 def _add(terms: list[Vector]) -> Vector:
-    total, *others = terms
-    for term in others:
+    total, *further_terms = terms
+    for term in further_terms:
         total += term
     return total
 
@@ -96,9 +96,9 @@ class CenterSolver:
                     update=update,
                     solver=self,
                 )
-                done = rule.compute_update(request)
-                params[span] -= done.step
-                for slot, moved in zip(slots, done.slots, strict=True):
+                solver_update = rule.compute_update(request)
+                params[span] -= solver_update.step
+                for slot, moved in zip(slots, solver_update.slots, strict=True):
                     slot[span] = moved
 
     def _scale(self, gradient: Vector) -> np.float32:

@@ -83,8 +83,8 @@ class PendingHandshakes:
                 return
             n_unsaid, self._n_unsaid = self._n_unsaid, 0
             self._quiet_until = now + QUIET_S
-        before = f"; {n_unsaid} other connections before it failed likewise" if n_unsaid else ""
-        logger.warning("connection of %s was not let in: %s%s", peer, error, before)
+        omitted = f"; {n_unsaid} other connections before it failed likewise" if n_unsaid else ""
+        logger.warning("connection of %s was not let in: %s%s", peer, error, omitted)
 
 
 def _wake(sock: socket.socket) -> None:

@@ -129,11 +129,11 @@ class ExchangeServer:
     def enter(self, member: VectorSession) -> None:
         """Make ``member`` the only connection of its worker: close an older connection and wait for its thread."""
         with self._lock:
-            before = self._members.get(member.worker)
+            older_member = self._members.get(member.worker)
             self._members[member.worker] = member
-        if before is not None and before is not member:
-            before.connection.close()
-            before.ended.wait(self.settings.exchange_timeout_s)
+        if older_member is not None and older_member is not member:
+            older_member.connection.close()
+            older_member.ended.wait(self.settings.exchange_timeout_s)
 
     def exit(self, member: VectorSession) -> None:
         """Note the end of a connection; the worker has some seconds to connect again."""

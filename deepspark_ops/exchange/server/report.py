@@ -45,8 +45,8 @@ class ServerReport:
     def new_refusals(self) -> list[tuple[int, int]]:
         """Return worker and count of those of whom pushes were refused since the last call."""
         with self._lock:
-            before, self._refused = self._refused, self.refused()
-            return [(i, count) for i, count in enumerate(self._refused) if count > before[i]]
+            previous, self._refused = self._refused, self.refused()
+            return [(i, count) for i, count in enumerate(self._refused) if count > previous[i]]
 
     def watch(self) -> None:
         """Measure lost updates a step further, unless another thread is doing so."""
@@ -60,8 +60,8 @@ class ServerReport:
         """Return the data of a ``server`` event on the time since the last call; None if no worker exchanged."""
         with self._lock:
             now, totals = self._clock(), self._totals()
-            seconds, before = now - self._counted_at, self._counted
-            exchanges, moved_bytes, overlaps, staleness = (after - b for after, b in zip(totals, before, strict=True))
+            seconds, previous = now - self._counted_at, self._counted
+            exchanges, moved_bytes, overlaps, staleness = (total - b for total, b in zip(totals, previous, strict=True))
             self._counted_at, self._counted = now, totals
             if exchanges <= 0 or seconds <= 0.0:
                 return None

@@ -110,7 +110,11 @@ class SnapshotGathering:
         """After a restart, leave out snapshots with a lost copy and a clock that the run has passed."""
         with self._shared.lock:
             grants = self._shared.state.grants
-            late = [one for one in grants.due if grants.acknowledged > one and grants.may_be_left_out(one)]
+            late = [
+                iteration
+                for iteration in grants.due
+                if grants.acknowledged > iteration and grants.may_be_left_out(iteration)
+            ]
         for iteration in late:
             self._shared.record(SnapshotLeftOut(iteration))
             self._tell(iteration, f"snapshot {iteration} is left out: the server ended before its center was written")
@@ -184,7 +188,9 @@ class SnapshotGathering:
         """Queue the completion of snapshots without missing parts."""
         with self._lock:
             with self._shared.lock:
-                ready = [one for one in self._shared.state.grants.complete if one not in self._completing]
+                ready = [
+                    iteration for iteration in self._shared.state.grants.complete if iteration not in self._completing
+                ]
             self._completing.update(ready)
         for iteration in ready:
             self._write_in_turn(partial(self._guarded, self._complete, iteration))

@@ -51,7 +51,7 @@ class VectorSession:
         self._server = server
         self._center = server.center
         self._order: tuple[int, ...] = ()
-        self._whole = ExitStack()
+        self._center_lock = ExitStack()
         self._holds_center = False
         self._context: ExchangeContext | None = None  # of the open exchange
         self._apply: Callable[[int, Vector], None] | None = None
@@ -78,7 +78,7 @@ class VectorSession:
             self.connection.refuse(error)
             raise
         finally:
-            self._whole.close()
+            self._center_lock.close()
             self._server.exit(self)
             # These refer back to this session: without the cleanup the buffers stay until a garbage collection.
             self._calls.clear()
@@ -138,7 +138,7 @@ class VectorSession:
                 f" n_params={self._center.n_params}, a chunk at most {self._server.settings.chunk}"
             )
             raise ProtocolError(msg)
-        answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.place, frame.sequence, frame.offset, frame.count)
+        answer = Frame(wire.CHUNK, wire.FLOAT32, self.worker, frame.turn, frame.sequence, frame.offset, frame.count)
         # Within an exchange of a strategy with rounds, the worker pulls the result of the round.
         vector = self._center.vector if self._context is None else self._center.result(self._server.strategy)
         self.connection.send(answer, wire.number_bytes(vector[frame.offset : stop]))
@@ -159,12 +159,12 @@ class VectorSession:
         ended = frame.sequence == int(counters[ENDED])
         if not ended:
             self._lock_center()
-        place = len(self._order) if ended else int(counters[APPLIED])
+        turn = len(self._order) if ended else int(counters[APPLIED])
         context = self._context or self._reopened()
         self._apply = push_applier(self._center, self._server.chunks, worker, context)
         # With the lock of the whole center, no other exchange is open.
         others_open = 0 if self._holds_center else context.others_open
-        answer = Begun(place, context.staleness, context.total, others_open)._asdict()
+        answer = Begun(turn, context.staleness, context.total, others_open)._asdict()
         self.connection.send_json(wire.ANSWER, answer, worker=worker, sequence=frame.sequence)
 
     def _lock_center(self) -> None:
@@ -172,12 +172,12 @@ class VectorSession:
         self._unlock_center()
         if self._center.locks is None or self._center.locks.mode != "full":
             return
-        self._whole.enter_context(self._center.locks.whole())
+        self._center_lock.enter_context(self._center.locks.center())
         self._holds_center = True
         self.connection.use_timeout(LOCK_SILENCE_SHARE * self._server.settings.exchange_timeout_s)
 
     def _unlock_center(self) -> None:
-        self._whole.close()
+        self._center_lock.close()
         if self._holds_center:
             self._holds_center = False
             self.connection.use_timeout(self._server.settings.exchange_timeout_s)
@@ -198,38 +198,38 @@ class VectorSession:
     def _push(self, frame: Frame) -> None:
         """Apply a chunk once: chunks come in the worker's order, and its counters have the last applied chunk."""
         _, counters = self._own_counters()
-        place = frame.place
-        span = self._server.chunks.ranges[self._order[place]] if 0 <= place < len(self._order) else (0, 0)
+        turn = frame.turn
+        span = self._server.chunks.ranges[self._order[turn]] if 0 <= turn < len(self._order) else (0, 0)
         if frame.dtype != self._server.wire_dtype or (frame.offset, frame.offset + frame.count) != span:
             msg = (
-                f"{self.connection.peer}: push {place} of [{frame.offset}, +{frame.count}) with dtype {frame.dtype};"
+                f"{self.connection.peer}: push {turn} of [{frame.offset}, +{frame.count}) with dtype {frame.dtype};"
                 f" expected {span} with dtype {self._server.wire_dtype}"
             )
             raise ProtocolError(msg)
         open_here = frame.sequence == int(counters[BEGUN]) and int(counters[ENDED]) < frame.sequence
         if frame.sequence > int(counters[BEGUN]) or (
-            open_here and (self._context is None or place > int(counters[APPLIED]))
+            open_here and (self._context is None or turn > int(counters[APPLIED]))
         ):
             msg = (
-                f"{self.connection.peer}: push {place} of exchange {frame.sequence}, but"
+                f"{self.connection.peer}: push {turn} of exchange {frame.sequence}, but"
                 f" exchange {int(counters[BEGUN])} expects push {int(counters[APPLIED])}"
             )
             raise ProtocolError(msg)
         with self._received_push(frame.count) as push:
             self._moved_bytes += frame.payload_bytes
             apply = self._apply
-            if apply is None or not open_here or place < int(counters[APPLIED]):
+            if apply is None or not open_here or turn < int(counters[APPLIED]):
                 counters[DUPLICATES] += np.uint64(1)
                 return
-            position, locks = self._order[place], self._center.locks
+            position, locks = self._order[turn], self._center.locks
             with nullcontext() if locks is None else locks.chunk(position):
-                counters[APPLYING] = place + 1
+                counters[APPLYING] = turn + 1
                 try:
                     apply(position, push)
                 except PushRefused:
                     counters[APPLYING] = 0  # the center has no part of this chunk
                     raise
-                counters[APPLIED] = place + 1
+                counters[APPLIED] = turn + 1
                 counters[APPLYING] = 0
 
     @contextmanager

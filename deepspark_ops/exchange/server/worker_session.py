@@ -88,12 +88,12 @@ class WorkerSession(VectorSession):
         self._lives(worker)
         snapshots = self._coordinator.snapshots
         path = snapshots.state_path(worker, iteration)
-        taken = path is not None and self._receive_state(path, arrays)
+        is_received = path is not None and self._receive_state(path, arrays)
         if path is None:
             self._skip_state(field_of(request, "bytes", int))
-        if taken:
+        if is_received:
             snapshots.state_received(worker, iteration, meta)
-        return taken
+        return is_received
 
     def _receive_state(self, path: Path, arrays: list[Any]) -> bool:
         try:

@@ -53,11 +53,11 @@ class Schedule:
                 stop = min(stop, (start // period + 1) * period)
         return min(stop, self.max_iter)
 
-    def next_snapshot(self, after: int) -> int | None:
-        """Return the first clock above ``after`` at which a snapshot is due, None if there is none."""
-        if after >= self.max_iter:
+    def next_snapshot(self, clock: int) -> int | None:
+        """Return the first clock above ``clock`` at which a snapshot is due, None if there is none."""
+        if clock >= self.max_iter:
             return None
-        following = (after // self.snapshot + 1) * self.snapshot if self.snapshot else self.max_iter + 1
+        following = (clock // self.snapshot + 1) * self.snapshot if self.snapshot else self.max_iter + 1
         if following <= self.max_iter:
             return following
         return self.max_iter if self.snapshot_after_train else None

@@ -52,7 +52,7 @@ class Journal:
             DataError: Another line cannot be read, or the file is of another version.
         """
         n_messages = 0
-        whole = 0
+        n_bytes = 0
         with self._path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if not line.endswith(b"\n"):
@@ -66,9 +66,9 @@ class Journal:
                     raise self._damaged(number, str(error)) from error
                 if number == 1 and plain != _HEAD:
                     raise self._damaged(number, f"begins with {line[:60]!r}, expected {_line(_HEAD)!r}")
-                whole += len(line)
-        self._cut(whole)
-        if not whole:
+                n_bytes += len(line)
+        self._cut(n_bytes)
+        if not n_bytes:
             self._append(_line(_HEAD))
         return n_messages
 
@@ -80,12 +80,12 @@ class Journal:
         """
         if self._length > COMPACT_BYTES:
             self._compact(state, now)
-        before = self._length
+        length = self._length
         self._append(_line({"at": now, **message.to_json()}))
         try:
             return message.apply(state, now)
         except Exception:
-            self._cut(before)
+            self._cut(length)
             raise
 
     def close(self) -> None:
@@ -130,9 +130,9 @@ class Journal:
             " have TMPDIR name another one, and start the run again: it goes on from its last snapshot"
         )
 
-    def _damaged(self, number: int, found: str) -> DataError:
+    def _damaged(self, number: int, problem: str) -> DataError:
         return DataError(
-            f"{self._path}:{number}: not a line of an exchange journal of version {JOURNAL_VERSION} ({found}); start"
+            f"{self._path}:{number}: not a line of an exchange journal of version {JOURNAL_VERSION} ({problem}); start"
             " the run again: it goes on from its last snapshot"
         )
 

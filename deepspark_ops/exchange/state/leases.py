@@ -267,12 +267,12 @@ class DataLeases:
             False, and nothing changes, if the state is of other data: another number of samples, order, seed or
             piece size.
         """
-        theirs = DatasetOrder(**{**state["dataset"], "shard_samples": tuple(state["dataset"]["shard_samples"])})
-        if replace(theirs, mixed_shards=self._dataset.mixed_shards) != self._dataset:
+        saved_order = DatasetOrder(**{**state["dataset"], "shard_samples": tuple(state["dataset"]["shard_samples"])})
+        if replace(saved_order, mixed_shards=self._dataset.mixed_shards) != self._dataset:
             return False
         self._mixed_before = [(epoch, mixed) for epoch, mixed in state.get("mixed_before", ())]
-        if theirs.mixed_shards != self._dataset.mixed_shards:
-            self._mixed_before.append((state["epoch"], theirs.mixed_shards))
+        if saved_order.mixed_shards != self._dataset.mixed_shards:
+            self._mixed_before.append((state["epoch"], saved_order.mixed_shards))
         progress = {epoch: _Progress(**counts) for epoch, counts in state["progress"]}
         returned = [(epoch, position, skip) for epoch, position, skip in state["returned"]]
         self._position = _Position(state["epoch"], state["next"], returned, progress)
@@ -315,10 +315,10 @@ class DataLeases:
             return ()
         first = max(0, at.next - 1)
         last_group = order.groups[first] + 1
-        places = list(order.pieces[first : bisect.bisect_right(order.groups, last_group)])
-        if last_group > order.groups[-1] and (after := self._order(at.epoch + 1)).groups:
-            places += after.pieces[: bisect.bisect_right(after.groups, after.groups[0])]
-        return tuple(dict.fromkeys(self._pieces[piece][0] for piece in places))
+        positions = list(order.pieces[first : bisect.bisect_right(order.groups, last_group)])
+        if last_group > order.groups[-1] and (next_order := self._order(at.epoch + 1)).groups:
+            positions += next_order.pieces[: bisect.bisect_right(next_order.groups, next_order.groups[0])]
+        return tuple(dict.fromkeys(self._pieces[piece][0] for piece in positions))
 
 
 def _cut_shards(dataset: DatasetOrder) -> list[tuple[int, int, int]]:

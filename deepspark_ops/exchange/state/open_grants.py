@@ -51,7 +51,7 @@ class OpenGrants:
     def remove(self, entry: OpenGrant) -> None:
         """Give a grant up."""
         del self._by_id[entry.grant.id]
-        own = self._by_worker[entry.worker]
-        del own[entry.grant.id]
-        if not own:
+        of_worker = self._by_worker[entry.worker]
+        del of_worker[entry.grant.id]
+        if not of_worker:
             del self._by_worker[entry.worker]

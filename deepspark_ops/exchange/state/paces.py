@@ -39,20 +39,20 @@ class WorkerPaces:
 
     def share(self, worker: int, want: int) -> int:
         """Return how many of the ``want`` minibatches a worker gets, at least 1; all until its pace is known."""
-        own = self._paces.setdefault(worker, _Pace(want))
-        own.want = want
-        if len(own.seconds) < _ENOUGH:
+        worker_pace = self._paces.setdefault(worker, _Pace(want))
+        worker_pace.want = want
+        if len(worker_pace.seconds) < _ENOUGH:
             return want
         fastest = min(median(pace.seconds) for pace in self._paces.values() if len(pace.seconds) >= _ENOUGH)
         longest = max(pace.want for pace in self._paces.values())
-        return min(want, max(1, round(longest * fastest / median(own.seconds))))
+        return min(want, max(1, round(longest * fastest / median(worker_pace.seconds))))
 
     def measure(self, worker: int, seconds: float, n_steps: int) -> None:
         """Take a grant's seconds, from its request to the end of its exchange; without minibatches they say nothing."""
         if n_steps and seconds > 0 and worker in self._paces:
-            own = self._paces[worker].seconds
-            own.append(seconds / n_steps)
-            del own[:-_WINDOW]
+            step_times = self._paces[worker].seconds
+            step_times.append(seconds / n_steps)
+            del step_times[:-_WINDOW]
 
     def forget(self, worker: int) -> None:
         """A worker is gone, or another process: its pace is measured anew."""

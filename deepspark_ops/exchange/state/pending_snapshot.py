@@ -174,12 +174,12 @@ class PendingSnapshot:
 
     def server_state(self) -> ServerState | None:
         """Return the strategy's saved vectors; None without such vectors."""
-        found = json.loads(self.server.read_text(encoding="utf-8"))
-        if not found["counts"]:
+        plain = json.loads(self.server.read_text(encoding="utf-8"))
+        if not plain["counts"]:
             return None
         paths = sorted(self.folder.glob("server_*.f32"), key=lambda path: int(path.stem.rpartition("_")[2]))
         vectors = np.stack([np.fromfile(path, np.float32) for path in paths])
-        return ServerState(found["strategy"], np.array(found["counts"], np.uint64), vectors)
+        return ServerState(plain["strategy"], np.array(plain["counts"], np.uint64), vectors)
 
     def write_meta(self, worker: int, meta: Mapping[str, Any]) -> None:
         """Write the JSON values beside a worker's arrays."""
@@ -187,14 +187,14 @@ class PendingSnapshot:
 
     def metas(self) -> dict[int, dict[str, Any]]:
         """Return the values of ``write_meta``, by worker."""
-        found = self.folder.glob(_META.format("*"))
-        return {int(path.stem.rpartition("_")[2]): json.loads(path.read_text(encoding="utf-8")) for path in found}
+        paths = self.folder.glob(_META.format("*"))
+        return {int(path.stem.rpartition("_")[2]): json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
     def write_complete(self, metas: Mapping[int, Mapping[str, Any]], leases: Mapping[str, Any]) -> None:
         """Mark the snapshot as complete."""
         applied = json.loads(self.server.read_text(encoding="utf-8"))["applied"]
-        found = {"iteration": self.iteration, "applied": applied, "workers": metas, "leases": leases}
-        _write_json(self.complete, found)
+        contents = {"iteration": self.iteration, "applied": applied, "workers": metas, "leases": leases}
+        _write_json(self.complete, contents)
 
     def remove(self) -> None:
         """Remove every part."""

@@ -117,7 +117,7 @@ class ExchangeState:
             "grants": self.grants.to_state(),
             "leases": {name: leases.to_state() for name, leases in self.leases.items()},
             "sessions": [[worker, session] for worker, session in self.sessions.items()],
-            "answers": [[worker, *known] for worker, known in self.answers.items()],
+            "answers": [[worker, *answer] for worker, answer in self.answers.items()],
             "snapshots": self.snapshots,
             "positions": [[iteration, positions] for iteration, positions in self.positions.items()],
         }

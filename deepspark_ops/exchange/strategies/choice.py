@@ -49,9 +49,9 @@ def choose_strategy(n_workers: int, *, uneven: bool, exchange_share: float | Non
     nets = {row.net for row in measured_near(USUAL, n_workers, uneven=uneven)}
     speeds: dict[str, float] = {}
     for name in _candidates(exchange_share):
-        found = measured_near(name, n_workers, uneven=uneven)
-        if found and {row.net for row in found} == nets:
-            speeds[name] = _speed(found)
+        measured = measured_near(name, n_workers, uneven=uneven)
+        if measured and {row.net for row in measured} == nets:
+            speeds[name] = _speed(measured)
     best = max(speeds, key=lambda name: speeds[name], default=USUAL)
     name = best if speeds and speeds[best] > _CLEARLY * speeds[USUAL] else USUAL
     return Choice(name, f"strategy {name}: {_reason(name, n_workers, uneven=uneven, exchange_share=exchange_share)}")
@@ -71,13 +71,13 @@ def _speed(rows: Sequence[Measured]) -> float:
 def _reason(name: str, n_workers: int, *, uneven: bool, exchange_share: float | None) -> str:
     crew = f"{n_workers} workers{' that may be unequally fast' if uneven else ' that are equally fast'}"
     dear = f", an exchange of {exchange_share:.0%} of a minibatch's time" if exchange_share is not None else ""
-    found = measured_near(name, n_workers, uneven=uneven)
-    if not found:
+    measured = measured_near(name, n_workers, uneven=uneven)
+    if not measured:
         return f"{crew}{dear}; nothing was measured for them"
-    speed, lost = _speed(found), mean_loss(found)
+    speed, lost = _speed(measured), mean_loss(measured)
     quick = f"it was {speed:.1f} times as fast as one worker to its accuracy less two points"
     faster = quick if speed else "nothing came within two points of one worker"
     return (
-        f"{crew}{dear}; with {found[0].workers} {faster}, and it ended {lost:.1f} points below one worker at the same"
-        " clock"
+        f"{crew}{dear}; with {measured[0].workers} {faster}, and it ended {lost:.1f} points below one worker"
+        " at the same clock"
     )

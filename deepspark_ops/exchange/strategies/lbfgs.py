@@ -103,9 +103,9 @@ class LbfgsCloser:
             if was_running or n_new < len(members):
                 # Not every worker has measured at the center: this round makes all workers measure there.
                 return [f"lbfgs: measured by workers {sorted(members)} from now on; the search begins again"]
-        asked = contents.extras[1].astype(np.float64)
+        requested = contents.extras[1].astype(np.float64)
         loss = sum(note.loss for note in contents.notes.values()) / len(members)
-        request = self._search.send(self._evaluation(asked, loss, mean))
+        request = self._search.send(self._evaluation(requested, loss, mean))
         contents.extras[1][:] = request.point
         if request.iteration == self._iteration:
             return []

@@ -63,18 +63,18 @@ def parse_strategy_options(name: str, text: str, *, n_workers: int) -> StrategyO
     """
     strategy = find_strategy(name)
     fields = read_fields(text, FIELD)
-    known = {item.name: type(getattr(strategy, item.name)) for item in dataclasses.fields(strategy)}
+    kinds = {item.name: type(getattr(strategy, item.name)) for item in dataclasses.fields(strategy)}
     if strategy.name == "deepspark":
-        known = {**_FILE_FIELDS, **known}
-    options = {key: _value(strategy.name, key, known, text) for key, text in fields.items()}
+        kinds = {**_FILE_FIELDS, **kinds}
+    options = {key: _value(strategy.name, key, kinds, text) for key, text in fields.items()}
     is_file = strategy.name == "deepspark" and not _FILE_FIELDS.keys().isdisjoint(options)
-    found = _of_deepsparks_file(options, n_workers) if is_file else StrategyOptions(options)
+    parsed = _of_deepsparks_file(options, n_workers) if is_file else StrategyOptions(options)
     try:
-        configure(name, found.options)
+        configure(name, parsed.options)
     except ConfigError as error:
         msg = f"{FIELD}: {error}"
         raise ConfigError(msg) from error
-    return found
+    return parsed
 
 
 def read_fields(text: str, path: str) -> dict[str, TextField]:
@@ -91,32 +91,32 @@ def read_fields(text: str, path: str) -> dict[str, TextField]:
         >>> read_fields("decay_rate: 0.5, decay_step: 3", "options")["decay_step"]
         TextField(value='3', where='options:1')
     """
-    found: dict[str, TextField] = {}
+    text_fields: dict[str, TextField] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         where = f"{path}:{number}"
         for token in _TOKEN.finditer(line.split("#", 1)[0].rstrip()):
             if token["other"]:
                 msg = f'{where}: "{token["other"]}" is not of the form "name: value"'
                 raise ConfigError(msg)
-            if token["name"] in found:
+            if token["name"] in text_fields:
                 msg = f'{where}: "{token["name"]}" is given twice'
                 raise ConfigError(msg)
-            found[token["name"]] = TextField(token["value"], where)
-    return found
+            text_fields[token["name"]] = TextField(token["value"], where)
+    return text_fields
 
 
-def _value(strategy: str, name: str, known: Mapping[str, type], found: TextField) -> Option:
-    kind = known.get(name)
+def _value(strategy: str, name: str, kinds: Mapping[str, type], field: TextField) -> Option:
+    kind = kinds.get(name)
     if kind is None:
-        allowed = ", ".join(known) or f"none, {strategy} has no options of its own"
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f'; did you mean "{near[0]}"?' if near else ""
-        msg = f'{found.where}: option "{name}" of strategy {strategy} is unknown; allowed: {allowed}{hint}'
+        allowed = ", ".join(kinds) or f"none, {strategy} has no options of its own"
+        nearest = difflib.get_close_matches(name, kinds, n=1)
+        hint = f'; did you mean "{nearest[0]}"?' if nearest else ""
+        msg = f'{field.where}: option "{name}" of strategy {strategy} is unknown; allowed: {allowed}{hint}'
         raise ConfigError(msg)
     try:
-        value: Option = _BOOLEANS[found.value.lower()] if kind is bool else kind(found.value)
+        value: Option = _BOOLEANS[field.value.lower()] if kind is bool else kind(field.value)
     except (KeyError, ValueError) as error:
-        msg = f'{found.where}: {name} is "{found.value}"; expected {_KINDS[kind]}'
+        msg = f'{field.where}: {name} is "{field.value}"; expected {_KINDS[kind]}'
         raise ConfigError(msg) from error
     return value
 

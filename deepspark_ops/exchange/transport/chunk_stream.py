@@ -34,8 +34,7 @@ class Begun(NamedTuple):
 
 
 class ChunkStream:
-    """Frames of one exchange, both directions at once, in one thread: neither side waits for the other with full
-    buffers.
+    """Frames of one exchange, both directions at once, in one thread: without waiting, no send/send deadlock.
 
     The server's thread sends and receives in turn. A client that only sent would block the server, and then itself.
     """
@@ -62,9 +61,9 @@ class ChunkStream:
         self._descriptor = connection.channel.sock.fileno()
         self._poll.register(self._descriptor, select.POLLIN)
 
-    def span(self, place: int) -> tuple[int, int]:
+    def span(self, turn: int) -> tuple[int, int]:
         """Return (start, stop) of the chunk at a position of the worker's order."""
-        return self._plan.chunks.ranges[self._order[place]]
+        return self._plan.chunks.ranges[self._order[turn]]
 
     def begin(self, *, asks_ahead: bool) -> Begun:
         """Open the exchange, or continue an open exchange.
@@ -74,15 +73,15 @@ class ChunkStream:
         """
         self._queue(Frame(wire.BEGIN, wire.BYTES, self._plan.worker, 0, self._sequence))
         pulls_first = self._plan.strategy.pulls == "before"
-        asked = self._window if pulls_first and asks_ahead else 0
-        for place in range(asked):
-            self.ask(place)
+        n_asked = self._window if pulls_first and asks_ahead else 0
+        for turn in range(n_asked):
+            self.ask(turn)
         self.send_rest()
         answer = expect_json(self._connection, wire.ANSWER)
         begun = Begun(*(int(answer[name]) for name in Begun._fields))
         if pulls_first:
-            for place in range(begun.place + asked, begun.place + self._window):
-                self.ask(place)
+            for turn in range(begun.place + n_asked, begun.place + self._window):
+                self.ask(turn)
         return begun
 
     def end(self) -> int:
@@ -91,17 +90,17 @@ class ChunkStream:
         self.send_rest()
         return int(expect_json(self._connection, wire.ANSWER)["overlaps"])
 
-    def ask(self, place: int) -> None:
+    def ask(self, turn: int) -> None:
         """Queue a PULL, unless ``turn`` is past the last chunk."""
-        if place < len(self._order):
-            start, stop = self.span(place)
-            self._queue(Frame(wire.PULL, wire.FLOAT32, self._plan.worker, place, self._sequence, start, stop - start))
+        if turn < len(self._order):
+            start, stop = self.span(turn)
+            self._queue(Frame(wire.PULL, wire.FLOAT32, self._plan.worker, turn, self._sequence, start, stop - start))
 
-    def push(self, place: int, payload: memoryview) -> None:
+    def push(self, turn: int, payload: memoryview) -> None:
         """Queue a PUSH; ``payload`` must not change until it is sent."""
-        start, stop = self.span(place)
+        start, stop = self.span(turn)
         dtype = CODES[self._plan.wire_dtype]
-        self._queue(Frame(wire.PUSH, dtype, self._plan.worker, place, self._sequence, start, stop - start))
+        self._queue(Frame(wire.PUSH, dtype, self._plan.worker, turn, self._sequence, start, stop - start))
         self._out.append(payload)
 
     def send_rest(self) -> None:
@@ -121,7 +120,7 @@ class ChunkStream:
         drop_sent(self._out, sent)
         return True
 
-    def receive(self, place: int, chunk: Vector) -> None:
+    def receive(self, turn: int, chunk: Vector) -> None:
         """Fill ``chunk`` with the answer to the PULL of ``turn``, and send queued frames meanwhile."""
         header, body = memoryview(self._header), wire.number_bytes(chunk)
         buffers = [header, body]
@@ -135,7 +134,7 @@ class ChunkStream:
             elif not self.send_some():
                 self._wait()
             if not checked and got >= header.nbytes:
-                self._check(place, body[: got - header.nbytes])
+                self._check(turn, body[: got - header.nbytes])
                 checked = True
 
     def _receive_some(self, buffers: list[memoryview]) -> int:
@@ -151,13 +150,13 @@ class ChunkStream:
         return received
 
     def _wait(self) -> None:
-        wanted = select.POLLIN | select.POLLOUT if self._out else select.POLLIN
-        self._poll.modify(self._descriptor, wanted)
+        events = select.POLLIN | select.POLLOUT if self._out else select.POLLIN
+        self._poll.modify(self._descriptor, events)
         if not self._poll.poll(1000 * self._connection.timeout_s):
-            what = "a chunk of the center"
-            raise self._connection.silent(what)
+            subject = "a chunk of the center"
+            raise self._connection.silent(subject)
 
-    def _check(self, place: int, begun: memoryview) -> None:
+    def _check(self, turn: int, begun: memoryview) -> None:
         """Check that the arriving frame is the awaited chunk; ``arrived`` is the part of its payload that came."""
         frame = self._connection.check_header(self._header)
         if frame.operation == wire.ERROR:
@@ -165,7 +164,7 @@ class ChunkStream:
             text[: begun.nbytes] = begun
             self._connection.receive_into(memoryview(text)[begun.nbytes :], "a refusal")
             raise_refusal(json.loads(text))
-        start, stop = self.span(place)
+        start, stop = self.span(turn)
         if (frame.operation, frame.offset, frame.count) != (wire.CHUNK, start, stop - start):
             msg = f"{self._connection.peer} sent {frame}; expected the chunk [{start}, {stop})"
             raise ProtocolError(msg)

@@ -117,8 +117,8 @@ class RoundedPushes:
         self._push, self._decoded = aligned_vector(chunk), aligned_vector(chunk)
         self._is_elastic = strategy.has_moving_rate
         self._moves_local = strategy.pulls == "before"
-        n_kept = 0 if self._is_elastic else n_params
-        self._kept, self._next_kept = np.zeros(n_kept, np.float32), np.zeros(n_kept, np.float32)
+        n_errors = 0 if self._is_elastic else n_params
+        self._errors, self._next_errors = np.zeros(n_errors, np.float32), np.zeros(n_errors, np.float32)
 
     def room(self, buffer: int, n_floats: int) -> Vector:
         """See ``Pushes``."""
@@ -138,17 +138,17 @@ class RoundedPushes:
         if self._moves_local:
             # The worker's new parameters must match the center's movement: the rounded push, not the exact push.
             np.subtract(new_local, push, out=new_local)
-        np.add(push, self._kept[span], out=push)
+        np.add(push, self._errors[span], out=push)
         self._coder.encode(push, bits)
         self._coder.decode(bits, decoded)
-        np.subtract(push, decoded, out=self._next_kept[span])
+        np.subtract(push, decoded, out=self._next_errors[span])
         if self._moves_local:
             np.add(new_local, decoded, out=new_local)
         return wire.number_bytes(bits)
 
     def exchanged(self) -> None:
         """See ``Pushes``."""
-        self._kept, self._next_kept = self._next_kept, self._kept
+        self._errors, self._next_errors = self._next_errors, self._errors
 
 
 def make_pushes(n_buffers: int, chunk: int, n_params: int, dtype: WireDtype, strategy: Strategy) -> Pushes:

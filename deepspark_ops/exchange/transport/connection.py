@@ -90,15 +90,15 @@ class ServerConnection:
     Not thread-safe.
     """
 
-    def __init__(self, address: ExchangeAddress, who: str) -> None:
+    def __init__(self, address: ExchangeAddress, caller: str) -> None:
         """Connect at the first request.
 
         Args:
             address: The server.
-            who: How errors call this process: ``worker 3``, ``driver``.
+            caller: How errors call this process: ``worker 3``, ``driver``.
         """
         self.address = address
-        self.who = who
+        self.caller = caller
         self.limit_bytes = wire.MAX_JSON_BYTES
         self._connection: Connection | None = None
         self._sequence = 0
@@ -132,7 +132,7 @@ class ServerConnection:
                     failed_handshakes = 0
                 if time.monotonic() + backoff_s >= deadline:
                     raise self._given_up(tries, error) from error
-                logger.warning("%s: %s; trying again", self.who, error)
+                logger.warning("%s: %s; trying again", self.caller, error)
                 time.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
             except ProtocolError:
@@ -154,9 +154,9 @@ class ServerConnection:
         if self._connection is not None:
             return self._connection
         address = self.address
-        left = max(0.01, min(deadline - time.monotonic(), ATTEMPT_SHARE * address.exchange_timeout_s))
+        remaining_s = max(0.01, min(deadline - time.monotonic(), ATTEMPT_SHARE * address.exchange_timeout_s))
         try:
-            sock = socket.create_connection((address.host, address.port), timeout=left)
+            sock = socket.create_connection((address.host, address.port), timeout=remaining_s)
             if address.protection == "tls":
                 sock = wrap(sock, client_context(), is_server=False)
         except OSError as error:
@@ -168,7 +168,7 @@ class ServerConnection:
                 secret=address.secret,
                 run_id=address.run_id,
                 peer=address.server,
-                timeout_s=left,
+                timeout_s=remaining_s,
                 protection=address.protection,
                 certificate=address.certificate,
             )
@@ -190,7 +190,7 @@ class ServerConnection:
 
     def _given_up(self, tries: int, error: DeepSparkError) -> ExchangeUnavailable:
         return ExchangeUnavailable(
-            f"{self.who}: no answer from {self.address.server} after"
+            f"{self.caller}: no answer from {self.address.server} after"
             f" exchange_timeout_s={self.address.exchange_timeout_s:g}, {tries} tries; is the driver still running?"
             f" (last: {error})"
         )
@@ -231,7 +231,7 @@ def expect_frame(connection: Connection, operation: int) -> Frame:
     return frame
 
 
-def raise_refusal(found: Any) -> None:
+def raise_refusal(answer: Any) -> None:
     """Raise what an ``ERROR`` frame carries."""
-    kind, message = str(found.get("kind")), str(found.get("message"))
+    kind, message = str(answer.get("kind")), str(answer.get("message"))
     raise _REFUSALS.get(kind, ProtocolError)(message)

@@ -96,43 +96,43 @@ class KeyRange:
         return ChunkStream(connection, self._plan, self.order, self.window, sequence)
 
     def _pull_all(self, stream: ChunkStream, vector: Vector) -> None:
-        for place in range(self.window):
-            stream.ask(place)
-        for place, position in enumerate(self.order):
-            stream.receive(place, vector[self._plan.chunks.spans[position]])
-            stream.ask(place + self.window)
+        for turn in range(self.window):
+            stream.ask(turn)
+        for turn, position in enumerate(self.order):
+            stream.receive(turn, vector[self._plan.chunks.spans[position]])
+            stream.ask(turn + self.window)
 
     def _pull_and_push(self, stream: ChunkStream, part: RangeExchange, first: int) -> None:
         """Compute each push from the center's chunk as soon as the chunk arrives."""
-        for place in range(first, len(self.order)):
-            start, stop = stream.span(place)
+        for turn in range(first, len(self.order)):
+            start, stop = stream.span(turn)
             center = self._center[: stop - start]
-            stream.receive(place, center)
-            stream.push(place, part.compute(place, center, place % self.window))
-            stream.ask(place + self.window)
+            stream.receive(turn, center)
+            stream.push(turn, part.compute(turn, center, turn % self.window))
+            stream.ask(turn + self.window)
             stream.send_some()
 
     def _push_and_pull(self, stream: ChunkStream, part: RangeExchange, first: int) -> None:
         """Push each chunk and pull it afterwards; a chunk that the server has applied is only pulled."""
         n_chunks, window = len(self.order), self.window
         begin = part.n_pulled
-        for place in range(begin, n_chunks + window - 1):
-            if place < n_chunks:
-                if place >= first:
-                    start, stop = stream.span(place)
-                    stream.push(place, part.compute(place, self._center[: stop - start], place % window))
-                stream.ask(place)
+        for turn in range(begin, n_chunks + window - 1):
+            if turn < n_chunks:
+                if turn >= first:
+                    start, stop = stream.span(turn)
+                    stream.push(turn, part.compute(turn, self._center[: stop - start], turn % window))
+                stream.ask(turn)
                 stream.send_some()
-            ready = place - window + 1
+            ready = turn - window + 1
             if ready >= begin:
                 stream.receive(ready, part.new_local[self._plan.chunks.spans[self.order[ready]]])
                 part.n_pulled = ready + 1
 
     def _push_only(self, stream: ChunkStream, part: RangeExchange, first: int) -> None:
         """Push each chunk; the server sends nothing meanwhile."""
-        for place in range(first, len(self.order)):
-            start, stop = stream.span(place)
-            stream.push(place, part.compute(place, self._center[: stop - start], 0))
+        for turn in range(first, len(self.order)):
+            start, stop = stream.span(turn)
+            stream.push(turn, part.compute(turn, self._center[: stop - start], 0))
             stream.send_rest()
 
 
@@ -181,16 +181,16 @@ class RangeExchange:
         self.connection = connection
         return begun.place
 
-    def compute(self, place: int, center: Vector, buffer: int) -> memoryview:
+    def compute(self, turn: int, center: Vector, buffer: int) -> memoryview:
         """Write the worker's new chunk; return the bytes to push, in a buffer that is free once they are sent."""
         plan = self._plan
-        position, pushes = self._key_range.order[place], self._key_range.pushes
+        position, pushes = self._key_range.order[turn], self._key_range.pushes
         span = slice(*plan.chunks.ranges[position])
         local, new_local = self._local[span], self.new_local[span]
         push = pushes.room(buffer, len(local))
         if self._measure:
             np.subtract(local, center, out=push)
-            self.squares[place] = float(np.dot(push, push))
+            self.squares[turn] = float(np.dot(push, push))
         plan.strategy.worker_chunk(local, center, new_local, push, self._start[span], self.context)
         plan.chunks.clear_statistics(position, push)
         if self._center_copy is not None:

@@ -87,5 +87,5 @@ class RunDescription:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> RunDescription:
         """Inverse of ``to_json``."""
-        found = {field.name: plain[field.name] for field in fields(cls)}
-        return cls(**{**found, "statistics": StatisticBlobs.from_json(plain["statistics"])})
+        values = {field.name: plain[field.name] for field in fields(cls)}
+        return cls(**{**values, "statistics": StatisticBlobs.from_json(plain["statistics"])})

@@ -87,9 +87,9 @@ class SocketTransfer:
         """Do the same with every server at once; returns when all are done, and raises what the first one raised."""
         if self._threads is None:
             return [action(self._ranges[0])]
-        others = [self._threads.submit(action, key_range) for key_range in self._ranges[1:]]
+        further = [self._threads.submit(action, key_range) for key_range in self._ranges[1:]]
         try:
             first = action(self._ranges[0])
         finally:
-            wait(others)
-        return [first, *(other.result() for other in others)]
+            wait(further)
+        return [first, *(other.result() for other in further)]

@@ -1,6 +1,6 @@
 """Frames between workers, driver and server: a checked binary header, then raw numbers or UTF-8 JSON. Never pickle.
 
-    header   48 bytes, little-endian: magic, version, operation, dtype, run id, worker id, place, sequence,
+    header   48 bytes, little-endian: magic, version, operation, dtype, run id, worker id, turn, sequence,
              offset, count; the payload has exactly ``count`` elements of ``dtype``
     numbers  chunks of vectors, as they are in memory
     JSON     control calls, their answers, errors
@@ -56,7 +56,7 @@ class Frame:
         operation: One of this module's operations.
         dtype: Element type of the payload.
         worker: Worker id; ``events.DRIVER`` for the driver.
-        place: Of a chunk in the worker's order; else 0.
+        turn: Of a chunk in the worker's order; else 0.
         sequence: Number of the exchange or of the call.
         offset: First element of a chunk in the vector.
         count: Elements of the payload; for ``PULL`` elements wanted, with no payload.
@@ -65,7 +65,7 @@ class Frame:
     operation: int
     dtype: int = BYTES
     worker: int = 0
-    place: int = 0
+    turn: int = 0
     sequence: int = 0
     offset: int = 0
     count: int = 0
@@ -84,7 +84,7 @@ class Frame:
             self.dtype,
             run_id,
             self.worker,
-            self.place,
+            self.turn,
             self.sequence,
             self.offset,
             self.count,
@@ -97,7 +97,7 @@ def unpack_frame(header: bytes | bytearray | memoryview, *, run_id: int, limit_b
     Raises:
         ProtocolError: Not our magic, version or run, unknown operation or dtype, or more than ``limit_bytes``.
     """
-    magic, version, operation, dtype, their_run, worker, place, sequence, offset, count = HEADER.unpack(header)
+    magic, version, operation, dtype, their_run, worker, turn, sequence, offset, count = HEADER.unpack(header)
     if magic != MAGIC or version != VERSION:
         msg = f"{peer}: not a frame of protocol version {VERSION}: begins with {bytes(header[:5])!r}"
         raise ProtocolError(msg)
@@ -107,7 +107,7 @@ def unpack_frame(header: bytes | bytearray | memoryview, *, run_id: int, limit_b
     if operation not in OPERATIONS or dtype not in ITEM_BYTES:
         msg = f"{peer}: operation={operation}, dtype={dtype}: unknown in protocol version {VERSION}"
         raise ProtocolError(msg)
-    frame = Frame(operation, dtype, worker, place, sequence, offset, count)
+    frame = Frame(operation, dtype, worker, turn, sequence, offset, count)
     if frame.payload_bytes > limit_bytes:
         msg = f"{peer}: frame of {frame.payload_bytes:,} bytes announced, at most {limit_bytes:,} are allowed here"
         raise ProtocolError(msg)
@@ -212,21 +212,21 @@ class Connection:
         limit = max(self.limit_bytes, MAX_JSON_BYTES)
         return unpack_frame(header, run_id=self.run_id, limit_bytes=limit, peer=self.peer)
 
-    def receive_into(self, view: memoryview, what: str = "the rest of a frame") -> None:
+    def receive_into(self, view: memoryview, subject: str = "the rest of a frame") -> None:
         """Fill ``view`` (bytes) from the connection.
 
         Raises:
-            ExchangeUnavailable: Closed or silent before it is full; the message names ``what``.
+            ExchangeUnavailable: Closed or silent before it is full; the message names ``subject``.
         """
         while view.nbytes:
             try:
                 got = self.channel.receive(view)
             except BlockingIOError as error:
-                raise self.silent(what) from error
+                raise self.silent(subject) from error
             except OSError as error:
                 raise self.gone(error) from error
             if got == 0:
-                msg = f"{self.peer} closed the connection; {view.nbytes:,} bytes of {what} are missing"
+                msg = f"{self.peer} closed the connection; {view.nbytes:,} bytes of {subject} are missing"
                 raise ExchangeUnavailable(msg)
             view = view[got:]
 
@@ -261,9 +261,9 @@ class Connection:
         """Close; a waiting thread of this connection wakes with an error."""
         self.channel.close()
 
-    def silent(self, what: str) -> ExchangeUnavailable:
+    def silent(self, subject: str) -> ExchangeUnavailable:
         """Return the error for a wait that timed out."""
-        return ExchangeUnavailable(f"{self.peer} was silent for {self.timeout_s:g} s: waited for {what}")
+        return ExchangeUnavailable(f"{self.peer} was silent for {self.timeout_s:g} s: waited for {subject}")
 
     def gone(self, error: OSError) -> ExchangeUnavailable:
         """Return the error for a broken connection."""

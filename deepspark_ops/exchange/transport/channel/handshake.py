@@ -100,10 +100,10 @@ def greet_server(
         ExchangeUnavailable: It closed or was silent.
     """
     deadline = time.monotonic() + timeout_s
-    seen = _encrypt(sock, deadline, peer)
-    if not hmac.compare_digest(seen, certificate):
+    shown_certificate = _encrypt(sock, deadline, peer)
+    if not hmac.compare_digest(shown_certificate, certificate):
         msg = (
-            f"{peer} has another certificate than the run's (SHA-256 {seen.hex()[:16]}..., not"
+            f"{peer} has another certificate than the run's (SHA-256 {shown_certificate.hex()[:16]}..., not"
             f" {certificate.hex()[:16]}...): something on the network stands between, or the address is an older run's"
         )
         raise ProtocolError(msg)
@@ -115,7 +115,7 @@ def greet_server(
         msg = f"{peer} serves run {their_run:016x}, not {run_id:016x}; is the address of an older run still in use?"
         raise HandshakeFailed(msg)
     own_nonce = secrets.token_bytes(NONCE_BYTES)
-    shared = _Shared(secret, run_id, nonce, own_nonce, protection, seen)
+    shared = _Shared(secret, run_id, nonce, own_nonce, protection, shown_certificate)
     _send_in_time(sock, _PROOF.pack(own_nonce, shared.derive(b"worker")), deadline, peer)
     accepted, answer = _VERDICT.unpack(_receive_in_time(sock, _VERDICT.size, deadline, peer))
     if not accepted:
@@ -203,8 +203,8 @@ def _receive_in_time(sock: socket.socket, size: int, deadline: float, peer: str)
 
 
 def _limit(sock: socket.socket, deadline: float, peer: str) -> None:
-    left = deadline - time.monotonic()
-    if left <= 0:
+    remaining_s = deadline - time.monotonic()
+    if remaining_s <= 0:
         msg = f"{peer} was too slow: waited for its part of the handshake"
         raise ExchangeUnavailable(msg)
-    sock.settimeout(left)
+    sock.settimeout(remaining_s)

@@ -40,7 +40,7 @@ class MacChannel(PlainChannel):
         self._unsent: list[memoryview] = []  # of the record that is being sent
         self._n_sending = 0  # bytes of its payload
         self._room = memoryview(bytearray(_LENGTH.size + RECORD_BYTES + TAG_BYTES))
-        self._got, self._wanted = 0, _LENGTH.size  # of the record that arrives
+        self._got, self._expected = 0, _LENGTH.size  # of the record that arrives
         self._verified = memoryview(b"")
 
     def send(self, parts: list[memoryview]) -> int:
@@ -71,12 +71,12 @@ class MacChannel(PlainChannel):
 
     def _receive(self, view: memoryview, flags: int) -> int:
         while not self._verified:
-            missing = self._room[self._got : self._wanted]
+            missing = self._room[self._got : self._expected]
             got = self.sock.recv_into(missing, missing.nbytes, flags)
             if got == 0:
                 return 0
             self._got += got
-            if self._got == self._wanted:
+            if self._got == self._expected:
                 self._take_record()
         count = min(view.nbytes, self._verified.nbytes)
         view[:count] = self._verified[:count]
@@ -88,15 +88,15 @@ class MacChannel(PlainChannel):
         (length,) = _LENGTH.unpack(self._room[: _LENGTH.size])
         if not 0 < length <= RECORD_BYTES:
             raise altered()
-        if self._wanted == _LENGTH.size:
-            self._wanted += length + TAG_BYTES
+        if self._expected == _LENGTH.size:
+            self._expected += length + TAG_BYTES
             return
         end = _LENGTH.size + length
         payload, tag = self._room[_LENGTH.size : end], self._room[end : end + TAG_BYTES]
         if not hmac.compare_digest(self._receive_tags.next([payload], length), tag):
             raise altered()
         self._verified = payload
-        self._got, self._wanted = 0, _LENGTH.size
+        self._got, self._expected = 0, _LENGTH.size
 
 
 class _Tags:
@@ -117,10 +117,10 @@ class _Tags:
 
 def _first_bytes(parts: list[memoryview], limit: int) -> list[memoryview]:
     """Return views of the first ``limit`` bytes of ``parts``."""
-    taken = []
+    joined = []
     for part in parts:
-        taken.append(part[:limit])
-        limit -= taken[-1].nbytes
+        joined.append(part[:limit])
+        limit -= joined[-1].nbytes
         if not limit:
             break
-    return taken
+    return joined

@@ -146,12 +146,12 @@ def _join_first(parts: list[memoryview]) -> None:
     """Join the first views up to the size of a record: each call makes a record, and headers are short."""
     joined = bytearray()
     while parts and len(joined) < RECORD_BYTES:
-        taken = parts[0][: RECORD_BYTES - len(joined)]
-        joined += taken
-        if taken.nbytes == parts[0].nbytes:
+        piece = parts[0][: RECORD_BYTES - len(joined)]
+        joined += piece
+        if piece.nbytes == parts[0].nbytes:
             del parts[0]
         else:
-            parts[0] = parts[0][taken.nbytes :]
+            parts[0] = parts[0][piece.nbytes :]
     parts.insert(0, memoryview(joined))
 
 

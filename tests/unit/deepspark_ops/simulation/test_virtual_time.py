@@ -66,7 +66,7 @@ def test_a_worker_dies_when_its_time_has_come(is_asleep: bool) -> None:
             with pytest.raises(WorkerDied):
                 own.until_woken() if is_asleep else own.until(30.0)
             died.append(own.now())
-            own.rest(3.0)  # who is dead does not die again
+            own.pause(3.0)  # who is dead does not die again
             own.until(10.0)
 
     time.run([work, lambda: WorkerTime(time, 1).until(1.0)])

@@ -41,12 +41,12 @@ def test_threads_of_one_process_lock_each_other_out() -> None:
 
     def enter() -> None:
         try:
-            with locks.whole():
+            with locks.center():
                 pass
         except ExchangeUnavailable as error:
             errors.append(error)
 
-    with locks.whole():
+    with locks.center():
         thread = threading.Thread(target=enter)
         thread.start()
         thread.join(30)
@@ -80,5 +80,5 @@ def test_a_dead_process_holds_no_lock(descriptors: tuple[int, int]) -> None:
 
 def test_without_locks_nothing_is_held() -> None:
     locks = CenterLocks("none", 4, -1, 0.1)
-    with locks.whole(), locks.whole(), locks.chunk(0), locks.chunk(0):
+    with locks.center(), locks.center(), locks.chunk(0), locks.chunk(0):
         pass
