@@ -1,6 +1,6 @@
 """A worker's side of the exchange over a socket or, on the server's host, over shared memory.
 
-``WorkerLink`` is all that a worker loop needs to know; ``connect`` makes one. Nothing here imports a framework.
+A worker loop needs only a ``WorkerLink``; ``connect`` returns a link. This file imports no framework.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ def connect(address: ExchangeAddress) -> WorkerLink:
 class SocketLink(StateRequests):
     """A ``WorkerLink`` to a server: control by socket, vectors by shared memory or by the same socket.
 
-    Shared memory is used where the file that the server names can be opened and holds the token that it names; a
-    container or another host with a file of that name does not. One lock serves all calls: a thread that wants a lease
-    waits for an exchange by socket; an exchange in shared memory takes it for its few requests to the server.
+    The link uses shared memory if the server's file can be opened here and has the announced token; a file of this name
+    in a container or on another host has another token. One lock serves all calls. An exchange by socket holds the
+    lock, and a thread that wants a lease waits; an exchange in shared memory holds the lock only for its requests to
+    the server.
     """
 
     def __init__(self, address: ExchangeAddress) -> None:

@@ -1,7 +1,7 @@
 """The whole exchange in one process, without sockets: same run state, same strategy, same arithmetic.
 
-For the virtual cluster (``deepspark_ops/simulation``), for tests of what lies on either side of the exchange, and as
-the measure that socket and shared memory must agree with bit for bit. A real run always has a server process.
+For the virtual cluster (``deepspark_ops/simulation``), and for tests. Exchanges by socket and shared memory must give
+the same bits. A real run always has a server process.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LocalCalls:
     """``ServerCalls`` by function calls."""
 
     def __init__(self, coordinator: Coordinator, worker: int, session: str) -> None:
-        """Ask in the name of one process of a worker."""
+        """Send calls of one process of a worker."""
         self._coordinator = coordinator
         self._worker = worker
         self._session = session
@@ -90,7 +90,7 @@ class LocalLink(StateRequests):
     """A ``WorkerLink`` by function calls."""
 
     def __init__(self, exchange: LocalExchange) -> None:
-        """Join comes later."""
+        """Prepare a link; ``join`` joins."""
         self._exchange = exchange
         self._coordinator = exchange.coordinator
         self._transfer: MemoryTransfer | None = None
@@ -109,7 +109,7 @@ class LocalLink(StateRequests):
         return welcome
 
     def server_calls(self) -> ServerCalls:
-        """Return what asks the server in the middle of an exchange; after ``join``."""
+        """Return the calls to the server during an exchange; after ``join``."""
         return LocalCalls(self._coordinator, self._worker, self._session)
 
     def pull(self) -> Vector:

@@ -1,4 +1,4 @@
-"""Files of a live run's scratch folder: whole or not at all, but not synced; nobody needs them after a power cut."""
+"""Files of a live run's scratch folder: written whole or not at all, but not synced; a power cut makes them useless."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from deepspark_ops.run_paths import write_whole
 
 
 def write_scratch(path: Path) -> AbstractContextManager[Path]:
-    """Write as ``write_whole`` does, readable by this user alone and without waiting for a disk.
+    """Write like ``write_whole``, readable by this user alone and without waiting for a disk.
 
-    Syncing 244 MB would hold up the worker whose answer waits for the snapshot; what the driver makes of these files is
-    synced.
+    Syncing 244 MB would delay the worker whose answer waits for the snapshot. The driver syncs the snapshots that it
+    makes of these files.
     """
     return write_whole(path, mode=0o600, sync=False)

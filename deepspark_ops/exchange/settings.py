@@ -121,19 +121,19 @@ class ExchangeSettings:
         return configure(self.strategy, self.options).for_workers(self.n_workers)
 
     def running_lock(self) -> LockMode:
-        """Return the lock that is used: the given one or the strategy's, whichever is stricter."""
+        """Return the stricter lock of the settings' lock and the strategy's lock."""
         return max(self.lock, self.running_strategy().lock, key=LOCK_MODES.index)
 
     def running_wire_dtype(self) -> WireDtype:
-        """Return how pushes travel: with one worker the center is a copy of it, bit for bit."""
+        """Return the type of pushed numbers; with one worker float32, for an exact copy of the worker."""
         return self.wire_dtype if self.n_workers > 1 else "float32"
 
     def running_servers(self) -> int:
-        """Return how many servers there are: none is without a chunk."""
+        """Return the number of servers; every server has a chunk."""
         return min(self.n_servers, len(chunk_ranges(self.n_params, self.chunk)))
 
     def center_shape(self) -> CenterShape:
-        """Return what the center holds."""
+        """Return the sizes of the center's parts."""
         n_chunks = len(chunk_ranges(self.n_params, self.chunk))
         strategy = self.running_strategy()
         vectors = strategy.server_vectors
@@ -142,7 +142,7 @@ class ExchangeSettings:
         return CenterShape(self.n_params, self.n_workers, n_chunks, vectors, self.running_servers())
 
     def check_worker(self, worker: int) -> None:
-        """Refuse a worker id that this run does not have.
+        """Refuse a worker id that does not exist in this run.
 
         Raises:
             ProtocolError: Names the ids it has.

@@ -1,4 +1,4 @@
-"""The center in memory: its file, worker counters and locks, where a push lands (``pushes``), and lost updates.
+"""The center in memory: file, worker counters, locks, pushes (``pushes``), and lost updates.
 
-Arithmetic is the strategies'; who may exchange when, and how vectors travel, is not known here.
+``strategies`` has the arithmetic; ``server`` decides when a worker may exchange, ``transport`` moves vectors.
 """

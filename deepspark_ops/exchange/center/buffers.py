@@ -1,4 +1,4 @@
-"""Vectors that become the caller's own; their memory is used again once nothing refers to them."""
+"""Vectors for callers to keep; the pool uses their memory again after the last reference."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def aligned_vector(n_floats: int) -> Vector:
 
 
 class VectorPool:
-    """Hands out vectors of one length. Used by one thread at a time.
+    """Returns vectors of one length. Used by one thread at a time.
 
-    A fresh vector of 61 million floats costs 60,000 page faults, more than the exchange that fills it. Memory is handed
-    out again only when its reference count shows that no vector, no view of one and no tensor over one is alive.
+    A fresh vector of 61 million floats costs 60,000 page faults, more than filling the vector in an exchange. The pool
+    uses memory again only if the reference count shows that no vector, view or tensor over the memory is alive.
     """
 
     def __init__(self, n_floats: int) -> None:
@@ -35,7 +35,7 @@ class VectorPool:
         self._spans: list[slice] = []
 
     def take(self) -> Vector:
-        """Return a vector with arbitrary content, at a 64-byte boundary, that nothing else refers to."""
+        """Return a vector with arbitrary content and no other reference, at a 64-byte boundary."""
         owners = self._owners
         for i in range(len(owners)):
             # Two references: the list's and getrefcount's argument. Every view refers to its owner.

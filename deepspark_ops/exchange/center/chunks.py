@@ -11,7 +11,7 @@ MIN_WATCH_FLOATS = 2_048
 
 
 class Chunks:
-    """One strategy's chunks over one vector: ranges in a worker's order and the statistics inside each.
+    """A strategy's chunks of a vector: ranges in a worker's order, and the statistics inside each chunk.
 
     Attributes:
         statistics: Positions of BatchNorm's statistics in each chunk, relative to its start. They are gathered in a way
@@ -31,16 +31,16 @@ class Chunks:
         self._views: tuple[Vector, tuple[Vector, ...]] | None = None
 
     def order(self, worker: int, n_workers: int, server: int = 0, n_servers: int = 1) -> Sequence[int]:
-        """Return the positions of a server's chunks in the order in which a worker takes them.
+        """Return the positions of a server's chunks in a worker's order.
 
-        Each worker has a start of its own, so that workers rarely write the same chunk.
+        Workers start with different chunks, and rarely write the same chunk at the same time.
         """
         begin, end = (k * len(self.ranges) // n_servers for k in (server, server + 1))
         first = begin + worker * (end - begin) // n_workers
         return (*range(first, end), *range(begin, first))
 
     def views(self, vector: Vector) -> tuple[Vector, ...]:
-        """Return the chunks of a vector as views; those of the last vector are kept, since a center stays one."""
+        """Return the chunks of a vector as views; the views of the last vector are cached for a center."""
         if self._views is None or self._views[0] is not vector:
             self._views = (vector, tuple([vector[span] for span in self.spans]))
         return self._views[1]

@@ -1,7 +1,7 @@
-"""Locks on a center's chunks, for those who want every push to survive: none, striped (a chunk) or full (an exchange).
+"""Locks on a center's chunks that make every push survive: none, striped (a chunk) or full (an exchange).
 
-Threads of a process lock each other out by ``threading`` locks, processes by locks on byte ranges of the center's file
-that belong to an open file ("open file description locks"): the kernel releases them when their process dies.
+``threading`` locks exclude threads of a process. Locks on byte ranges of the center's open file ("open file description
+locks") exclude processes; the kernel releases the locks of a dead process.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from deepspark_ops.exchange.strategies.base import LockMode
 
 _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FIRST_BYTE = 1 << 40
-"""The locked bytes are far behind the end of any center file; each represents a chunk, whose own bytes stay free."""
+"""The locked bytes are far behind the end of any center file; each byte represents a chunk."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 
 
 class CenterLocks:
-    """The locks of one mapped center. Thread-safe; a thread holds one at a time."""
+    """The locks of a mapped center. Thread-safe; a thread holds at most one lock."""
 
     def __init__(self, mode: LockMode, n_chunks: int, descriptor: int, timeout_s: float) -> None:
-        """Make them.
+        """Make the locks.
 
         Args:
             mode: ``none``: nothing is ever locked. ``striped``: reading, computing and writing a chunk is one action.

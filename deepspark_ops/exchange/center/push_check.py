@@ -1,7 +1,7 @@
-"""Which pushes are nonsense: numbers that are not finite, or far longer than anything the run has seen.
+"""Detects nonsense pushes: numbers that are not finite, or far longer than all earlier pushes of the run.
 
-A member of the run may be broken (a diverged net, a faulty host) or lie; one such push would reach every worker by the
-center. The length is measured by the mean square of what is looked at: one pass over numbers that are in the cache.
+A member of the run may be broken (a diverged net, a faulty host) or lie; a nonsense push would reach every worker
+through the center. The length is the mean square of the checked numbers: one pass over numbers in the cache.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from deepspark_ops.errors import PushRefused
 from deepspark_ops.param_vector import Vector
 
 FACTOR = 1e6
-"""A push is refused whose root mean square is so many times the largest of any chunk that was taken before. Rates that
-warm up or restart, layers that wake up and gradients that explode stay orders of magnitude below it."""
+"""A push is refused if its root mean square is more than this many times the largest of earlier chunks. Rates that warm
+up or restart, layers that wake up and gradients that explode stay orders of magnitude below."""
 WARM_UP_EXCHANGES = 32
-"""Exchanges whose pushes are taken whatever their length, as long as it is finite. Pushes of zeros do not count."""
+"""Number of first exchanges with any finite length. Pushes of zeros do not count."""
 MEMORY_LOOK = 512
-"""Floats that are looked at in a chunk in shared memory, at every exchange the next ones."""
+"""Number of checked floats of a chunk in shared memory; each exchange checks the next floats."""
 MEMORY_WARM_UP = 256
-"""In place of ``WARM_UP_EXCHANGES`` in shared memory: until all of a chunk was seen, with layers that move little."""
+"""Replaces ``WARM_UP_EXCHANGES`` in shared memory: all floats of a chunk were checked, in layers that move little."""
 MEMORY_TURNS = 16
-"""In shared memory the first chunk of every exchange is looked at, and once in so many exchanges another one, each
-time the next. To look at all would take an exchange longer. A worker whose loss is not finite ends before it pushes,
-and from a net that is not finite hardly a number is: the first chunk tells."""
+"""In shared memory, every exchange checks its first chunk, and one of this many exchanges checks a further chunk, in
+turn. Checking all chunks would slow an exchange. A worker ends before a push if its loss is not finite. A net with
+non-finite numbers makes almost all numbers non-finite: the first chunk shows them."""
 
 
 class PushCheck:
-    """Looks at the pushes of one process: of all workers by socket at a server, or of a worker in shared memory.
+    """Checks the pushes of one process: of all workers by socket at a server, or of a worker in shared memory.
 
-    Threads may look at the same time: what one counts too little or too much does not matter.
+    Threads may check at the same time: lost or double counts do no harm.
     """
 
     def __init__(self, n_chunks: int, *, samples: bool = False) -> None:
-        """Know of no push yet.
+        """Start without earlier pushes.
 
         Args:
             n_chunks: Of the vector.
@@ -48,14 +48,14 @@ class PushCheck:
         self._largest = 0.0
 
     def positions(self, turn: int, first: int) -> Container[int]:
-        """Return which chunks are to be looked at in exchange number ``turn``, which begins with chunk ``first``."""
+        """Return the chunks to check in exchange number ``turn``, with first chunk ``first``."""
         if not self._samples:
             return range(self._n_chunks)
         number, phase = divmod(turn, MEMORY_TURNS)
         return (first,) if phase else (first, number % self._n_chunks)
 
     def look(self, push: Vector, turn: int) -> None:
-        """Look at one chunk of a push, shape (chunk,), before it is applied.
+        """Check a chunk of a push, shape (chunk,), before it is applied.
 
         Args:
             push: The chunk.
@@ -68,7 +68,7 @@ class PushCheck:
         if self._samples and len(push) > MEMORY_LOOK:
             begin = turn * MEMORY_LOOK % len(push)
             part = push[begin : begin + MEMORY_LOOK]
-        mean = float(np.vdot(part, part)) / len(part)  # unlike dot it does not warn of what is too large
+        mean = float(np.vdot(part, part)) / len(part)  # unlike dot, vdot does not warn of large numbers
         if not mean <= self._largest:
             self._take_longer(mean)
         if self._missing > 0 and mean:

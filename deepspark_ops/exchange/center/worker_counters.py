@@ -1,8 +1,8 @@
 """The counters of a worker in a center: 64-bit numbers with one writer at a time, two cache lines a worker.
 
-The sums of watched pushes are float64, everything else counts. SESSION says whose exchanges count: the number of the
-process that is the worker, which the server that knows the sessions writes; ``NOBODY`` after a worker was given up in
-the middle of an exchange. A process that finds another number there is fenced.
+The sums of watched pushes are float64, all other counters are integers. SESSION is the number of the worker's present
+process; the first server writes the number. After a worker was given up during an exchange, SESSION is ``NOBODY``. A
+process that reads another number is fenced.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 
 COLUMNS = 16
 BEGUN, ENDED = 0, 1
-"""Number of the last exchange that was begun, and of the last that was ended."""
+"""Number of the last begun exchange, and of the last ended exchange."""
 APPLIED, APPLYING = 2, 3
 """Of the open exchange by socket: chunks applied so far, and the number of the chunk that is being applied, from 1."""
 STALENESS, OVERLAPS, DUPLICATES, UNCERTAIN, MOVED_BYTES = range(4, 9)
@@ -19,7 +19,7 @@ STALENESS, OVERLAPS, DUPLICATES, UNCERTAIN, MOVED_BYTES = range(4, 9)
 WATCH_BEGUN, WATCH_ENDED, WATCH_SUM, WATCH_SIZE = range(9, 13)
 """Pushes to the watched chunk: begun, ended, the sum of their sums and of the sums' absolute values."""
 SESSION = 13
-"""Number of the process that is the worker."""
+"""Number of the worker's present process."""
 REFUSED = 14
 """Pushed chunks that were refused as nonsense; see ``push_check``."""
 NOBODY = 0

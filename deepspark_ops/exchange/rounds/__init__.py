@@ -1,4 +1,4 @@
-"""The end of a round: who is waited for, and how the center moves by what all have pushed.
+"""The end of a round: the needed workers, and the center's movement by all pushes.
 
-The solvers' step and the L-BFGS search are here; which strategies have rounds is in ``strategies``.
+The solvers' step and the L-BFGS search are here; ``strategies`` names the strategies with rounds.
 """

@@ -1,4 +1,4 @@
-"""Who is let in to a server of the exchange: the handshake of each new connection, with the run's protection."""
+"""Access to a server of the exchange: the handshake of each new connection, with the run's protection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepspark_ops.exchange.transport.channel.tls import server_context, wrap
 
 @dataclass(frozen=True)
 class ServerKeys:
-    """What the servers of a run know beforehand. From the driver, by standard input; never in a file or a log.
+    """Keys of a run's servers. The driver sends the keys by standard input; never in a file or a log.
 
     Attributes:
         secret: 32 bytes.
@@ -46,17 +46,17 @@ class ServerKeys:
 
 
 class Gate:
-    """Takes new connections and lets those in that prove to know the run's secret. Thread-safe."""
+    """Accepts connections that prove knowledge of the run's secret. Thread-safe."""
 
     def __init__(self, run_id: int, keys: ServerKeys) -> None:
-        """Let in for this run."""
+        """Accept connections of this run."""
         self._run_id = run_id
         self._keys = keys
         self._pending = PendingHandshakes()
         self._context = server_context(keys.pem) if keys.protection == "tls" else None
 
     def take(self, sock: socket.socket, host: str) -> socket.socket:
-        """Take a connection that was just accepted; returns the socket that takes its place.
+        """Take an accepted connection; return the socket that replaces its socket.
 
         Raises:
             OSError: The other side is gone; the socket is closed.
@@ -67,12 +67,12 @@ class Gate:
         return sock
 
     def drop(self, sock: socket.socket) -> None:
-        """Close a connection that ``take`` has returned and that no thread greets."""
+        """Close a socket of ``take`` that no thread greets."""
         self._pending.leave(sock)
         sock.close()
 
     def greet(self, sock: socket.socket, peer: str) -> Channel | None:
-        """Return the channel of a connection that ``take`` has returned; None if it is not let in: the log says why."""
+        """Return the channel of a socket of ``take``; None for a refused connection, with the reason in the log."""
         keys = self._keys
         try:
             with self._pending.greeting(sock, peer):

@@ -1,4 +1,4 @@
-"""Minibatches of the one clock, as they are granted to workers, and the boundaries that no grant crosses."""
+"""Grants of minibatches on the clock of a run, and the boundaries that no grant crosses."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class Schedule:
                 raise ConfigError(msg)
 
     def tests_at(self, step: int) -> bool:
-        """Whether test nets run before ``step``; at ``max_iter`` this is Caffe's last test."""
+        """Return whether test nets run before ``step``; at ``max_iter`` this is Caffe's last test."""
         if not self.test_interval or step % self.test_interval:
             return False
         return step > 0 or self.test_initialization or self.max_iter == 0
 
     def cut(self, start: int, stop: int) -> int:
-        """Return the end of a grant from ``start`` that may reach to ``stop`` at most: no boundary is inside."""
+        """Return the end of a grant from ``start`` to at most ``stop``, without a boundary inside."""
         for period in (self.test_interval, self.snapshot):
             if period:
                 stop = min(stop, (start // period + 1) * period)
         return min(stop, self.max_iter)
 
     def next_snapshot(self, clock: int) -> int | None:
-        """Return the first clock above ``clock`` at which a snapshot is due, None if there is none."""
+        """Return the first clock above ``clock`` with a snapshot; None without a further snapshot."""
         if clock >= self.max_iter:
             return None
         following = (clock // self.snapshot + 1) * self.snapshot if self.snapshot else self.max_iter + 1
@@ -65,10 +65,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Grant:
-    """The steps ``[start, start + count)``, given to one worker.
+    """The steps ``[start, start + count)`` of one worker.
 
-    To be acknowledged after the steps and the exchange, also where ``count`` is 0: until then a worker that asks
-    again gets the same grant again.
+    The worker acknowledges a grant after steps and exchange, also with a ``count`` of 0. A request before the
+    acknowledgement returns the same grant.
 
     Attributes:
         start: Clock of the first step; learning rate and snapshot numbers see this.
@@ -92,7 +92,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to do now: request again after ``seconds``.
+    """No steps are free now: request again after ``seconds``.
 
     Attributes:
         seconds: See above.
@@ -106,7 +106,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Finished:
-    """Every step is acknowledged, and every state and test that was asked for has arrived: leave."""
+    """Every step is acknowledged, and all requested states and tests have arrived: leave."""
 
 
 GrantAnswer = Grant | Wait | Finished

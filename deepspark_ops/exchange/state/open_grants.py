@@ -1,4 +1,4 @@
-"""The grants that workers hold, by id and by worker: with a thousand workers nobody looks through all of them."""
+"""The grants of workers, by id and by worker: with a thousand workers a search through all grants would be slow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deepspark_ops.exchange.state.grants import Grant
 
 @dataclass
 class OpenGrant:
-    """A grant that a worker holds, or that expired and that no other worker was given yet.
+    """A grant of a worker, or an expired grant whose steps were not granted again.
 
     Attributes:
         grant: The grant.
@@ -24,19 +24,19 @@ class OpenGrant:
 
 
 class OpenGrants:
-    """Grants in the order in which they were given. Not thread-safe."""
+    """Grants in the order of their issue. Not thread-safe."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without grants."""
         self._by_id: dict[int, OpenGrant] = {}
         self._by_worker: dict[int, dict[int, OpenGrant]] = {}
 
     def __iter__(self) -> Iterator[OpenGrant]:
-        """Yield all of them."""
+        """Yield all grants."""
         return iter(self._by_id.values())
 
     def get(self, grant_id: int) -> OpenGrant | None:
-        """Return the grant of an id, if it is here."""
+        """Return the grant of an id, or None."""
         return self._by_id.get(grant_id)
 
     def of(self, worker: int) -> Collection[OpenGrant]:
@@ -44,12 +44,12 @@ class OpenGrants:
         return tuple(self._by_worker.get(worker, {}).values())
 
     def add(self, entry: OpenGrant) -> None:
-        """Take a grant."""
+        """Add a grant."""
         self._by_id[entry.grant.id] = entry
         self._by_worker.setdefault(entry.worker, {})[entry.grant.id] = entry
 
     def remove(self, entry: OpenGrant) -> None:
-        """Give a grant up."""
+        """Remove a grant."""
         del self._by_id[entry.grant.id]
         of_worker = self._by_worker[entry.worker]
         del of_worker[entry.grant.id]

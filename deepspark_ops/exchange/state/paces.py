@@ -1,4 +1,4 @@
-"""How many minibatches a worker takes between exchanges so that all push equally often. Pure arithmetic."""
+"""Numbers of minibatches between a worker's exchanges that make all workers push equally often. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 _WINDOW = 5
 _ENOUGH = 3
-"""Grants that a worker's pace is known after: the first call of a graph also optimises it."""
+"""Number of grants before a worker's pace is known: the first call of a graph also optimises the graph."""
 
 
 @dataclass
 class _Pace:
-    """Of one worker.
+    """The pace of one worker.
 
     Attributes:
         want: Minibatches that it last asked for.
@@ -28,17 +28,17 @@ class _Pace:
 class WorkerPaces:
     """Dynamic local updates (Liu et al. 2024, arXiv 2401.09135): H_w = H v_w / max v. Not thread-safe.
 
-    v_w is the minibatches per second of a worker's last grants, with what an exchange takes of them; H what the worker
-    that asks for most asks for. Rounded, where the paper takes the whole part, since measured speeds of equal workers
+    v_w is the minibatches per second of a worker's last grants, exchanges included; H is the largest request of a
+    worker. The number is rounded to the nearest, where the paper rounds down, because measured speeds of equal workers
     differ by a few per cent.
     """
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without paces."""
         self._paces: dict[int, _Pace] = {}
 
     def share(self, worker: int, want: int) -> int:
-        """Return how many of the ``want`` minibatches a worker gets, at least 1; all until its pace is known."""
+        """Return a worker's share of ``want`` minibatches, at least 1; all until the worker's pace is known."""
         worker_pace = self._paces.setdefault(worker, _Pace(want))
         worker_pace.want = want
         if len(worker_pace.seconds) < _ENOUGH:
@@ -48,14 +48,14 @@ class WorkerPaces:
         return min(want, max(1, round(longest * fastest / median(worker_pace.seconds))))
 
     def measure(self, worker: int, seconds: float, n_steps: int) -> None:
-        """Take a grant's seconds, from its request to the end of its exchange; without minibatches they say nothing."""
+        """Note a grant's seconds, from request to end of the exchange; a grant without minibatches is ignored."""
         if n_steps and seconds > 0 and worker in self._paces:
             step_times = self._paces[worker].seconds
             step_times.append(seconds / n_steps)
             del step_times[:-_WINDOW]
 
     def forget(self, worker: int) -> None:
-        """A worker is gone, or another process: its pace is measured anew."""
+        """Forget the pace of a lost or restarted worker."""
         self._paces.pop(worker, None)
 
     def to_state(self) -> list[Any]:

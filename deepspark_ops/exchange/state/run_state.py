@@ -1,4 +1,4 @@
-"""Everything about a run that must outlive the server process, as a state machine."""
+"""The state of a run that must survive the server process, as a state machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ExchangeState:
     """Grants, data leases and worker processes of one run; every change is a ``Message``.
 
-    Deterministic: the same messages at the same times give the same state, which is what the journal relies on.
+    Deterministic: the same messages at the same times give the same state. The journal relies on this.
     Not thread-safe.
 
     Attributes:
@@ -33,7 +33,7 @@ class ExchangeState:
     """
 
     def __init__(self, settings: ExchangeSettings) -> None:
-        """Begin a run, or go on from ``settings.schedule.first`` and ``settings.lease_state``."""
+        """Start a run, or continue from ``settings.schedule.first`` and ``settings.lease_state``."""
         evens_pace = settings.running_strategy().evens_pace
         self.grants = GrantClock(
             settings.schedule, settings.grant_timeout_s, evens_pace=evens_pace, on_due=self._note_positions
@@ -49,26 +49,26 @@ class ExchangeState:
                 self.lease_notes.append(f'dataset "{name}" has changed since the snapshot: it is read from its start')
 
     def join(self, worker: int, session: str, now: float) -> None:
-        """A new process takes the place of ``worker``; what an earlier one held is given to others."""
+        """Admit a new process of ``worker``; release grants and leases of the old process."""
         self.sessions[worker] = session
         self.answers.pop(worker, None)
         self.grants.join(worker, now)
         self._release(worker)
 
     def leave(self, worker: int) -> None:
-        """A worker is done; what it still holds is given to others."""
+        """Remove a finished worker; release its open grants and leases."""
         self.sessions.pop(worker, None)
         self.answers.pop(worker, None)
         self.grants.leave(worker)
         self._release(worker)
 
     def lose(self, worker: int) -> None:
-        """A worker fell silent, or its process is gone; what it holds is given to others."""
+        """Give up a silent or dead worker; release its grants and leases."""
         self.grants.lose(worker)
         self._release(worker)
 
     def lease(self, worker: int, dataset: str) -> Lease | None:
-        """Give the next piece of ``dataset`` to ``worker``; None when every step of the run is done.
+        """Lease the next piece of ``dataset`` to ``worker``; None when every step of the run is done.
 
         Raises:
             ProtocolError: No such dataset.
@@ -84,12 +84,12 @@ class ExchangeState:
         """
         leases = self._leases_of(dataset)
         for iteration, positions in self.positions.items():
-            if self.grants.awaits(worker, iteration):  # its state will be that of a worker who has read this piece
+            if self.grants.awaits(worker, iteration):  # the worker's later state will include this piece
                 leases.note_read(positions[dataset], lease, consumed)
         return leases.complete(worker, lease, consumed)
 
     def retry_leases(self, iteration: int, metas: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return where a retry goes on in each dataset, for a snapshot that is due and not complete.
+        """Return the position of a retry in each dataset, for a due and incomplete snapshot.
 
         Args:
             iteration: The snapshot's.
@@ -101,12 +101,12 @@ class ExchangeState:
         }
 
     def leave_out_snapshot(self, iteration: int) -> None:
-        """A due snapshot is not taken."""
+        """Drop a due snapshot."""
         self.grants.left_out(iteration)
         del self.positions[iteration]
 
     def complete_snapshot(self, iteration: int) -> None:
-        """Every part of a snapshot is written."""
+        """Note that every part of a snapshot is written."""
         self.grants.closed(iteration)
         self.snapshots.append(iteration)
         del self.positions[iteration]
@@ -123,7 +123,7 @@ class ExchangeState:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what ``to_state`` described."""
+        """Take the variables that ``to_state`` returned."""
         self.grants.restore(state["grants"])
         for name, leases in self.leases.items():
             leases.restore(state["leases"][name])

@@ -1,4 +1,4 @@
-"""A worker's arrays for a snapshot, written as they arrive into a plain ``.npz`` (numpy reads it, nothing pickled)."""
+"""A worker's arrays for a snapshot, written on arrival into a plain ``.npz`` (readable by numpy, without pickle)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PLAIN_KINDS = "biuf"
 
 
 class StateFileWriter:
-    """Writes one ``.npz``, array by array, piece by piece; a context manager.
+    """Writes a ``.npz``, array by array, piece by piece; a context manager.
 
-    Leaving it without an error renames the file into place; leaving it with one removes what was written.
+    The end of the context renames the file into place; an error in the context removes the written part.
     """
 
     def __init__(self, path: Path) -> None:
-        """Remember where; nothing is written before ``__enter__``."""
+        """Take the path; ``__enter__`` opens the file."""
         self._path = path
         self._stack = ExitStack()
         self._missing_bytes = 0
@@ -38,12 +38,12 @@ class StateFileWriter:
         return self
 
     def __exit__(self, *details: Any) -> bool | None:
-        # A zip member that is left open hides the error that got us here.
+        # An open zip member would hide the error of the context.
         self._close_member()
         return self._stack.__exit__(*details)
 
     def begin(self, name: str, dtype: str, shape: tuple[int, ...]) -> int:
-        """Start the next array; returns how many bytes ``write`` is to bring.
+        """Start the next array; return the number of bytes for ``write``.
 
         Raises:
             ProtocolError: The previous array is not complete, the name is too long, or the dtype is not plain.

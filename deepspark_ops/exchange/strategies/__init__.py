@@ -1,4 +1,4 @@
-"""The strategies, one file each; ``base`` is the interface they share, ``options`` reads their options as text.
+"""The strategies, one file each; ``base`` has their interface, ``options`` reads options from text.
 
-Pure functions on chunks of vectors: nothing here knows of workers' processes, locks or transports.
+Pure functions on chunks of vectors, without workers' processes, locks or transports.
 """

@@ -1,4 +1,4 @@
-"""``strategy: auto``: which one a run takes, by the table of measured runs."""
+"""The choice of ``strategy: auto``, by the table of measured runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from deepspark_ops.exchange.strategies.measured import Measured, mean_loss, meas
 AUTO: Final = "auto"
 USUAL: Final = "easgd"
 _CLEARLY: Final = 1.2
-"""Another strategy than the usual one must have been faster by this factor: less is what another seed changes (up to
+"""A strategy replaces the usual strategy only if faster by this factor: another seed changes the speed by less (up to
 0.6 of 2.8 times with four workers)."""
 _DEAR: Final = 0.1
-"""Above this share of a minibatch's time an exchange is not made after every one."""
+"""Above this share of a minibatch's time, no strategy with an exchange after every minibatch is chosen."""
 
 
 def strategy_choices() -> tuple[str, ...]:
-    """Return what the option ``strategy`` of a training takes: ``auto`` and the names of all strategies."""
+    """Return the values of a training's option ``strategy``: ``auto`` and the names of all strategies."""
     return (AUTO, *strategy_names())
 
 
@@ -36,7 +36,7 @@ class Choice(NamedTuple):
 
 
 def choose_strategy(n_workers: int, *, uneven: bool, exchange_share: float | None = None) -> Choice:
-    """Return the strategy that got such a number of workers to one worker's accuracy first.
+    """Return the strategy with which ``n_workers`` workers reach the accuracy of one worker first.
 
     Args:
         n_workers: p.
@@ -45,7 +45,7 @@ def choose_strategy(n_workers: int, *, uneven: bool, exchange_share: float | Non
     """
     if n_workers == 1:
         return Choice(USUAL, "strategy easgd: with one worker all are plain training")
-    # Small nets tell strategies apart the least: one that was not measured on all nets of the usual has shown nothing.
+    # Small nets distinguish strategies least: a strategy needs measurements on all nets of the usual strategy.
     nets = {row.net for row in measured_near(USUAL, n_workers, uneven=uneven)}
     speeds: dict[str, float] = {}
     for name in _candidates(exchange_share):
@@ -64,7 +64,7 @@ def _candidates(exchange_share: float | None) -> Sequence[str]:
 
 
 def _speed(rows: Sequence[Measured]) -> float:
-    """Return how many times faster than one worker, mean over the nets; a net that got nowhere counts nothing."""
+    """Return the speed against one worker, mean over the nets; a net without the accuracy counts as 0."""
     return fmean(row.times_faster or 0.0 for row in rows)
 
 

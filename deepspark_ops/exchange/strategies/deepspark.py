@@ -1,4 +1,4 @@
-"""DeepSpark's EASGD: a moving rate that decays, and a center that moves by a factor of its own."""
+"""DeepSpark's EASGD: a decaying moving rate, and a separate decaying factor for the center."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class DeepSpark(Elastic):
         local'  = local  - e
         center' = center + factor * e
 
-    Steps count exchanges: the worker's own for alpha, all workers' for the factor. DeepSpark's file gives both in
-    minibatches of one worker, so ``strategies.options`` divides by its ``period`` and multiplies the server's by p. Its
-    server let alpha decay by its own count as well and blended with a center it read later; here one ``e`` serves both
-    sides, so with factor 1 the sum of workers and center is kept. A limit of 0 means no decay, below 0 no limit,
-    as DeepSpark's defaults do.
+    Steps count exchanges: the worker's own exchanges for alpha, all workers' exchanges for the factor. DeepSpark's file
+    counts minibatches of one worker, so ``strategies.options`` divides by the file's ``period``, and multiplies the
+    server's steps by p. DeepSpark's server also decayed alpha by its own count, and blended with a center that it read
+    later. Here one ``e`` serves both sides: with a factor of 1 the sum of workers and center stays constant. A limit of
+    0 means no decay, below 0 no limit, as in DeepSpark's defaults.
 
     Attributes:
         decay_rate: Factor on alpha at each decay.
@@ -84,7 +84,7 @@ class DeepSpark(Elastic):
 
 
 def _decays(count: int, step: int, limit: int) -> int:
-    """Return how often something has decayed after ``count`` exchanges."""
+    """Return the number of decays after ``count`` exchanges."""
     if step == 0 or limit == 0:
         return 0
     return count // step if limit < 0 else min(count // step, limit)

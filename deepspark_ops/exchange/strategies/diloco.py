@@ -23,9 +23,9 @@ class Diloco(GatheredMovements):
         center'  = center + outer_rate * (outer_momentum * velocity + mean)
         local'   = center', when every worker has pushed
 
-    The solver's history stays with the worker. ``comm_period: auto`` takes at least 10: one outer step for many inner
-    ones is what it is for. With 0.7 and 0.3 the outer steps add up to the workers' mean movement; with the paper's 0.9,
-    which is for hundreds of local steps, LeNet with eight workers lost 2.3 points, with 0.3 0.3
+    The solver's history stays with the worker. ``comm_period: auto`` takes at least 10, because the method makes an
+    outer step for many inner steps. With 0.7 and 0.3 the outer steps add up to the workers' mean movement. The paper's
+    0.9 is for hundreds of local steps: LeNet with eight workers lost 2.3 points with 0.9, and 0.3 points with 0.3
     (docs/evidence/strategies.md).
 
     Attributes:
@@ -74,7 +74,7 @@ class Diloco(GatheredMovements):
         mean.fill(0.0)
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1/p, times what the outer steps add up to."""
+        """Return 1/p, times the sum of the outer steps' factors."""
         return min(1.0, self.outer_rate / (1.0 - self.outer_momentum) / n_workers)
 
 

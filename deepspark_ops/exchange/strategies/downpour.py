@@ -1,4 +1,4 @@
-"""Downpour SGD: workers push what they moved, and go on from the center."""
+"""Downpour SGD: workers push their movements, and continue from the center."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from deepspark_ops.param_vector import Vector
 
 @dataclass(frozen=True)
 class Downpour(Additive):
-    """Every exchange adds a worker's movement to the center and gives the worker the center.
+    """Every exchange adds a worker's movement to the center; the worker continues from the center.
 
     Dean et al., "Large Scale Distributed Deep Networks" (2012), section 4.1 and Algorithm 1, with the solver at the
-    worker: what is pushed is not a sum of gradients but the movement of ``comm_period`` local updates::
+    worker. A push is the movement of ``comm_period`` local updates, not a sum of gradients::
 
         delta   = local - start                 start: the parameters after the worker's last exchange
         center' = center + scale * delta
         local'  = center'                       as pulled, with the own delta added
 
-    With p workers moving at once from the same start, unscaled deltas of several steps overshoot: they diverge from
-    p = 4. ``push_scale`` 0 means 1/p, the mean of the workers' movements. The solver's history stays with the worker:
-    begun again at every exchange it never builds up, and at ``comm_period=1`` a momentum of 0.9 made a tenth of the
-    progress (cifar10_quick with two workers lost 8 points). ``comm_period: auto`` takes at least 10: within a period a
-    worker's steps follow each other without delay, and delayed single steps with momentum swing (4 points).
+    With p workers that move at once from the same start, unscaled deltas of several steps overshoot: training diverges
+    from p = 4 on. ``push_scale`` 0 means 1/p, the mean of the workers' movements. The solver's history stays with the
+    worker. A history that starts anew at every exchange never grows: at ``comm_period=1`` a momentum of 0.9 made a
+    tenth of the progress (cifar10_quick with two workers lost 8 points). ``comm_period: auto`` takes at least 10:
+    within a period a worker's steps have no delay, and delayed single steps with momentum swing (4 points).
 
     Attributes:
         push_scale: Factor on the delta; 0: 1/p. With ``comm_period=1`` 1 is the paper's own choice.
@@ -64,7 +64,7 @@ class Downpour(Additive):
         np.add(center, push, out=new_local)
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return the scale: what a step of a worker moves the center."""
+        """Return the scale: the center's movement by a step of a worker."""
         return self.push_factor(ExchangeContext(n_workers))
 
 

@@ -14,8 +14,8 @@ from deepspark_ops.param_vector import Vector
 class LocalSgd(GatheredMovements):
     """Parameter averaging every ``comm_period`` steps, with block momentum by option.
 
-    "Distributed SGD" of Spark systems, SparkNet (Moritz et al. 2015). Workers wait for each other; ``start`` is what
-    the p that pushed in a round began with, the center::
+    "Distributed SGD" of Spark systems, SparkNet (Moritz et al. 2015). Workers wait for each other. p workers push in a
+    round, and all begin with ``start``, the center::
 
         mean    = sum(local - start) / p
         center' = center + mean
@@ -55,7 +55,7 @@ class LocalSgd(GatheredMovements):
 
     @property
     def server_vectors(self) -> int:
-        """The sum of pushes, and the block's velocity if it has one."""
+        """The sum of pushes, and with block momentum the block's velocity."""
         return 2 if self.block_momentum else 1
 
     @property
@@ -77,7 +77,7 @@ class LocalSgd(GatheredMovements):
         mean.fill(0.0)
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1/p, times what block momentum adds up to."""
+        """Return 1/p, times the sum of block momentum's factors."""
         return min(1.0, self.block_rate / (1.0 - self.block_momentum) / n_workers)
 
 

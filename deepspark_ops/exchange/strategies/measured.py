@@ -1,4 +1,4 @@
-"""What each strategy has reached on small nets at its defaults: the table that advice and ``strategy: auto`` go by."""
+"""The measured results of each strategy on small nets at its defaults, for advice and ``strategy: auto``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A strategy's own options as a user writes them: ``name: value`` text in, typed options out."""
+"""A strategy's options as a user writes them: ``name: value`` text in, typed options out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import Option, configure, find_strategy
 
 FIELD = "strategy_options"
-"""What errors call the text: the user's name for it."""
+"""The user's name of the text, for errors."""
 _FILE_FIELDS: Mapping[str, type] = {"period": int, "moving_rate": float}
-"""What DeepSpark's own parameter file has besides the options of the strategy ``deepspark``; it requires both."""
+"""Fields of DeepSpark's parameter file beside the options of the strategy ``deepspark``; the file requires both."""
 _BOOLEANS = {"true": True, "false": False}
 _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a word"}
 _TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<value>[^\s#,;]+)[,;]?|(?P<other>\S+))")
@@ -23,7 +23,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*:\s*(?P<value>[^\s#,;]+)[,;
 
 @dataclass(frozen=True)
 class StrategyOptions:
-    """The options that a text gives.
+    """The options of a text.
 
     Attributes:
         options: For ``configure``.
@@ -46,8 +46,8 @@ class TextField(NamedTuple):
 def parse_strategy_options(name: str, text: str, *, n_workers: int) -> StrategyOptions:
     """Read ``option: value`` text for a strategy.
 
-    A text for ``deepspark`` that has ``period`` or ``moving_rate`` is DeepSpark's own parameter file, whose steps count
-    minibatches of one worker; without them its steps count exchanges, as the strategy's options do.
+    A text for ``deepspark`` with ``period`` or ``moving_rate`` is DeepSpark's parameter file, with steps in minibatches
+    of one worker. Without these fields, steps count exchanges, like the strategy's options.
 
     Args:
         name: The strategy's.
@@ -122,10 +122,11 @@ def _value(strategy: str, name: str, kinds: Mapping[str, type], field: TextField
 
 
 def _of_deepsparks_file(values: dict[str, Option], n_workers: int) -> StrategyOptions:
-    """Return the options that DeepSpark's parameter file stands for.
+    """Return the options of DeepSpark's parameter file.
 
-    Its steps count minibatches of one worker. DeepSpark divides them by the period, rounding down, to get exchanges,
-    and multiplies the server's by the number of workers (``DistAsyncEASGDSolver``, ``ParameterEASGDServer``).
+    The file's steps count minibatches of one worker. DeepSpark divides the steps by the period, rounding down, to get
+    exchanges, and multiplies the server's steps by the number of workers (``DistAsyncEASGDSolver``,
+    ``ParameterEASGDServer``).
 
     Raises:
         ConfigError: A required field is missing, or the period is not a number of minibatches.

@@ -1,4 +1,4 @@
-"""How vectors and calls travel between a worker and the center: one ``exchange`` over shared memory and sockets.
+"""The transport of vectors and calls between worker and center: one ``exchange`` for shared memory and sockets.
 
-Frames, handshake and connections serve both sides; the server's side of a connection is in ``server/``.
+Frames, handshake and connections serve both sides; ``server/`` has the server's side of a connection.
 """

@@ -27,10 +27,10 @@ class ServerCalls(Protocol):
 
 
 class MemoryTransfer:
-    """A ``Transfer`` by memory: this process does worker's and server's side of each chunk itself."""
+    """A ``Transfer`` by memory: this process does the worker's and the server's side of each chunk."""
 
     def __init__(self, name: str, plan: TransferPlan, center: Center, session: str, calls: ServerCalls) -> None:
-        """Take a center that this process has mapped.
+        """Take a center that this process maps.
 
         Args:
             name: ``shm`` or ``local``.
@@ -45,7 +45,7 @@ class MemoryTransfer:
         self._session = session_number(session)
         self._calls = calls
         self._push = aligned_vector(plan.chunk)
-        self._context = ExchangeContext(plan.n_workers)  # of the exchange that is open
+        self._context = ExchangeContext(plan.n_workers)  # of the open exchange
 
     def use_moving_rate(self, moving_rate: float) -> None:
         """See ``WorkerLink``."""

@@ -1,4 +1,4 @@
-"""What a server says of its run to a worker that is about to join, before the worker knows anything of it."""
+"""A server's description of its run for a joining worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """The part of a run's settings that workers exchange by.
+    """The settings of a run that workers need for exchanges.
 
     Attributes:
         n_params: Length of the parameter vector.
@@ -72,12 +72,12 @@ class RunDescription:
         )
 
     def welcome(self, clock: int, transport: str) -> Welcome:
-        """Return the answer to a worker that joins at this clock."""
+        """Return the answer to a worker's join at this clock."""
         name = self.strategy_name
         return Welcome(clock, self.n_params, self.n_workers, name, self.moving_rate, self.chunk, transport)
 
     def strategy(self) -> Strategy:
-        """Return what runs with this number of workers."""
+        """Return the strategy of a run with this number of workers."""
         return configure(self.strategy_name, self.options).for_workers(self.n_workers)
 
     def to_json(self) -> dict[str, Any]:

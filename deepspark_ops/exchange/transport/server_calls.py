@@ -1,4 +1,4 @@
-"""The requests of an exchange that go to the first server by socket, whatever way the vectors take."""
+"""The calls of an exchange to the first server by socket, for vectors by socket and in shared memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class SocketCalls:
     """``ServerCalls`` of one worker by socket."""
 
     def __init__(self, server: ServerConnection, worker: int, lock: AbstractContextManager[object]) -> None:
-        """Use a connection to the first server while ``lock`` is held."""
+        """Use a connection to the first server, with ``lock`` held."""
         self._server = server
         self._worker = worker
         self._lock = lock
 
     def await_round(self, sequence: int, note: RoundNote | None) -> int:
-        """See ``ServerCalls``; the server answers now and then, so that a silent one is noticed."""
+        """See ``ServerCalls``; the server answers now and then, so that the worker notices a silent server."""
         request = {"call": "round", "sequence": sequence, "note": note}
         with self._lock:
             while (comm_period := self._server.call(request, worker=self._worker)) is None:

@@ -18,17 +18,17 @@ _Result = TypeVar("_Result")
 
 
 class SocketTransfer:
-    """A ``Transfer`` by socket, from and to every server at the same time, each with its key range."""
+    """A ``Transfer`` by socket, from and to all servers at the same time, each with its key range."""
 
     name = "socket"
 
     def __init__(self, plan: TransferPlan, servers: Sequence[ServerConnection], sequence: int) -> None:
-        """Take one connection per key range, the first server's first, and the last sequence number that was used."""
+        """Take a connection for each key range, the first server's first, and the last used sequence number."""
         self.plan = plan
         self._sequence = sequence
         self._calls = SocketCalls(servers[0], plan.worker, nullcontext())
         self._ranges = tuple(KeyRange(plan, server, i, len(servers)) for i, server in enumerate(servers))
-        self._parts: tuple[RangeExchange, ...] = ()  # of the exchange that is open
+        self._parts: tuple[RangeExchange, ...] = ()  # of the open exchange
         self._threads = ThreadPoolExecutor(len(servers) - 1, "key range") if len(servers) > 1 else None
 
     def use_moving_rate(self, moving_rate: float) -> None:
@@ -40,11 +40,11 @@ class SocketTransfer:
         self._each(lambda key_range: key_range.note_pull())
 
     def copy_center(self, vector: Vector) -> None:
-        """See ``Transfer``; after a broken connection from the beginning."""
+        """See ``Transfer``; starts again after a broken connection."""
         self._each(lambda key_range: key_range.copy_center(self._sequence, vector))
 
     def begin(self) -> int:
-        """See ``Transfer``; the servers hear of it with the first chunk, which saves waiting for an answer."""
+        """See ``Transfer``; the begin travels with the first chunk, without a wait for an answer."""
         return self._sequence + 1
 
     def exchange_chunks(self, local: Vector, new_local: Vector, *, measure: bool) -> float | None:
@@ -62,7 +62,7 @@ class SocketTransfer:
         return self._calls.await_round(self._sequence + 1, note)
 
     def pull_result(self, new_local: Vector) -> None:
-        """See ``Transfer``; ``new_local`` is that of ``exchange_chunks``."""
+        """See ``Transfer``; ``new_local`` is the vector of ``exchange_chunks``."""
         self._each(lambda key_range: key_range.pull_result(self._parts[key_range.index]))
 
     def add_statistics(self, sums: Vector) -> None:
@@ -77,14 +77,14 @@ class SocketTransfer:
         return staleness, max(overlaps)
 
     def close(self) -> None:
-        """Close the connections to all servers but the first, which is the link's."""
+        """Close the connections to all servers but the first; the link owns the first connection."""
         for key_range in self._ranges[1:]:
             key_range.server.close()
         if self._threads is not None:
             self._threads.shutdown()
 
     def _each(self, action: Callable[[KeyRange], _Result]) -> list[_Result]:
-        """Do the same with every server at once; returns when all are done, and raises what the first one raised."""
+        """Run an action for every server at once; return when all have ended, and raise the first server's error."""
         if self._threads is None:
             return [action(self._ranges[0])]
         further = [self._threads.submit(action, key_range) for key_range in self._ranges[1:]]

@@ -1,4 +1,4 @@
-"""What a worker's exchanges go by, whatever the transport: the run's settings, its chunks, and where it began."""
+"""The plan of a worker's exchanges, for all transports: the run's settings, the chunks, and the worker's start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class TransferPlan:
-    """What a worker's exchanges go by. Used by one thread.
+    """The plan of a worker's exchanges. Used by one thread.
 
     Attributes:
         worker: Its id.
@@ -58,12 +58,12 @@ class TransferPlan:
         self.bytes_down = 0 if self.strategy.pulls == "never" else 4 * run.n_params
 
     def began_with(self, vector: Vector) -> None:
-        """Note what the worker goes on from, if the strategy wants to know."""
+        """Keep the worker's new start, if the strategy needs a start."""
         if self.strategy.keeps_start:
             self.start = vector
 
     def begin_statistics(self, vector: Vector) -> None:
-        """Begin BatchNorm's statistics of a worker's fresh parameters at 0, where the center gathers them."""
+        """Set BatchNorm's statistics of a worker's fresh parameters to 0, where the center gathers statistics."""
         if self.chunks.statistics is not None:
             vector[self.statistics.positions] = 0.0
 
@@ -73,11 +73,11 @@ class TransferPlan:
         return self.strategy.keeps_start and self.start is None
 
     def start_or(self, local: Vector) -> Vector:
-        """Return what the worker began with, or ``local`` where the strategy does not want to know."""
+        """Return the worker's start, or ``local`` where the strategy needs no start."""
         return local if self.start is None else self.start
 
     def check(self, local: Vector) -> None:
-        """Refuse what is not this net's vector.
+        """Refuse a vector of another net.
 
         Raises:
             ProtocolError: Another length, dtype or memory layout.

@@ -1,4 +1,4 @@
-"""How bytes travel over one connection: as they are, with a keyed tag, or by TLS; and who may open one.
+"""The bytes of a connection: plain, with a keyed tag, or by TLS; and the handshake that opens a connection.
 
-``base`` says what a channel does and has the plain one, ``mac`` and ``tls`` the others, ``handshake`` opens them.
+``base`` has the interface and the plain channel, ``mac`` and ``tls`` the other channels, ``handshake`` opens channels.
 """

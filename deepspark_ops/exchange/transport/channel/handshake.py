@@ -1,9 +1,9 @@
-"""How both sides of a new connection prove that they know the run's secret, before the first frame.
+"""The proof of both sides of a new connection that they know the run's secret, before the first frame.
 
-HMAC-SHA256 over fresh nonces of both, so that nothing recorded can be replayed, and over how the connection is
-protected: with TLS over the digest of the certificate that each side sees, so that a relay with another certificate
-fails on both sides even if it carries the proofs to and fro. Nothing is negotiated, so nothing can be talked down: the
-protection is part of what workers know beforehand.
+The proof is an HMAC-SHA256 over fresh nonces of both sides, so recorded bytes cannot be replayed. The HMAC also covers
+the connection's protection, and with TLS the digest of the certificate that each side sees: a relay with another
+certificate fails on both sides, even if the relay forwards the proofs. Nothing is negotiated, so no side can be talked
+into a weaker protection: workers know the protection beforehand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERSION = 6
 NONCE_BYTES = 32
 SECRET_BYTES = 32
 HANDSHAKE_TIMEOUT_S = 2.0
-"""A client that takes longer is dropped; one of ours tries again."""
+"""A slower client is dropped; a worker tries again."""
 
 _HELLO = struct.Struct("<4sB3xQ32s")
 _PROOF = struct.Struct("<32s32s")
@@ -129,7 +129,7 @@ def greet_server(
 
 @dataclass(frozen=True)
 class _Shared:
-    """What both sides know at the end of a handshake.
+    """The values that both sides know at the end of a handshake.
 
     Attributes:
         secret: The run's.
@@ -148,13 +148,13 @@ class _Shared:
     certificate: bytes
 
     def derive(self, purpose: bytes) -> bytes:
-        """Return 32 bytes that only the two sides of this connection know; each purpose has its own."""
+        """Return 32 bytes that only both sides of this connection know; different bytes for each purpose."""
         context = f" {self.protection} ".encode() + struct.pack("<Q", self.run_id) + self.certificate
         message = b"deepspark " + purpose + context + self.server_nonce + self.client_nonce
         return hmac.digest(self.secret, message, "sha256")
 
     def channel(self, sock: socket.socket, *, is_server: bool) -> Channel:
-        """Return the channel for what follows."""
+        """Return the channel for the later bytes."""
         if isinstance(sock, ssl.SSLSocket):
             return TlsChannel(sock)
         if self.protection == "mac":
@@ -165,7 +165,7 @@ class _Shared:
 
 
 def _encrypt(sock: socket.socket, deadline: float, peer: str) -> bytes:
-    """Shake hands where the socket is an SSL socket; returns the digest of the other side's certificate."""
+    """Make the TLS handshake of an SSL socket; return the digest of the other side's certificate."""
     if not isinstance(sock, ssl.SSLSocket):
         return b""
     _limit(sock, deadline, peer)
@@ -181,7 +181,7 @@ def _send_in_time(sock: socket.socket, data: bytes, deadline: float, peer: str) 
     _limit(sock, deadline, peer)
     try:
         sock.sendall(data)
-    except (OSError, ValueError) as error:  # an SSL socket that is closed is a ValueError
+    except (OSError, ValueError) as error:  # a closed SSL socket raises ValueError
         msg = f"{peer}: handshake broke: {getattr(error, 'strerror', None) or error}"
         raise ExchangeUnavailable(msg) from error
 

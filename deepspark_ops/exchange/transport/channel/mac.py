@@ -1,10 +1,10 @@
-"""Bytes in clear, but nobody on the way can change, repeat, drop or reorder them unnoticed.
+"""Bytes in clear, with a check that detects changes, repetitions, omissions and another order.
 
     record   length of the payload, 4 bytes little-endian; payload; the first 16 bytes of HMAC-SHA256 over the record's
              number in its direction (8 bytes little-endian), the length and the payload
 
-Each direction has a key of its own, made of the run's secret and both nonces of the handshake, so a record of another
-connection, of the other direction or of another moment fails. What is not verified is not handed out.
+Each direction has its own key, derived from the run's secret and both nonces of the handshake. So a record of another
+connection, of the other direction or of another moment fails. Only verified bytes are returned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import struct
 from deepspark_ops.exchange.transport.channel.base import PlainChannel, altered, drop_sent
 
 RECORD_BYTES = 128 << 10
-"""Longest payload: long enough that system calls cost little, short enough that it is verified while more arrives."""
+"""Longest payload: long enough for few system calls, short enough to be verified while more bytes arrive."""
 TAG_BYTES = 16
 
 _LENGTH = struct.Struct("<I")
@@ -25,7 +25,7 @@ _NUMBERED = struct.Struct("<QI")
 
 
 class MacChannel(PlainChannel):
-    """A channel whose records carry a tag."""
+    """A channel of records with a tag."""
 
     def __init__(self, sock: socket.socket, *, send_key: bytes, receive_key: bytes) -> None:
         """Take over a connected socket.
@@ -84,7 +84,7 @@ class MacChannel(PlainChannel):
         return count
 
     def _take_record(self) -> None:
-        """Go from a record's length to the rest of it, and from a whole record to its verified payload."""
+        """Continue from a record's length to the remaining bytes, and from a whole record to its verified payload."""
         (length,) = _LENGTH.unpack(self._room[: _LENGTH.size])
         if not 0 < length <= RECORD_BYTES:
             raise altered()
@@ -100,7 +100,7 @@ class MacChannel(PlainChannel):
 
 
 class _Tags:
-    """The tags of one direction's records, in turn."""
+    """The tags of one direction's records, in order."""
 
     def __init__(self, key: bytes) -> None:
         self._keyed = hmac.new(key, digestmod=hashlib.sha256)
