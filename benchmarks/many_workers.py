@@ -29,7 +29,8 @@ from deepspark_ops.exchange.transport.link import WorkerLink
 
 SPAWN = multiprocessing.get_context("spawn")
 N_PARAMS = 10_000
-LIMIT_S = 300.0
+START_LIMIT_S = 300.0
+"""Longest wait for processes of a benchmark to start or end, seconds."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def many_workers(n_workers: int, seconds: float, *, n_processes: int = 2, n_thre
             rounds = [each for _ in processes for each in answers.get()]
             took, cpu = time.monotonic() - began, _cpu_s(running.pid) - cpu
             for process in processes:
-                process.join(LIMIT_S)
+                process.join(START_LIMIT_S)
             status = running.poll()
         grant_ms = [1000 * answered for _, answered, _ in rounds]
         starts = [start for start, _, _ in rounds]
@@ -117,7 +118,7 @@ def _work(
         began = time.monotonic()
         list(threads.map(lambda worker: links[worker].join(worker), workers))
         answers.put((began, time.monotonic()))
-        go.wait(LIMIT_S)  # type: ignore[attr-defined]
+        go.wait(START_LIMIT_S)  # type: ignore[attr-defined]
         start = time.monotonic()
         shares = [list(workers)[first::n_threads] for first in range(n_threads)]
         found = list(threads.map(lambda share: _rounds({w: links[w] for w in share}, start, seconds), shares))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import re
 import statistics
@@ -27,7 +26,7 @@ from pathlib import Path
 
 import lmdb
 import numpy as np
-from many_workers import many_workers
+from many_workers import SPAWN, START_LIMIT_S, many_workers
 
 from caffe_import.files.datum import encode_datum
 from deepspark_ops.config.train import TrainConfig
@@ -42,9 +41,7 @@ from deepspark_ops.train.worker.task import WorkerTask
 
 ROOT = Path(__file__).parents[1]
 CORES = sorted(os.sched_getaffinity(0))
-SPAWN = multiprocessing.get_context("spawn")
 POLL_S = 0.1
-START_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True)
