@@ -50,7 +50,7 @@ class SocketLink(StateRequests):
     """A ``WorkerLink`` to a server: control by socket, vectors by shared memory or by the same socket.
 
     The link uses shared memory if the server's file can be opened here and has the announced token; a file of this name
-    in a container or on another host has another token. One lock serves all calls. An exchange by socket holds the
+    in a container or on another host has another token. A lock serves all calls. An exchange by socket holds the
     lock, and a thread that wants a lease waits; an exchange in shared memory holds the lock only for its requests to
     the server.
     """

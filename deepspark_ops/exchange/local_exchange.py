@@ -52,7 +52,7 @@ class LocalExchange:
         self.coordinator = Coordinator(settings, self.center, clock)
 
     def link(self) -> LocalLink:
-        """Return a link for one worker."""
+        """Return a link for a worker."""
         return LocalLink(self)
 
     def poll(self) -> ExchangeStatus:
@@ -70,7 +70,7 @@ class LocalCalls:
     """``ServerCalls`` by function calls."""
 
     def __init__(self, coordinator: Coordinator, worker: int, session: str) -> None:
-        """Send calls of one process of a worker."""
+        """Send calls of a worker's process."""
         self._coordinator = coordinator
         self._worker = worker
         self._session = session

@@ -1,4 +1,4 @@
-"""Settings of one exchange, from the driver, as plain JSON; no secret, no address."""
+"""Settings of an exchange, from the driver, as plain JSON; no secret, no address."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class ExchangeSettings:
         return CenterShape(self.n_params, self.n_workers, n_chunks, vectors, self.running_servers())
 
     def check_worker(self, worker: int) -> None:
-        """Refuse a worker id that does not exist in this run.
+        """Refuse an unknown worker id.
 
         Raises:
             ProtocolError: Names the ids it has.

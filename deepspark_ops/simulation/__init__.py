@@ -1,1 +1,1 @@
-"""The virtual cluster: runs train for real, in one process each, by the clock of a cluster that one does not have."""
+"""The virtual cluster: real training, a process for each run, by the clock of a cluster that need not exist."""

@@ -1,4 +1,4 @@
-"""What follows from a simulation: which strategy and how many workers, each with the numbers it follows from."""
+"""The conclusions of a simulation: strategy and number of workers, with the numbers behind each conclusion."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from deepspark_ops.planning.plan_view import duration
 from deepspark_ops.simulation.report import Advice, Group, SimulationReport
 
 _WORTH_IT = 0.5
-"""More workers pay if they bring at least this share of the speed that they would have without losses."""
+"""More workers pay from this share of the speed without losses on."""
 _NOTICED = 0.005
-"""Half a point is no noise."""
+"""A difference of half a point counts as no noise."""
 _BUSY = 0.85
 _WAITS = 0.2
 
 
 def advice_of(report: SimulationReport) -> Iterator[Advice]:
-    """Yield what follows from a report's groups."""
+    """Yield the conclusions from a report's groups."""
     several = [group for group in report.groups if group.workers > 1]
     yield from _fastest(report, several)
     yield from _too_many(several)
@@ -31,7 +31,7 @@ def advice_of(report: SimulationReport) -> Iterator[Advice]:
 
 
 def value_text(report: SimulationReport, value: float | None) -> str:
-    """Return a value of the figure as it is shown; empty for none."""
+    """Return a value of the figure as text; empty without a value."""
     if value is None:
         return ""
     return f"{100 * value:.2f} %" if report.higher_is_better else f"{value:.4g}"
@@ -57,7 +57,7 @@ def _fastest(report: SimulationReport, groups: Sequence[Group]) -> Iterator[Advi
 
 
 def _too_many(groups: Sequence[Group]) -> Iterator[Advice]:
-    """Yield where a strategy's further workers no longer pay."""
+    """Yield advice for strategies with further workers that no longer pay."""
     for strategy in dict.fromkeys(group.strategy for group in groups):
         of_strategy = sorted((group for group in groups if group.strategy == strategy), key=lambda group: group.workers)
         for fewer, more in pairwise(of_strategy):

@@ -1,4 +1,4 @@
-"""When the workers of a virtual cluster compute, exchange, slow down and die: the numbers behind ``deepspark plan``."""
+"""Times of computing, exchanges, slowdowns and deaths in a virtual cluster: the numbers behind ``deepspark plan``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from deepspark_ops.planning.simulator import Crew, ExchangeCost, lognormal, worker_factors
 
 _DEATHS_FROM, _DEATHS_TO = 0.1, 0.9
-"""Part of the expected time in which workers die."""
+"""Workers die in this part of the expected time."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Cluster:
 
     @property
     def n_slow(self) -> int:
-        """Workers that are slow: their share of all, half a worker and more rounded up."""
+        """Number of slow workers: their share of all, half a worker and more rounded up."""
         return math.floor(self.stragglers * self.crew.n_workers + 0.5)
 
     def step_times(self, worker: int) -> StepTimes:
@@ -49,7 +49,7 @@ class Cluster:
         return StepTimes(step_s, crew.jitter, np.random.default_rng((self.seed, worker)))
 
     def deaths_of(self, worker: int, n_steps: int) -> list[float]:
-        """Return when a worker dies, ascending seconds.
+        """Return the times of a worker's deaths, ascending seconds.
 
         Args:
             worker: Which one.
@@ -64,10 +64,10 @@ class Cluster:
 
 
 class StepTimes:
-    """How long one worker's minibatches take, one after another."""
+    """The times of a worker's successive minibatches."""
 
     def __init__(self, step_s: float, jitter: float, rng: np.random.Generator) -> None:
-        """Take the worker's mean, the relative deviation of a minibatch, and where it is drawn from."""
+        """Take the worker's mean, the relative deviation of a minibatch, and the generator of deviations."""
         self._step_s = step_s
         self._jitter = jitter
         self._rng = rng
@@ -78,19 +78,19 @@ class StepTimes:
 
 
 class CenterQueue:
-    """The center as a station that serves one exchange at a time, in the order of arrival, as the planner has it.
+    """The center as a queue: exchanges are served in the order of arrival, one at a time, like in the planner.
 
     Attributes:
         busy_s: Seconds in which it has worked.
     """
 
     def __init__(self) -> None:
-        """Begin idle."""
+        """Start idle."""
         self.busy_s = 0.0
         self._free = 0.0
 
     def serve(self, arrival: float, service_s: float) -> float:
-        """Return when a service begins that is asked for at ``arrival``; calls come in the order of arrival."""
+        """Return the begin of a service for a request at ``arrival``; calls come in the order of arrival."""
         began = max(arrival, self._free)
         self._free = began + service_s
         self.busy_s += service_s

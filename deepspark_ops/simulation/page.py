@@ -1,4 +1,4 @@
-"""The page of a simulation, in the manner of a run's report: one file, no network, light, dark and on paper."""
+"""The page of a simulation, in the style of a run's report: a single file, no network, light, dark and on paper."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def render_page(report: SimulationReport) -> str:
 
 
 def name_of(group: Group) -> str:
-    """Return what the page calls a group."""
+    """Return the page's name of a group."""
     return "one worker" if group.strategy == SINGLE_RUN else f"{group.strategy}, {group.workers} workers"
 
 
 def mean_curve(group: Group, x_of: Callable[[CurvePoint], float]) -> list[tuple[float, float, float, float]]:
-    """Return (x, mean, lowest, highest) of the seeds at each test that all of them had, by its place in the curve.
+    """Return (x, mean, lowest, highest) of the seeds at each test that all seeds have, by position in the curve.
 
     Args:
         group: Its rows have tests at the same clocks, or nearly so, at different times.
         x_of: Of a point; the mean over seeds is taken.
     """
     curves = [row.curve for row in group.rows if row.curve]
-    together = zip(*curves, strict=False)  # a run that failed has fewer tests
+    together = zip(*curves, strict=False)  # a failed run has fewer tests
     return [
         (fmean(map(x_of, points)), fmean(values), min(values), max(values))
         for points in together

@@ -1,4 +1,4 @@
-"""The answer of stage simulate, as it is shown, drawn and written as JSON."""
+"""The answer of stage simulate: rows, groups and advice for screen, page and JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from deepspark_ops.simulation.results import CurvePoint, Frozen, VirtualResult, 
 
 REPORT_VERSION: Final = 1
 SINGLE_RUN: Final = "single_worker"
-"""Strategy of a row with one worker, which is plain training whatever the strategy."""
+"""Strategy of a row with one worker: plain training with any strategy."""
 _POINT: Final = 0.01
-"""How far below one worker's last accuracy the target is, where none is given."""
+"""Default distance of the target below one worker's last accuracy."""
 
 
 class Row(Frozen):
@@ -87,7 +87,7 @@ class Group(Frozen):
 
     @property
     def comm_period(self) -> int:
-        """The longest tau of any run."""
+        """The longest tau of all runs."""
         return max(row.comm_period for row in self.rows)
 
     @property
@@ -97,12 +97,12 @@ class Group(Frozen):
 
     @property
     def center_load(self) -> float:
-        """The largest of any run, a share."""
+        """The largest share of all runs."""
         return max(row.center_load for row in self.rows)
 
     @property
     def exchange_share(self) -> float:
-        """The largest of any run."""
+        """The largest share of all runs."""
         return max(row.exchange_share for row in self.rows)
 
     @property
@@ -112,7 +112,7 @@ class Group(Frozen):
 
 
 class Advice(Frozen):
-    """A finding, and why.
+    """A conclusion and its reason.
 
     Attributes:
         text: What to do, or what to know.
@@ -166,9 +166,9 @@ class SimulationReport(Frozen):
 
 
 def choose_target(results: Sequence[VirtualResult]) -> float | None:
-    """Return the value to tell the time of: a point below what one worker ends at, without one below the best.
+    """Return the default target: a point below one worker's last accuracy, else a point below the best accuracy.
 
-    Of a loss, a hundredth of it above. None where every run failed or was not tested.
+    For a loss, a hundredth above the loss. None if every run failed or had no test.
     """
     single_runs = [result for result in results if result.workers == 1]
     ends = [result.accuracy for result in single_runs or results if result.accuracy is not None]
@@ -189,7 +189,7 @@ def row_of(result: VirtualResult, target: float | None) -> Row:
 
 
 def groups_of(rows: Sequence[Row]) -> tuple[Group, ...]:
-    """Return the rows by strategy and number of workers, in the order in which they come."""
+    """Return the rows by strategy and number of workers, in the order of their first row."""
     by_kind: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         by_kind.setdefault((row.strategy, row.workers), []).append(row)

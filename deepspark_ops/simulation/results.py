@@ -1,4 +1,4 @@
-"""What is told of one run of a virtual cluster, and its file."""
+"""The result of a run of a virtual cluster, and the result's file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESULT_VERSION: Final = 1
 
 
 class Frozen(BaseModel):
-    """Plain values that do not change."""
+    """Immutable plain values."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,7 +51,7 @@ class CurvePoint(Frozen):
 
 
 class VirtualResult(Frozen):
-    """How one run went.
+    """The course of one run.
 
     Attributes:
         strategy: As given; with one worker every strategy is plain training.
@@ -97,21 +97,21 @@ class VirtualResult(Frozen):
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether the figure is a share of right answers, and no loss."""
+        """Whether the figure is an accuracy, and no loss."""
         return is_share(self.figure)
 
 
 def main_figure(tests: Sequence[Event]) -> str:
-    """Return the output of a test net that is told: the first that is an accuracy by its name, else the first number.
+    """Return the reported output of a test net: the first output with an accuracy's name, else the first number.
 
-    Empty where there was no test.
+    Empty without a test.
     """
     names = list(net_outputs(tests[0])) if tests else []
     return next((name for name in names if is_share(name)), names[0] if names else "")
 
 
 def time_to(curve: Sequence[CurvePoint], target: float, *, higher_is_better: bool) -> float | None:
-    """Return the virtual seconds until the first test that reached a value; None if none did.
+    """Return the virtual seconds until the first test with at least the target; None without such a test.
 
     Example:
         >>> curve = [CurvePoint(clock=c, virtual_s=s, value=v) for c, s, v in ((10, 1.0, 0.6), (20, 2.0, 0.8))]
@@ -127,7 +127,7 @@ def time_to(curve: Sequence[CurvePoint], target: float, *, higher_is_better: boo
 
 
 def result_file(folder: Path, config: VirtualRunConfig, inputs: str) -> Path:
-    """Return where the result of a run is kept: another name for whatever would change it.
+    """Return the file of a run's result; every input of the result changes the file's name.
 
     Args:
         folder: Of the results.
@@ -141,7 +141,7 @@ def result_file(folder: Path, config: VirtualRunConfig, inputs: str) -> Path:
 
 
 def _defaults_of(config: VirtualRunConfig) -> str:
-    """Return what a run goes by that its options leave open: results of other defaults are no results of these."""
+    """Return the defaults of options that the run leaves open: other defaults would give another result."""
     p = config.n_workers
     parsed = parse_strategy_options(config.strategy, config.strategy_options, n_workers=p)
     strategy = configure(config.strategy, parsed.options).for_workers(p)
@@ -157,13 +157,13 @@ def _defaults_of(config: VirtualRunConfig) -> str:
 
 
 def _numbers_of(module: ModuleType) -> list[float]:
-    """Return the values of its constants that are numbers."""
+    """Return the values of a module's numeric constants."""
     values = (getattr(module, name) for name in sorted(vars(module)) if name.isupper())
     return [value for value in values if isinstance(value, int | float)]
 
 
 def digest_of_inputs(config: VirtualRunConfig) -> str:
-    """Return the SHA-256 of solver and nets as read, and of the dataset's manifests.
+    """Return the SHA-256 of solver, nets and the dataset's manifests.
 
     Raises:
         CaffeImportError: Solver or nets.
@@ -179,13 +179,13 @@ def digest_of_inputs(config: VirtualRunConfig) -> str:
 
 
 def write_result(path: Path, result: VirtualResult) -> None:
-    """Write it whole or not at all."""
+    """Write the result whole or not at all."""
     plain = {"format_version": RESULT_VERSION, "result": result.model_dump()}
     write_text_whole(path, json.dumps(plain, indent=1))
 
 
 def read_result(path: Path) -> VirtualResult | None:
-    """Return the result of a file; None for a missing, damaged or older one: the run is made again."""
+    """Return the result of a file; None for a missing, damaged or older file: the run is repeated."""
     try:
         plain = json.loads(regular_text(path))
         return VirtualResult.model_validate(plain["result"]) if plain["format_version"] == RESULT_VERSION else None

@@ -1,4 +1,4 @@
-"""Runs side by side, a process each, so that every core has one and a run that fails takes no other with it."""
+"""Parallel runs, a process each: every core has a run, and a failing run ends no other run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deepspark_ops.run_paths import write_text_whole
 MODULE = "deepspark_ops.simulation"
 _LOOK_S = 0.1
 _END_S = 10.0
-"""How long a process that is told to end may take."""
+"""Longest wait for the end of a terminated process."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class _Running:
 
 
 def run_all(configs: Sequence[VirtualRunConfig], n_processes: int, on_end: Callable[[VirtualRunConfig], None]) -> None:
-    """Make every run; call it from the main thread, whose end is theirs.
+    """Make every run; call this from the main thread: the processes end with the main thread.
 
     Args:
         configs: The runs, the longest first, if that is known.
@@ -70,7 +70,7 @@ def _started(config: VirtualRunConfig) -> _Running:
 
 
 def _check_end(run: _Running) -> None:
-    """Remove what a run that is done has left beside its result; of one that failed the log stays."""
+    """Remove the scratch files beside a finished run's result; the log of a failed run stays."""
     run.config.result.with_suffix(".config").unlink(missing_ok=True)
     code = run.process.returncode
     if code == 0 and run.config.result.is_file():

@@ -1,4 +1,4 @@
-"""Stage simulate: many runs in virtual time, those that are missing, and what they say together."""
+"""Stage simulate: makes the missing runs in virtual time, and reports on all runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from deepspark_ops.simulation.run_processes import run_all
 REPORT_FILE = "simulation.json"
 PAGE_FILE = "simulation.html"
 UNEVEN_SPREAD = 0.2
-"""Workers whose speeds differ by more are worth a strategy that does not wait for the slowest."""
+"""With a larger spread of speeds, a strategy that does not wait for the slowest worker pays."""
 Progress = Callable[[int, int], None]
-"""Takes how many runs are done, and of how many."""
+"""Takes the number of finished runs, and the number of all runs."""
 
 
 def run_simulation(config: SimulateConfig, progress: Progress = lambda _n_done, _total: None) -> SimulationReport:
-    """Make the runs that ``config.out`` does not have yet, and report on all.
+    """Make the runs that are missing in ``config.out``, and report on all.
 
     Raises:
         CaffeImportError: Solver or net.
@@ -65,7 +65,7 @@ def run_simulation(config: SimulateConfig, progress: Progress = lambda _n_done, 
 
 
 def check_strategies(config: SimulateConfig) -> None:
-    """Refuse strategies and options that there are not.
+    """Refuse unknown strategies and options.
 
     Raises:
         ConfigError: Names them.
@@ -80,7 +80,7 @@ def check_strategies(config: SimulateConfig) -> None:
 
 
 def choices_of(config: SimulateConfig, n_params: int, step_s: float) -> dict[int, Choice]:
-    """Return what ``auto`` stands for with each number of workers above 1; empty where nobody asked for it."""
+    """Return the choice of ``auto`` for each number of workers above 1; empty without ``auto``."""
     if AUTO not in config.strategy_names:
         return {}
     hardware = Hardware(bandwidth_bytes=config.bandwidth_bytes, latency_s=config.latency_s)
@@ -92,7 +92,7 @@ def choices_of(config: SimulateConfig, n_params: int, step_s: float) -> dict[int
 
 
 def run_configs(config: SimulateConfig, step_ms: float, chosen: Mapping[int, str]) -> list[VirtualRunConfig]:
-    """Return the runs, numbers of workers ascending; with one worker all strategies are the same run.
+    """Return the runs, by ascending numbers of workers; with one worker all strategies are the same run.
 
     Args:
         config: The table of runs.
@@ -128,7 +128,7 @@ def make_report(
     results: list[VirtualResult],
     notes: list[str],
 ) -> SimulationReport:
-    """Return what the results say.
+    """Return the report on the results.
 
     Raises:
         ConfigError: No test told anything.

@@ -16,7 +16,7 @@ from deepspark_ops.trials.page import bytes_text
 
 
 def simulation_view(report: SimulationReport) -> RenderableType:
-    """Return the table of all groups, what follows from it, and what was assumed."""
+    """Return the table of all groups, the advice, and the assumptions."""
     parts: list[RenderableType] = [_title(report), _table(report)]
     parts += [
         Text.from_markup(f"[bold]{escape(advice.text)}[/bold]: {escape(advice.reason)}") for advice in report.advice
@@ -26,7 +26,7 @@ def simulation_view(report: SimulationReport) -> RenderableType:
 
 
 def group_line(report: SimulationReport, group: Group) -> str:
-    """Return what a log says of a group, e.g. ``easgd, 4 workers, tau 3: accuracy 97.50 %, 30 s``."""
+    """Return a group's line of the log, e.g. ``easgd, 4 workers, tau 3: accuracy 97.50 %, 30 s``."""
     strategy, workers, tau, value, of_seeds, seconds, reached, speedup, *_ = _cells(report, group)
     value = Text.from_markup(value).plain
     spread = f" ({of_seeds})" if of_seeds else ""

@@ -1,4 +1,4 @@
-"""A worker's link in a virtual cluster: the exchange of this process, taking as long as one by socket would."""
+"""A worker's link in a virtual cluster: the exchange in this process, in the virtual time of an exchange by socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass
 class VirtualCenter:
-    """What the links of a virtual cluster share; used by the thread whose turn it is.
+    """The shared parts of a virtual cluster's links; only the running thread uses them.
 
     Attributes:
         exchange: Center and run state.
@@ -45,7 +45,7 @@ class VirtualCenter:
     _closed_s: float = 0.0
 
     def wait_for_round(self, time: WorkerTime, sequence: int, note: RoundNote | None) -> tuple[int, float]:
-        """A worker has pushed: wait until all have, then until it has pulled.
+        """After a worker's push, wait for the pushes of all, and then for the worker's pull.
 
         Returns:
             The tau that all take, and the seconds of waiting for the others.
@@ -63,7 +63,7 @@ class VirtualCenter:
         return comm_period, closed - pushed
 
     def release(self) -> None:
-        """Have the workers go on whose round has ended by the call that was just made; each pulls in turn."""
+        """Wake the workers whose round has just ended; the workers pull in turn."""
         if not self._waiting:
             return
         first = next(iter(self._waiting))
@@ -76,7 +76,7 @@ class VirtualCenter:
             self.time.wake_if_asleep(worker)
 
     def forget(self, worker: int) -> None:
-        """A worker is gone, whatever it was waiting for."""
+        """Forget a lost worker."""
         self._waiting.pop(worker, None)
         self._pulled.pop(worker, None)
 
@@ -98,10 +98,10 @@ class _VirtualCalls:
 
 
 class VirtualLink(LocalLink):
-    """A ``WorkerLink`` by function calls, whose exchanges take virtual time."""
+    """A ``WorkerLink`` by function calls, with exchanges in virtual time."""
 
     def __init__(self, center: VirtualCenter, time: WorkerTime) -> None:
-        """Join comes later."""
+        """Prepare a link; ``join`` joins."""
         super().__init__(center.exchange)
         self._center = center
         self._time = time
@@ -113,14 +113,14 @@ class VirtualLink(LocalLink):
         return _VirtualCalls(self, super().server_calls())
 
     def wait_for_round(self, sequence: int, note: RoundNote | None) -> int:
-        """Wait for the others, in the middle of an exchange; returns the tau of all."""
+        """Wait for the others during an exchange; return the tau of all."""
         comm_period, self._waited_s = self._center.wait_for_round(self._time, sequence, note)
         return comm_period
 
     def exchange(
         self, local: Vector, *, measure_distance: bool = False, note: RoundNote | None = None
     ) -> tuple[Vector, ExchangeReport]:
-        """See ``WorkerLink``; the center takes the push when the worker's turn in its queue has come."""
+        """See ``WorkerLink``; the center takes the push in the worker's turn."""
         cost, time, queue = self._center.cost, self._time, self._center.queue
         arrival = time.now()
         if self._waits_in_rounds:

@@ -1,4 +1,4 @@
-"""One run of a virtual cluster in this process: nets, data, strategies and center as in training, times as planned."""
+"""A run of a virtual cluster in this process: nets, data, strategies and center of training, with planned times."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def run_virtual(config: VirtualRunConfig, scratch: Path) -> VirtualResult:
 
 
 def train_config(config: VirtualRunConfig, run_dir: Path) -> TrainConfig:
-    """Return the options of the same run with real workers; it writes no snapshots and no loss lines."""
+    """Return the options of the same run with real workers, without snapshots and loss lines."""
     changed = merge_solver(caffe_pb2.SolverParameter(), config.overrides)
     changed.snapshot, changed.snapshot_after_train, changed.display = 0, False, 0
     if config.seed is not None:
@@ -79,12 +79,12 @@ def train_config(config: VirtualRunConfig, run_dir: Path) -> TrainConfig:
             "rate_scale", "named_files")  # fmt: skip
     values: dict[str, Any] = {name: getattr(config, name) for name in same}
     values |= {"overrides": format_message(changed), "run_dir": run_dir, "devices": "cpu", "threads_per_worker": 1}
-    values["grant_timeout_s"] = 1e9  # a virtual worker that is slow is not silent
+    values["grant_timeout_s"] = 1e9  # a slow virtual worker is not silent
     return parse_config(TrainConfig, values)
 
 
 def cluster_of(config: VirtualRunConfig, settings: ExchangeSettings, seed: int) -> Cluster:
-    """Return the cluster of a run, every worker on a host of its own."""
+    """Return the cluster of a run, with a host for each worker."""
     hardware = Hardware(bandwidth_bytes=config.bandwidth_bytes, latency_s=config.latency_s)
     strategy = settings.running_strategy()
     return Cluster(
@@ -117,7 +117,7 @@ class VirtualModel(TfModel):
         return report
 
     def step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
-        """See ``Model``; what is measured takes the time of a step."""
+        """See ``Model``; each measurement takes the time of a step."""
         measured = super().step_of(step, feeds)
 
         def timed(params: Vector) -> Vector:
@@ -136,7 +136,7 @@ class VirtualModel(TfModel):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that has come to its end.
+    """A run at its end.
 
     Attributes:
         run: What ran.
@@ -157,7 +157,7 @@ class FinishedRun:
     comm_period: int
 
     def result(self, config: VirtualRunConfig, *, host_s: float) -> VirtualResult:
-        """Return what is told of the run."""
+        """Return the result of the run."""
         virtual, status = self.virtual, self.status
         figure = main_figure([event for event in virtual.tests if event.data.get("test_net", 0) == 0])
         curve = tuple(
@@ -193,11 +193,11 @@ class FinishedRun:
 
 
 class _RunFailed(Exception):
-    """A worker has ended with what no other can make up for: the run is over for all."""
+    """A worker has failed in a way that no other worker can compensate: the run ends for all."""
 
 
 class _Crew:
-    """The virtual workers of one run, in this process; the nets are compiled once."""
+    """The virtual workers of a run, in this process; the nets are compiled once."""
 
     def __init__(self, config: VirtualRunConfig, prepared: PreparedRun) -> None:
         self._config = config
@@ -219,7 +219,7 @@ class _Crew:
         self._periods: dict[int, CommPeriod] = {}
 
     def run(self) -> FinishedRun:
-        """Run all workers; returns once."""
+        """Run all workers to their end."""
         exchange = self._virtual.exchange
         try:
             with suppress(_RunFailed):
@@ -238,7 +238,7 @@ class _Crew:
         return FinishedRun(self._run, center, self._cluster, self._virtual, status, outcomes, period)
 
     def _live(self, worker: int) -> None:
-        """Be a worker, and again after each death, until the run ends."""
+        """Run a worker, and run the worker again after each death, until the run ends."""
         cluster, time_ = self._cluster, self._worker_time(worker)
         step_times = cluster.step_times(worker)
         attempt = 0

@@ -1,6 +1,6 @@
-"""Virtual seconds for many workers: each is a thread of its own, one runs at a time, the earliest first.
+"""Virtual seconds for many workers: each worker is a thread, and only the earliest worker's thread runs.
 
-So the order of everything that workers do follows from their times alone, and equal times go by worker number.
+So the workers' times alone decide the order of all actions; equal times are ordered by worker number.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from deepspark_ops.errors import TrainingFailed
 
 _LOOK_S = 1.0
-"""How often a thread that waits for its turn looks whether the others have been stopped, seconds of the host."""
+"""Interval between checks of a waiting thread whether the run was stopped, seconds of the host."""
 
 
 class WorkerDied(Exception):
-    """The virtual worker of this thread is killed now."""
+    """The virtual worker of this thread dies now."""
 
 
 class _Stopped(Exception):
@@ -25,10 +25,10 @@ class _Stopped(Exception):
 
 
 class VirtualTime:
-    """The common time of all workers, and whose turn it is. All but ``run`` is for the thread whose turn it is."""
+    """The time of all workers, and the running worker. Only the running thread may call methods, except ``run``."""
 
     def __init__(self, n_workers: int) -> None:
-        """Begin at second 0."""
+        """Start at second 0."""
         self._now = 0.0
         self._due: list[tuple[float, int, int]] = []  # time, worker, number of the entry
         self._entries = [0] * n_workers  # of each worker; only the last one counts
@@ -60,16 +60,16 @@ class VirtualTime:
             raise self._failure
 
     def wait_until(self, worker: int, moment: float) -> None:
-        """Go on at a moment, when all that comes before it has happened."""
+        """Continue at a moment, after all earlier actions of others."""
         self._enter(worker, max(moment, self._now))
-        if self._due[0][1] == worker:  # nobody else comes first: no thread has to be woken
+        if self._due[0][1] == worker:  # no other worker is earlier: no thread has to wake
             self._now = heapq.heappop(self._due)[0]
             return
         self._pass_on()
         self._await_turn(worker)
 
     def sleep_on(self, worker: int, latest: float) -> bool:
-        """Wait until another worker calls ``wake_if_asleep``; False if nobody has by ``latest``."""
+        """Wait for ``wake_if_asleep`` by another worker; return False if ``latest`` comes first."""
         self._asleep.add(worker)
         if math.isfinite(latest):
             self._enter(worker, latest)
@@ -80,7 +80,7 @@ class VirtualTime:
         return was_woken
 
     def wake_if_asleep(self, worker: int) -> None:
-        """Have a worker that sleeps go on at the present moment."""
+        """Make a sleeping worker continue at the present moment."""
         if worker in self._asleep:
             self._asleep.discard(worker)
             self._enter(worker, self._now)
@@ -90,7 +90,7 @@ class VirtualTime:
         heapq.heappush(self._due, (moment, worker, self._entries[worker]))
 
     def _pass_on(self) -> None:
-        """Give the turn to whoever comes next."""
+        """Wake the thread of the earliest worker."""
         while self._due:
             moment, worker, entry = heapq.heappop(self._due)
             if entry == self._entries[worker]:
@@ -126,10 +126,10 @@ class VirtualTime:
 
 
 class WorkerTime:
-    """A ``WorkerClock`` of one virtual worker, which dies when its time has come."""
+    """A ``WorkerClock`` of a virtual worker that dies at planned moments."""
 
     def __init__(self, time: VirtualTime, worker: int, deaths: Sequence[float] = ()) -> None:
-        """Take the moments at which the worker dies, ascending."""
+        """Take the moments of the worker's deaths, ascending."""
         self.worker = worker
         self._time = time
         self._deaths = [*deaths, math.inf]
@@ -157,13 +157,13 @@ class WorkerTime:
             self._die()
 
     def pause(self, seconds: float) -> None:
-        """Be dead for so long; who is dead does not die."""
+        """Let time pass without a death: a dead worker does not die."""
         back = self._time.now() + seconds
         self._time.wait_until(self.worker, back)
         self._deaths = [moment for moment in self._deaths if moment > back]
 
     def until_woken(self) -> None:
-        """Wait until another worker wakes this one.
+        """Wait until another worker wakes this worker.
 
         Raises:
             WorkerDied: It is killed meanwhile.

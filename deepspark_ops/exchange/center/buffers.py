@@ -1,4 +1,4 @@
-"""Vectors for callers to keep; the pool uses their memory again after the last reference."""
+"""Vectors for callers; the pool uses the memory of a vector again after the last reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def aligned_vector(n_floats: int) -> Vector:
 
 
 class VectorPool:
-    """Returns vectors of one length. Used by one thread at a time.
+    """Returns vectors of the same length. Not thread-safe.
 
     A fresh vector of 61 million floats costs 60,000 page faults, more than filling the vector in an exchange. The pool
     uses memory again only if the reference count shows that no vector, view or tensor over the memory is alive.

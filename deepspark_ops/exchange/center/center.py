@@ -119,7 +119,7 @@ class Center:
             self.push_check = PushCheck(len(self.counts), samples=samples)
 
     def refuse_push(self, worker: int, subject: str, error: PushRefused) -> PushRefused:
-        """Count a refused push of ``worker``, and return the error that ends its process."""
+        """Count a refused push of ``worker``, and return the error for the worker's process."""
         self._cells[worker * COLUMNS + REFUSED] += 1
         return PushRefused(f"worker {worker}: {subject} refused: {error}; the center keeps what it had")
 
@@ -167,7 +167,7 @@ class Center:
         )
 
     def end(self, worker: int, context: ExchangeContext, moved_bytes: int) -> int:
-        """Close an exchange that moved ``moved_bytes``, up and down; return the number of overlapping exchanges.
+        """Close an exchange, with ``moved_bytes`` up and down; return the number of overlapping exchanges.
 
         Raises:
             WorkerFenced: Another process is the worker now; the exchange is not counted.
@@ -188,7 +188,7 @@ class Center:
     def abandon(self, worker: int) -> None:
         """Close the open exchange of a lost worker, so that the worker's next exchange has one number at every server.
 
-        A process that was only stopped gets ``WorkerFenced`` when it continues with the exchange.
+        A stopped process gets ``WorkerFenced`` as soon as the process continues with the exchange.
         """
         counters = self.all_counters[:, worker]
         if (counters[:, BEGUN] > counters[:, ENDED]).any():
@@ -221,7 +221,7 @@ class Center:
         return self._watched[0] - 1
 
     def watch(self, position: int) -> None:
-        """Add up the pushes of a chunk in every exchange that begins later."""
+        """Add up the pushes of a chunk in every later exchange."""
         self._watched[0] = position + 1
 
     def begin_watched_push(self, worker: int) -> None:
@@ -253,7 +253,7 @@ class Center:
         )
 
     def unlink(self) -> None:
-        """Remove the file; processes that map the file keep the memory until they close."""
+        """Remove the file; other processes keep their mapping until ``close``."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 

@@ -23,7 +23,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 
 
 class CenterLocks:
-    """The locks of a mapped center. Thread-safe; a thread holds at most one lock."""
+    """The locks of a mapped center. Thread-safe; a thread never holds two locks."""
 
     def __init__(self, mode: LockMode, n_chunks: int, descriptor: int, timeout_s: float) -> None:
         """Make the locks.

@@ -37,7 +37,7 @@ READ_PAUSE_S = 0.5e-3
 
 @dataclass(frozen=True)
 class ChunkFinding:
-    """The measurement of one chunk.
+    """The measurement of a chunk.
 
     Attributes:
         position: The chunk.
@@ -63,7 +63,7 @@ class ChunkFinding:
 
 @dataclass(frozen=True)
 class _Reading:
-    """A chunk and its pushes at one moment."""
+    """Sums of a chunk and of the chunk's pushes at the same moment."""
 
     pushes: int
     center: float
@@ -73,7 +73,7 @@ class _Reading:
 
 
 class LostUpdates:
-    """Measures lost updates on a center's chunks in turn. One thread at a time; never stops a worker.
+    """Measures lost updates on a center's chunks in turn. Not thread-safe; never stops a worker.
 
     The watch of a chunk begins when all exchanges are over that began before the choice of the chunk.
     """

@@ -21,7 +21,7 @@ def push_applier(
     """Return ``apply(position, push)``, which applies the pushes of one exchange, chunk by chunk.
 
     All pushes to the center go through ``apply``: a server calls it for a worker by socket, a worker in shared memory
-    calls it for itself. ``first`` is the first chunk of the exchange. ``apply`` raises ``WorkerFenced`` or
+    calls ``apply`` itself. ``first`` is the first chunk of the exchange. ``apply`` raises ``WorkerFenced`` or
     ``PushRefused`` before any change. The caller holds the chunk's lock, if there are locks.
     """
     parts, watched = chunks.views(center.vector), center.watched
@@ -84,7 +84,7 @@ def settle_unfinished(center: Center, chunks: Chunks, position: int) -> None:
 
 
 def settle_all_unfinished(center: Center, chunks: Chunks) -> None:
-    """Call ``settle_unfinished`` for every chunk, before a round's sum is used; lock one chunk after another."""
+    """Call ``settle_unfinished`` for every chunk, before a round's sum is used; lock the chunks in turn."""
     for position in locked_positions(center, np.flatnonzero(center.unfinished).tolist()):
         settle_unfinished(center, chunks, position)
 

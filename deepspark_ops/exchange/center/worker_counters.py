@@ -1,4 +1,4 @@
-"""The counters of a worker in a center: 64-bit numbers with one writer at a time, two cache lines a worker.
+"""The counters of a worker in a center: 64-bit numbers with a single writer at a time, two cache lines a worker.
 
 The sums of watched pushes are float64, all other counters are integers. SESSION is the number of the worker's present
 process; the first server writes the number. After a worker was given up during an exchange, SESSION is ``NOBODY``. A

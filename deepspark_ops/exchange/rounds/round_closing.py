@@ -13,7 +13,7 @@ from deepspark_ops.param_vector import Vector
 
 
 class RoundNote(NamedTuple):
-    """A worker's report with its push: on minibatches for strategies that push gradients, or its proposal of tau.
+    """A worker's report with a push: on minibatches where workers push gradients, or a proposal of tau.
 
     Attributes:
         loss: Mean loss of the minibatches behind the push.
@@ -77,7 +77,7 @@ class RoundContents(NamedTuple):
 
 
 class RoundCloser(Protocol):
-    """Ends rounds of one run, one after another, in one thread at a time."""
+    """Ends rounds of a run, in turn. Not thread-safe."""
 
     def close(self, contents: RoundContents) -> list[str]:
         """Move the center; returns notes for the user, one line each."""
@@ -86,7 +86,7 @@ class RoundCloser(Protocol):
 class ChunkwiseCloser:
     """Ends rounds with independent chunks. A chunk without a push does not change.
 
-    After a kill, the next call applies the chunks that still have a count; at most one chunk is uncertain.
+    After a kill, the next call applies the chunks that still have a count; a single chunk at most is uncertain.
     """
 
     def __init__(self, close_chunk: Callable[[Vector, tuple[Vector, ...], int], None]) -> None:

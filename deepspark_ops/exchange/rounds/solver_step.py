@@ -72,7 +72,7 @@ class CenterSolver:
     def update(
         self, params: Vector, slots: tuple[Vector, ...], gradient: Vector, *, learning_rate: float, update: int
     ) -> None:
-        """Make one update, in place.
+        """Make an update, in place.
 
         Args:
             params: (n_params,), written.

@@ -21,7 +21,7 @@ ROUND_WAIT_S = 2.0
 
 
 class CenterUpdates:
-    """The server's own changes of the center, one at a time. Thread-safe.
+    """The server's own changes of the center, in turn. Thread-safe.
 
     Workers push meanwhile; the chunk's lock is taken where a push would conflict.
     """

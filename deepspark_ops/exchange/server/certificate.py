@@ -1,4 +1,4 @@
-"""The certificate of a run, made by the driver when the exchange starts and forgotten when it ends."""
+"""The certificate of a run. The driver makes the certificate for an exchange and keeps no copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from caffe_import.extras import require
 from deepspark_ops.exchange.transport.channel.tls import certificate_digest
 
 _VALID = timedelta(days=3_650)
-"""Nobody looks at it: what counts is the digest, which is as short-lived as the run."""
+"""No side checks the time: the digest counts, and is as short-lived as the run."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RunCertificate:
 
 
 def make_certificate() -> RunCertificate:
-    """Return a new one, with a new key on the curve P-256: 30 ms.
+    """Return a new certificate, with a new key on the curve P-256: 30 ms.
 
     Raises:
         MissingExtra: The package ``cryptography`` is not installed.

@@ -127,7 +127,7 @@ class Coordinator:
         return Welcome(clock, settings.n_params, settings.n_workers, name, settings.alpha(), settings.chunk, transport)
 
     def check_session(self, worker: int, session: str) -> None:
-        """Refuse a process that a newer process has replaced.
+        """Refuse the predecessor of a worker's present process.
 
         Raises:
             WorkerReplaced: A newer process is the worker now.

@@ -46,7 +46,7 @@ class ServerKeys:
 
 
 class Gate:
-    """Accepts connections that prove knowledge of the run's secret. Thread-safe."""
+    """Accepts connections with a proof of knowledge of the run's secret. Thread-safe."""
 
     def __init__(self, run_id: int, keys: ServerKeys) -> None:
         """Accept connections of this run."""
@@ -56,7 +56,7 @@ class Gate:
         self._context = server_context(keys.pem) if keys.protection == "tls" else None
 
     def take(self, sock: socket.socket, host: str) -> socket.socket:
-        """Take an accepted connection; return the socket that replaces its socket.
+        """Take an accepted connection; return the connection's new socket.
 
         Raises:
             OSError: The other side is gone; the socket is closed.

@@ -88,7 +88,7 @@ class PendingHandshakes:
 
 
 def _wake(sock: socket.socket) -> None:
-    """Shut a connection down; the thread that waits for its handshake closes the connection."""
+    """Shut a connection down; the waiting thread of the handshake closes the connection."""
     with suppress(OSError):  # already gone
         # Not the method of an SSL socket: this would drop the encryption while the other thread uses the socket.
         socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -25,7 +25,7 @@ class JournalFolder:
     """
 
     def __init__(self) -> None:
-        """Remove the folders of drivers that were killed together with their servers, and make a folder."""
+        """Remove the folders of killed drivers with killed servers, and make a folder."""
         _remove_stale()
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._lock = ExitStack()

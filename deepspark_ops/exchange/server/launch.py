@@ -58,7 +58,7 @@ def start_exchange(
     listen_port: int = 0,
     protection: Protection = "off",
 ) -> RunningExchange:
-    """Start the servers of a run; a context manager that stops them.
+    """Start the servers of a run; the end of the context stops the servers.
 
     Args:
         settings: The run. What an earlier exchange left in ``settings.work`` is removed.
@@ -159,7 +159,7 @@ class RunningExchange:
         return sum(server.restarts for server in self._servers)
 
     def start(self) -> None:
-        """Start the servers and wait until they serve.
+        """Start the servers and wait until all serve.
 
         Raises:
             ExchangeUnavailable: One does not.

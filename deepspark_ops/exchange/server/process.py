@@ -1,4 +1,4 @@
-"""The exchange server: one process, one thread per connection, no lock on the center.
+"""The exchange server: a process with a thread for each connection, and no lock on the center.
 
 ``launch.start_exchange`` starts ``python -m deepspark_ops.exchange.server.process``. Settings and keys come as a line
 of JSON on standard input, the listening socket is an inherited descriptor. The server prints ``ready``, or the reason
@@ -115,7 +115,7 @@ class ExchangeServer:
         return tuple(self.chunks.order(worker, settings.n_workers, self.index, settings.running_servers()))
 
     def check_session(self, worker: int, session: str) -> None:
-        """Refuse a process that is not the present one of ``worker``.
+        """Refuse a process other than the present process of ``worker``.
 
         Raises:
             ProtocolError: Says why.
@@ -127,7 +127,7 @@ class ExchangeServer:
             self.center.check_session(worker, session_number(session))
 
     def enter(self, member: VectorSession) -> None:
-        """Make ``member`` the only connection of its worker: close an older connection and wait for its thread."""
+        """Make ``member`` the worker's only connection: close an older connection and wait for its end."""
         with self._lock:
             older_member = self._members.get(member.worker)
             self._members[member.worker] = member
@@ -254,7 +254,7 @@ class _BufferStore:
 
     @contextmanager
     def borrow_bytes(self) -> Iterator[memoryview]:
-        """Give room for one piece of state."""
+        """Give room for a piece of state."""
         with self.borrow(wire.STATE_PIECE_BYTES // 4) as buffer:
             yield wire.number_bytes(buffer)
 

@@ -1,4 +1,4 @@
-"""What the exchange as a whole does from one report to the next: rates, overlaps, staleness, lost updates."""
+"""The server's regular report on all exchanges: rates, overlaps, staleness, lost updates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPORT_EVERY_S = 5.0
 
 
 class ServerReport:
-    """Counts what happened since the last report. Thread-safe."""
+    """Counts exchanges since the last report. Thread-safe."""
 
     def __init__(self, center: Center, watch: LostUpdates, clock: Callable[[], float]) -> None:
         """Count from now on.
@@ -34,7 +34,7 @@ class ServerReport:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for the next report."""
+        """Whether the next report is due."""
         return self._clock() - self._counted_at >= REPORT_EVERY_S
 
     def refused(self) -> list[int]:
@@ -43,7 +43,7 @@ class ServerReport:
         return counts
 
     def new_refusals(self) -> list[tuple[int, int]]:
-        """Return worker and count of those of whom pushes were refused since the last call."""
+        """Return (worker, count of all refusals) of workers with refused pushes since the last call."""
         with self._lock:
             previous, self._refused = self._refused, self.refused()
             return [(i, count) for i, count in enumerate(self._refused) if count > previous[i]]

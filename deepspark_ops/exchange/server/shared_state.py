@@ -1,4 +1,4 @@
-"""The run state that the threads of the server share: one lock, one journal, one failure."""
+"""The run state of all threads of the server, under one lock, with one journal and one failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class SharedState:
-    """A run's state whose every change is in the journal first.
+    """A run's state. Every change is written to the journal first.
 
     Attributes:
         lock: Held around every read of ``state`` and every ``apply``, never while vectors move or files of vectors are
@@ -28,7 +28,7 @@ class SharedState:
     """
 
     def __init__(self, settings: ExchangeSettings, clock: Callable[[], float]) -> None:
-        """Start a run, or go on with the one whose journal is there.
+        """Start a run, or continue the run of an existing journal.
 
         Raises:
             TrainingFailed: The journal cannot be written.
@@ -42,7 +42,7 @@ class SharedState:
         self.is_resumed = self._journal.replay(self.state) > 0
 
     def apply(self, message: Message) -> Any:
-        """Write a message to the journal, apply it, return its answer. The caller holds ``lock``.
+        """Write a message to the journal, apply the message, and return its answer. The caller holds ``lock``.
 
         Raises:
             TrainingFailed: The journal cannot be written; the run has failed.
@@ -60,7 +60,7 @@ class SharedState:
             self.apply(message)
 
     def fail(self, message: str) -> None:
-        """Fail the run: the driver reads the message with its next ``status`` call. The first message is kept."""
+        """Fail the run: the driver reads ``message`` by ``status``. Only the first message is kept."""
         if message != self.failure:
             logger.error("%s", message)
         self.failure = self.failure or message

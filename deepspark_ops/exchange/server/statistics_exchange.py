@@ -1,4 +1,4 @@
-"""BatchNorm's statistics at the center: each worker's are added in turn, once per exchange of a session."""
+"""BatchNorm's statistics at the center: the server adds the statistics of each worker's exchange, once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from deepspark_ops.param_vector import StatisticBlobs, Vector
 
 
 class StatisticsExchange:
-    """Adds workers' packed statistics to the center's. Thread-safe: they are few, and one lock makes each sum whole.
+    """Adds workers' packed statistics to the center's. Thread-safe: statistics are short, and a lock serves all sums.
 
-    The object keeps the number of each worker's last exchange, so that a repeated request changes nothing. The number
-    belongs to one session: the worker's next process begins with the exchange that the process before left open.
+    The object keeps session and number of each worker's last exchange, so that a repeated request changes nothing. A
+    new process of the worker may use the number of the old process's open exchange again.
     """
 
     def __init__(self, center: Center, blobs: StatisticBlobs) -> None:
-        """Gather in ``center``, which stays the caller's."""
+        """Gather in ``center``; the caller keeps ``center``."""
         self._center = center
         self._blobs = blobs
         self._lock = threading.Lock()

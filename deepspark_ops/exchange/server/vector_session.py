@@ -1,4 +1,4 @@
-"""A connection to a server of a key range, from its first frame to its last, served by its own thread."""
+"""A connection to a server of a key range, from the first frame to the last, in a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection to the server that holds the run state, from its first frame to its last."""
+"""A connection to the server with the run state, from the first frame to the last."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class WorkerSession(VectorSession):
-    """One authenticated connection to the server that holds the run state: a worker's or the driver's."""
+    """An authenticated connection of a worker or the driver to the server with the run state."""
 
     def __init__(self, server: ExchangeServer, connection: Connection, coordinator: Coordinator) -> None:
-        """Serve nothing before ``run``."""
+        """Wait for ``run``; no frame is served before."""
         super().__init__(server, connection)
         self._coordinator = coordinator
         self._calls |= {
@@ -72,7 +72,7 @@ class WorkerSession(VectorSession):
         self._coordinator.event(self._member(), field_of(request, "line", str))
 
     def _round(self, request: Mapping[str, Any]) -> int | None:
-        # The others push meanwhile: a whole exchange is not locked while it waits for them.
+        # The others push meanwhile: a waiting worker must not hold the lock of the whole center.
         self._unlock_center()
         note = RoundNote.from_json(request.get("note"))
         return self._coordinator.await_round(self._member(), field_of(request, "sequence", int), note)
@@ -82,7 +82,7 @@ class WorkerSession(VectorSession):
         self._coordinator.leave(worker)
 
     def _state(self, request: Mapping[str, Any]) -> bool:
-        """Take a worker's arrays: the request lists them, frames with their bytes follow."""
+        """Take a worker's arrays: the request lists the arrays, and frames with the bytes follow."""
         worker, iteration = self._member(), field_of(request, "iteration", int)
         meta, arrays = field_of(request, "meta", dict), field_of(request, "arrays", list)
         self._lives(worker)
@@ -144,7 +144,7 @@ class WorkerSession(VectorSession):
 
 
 def _is_array_entry(entry: Any) -> bool:
-    """Whether a JSON value is (name, dtype, shape)."""
+    """Return whether a JSON value is (name, dtype, shape)."""
     if not isinstance(entry, list) or len(entry) != 3:
         return False
     name, dtype, shape = entry

@@ -46,7 +46,7 @@ class _ClockState:
 
 
 class GrantClock:
-    """Grants of one run. Not thread-safe: the coordinator holds its lock around every call.
+    """Grants of a run. Not thread-safe: the coordinator holds its lock around every call.
 
     The clock promises for any order of requests, losses and late answers: every step below ``max_iter`` is acknowledged
     exactly once; no grant crosses a test or snapshot boundary; a snapshot is due as soon as all steps below the
@@ -128,19 +128,19 @@ class GrantClock:
         return self.all_done and self._state.final_test in ("none", "done") and not self._due and not self._states
 
     def join(self, worker: int, now: float) -> None:
-        """Admit a worker that starts, and release the grants of its earlier process."""
+        """Admit a starting worker, and release the grants of the worker's earlier process."""
         self._forget(worker)
         self._paces.forget(worker)
         self._workers[worker] = _Presence(last_call=now)
 
     def leave(self, worker: int) -> None:
-        """Remove a finished worker, and release its open grants."""
+        """Remove a finished worker, and release the worker's grants."""
         self._forget(worker)
         self._paces.forget(worker)
         self._workers.pop(worker, None)
 
     def lose(self, worker: int) -> None:
-        """Give up a silent or dead worker, and release its grants. Its next call brings the worker back."""
+        """Give up a silent or dead worker, and release the worker's grants. The next call brings the worker back."""
         self._release(worker)
         self._paces.forget(worker)
         if worker in self._workers:

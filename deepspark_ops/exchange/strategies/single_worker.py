@@ -1,4 +1,4 @@
-"""One worker: the center is a copy of it. What every strategy becomes with ``n_workers=1``."""
+"""Every strategy with ``n_workers=1``: the center is a copy of the worker."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from deepspark_ops.param_vector import Vector
 
 @dataclass(frozen=True)
 class SingleWorker(Strategy):
-    """``center' = local``; the worker keeps what it has, bit for bit, so a run is Caffe's run.
+    """``center' = local``; the worker keeps its parameters, bit for bit: a run is Caffe's run.
 
-    Nothing that it learns depends on how often it exchanges.
+    The parameters do not depend on the number of exchanges.
     """
 
     name = "single_worker"
@@ -26,7 +26,7 @@ class SingleWorker(Strategy):
     def worker_chunk(
         self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext
     ) -> None:
-        """Push and keep ``local`` as it is."""
+        """Push and keep ``local`` unchanged."""
         np.copyto(push, local)
         np.copyto(new_local, local)
 
@@ -38,7 +38,7 @@ class SingleWorker(Strategy):
         return 0
 
     def progress_per_step(self, n_workers: int) -> float:
-        """Return 1: it is plain SGD."""
+        """Return 1: a run is plain SGD."""
         return 1.0
 
 

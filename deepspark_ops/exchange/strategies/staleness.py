@@ -1,4 +1,4 @@
-"""Downpour whose pushes weigh less the older the parameters are that they were computed from."""
+"""Downpour with pushes that weigh less the older their start is."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Staleness(Downpour):
         s     = exchanges by other workers since this worker's last pull
         scale = push_scale / (1 + s)            or push_scale / max(1, s), as in the paper, without ``count_own``
 
-    Of the paper's rule the movements of p equal workers add up to p / (p - 1) of their mean, which overshoots where a
-    movement is a whole period's: LeNet with four workers lost up to 4 points, and none with the own push counted.
+    By the paper's rule the movements of p equal workers add up to p / (p - 1) of their mean. Movements of whole periods
+    overshoot then: LeNet with four workers lost up to 4 points, and none if the worker's push is counted.
 
     Attributes:
         push_scale: Factor on the delta before the division; 0: 1.

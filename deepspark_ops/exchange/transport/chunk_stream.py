@@ -1,4 +1,4 @@
-"""Frames of one exchange over one connection, in both directions at the same time."""
+"""Frames of an exchange over a connection, in both directions at the same time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Begun(NamedTuple):
 class ChunkStream:
     """Frames of one exchange, both directions at once, in one thread: without waiting, no send/send deadlock.
 
-    The server's thread sends and receives in turn. A client that only sent would block the server, and then itself.
+    The server's thread sends and receives in turn. A client without reads would block the server, and then the client.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class ChunkStream:
             raise self._connection.silent(subject)
 
     def _check(self, turn: int, begun: memoryview) -> None:
-        """Check that the arriving frame is the awaited chunk; ``arrived`` is the part of its payload that came."""
+        """Check that the arriving frame is the awaited chunk; ``begun`` is the arrived part of the payload."""
         frame = self._connection.check_header(self._header)
         if frame.operation == wire.ERROR:
             text = bytearray(frame.count)

@@ -28,7 +28,7 @@ Bits = npt.NDArray[np.uint16]
 
 
 class PushCoder:
-    """Rounds float32 to 16 bits, one chunk at a time. Holds scratch memory: one thread at a time may encode.
+    """Rounds float32 to 16 bits, chunk by chunk. Holds scratch memory: encoding is not thread-safe.
 
     Values beyond float16's range become its largest value: the worker keeps the difference like any rounding error.
     """

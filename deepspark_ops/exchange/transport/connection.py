@@ -1,4 +1,4 @@
-"""A process' connection to a server of the exchange, which comes back by itself; and how requests are answered."""
+"""A process's connection to a server of the exchange, with reconnects and repeated requests."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Transport = Literal["auto", "shm", "socket"]
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.05, 1.0
 HANDSHAKE_TRIES = 3
-"""Handshakes that may fail one after the other, as by a bit that the network flips; then the failure is a verdict.
-Each try has fresh nonces, so that further tries tell a stranger nothing."""
+"""Handshakes that may fail in a row, e.g. by a bit that the network flips; a further failure is final. Each try has
+fresh nonces, so that further tries tell a stranger nothing."""
 ATTEMPT_SHARE = 0.4
-"""Share of ``exchange_timeout_s`` that one connection may be silent: where the other side is gone without a word, as
-behind a router that has forgotten the connection, there is time for another one."""
+"""Share of ``exchange_timeout_s`` that a connection may be silent. If the other side is gone without a word, e.g.
+behind a router that forgot the connection, there is time for a further connection."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ _REFUSALS = {error.__name__: error for error in (ConfigError, PushRefused, Worke
 
 @dataclass(frozen=True)
 class ExchangeAddress:
-    """Where the server is and how to prove that one belongs to the run. Travels inside the Spark task's closure.
+    """Address and keys of a run's server. Travels inside the Spark task's closure.
 
     Attributes:
         host: Address the server listens on.
@@ -70,7 +70,7 @@ class ExchangeAddress:
 
     @property
     def server(self) -> str:
-        """How errors call the other end."""
+        """The other side's name in errors."""
         return f"exchange server {self.host}:{self.port}"
 
     def to_plain(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class ExchangeAddress:
 
 
 class ServerConnection:
-    """A connection to the server that comes back: requests are repeated over a new one until time is up.
+    """A connection to the server with reconnects: requests are repeated over a new connection until time is up.
 
     Not thread-safe.
     """
@@ -105,11 +105,11 @@ class ServerConnection:
         self._introduce: Callable[[Connection], None] | None = None
 
     def introduce_with(self, introduce: Callable[[Connection], None]) -> None:
-        """Have ``introduce`` called on every new connection, before anything else is sent."""
+        """Call ``introduce`` on every new connection, before any other frame is sent."""
         self._introduce = introduce
 
     def repeat(self, attempt: Callable[[Connection, bool], _Result]) -> _Result:
-        """Call ``attempt(connection, is_repeated)`` until it succeeds.
+        """Call ``attempt(connection, is_repeated)`` until a call succeeds.
 
         Raises:
             ExchangeUnavailable: Not within ``exchange_timeout_s``; the message counts the tries.
@@ -140,7 +140,7 @@ class ServerConnection:
                 raise
 
     def call(self, request: Mapping[str, Any], *, worker: int = DRIVER) -> Any:
-        """Make a control call that may be repeated; returns its answer."""
+        """Make a repeatable control call; return the answer."""
         self._sequence += 1
         return self.repeat(lambda connection, _: call_once(connection, request, worker, self._sequence))
 
@@ -197,7 +197,7 @@ class ServerConnection:
 
 
 def call_once(connection: Connection, request: Mapping[str, Any], worker: int, sequence: int) -> Any:
-    """Send one control call and return its answer.
+    """Send a control call and return the answer.
 
     Raises:
         ExchangeUnavailable: No answer.
@@ -208,7 +208,7 @@ def call_once(connection: Connection, request: Mapping[str, Any], worker: int, s
 
 
 def expect_json(connection: Connection, operation: int) -> Any:
-    """Wait for a frame of ``operation`` and return its JSON."""
+    """Wait for a frame of ``operation`` and return the frame's JSON."""
     return connection.receive_json(expect_frame(connection, operation))
 
 
@@ -232,6 +232,6 @@ def expect_frame(connection: Connection, operation: int) -> Frame:
 
 
 def raise_refusal(answer: Any) -> None:
-    """Raise what an ``ERROR`` frame carries."""
+    """Raise the error of an ``ERROR`` frame."""
     kind, message = str(answer.get("kind")), str(answer.get("message"))
     raise _REFUSALS.get(kind, ProtocolError)(message)

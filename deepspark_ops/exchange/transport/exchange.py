@@ -1,4 +1,4 @@
-"""A pull and an exchange as a worker makes them, written once over what really differs between the transports."""
+"""A worker's pull and exchange, written once for all transports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deepspark_ops.param_vector import Vector
 
 
 class Transfer(Protocol):
-    """The steps of an exchange that shared memory, sockets and one process take in different ways.
+    """The steps of an exchange. Shared memory, sockets and the exchange in one process implement the steps.
 
     Used by one thread. Every step may raise ``ExchangeUnavailable`` or ``ProtocolError``, see ``WorkerLink``.
 
@@ -25,13 +25,13 @@ class Transfer(Protocol):
     plan: TransferPlan
 
     def note_pull(self) -> None:
-        """Have staleness counted from now on."""
+        """Count staleness from now on."""
 
     def copy_center(self, vector: Vector) -> None:
         """Copy the center into ``vector``, (n_params,)."""
 
     def begin(self) -> int:
-        """Open an exchange; returns its number among the worker's, from 1."""
+        """Open an exchange; return the exchange's number among the worker's, from 1."""
 
     def exchange_chunks(self, local: Vector, new_local: Vector, *, measure: bool) -> float | None:
         """Push every chunk, and pull unless the strategy waits for a round.
@@ -43,26 +43,26 @@ class Transfer(Protocol):
         """
 
     def await_round(self, note: RoundNote | None) -> int:
-        """Wait until all workers have pushed; returns the tau that all take from now on, 0 for each its own."""
+        """Wait until all workers have pushed; return the new tau of all workers, 0 for each worker's own."""
 
     def pull_result(self, new_local: Vector) -> None:
-        """Copy into ``new_local`` where the round has led."""
+        """Copy the result of the round into ``new_local``."""
 
     def add_statistics(self, sums: Vector) -> None:
-        """Have the server add BatchNorm's statistics since the exchange before, (n_values,)."""
+        """Have the server add BatchNorm's statistics since the last exchange, (n_values,)."""
 
     def end(self) -> tuple[int, int]:
-        """Close the exchange; returns its staleness and its overlaps, see ``ExchangeReport``."""
+        """Close the exchange; return staleness and overlaps, see ``ExchangeReport``."""
 
     def use_moving_rate(self, moving_rate: float) -> None:
         """See ``WorkerLink``."""
 
     def close(self) -> None:
-        """Give back what belongs to this transfer alone."""
+        """Release everything that only this transfer uses."""
 
 
 def pull(transfer: Transfer) -> Vector:
-    """Copy the center and go on from it; see ``WorkerLink.pull``."""
+    """Copy the center as the worker's new start; see ``WorkerLink.pull``."""
     transfer.note_pull()
     return look(transfer, as_start=True)
 

@@ -20,7 +20,7 @@ while for a core."""
 
 
 class KeyRange:
-    """The chunks of one server: a chunk is computed while others travel in both directions.
+    """The chunks of a server: a chunk is computed while others travel in both directions.
 
     After a broken connection a step starts again, with the first chunk that the server has not applied.
     """
@@ -113,7 +113,7 @@ class KeyRange:
             stream.send_some()
 
     def _push_and_pull(self, stream: ChunkStream, part: RangeExchange, first: int) -> None:
-        """Push each chunk and pull it afterwards; a chunk that the server has applied is only pulled."""
+        """Push and then pull each chunk; a chunk that the server has applied is only pulled."""
         n_chunks, window = len(self.order), self.window
         begin = part.n_pulled
         for turn in range(begin, n_chunks + window - 1):
@@ -137,7 +137,7 @@ class KeyRange:
 
 
 class RangeExchange:
-    """The arithmetic of one exchange in a key range; a broken connection may make a chunk be computed twice.
+    """The arithmetic of an exchange in a key range; after a broken connection a chunk may be computed twice.
 
     Attributes:
         context: Numbers of the exchange, once it has begun.

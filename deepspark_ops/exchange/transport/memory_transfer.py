@@ -1,4 +1,4 @@
-"""A worker's vectors by a center in this process's memory: a mapped file on the server's host, or the process's own."""
+"""A worker's vectors by a center in this process's memory: a mapped file on the server's host, or private memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepspark_ops.param_vector import Vector
 
 
 class ServerCalls(Protocol):
-    """What a worker asks of the server though it has the center in memory. Takes what locks it needs."""
+    """The calls to the server of a worker with the center in memory. Takes the needed locks."""
 
     def await_round(self, sequence: int, note: RoundNote | None) -> int:
         """See ``Transfer.await_round``; ``sequence`` is the number of the open exchange."""

@@ -92,7 +92,7 @@ class Frame:
 
 
 def unpack_frame(header: bytes | bytearray | memoryview, *, run_id: int, limit_bytes: int, peer: str) -> Frame:
-    """Check a header and return it.
+    """Return a checked header.
 
     Raises:
         ProtocolError: Not our magic, version or run, unknown operation or dtype, or more than ``limit_bytes``.
@@ -115,7 +115,7 @@ def unpack_frame(header: bytes | bytearray | memoryview, *, run_id: int, limit_b
 
 
 class Connection:
-    """An authenticated connection. One thread at a time."""
+    """An authenticated connection. Not thread-safe."""
 
     def __init__(
         self, channel: Channel, *, run_id: int, limit_bytes: int, timeout_s: float, vanished_s: float, peer: str
@@ -155,7 +155,7 @@ class Connection:
         self.send_all([part for part in parts if part.nbytes])
 
     def send_all(self, parts: list[memoryview]) -> None:
-        """Send byte views one after another; empties the list."""
+        """Send byte views in order; empties the list."""
         while parts:
             try:
                 sent = self.channel.send(parts)
@@ -166,7 +166,7 @@ class Connection:
             drop_sent(parts, sent)
 
     def send_json(self, operation: int, value: Any, *, worker: int = 0, sequence: int = 0) -> None:
-        """Send one frame of JSON."""
+        """Send a frame of JSON."""
         text = json.dumps(value).encode()
         if len(text) > MAX_JSON_BYTES:
             msg = f"{self.peer}: message of {len(text):,} bytes; at most {MAX_JSON_BYTES:,}"
@@ -262,7 +262,7 @@ class Connection:
         self.channel.close()
 
     def silent(self, subject: str) -> ExchangeUnavailable:
-        """Return the error for a wait that timed out."""
+        """Return the error for a timeout."""
         return ExchangeUnavailable(f"{self.peer} was silent for {self.timeout_s:g} s: waited for {subject}")
 
     def gone(self, error: OSError) -> ExchangeUnavailable:
