@@ -28,13 +28,11 @@ BOUNDS = {
     "deepspark_ops/registry": 0.7,
     # Present shares of packages with vague names, rounded up. Lower a bound when the share falls; never raise a bound.
     "caffe_import/devices": 0.5,
-    "deepspark_ops/exchange": 2.3,
     "deepspark_ops/ingest": 6.5,
     "deepspark_ops/operators": 8.0,
     "deepspark_ops/predict": 4.5,
     "deepspark_ops/serve": 5.5,
     "deepspark_ops/shards": 3.2,
-    "deepspark_ops/simulation": 3.5,
     "deepspark_ops/stores": 11.0,
     "deepspark_ops/train": 3.6,
 }

@@ -164,11 +164,12 @@ class Coordinator:
             if isinstance(request, RequestGrant):
                 has_steps = isinstance(answer, Grant) and answer.count > 0
                 self.updates.granted(worker, self._clock(), has_steps=has_steps)
-        self._close_round()
-        self.updates.apply_rest()
         if is_new and isinstance(answer, EpochReport):
             self._emit(make_event("epoch", clock=clock, **asdict(answer)))
-        self.snapshots.advance()
+        if request.changes_clock:
+            self._close_round()
+            self.updates.apply_rest()
+            self.snapshots.advance()
         return answer
 
     def heartbeat(self, worker: int) -> None:

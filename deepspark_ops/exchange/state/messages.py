@@ -73,9 +73,12 @@ class Request(Message, Generic[Answer]):
     request to the journal and answering.
 
     Attributes:
+        changes_clock: Whether the request can end a round, the run, or the steps of a snapshot.
         worker: Whose request it is.
         number: Of the request, rising within a session.
     """
+
+    changes_clock: ClassVar[bool] = False
 
     worker: int = DRIVER
     number: int = 0
@@ -131,6 +134,7 @@ class RequestGrant(Request[GrantAnswer]):
     """
 
     call = "request_grant"
+    changes_clock = True
 
     want: int
     held: int = 0
@@ -153,6 +157,7 @@ class Acknowledge(Request[bool]):
     """Reports a grant's steps as done and exchanged; see ``GrantClock.acknowledge``."""
 
     call = "acknowledge"
+    changes_clock = True
 
     grant: int
 

@@ -59,6 +59,22 @@ def test_repeated_request_is_answered_once(tmp_path: Path) -> None:
     assert coordinator.answer(LeaseData("train").numbered(0, 2)) != first
 
 
+def test_leases_look_neither_for_rounds_nor_for_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator, _ = make_coordinator(tmp_path)
+    coordinator.join(0, "a", "socket")
+    grant = ask(coordinator, 0, 1)
+    calls: list[str] = []
+    for owner, name in ((coordinator.updates, "close_round"), (coordinator.updates, "apply_rest")):
+        monkeypatch.setattr(owner, name, lambda *_, name=name: calls.append(name) or [])
+    monkeypatch.setattr(coordinator.snapshots, "advance", lambda: calls.append("advance"))
+    lease = coordinator.answer(LeaseData("train").numbered(0, 2))
+    assert lease is not None
+    coordinator.answer(ReturnLease("train", lease.id).numbered(0, 3))
+    assert calls == []
+    coordinator.answer(Acknowledge(grant.id).numbered(0, 4))
+    assert sorted(calls) == ["advance", "apply_rest", "close_round"]
+
+
 def test_repeated_acknowledgement_is_still_true(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path)
     coordinator.join(0, "a", "socket")
