@@ -12,7 +12,7 @@ from deepspark_ops.param_vector import StatisticBlobs, Vector
 
 
 class StatisticsExchange:
-    """Adds workers' packed statistics to the center's. Thread-safe: statistics are short, and a lock serves all sums.
+    """Adds workers' packed statistics to the center's. Thread-safe: for few values one lock is fast enough.
 
     The object keeps session and number of each worker's last exchange, so that a repeated request changes nothing. A
     new process of the worker may use the number of the old process's open exchange again.
