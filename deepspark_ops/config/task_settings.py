@@ -64,6 +64,9 @@ class TaskSettings(SparkTaskConfig):
         (), description="Further Spark connections that the form offers, beside conn_id"
     )
     conf: dict[str, str | int | float | bool] = Field({}, description="Spark properties of every stage")
+    store_conn_id: str | None = Field(
+        None, min_length=1, description="Airflow connection with the credentials of an object store"
+    )
     pool: str | None = Field(None, min_length=1, description="Airflow pool of the tasks")
     queue: str | None = Field(None, min_length=1, description="Queue of the tasks, for executors that have queues")
     execution_timeout: Duration | None = Field(

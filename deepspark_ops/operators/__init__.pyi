@@ -52,6 +52,7 @@ class DeepSparkApproveOperator(ApprovalOperator):
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Take the arguments.
@@ -78,6 +79,8 @@ class DeepSparkApproveOperator(ApprovalOperator):
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
         """
 
 class DeepSparkCheckOperator(BaseOperator):
@@ -212,6 +215,7 @@ class DeepSparkCheckOperator(BaseOperator):
         approval_timeout: str | Template | None = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         warm_start: bool = False,
         dataset_asset: Asset | None = None,
         **kwargs: Any,
@@ -394,6 +398,8 @@ class DeepSparkCheckOperator(BaseOperator):
                 has ended
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
             warm_start: Whether training starts from the model in production, ``model`` in the folder ``models``.
             dataset_asset: The Asset whose events trigger a DAG that retrains. The run is skipped if the events are of
                 another source or of data that a candidate was judged on already, and if the timetable's time has
@@ -422,6 +428,7 @@ class DeepSparkCleanOperator(BaseOperator):
         models: StrPath | Template | None = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Take the arguments.
@@ -434,6 +441,8 @@ class DeepSparkCleanOperator(BaseOperator):
             models: Folder of models in production; what their versions came from stays. Default: models/ beside runs/
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
         """
 
 class DeepSparkConvertOperator(BaseOperator):
@@ -465,6 +474,7 @@ class DeepSparkConvertOperator(BaseOperator):
         output_blob: str | Template | None = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Take the arguments.
@@ -492,6 +502,8 @@ class DeepSparkConvertOperator(BaseOperator):
                 read off the net
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
         """
 
 class DeepSparkDecideOperator(BaseOperator):
@@ -521,6 +533,7 @@ class DeepSparkDecideOperator(BaseOperator):
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Take the arguments.
@@ -543,6 +556,8 @@ class DeepSparkDecideOperator(BaseOperator):
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
         """
 
 class DeepSparkEvaluateOperator(SparkSubmitOperator):
@@ -581,6 +596,7 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         conn_id: str = 'spark_default',
         **kwargs: Any,
     ) -> None:
@@ -616,6 +632,8 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
             conn_id: Spark connection; its master runs the stage.
         """
 
@@ -649,6 +667,7 @@ class DeepSparkEvaluateProductionOperator(BaseOperator):
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Take the arguments.
@@ -671,6 +690,8 @@ class DeepSparkEvaluateProductionOperator(BaseOperator):
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
         """
 
 class DeepSparkExportOperator(BaseOperator):
@@ -697,6 +718,7 @@ class DeepSparkExportOperator(BaseOperator):
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Take the arguments.
@@ -716,6 +738,8 @@ class DeepSparkExportOperator(BaseOperator):
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
         """
 
 class DeepSparkIngestOperator(SparkSubmitOperator):
@@ -798,6 +822,7 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         asset: Asset | None = None,
         skips_judged_data: bool = False,
         turn_limit: timedelta = ...,
@@ -892,6 +917,8 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
             asset: Its events announce new datasets.
             skips_judged_data: Whether a run that data have started goes on only with data that no candidate of the
                 model ``model``, in the folder ``models``, was judged on.
@@ -944,6 +971,7 @@ class DeepSparkPredictOperator(SparkSubmitOperator):
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         in_spark: Any = False,
         conn_id: str = 'spark_default',
         **kwargs: Any,
@@ -990,6 +1018,8 @@ class DeepSparkPredictOperator(SparkSubmitOperator):
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
             in_spark: Whether tasks of Spark answer.
             conn_id: Spark connection; its master runs the stage.
         """
@@ -1026,6 +1056,7 @@ class DeepSparkPromoteOperator(BaseOperator):
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         model_asset: Asset | None = None,
         **kwargs: Any,
     ) -> None:
@@ -1053,6 +1084,8 @@ class DeepSparkPromoteOperator(BaseOperator):
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
             model_asset: A new model in production is announced as an event of it.
         """
 
@@ -1116,6 +1149,7 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
         run: Any = None,
         places: Places | None = None,
         refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
         conn_id: str = 'spark_default',
         **kwargs: Any,
     ) -> None:
@@ -1185,5 +1219,7 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
             conn_id: Spark connection; its master runs the stage.
         """

@@ -24,6 +24,11 @@ _CONNECTIONS: Final = 4
 _CONNECT_TIMEOUT_S: Final = 10
 _REQUEST_TIMEOUT_S: Final = 60
 _TRIES: Final = 4
+_VARIABLES: Final = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION",
+    "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "GOOGLE_APPLICATION_CREDENTIALS",
+)  # fmt: skip
+"""The environment that a file system is made with. Tasks of one process may have different connections."""
 
 
 def filesystem_of(scheme: str, bucket: str) -> Any:
@@ -33,11 +38,11 @@ def filesystem_of(scheme: str, bucket: str) -> Any:
         MissingExtra: pyarrow is not installed.
         OSError: The bucket's region cannot be found out.
     """
-    return _made(scheme, bucket if scheme == "s3" else "", os.getpid())
+    return _made(scheme, bucket if scheme == "s3" else "", os.getpid(), *map(os.environ.get, _VARIABLES))
 
 
 @lru_cache(maxsize=64)
-def _made(scheme: str, bucket: str, _process: int) -> Any:
+def _made(scheme: str, bucket: str, _process: int, *_variables: str | None) -> Any:
     require("pyarrow", part=f"{scheme}://")
     from pyarrow import fs
 

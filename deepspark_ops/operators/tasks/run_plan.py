@@ -185,7 +185,7 @@ class Decided:
     production: Path | None = None
     model: str | None = None
     started: str = ""
-    dataset: Path | None = None
+    dataset: DataPath | None = None
 
 
 def read_decided(run_dir: Path) -> Decided:
@@ -194,7 +194,8 @@ def read_decided(run_dir: Path) -> Decided:
         fields = json.loads(regular_text(RunPaths(run_dir).decided))
         if fields["format_version"] != DECIDED_VERSION:
             return Decided()
-        dataset, production = (Path(fields[name]) if fields[name] else None for name in ("dataset", "production"))
+        dataset = data_path(fields["dataset"]) if fields["dataset"] else None
+        production = Path(fields["production"]) if fields["production"] else None
         return Decided(production, fields["model"], str(fields.get("started", "")), dataset)
     except (OSError, ValueError, TypeError, KeyError):
         return Decided()

@@ -192,6 +192,7 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         for name in TEMPLATED:
             setattr(self, f"_{name}", getattr(self, name) or None)
         hook = StageSubmitHook(conn_id=self._conn_id)
+        self._look_at_stores(hook)
         config = self.stage_config(context, run, hook.master)
         config_path = run.config_path(stage_of(self.module))
         write_text_whole(config_path, config.model_dump_json(indent=2))
@@ -209,6 +210,29 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
             shutil.rmtree(scratch, ignore_errors=True)
         return config
 
+    def _look_at_stores(self, hook: StageSubmitHook) -> None:
+        """Say who lacks the credentials that this process has by Airflow's connections.
+
+        Raises:
+            ConfigError: The driver starts on another host.
+        """
+        with self.store_access() as access:
+            names = ", ".join(access.connections)
+        if not names:
+            return
+        if hook.runs_driver_here:
+            if not hook.is_local:
+                self.log.info("stores: the driver has the credentials of %s; %s", names, _OTHER_HOSTS)
+        elif self.store_conn_id:
+            msg = (
+                f"store_conn_id={names}: connection {self._conn_id} has deploy mode cluster, and the driver's host"
+                " would get credentials by the arguments of spark-submit; use deploy mode client, or leave out"
+                " store_conn_id and give the cluster's hosts credentials of their own"
+            )
+            raise ConfigError(msg)
+        else:
+            self.log.warning("stores: the driver starts in the cluster without the credentials of %s", names)
+
     def _get_hook(self) -> StageSubmitHook:
         # The provider's operator keeps each argument of its hook under its name, or with an underscore before it.
         kept, names = vars(self), inspect.signature(SparkSubmitHook.__init__).parameters
@@ -219,6 +243,7 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         return hook
 
 
+_OTHER_HOSTS: Final = "executors on other hosts need credentials of their own"
 _SET: Final = {
     "spark.speculation": "two copies of one worker would take each other's grants",
     "spark.local.dir": "the run's folder holds scratch files of a local master",

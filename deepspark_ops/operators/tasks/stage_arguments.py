@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -22,8 +23,9 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.form import config_from_params, form_schemas, is_left_out, refuse_unknown
 from deepspark_ops.operators.lineage.facets import operator_lineage
 from deepspark_ops.operators.lineage.stage_lineage import StageFacts, after_stage, before_stage
+from deepspark_ops.operators.provider.store_connections import StoreAccess, store_access
 from deepspark_ops.operators.tasks.installation import installed_places
-from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
@@ -111,7 +113,13 @@ class StageArguments:
         cls.template_fields = tuple(dict.fromkeys([*inherited, *own, *more, *_template_fields(cls)]))
 
     def __init__(
-        self, *, run: Any = None, places: Places | None = None, refuse_unknown_conf: bool = False, **kwargs: Any
+        self,
+        *,
+        run: Any = None,
+        places: Places | None = None,
+        refuse_unknown_conf: bool = False,
+        store_conn_id: str | None = None,
+        **kwargs: Any,
     ) -> None:
         """Keep the arguments; everything else is decided when the task runs.
 
@@ -119,6 +127,8 @@ class StageArguments:
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
+            store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
+                google_cloud_default or wasb_default, where an argument or the run's dataset is in such a store.
             kwargs: Fields of the config models, and Airflow's arguments.
 
         Raises:
@@ -136,6 +146,7 @@ class StageArguments:
         self.run = run
         self._places = places
         self._refuses_unknown_conf = refuse_unknown_conf
+        self.store_conn_id = store_conn_id
         for name, value in values.items():
             setattr(self, _ATTRIBUTES.get(name, name), str(value) if isinstance(value, Path | StorePath) else value)
         # What is left out need not be shown among the rendered templates.
@@ -221,14 +232,33 @@ class StageArguments:
         is_first = not any(task.trains for task in others) if self.trains else not others
         return run_id if is_first else f"{run_id}__{self.task_id}"
 
+    def store_access(self) -> AbstractContextManager[StoreAccess]:
+        """Return the context in which this process and its children have the credentials of the task's stores.
+
+        Raises:
+            ConfigError: On entry: a connection is missing, or a field of it cannot be used.
+        """
+        return store_access(self._texts(), self.store_conn_id)
+
+    def _texts(self) -> Iterator[str]:
+        """Yield the arguments and the paths of the run."""
+        yield from map(str, self.values().values())
+        run = getattr(self, "trial", self.run)  # a trial has the paths of its run
+        if isinstance(run, Mapping):
+            yield from map(str, run.values())
+        elif isinstance(run, str):
+            yield str(read_decided(self.places.root / run).dataset)
+
     def get_openlineage_facets_on_start(self) -> Any:
         """Return what the stage is going to read, for Airflow's provider of OpenLineage."""
-        return operator_lineage(before_stage(self.stage, self._facts(self.run)))
+        with self.store_access():
+            return operator_lineage(before_stage(self.stage, self._facts(self.run)))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return what the stage read and wrote, for Airflow's provider of OpenLineage."""
         del task_instance
-        return operator_lineage(after_stage(self.stage, self._facts(self.output_of_task)))
+        with self.store_access():
+            return operator_lineage(after_stage(self.stage, self._facts(self.output_of_task)))
 
     def _facts(self, output: Any) -> StageFacts:
         known = output if isinstance(output, Mapping) else {"run_dir": output} if isinstance(output, str) else {}
@@ -284,7 +314,11 @@ class PartialOperator:
 
 
 def _template_fields(cls: type[StageArguments]) -> list[str]:
-    return [*(["run"] if cls.takes_run else []), *(_ATTRIBUTES.get(name, name) for name in argument_fields(cls))]
+    return [
+        *(["run"] if cls.takes_run else []),
+        "store_conn_id",
+        *(_ATTRIBUTES.get(name, name) for name in argument_fields(cls)),
+    ]
 
 
 def _with_signature(cls: type[StageArguments]) -> Callable[..., None]:

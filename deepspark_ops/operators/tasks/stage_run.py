@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -35,7 +35,7 @@ from deepspark_ops.processes.stage_process import file_trouble
 from deepspark_ops.run_index.index_file import read_index, write_index
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import Status, StatusFile
-from deepspark_ops.stores.store_path import DataPath
+from deepspark_ops.stores.store_path import DataPath, data_path
 from deepspark_ops.tracking.tell import tell_run
 
 _Execute = TypeVar("_Execute", bound=Callable[..., Any])
@@ -84,8 +84,8 @@ class StageRun:
         run_dir = root / str(values["run_dir"])
         decided = read_decided(run_dir)
         known = {"dataset": decided.dataset, "production": decided.production, **values}
-        dataset, production = (Path(known[name]) if known[name] else None for name in ("dataset", "production"))
-        return cls(run_dir, dataset, production)
+        dataset = data_path(known["dataset"]) if known["dataset"] else None
+        return cls(run_dir, dataset, Path(known["production"]) if known["production"] else None)
 
     def config_path(self, stage: str) -> Path:
         """Where the config that a stage ran with is kept."""
@@ -189,7 +189,11 @@ def ends_plainly(execute: _Execute) -> _Execute:
     @functools.wraps(execute)
     def run(self: Any, context: Any, **more: Any) -> Any:
         try:
-            output = execute(self, context, **more)
+            with ExitStack() as stack:
+                if hasattr(self, "store_access"):
+                    with airflow_errors():
+                        stack.enter_context(self.store_access())
+                output = execute(self, context, **more)
         except AirflowException as error:
             is_mistake = isinstance(error, AirflowFailException)
             if not _is_running_task() or not (is_mistake or type(error) is AirflowException):

@@ -61,6 +61,7 @@ class DagSettings:
         """What a DAG's ``default_args`` need of it."""
         settings = self.settings
         named: dict[str, Any] = {"pool": settings.pool, "queue": settings.queue, "conf": dict(settings.conf) or None}
+        named["store_conn_id"] = settings.store_conn_id
         if settings.execution_timeout is not None:
             named["execution_timeout"] = length_of(settings.execution_timeout)
         return {name: value for name, value in named.items() if value is not None}

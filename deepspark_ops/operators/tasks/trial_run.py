@@ -10,6 +10,7 @@ from typing import Any
 from deepspark_ops.operators.provider.airflow_names import AirflowFailException
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun
+from deepspark_ops.stores.store_path import data_path
 from deepspark_ops.trials.plan import Value, form_values
 
 
@@ -31,7 +32,7 @@ class TrialRun:
 
     def stage_run(self) -> StageRun:
         """Return the trial's paths."""
-        return StageRun(Path(self.run_dir), None if self.dataset is None else Path(self.dataset), production=None)
+        return StageRun(Path(self.run_dir), None if self.dataset is None else data_path(self.dataset), production=None)
 
     def own_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a comparison's form with those of the trial in their place."""
