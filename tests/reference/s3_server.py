@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import urllib.request
 from collections.abc import Iterator
@@ -51,6 +52,21 @@ def s3_variables(folder: Path) -> Iterator[dict[str, str]]:
             assert answer.status == 200
         yield variables
         arrow_store._made.cache_clear()
+
+
+@contextmanager
+def reached_by_connection(variables: dict[str, str]) -> Iterator[None]:
+    """Let Airflow's tasks reach the server by the connection aws_default alone, while the block lasts."""
+    extra = {"endpoint_url": variables["AWS_ENDPOINT_URL"], "region_name": variables["AWS_DEFAULT_REGION"]}
+    connection = {
+        "conn_type": "aws", "login": variables["AWS_ACCESS_KEY_ID"], "password": variables["AWS_SECRET_ACCESS_KEY"],
+        "extra": json.dumps(extra),
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(connection))
+        for name in variables:
+            patch.delenv(name)
+        yield
 
 
 def photos() -> dict[str, bytes]:
