@@ -66,7 +66,7 @@ test-airflow: setup ## The DAGs beside another Airflow, VERSION=3.1.8, in an env
 
 test-lineage: setup ## What OpenLineage's file transport gets of a DAG's run, with its packages in a folder of their own; not part of make test
 	test -d .venv/lineage || uv pip install --quiet --target .venv/lineage --no-deps --python $(PYTHON) $(LINEAGE)
-	$(PYTHON) -m pytest -m lineage tests/integration/airflow
+	$(PYTHON) -m pytest -m lineage tests/integration/airflow tests/e2e/test_lineage_dag.py
 
 test-mlflow: setup ## Runs and models told to a real MLflow server, in environments of their own; not part of make test
 	test -d .venv/mlflow || uv venv --quiet --python $(PYTHON) .venv/mlflow
