@@ -17,9 +17,11 @@ LINEAGE := apache-airflow-providers-openlineage==2.20.3 $(addsuffix ==1.54.0,ope
   httpx2==2.16.2 httpcore2==2.16.2 truststore==0.10.5
 # What requirements-dev.txt lacks of them; without their dependencies, so that no second Airflow is installed.
 AIRFLOW_TEST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis jsonschema
-AIRFLOW_TESTS := $(addprefix tests/integration/airflow/,test_own_dags.py test_dags.py test_provider.py) \
+AIRFLOW_PAGES := test_airflow_runs test_pages test_run_pages test_model_pages test_model_changes
+AIRFLOW_TESTS := $(addprefix tests/integration/airflow/,test_own_dags.py test_dags.py test_provider.py $(addsuffix .py,$(AIRFLOW_PAGES))) \
   $(addprefix tests/unit/deepspark_ops/operators/tasks/,test_turn.py) \
-  -k "own_runs or test_own_dags or test_turn or graph_is or valid_and_a_description or every_template or connection_says"
+  -k "own_runs or test_own_dags or test_turn or graph_is or valid_and_a_description or every_template or connection_says \
+  $(addprefix or ,$(AIRFLOW_PAGES))"
 # What the other tests of the DAGs say holds for the Airflow that requirements-dev.txt locks.
 GRPC_TOOLS := 1.71.2
 # Makes code for protobuf 5.29, which loads with that and everything later: with each TensorFlow from 2.18 on.
@@ -58,7 +60,7 @@ test-cluster: setup ## A Spark standalone cluster, also in network namespaces, a
 test-browser: setup ## The tests of form and pages in a real browser (Chromium); not part of make test
 	$(PYTHON) -m pytest -m browser tests/e2e
 
-test-airflow: setup ## The DAGs beside another Airflow, VERSION=3.1.8, in an environment of its own: read, and some run; not part of make test
+test-airflow: setup ## The DAGs beside another Airflow, VERSION=3.1.8, in an environment of its own: read, some run, and the pages; not part of make test
 	test -n "$(VERSION)" || { echo "make test-airflow VERSION=3.1.8: which Airflow?" >&2; exit 2; }
 	test -d .venv/airflow-$(VERSION) || uv venv --quiet --python $(PYTHON) .venv/airflow-$(VERSION)
 	uv pip install --quiet --python .venv/airflow-$(VERSION)/bin/python -e ".[airflow,spark,tables]" "apache-airflow==$(VERSION)" $(AIRFLOW_TEST_TOOLS)

@@ -19,17 +19,26 @@ pytestmark = pytest.mark.airflow
 OPERATORS = ROOT / "deepspark_ops" / "operators"
 PUBLIC = re.compile(
     r"airflow\.(sdk(\.exceptions|\.log)?|exceptions|configuration|plugins_manager|listeners|triggers\.base"
-    r"|timetables\.(assets|trigger)|providers\.\w+(\.\w+)*)"
+    r"|timetables\.(assets|trigger)|providers\.\w+(\.\w+)*"
+    r"|api_fastapi\.auth\.managers\.(base_auth_manager|models\.(base_user|resource_details)))"
 )
-"""Modules of Airflow's public interface: apache-airflow's page *Public Interface*, and the providers' own pages."""
+"""Modules of Airflow's public interface: the pages *Public Interface* and *Auth manager* of apache-airflow, and the
+providers' own pages."""
+PUBLIC_NAMES = {
+    f"airflow.api_fastapi.core_api.security.{name}" for name in ("GetUserDep", "get_user", "requires_access_dag")
+}
+"""Names that Airflow's page *Plugins* tells the authors of plugins to use, in modules that are private otherwise."""
 
 
 def private_imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "airflow":
             is_public = PUBLIC.fullmatch(node.module) is not None
+            names = [f"{node.module}.{name.name}" for name in node.names]
             yield from (
-                f"{node.module}.{name.name}" for name in node.names if not is_public or name.name.startswith("_")
+                name
+                for name in names
+                if name not in PUBLIC_NAMES and (not is_public or name.rpartition(".")[2].startswith("_"))
             )
         elif isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name.partition(".")[0] == "airflow")
@@ -70,6 +79,10 @@ def test_private_names_of_airflow_are_those_of_the_documented_table() -> None:
         ("import airflow.models", ["airflow.models"]),
         ("from airflow.sdk.definitions.param import ParamsDict", ["airflow.sdk.definitions.param.ParamsDict"]),
         ("from airflow.sdk import DAG, Asset", []),
+        (
+            "from airflow.api_fastapi.core_api.security import GetUserDep, auth_manager_from_app",
+            ["airflow.api_fastapi.core_api.security.auth_manager_from_app"],
+        ),
         ("from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook", []),
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
-from airflow.models.dag import DagModel, DagTag
+from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
@@ -95,7 +95,7 @@ def _read_run(dag_id: str, run_id: str, *, map_index: int | None = None) -> Airf
 def tagged_dags() -> set[str]:
     """Return the ids of the DAGs that say by their tag that they are ours."""
     with create_session() as session:
-        return set(session.scalars(select(DagTag.dag_id).where(DagTag.name == DAG_TAG)).all())
+        return set(session.scalars(select(DagModel.dag_id).where(DagModel.tags.any(name=DAG_TAG))).all())
 
 
 def read_runs(dags: Collection[str]) -> list[KnownRun]:
