@@ -49,15 +49,15 @@ def mapped_run_id(run_id: str, map_index: str | int) -> str:
     return trial_run_id(run_id, int(text) + 1) if text.isdecimal() and len(text) < 5 else run_id
 
 
-def find_run(places: Places, dag_id: str, run_id: str) -> Path | None:
+def find_run(installation: Places, dag_id: str, run_id: str) -> Path | None:
     """Return where a run's folder is or would be; None for an address that would leave the folder of runs.
 
     Pages of runs that Airflow has deleted are asked for by the folder's name instead of the run id.
     """
     if not _DAG_ID.fullmatch(dag_id):
         return None
-    runs = (places.home / "runs").resolve()
-    run = places.run_folder(dag_id, run_id)
+    runs = (installation.home / "runs").resolve()
+    run = installation.run_folder(dag_id, run_id)
     if not run.is_dir() and is_folder_name(run_id):
         run = run.with_name(run_id)
     run = run.resolve()

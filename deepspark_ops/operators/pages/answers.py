@@ -39,9 +39,9 @@ def shown(request: Request, page: Page, answer: Mapping[str, Any], status: int =
     return HTMLResponse(text, status_code=status, headers=page_headers(nonce, has_form=True))
 
 
-def told(request: Request, message: str, status: int, here: str = "runs") -> Response:
+def show_message(request: Request, message: str, status: int, section: str = "runs") -> Response:
     """Answer with one sentence, as page or JSON."""
-    return shown(request, _Told(), {"error": message}, status, here=here)
+    return shown(request, _MessagePage(), {"error": message}, status, section=section)
 
 
 def wants_json(request: Request) -> bool:
@@ -54,8 +54,8 @@ def site_of(request: Request) -> str:
     return str(request.scope.get("root_path", "")).removesuffix(URL_PREFIX)
 
 
-class _Told:
-    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", here: str) -> str:
-        return template("told.html.jinja").render(
-            title=here.capitalize(), message=answer["error"], nonce=nonce, site=f"{site}{URL_PREFIX}", here=here
+class _MessagePage:
+    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", section: str) -> str:
+        return template("message.html.jinja").render(
+            title=section.capitalize(), message=answer["error"], nonce=nonce, site=f"{site}{URL_PREFIX}", here=section
         )

@@ -38,9 +38,9 @@ from deepspark_ops.simulation.simulate import REPORT_FILE
 from deepspark_ops.trials.table import TABLE_NAME
 
 
-def find_report(places: Places, dag_id: str, run_id: str) -> Path | None:
+def find_report(installation: Places, dag_id: str, run_id: str) -> Path | None:
     """Return the report of a run; None if there is none, or if the path would leave the folder of runs."""
-    run = find_run(places, dag_id, run_id)
+    run = find_run(installation, dag_id, run_id)
     if run is None:
         return None
     report = (RunPaths(run).evaluation / "report.html").resolve()
@@ -57,40 +57,40 @@ def find_figures(report: Path) -> Path | None:
     return next((path for path in paths if path.is_file() and path.is_relative_to(report.parents[1])), None)
 
 
-def build_app(places: Places, training: TrainingPage | None = None, runs: RunsPage | None = None) -> FastAPI:
+def build_app(installation: Places, training: TrainingPage | None = None, runs: RunsPage | None = None) -> FastAPI:
     """Return the application; all of it asks for a login, what is of a run for the right to read its DAG."""
     app = FastAPI(title="DeepSpark", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     app.add_exception_handler(401, _to_login)
-    _add_run_routes(app, places, training or TrainingPage(places, AirflowRuns().of))
-    listed = runs or RunsPage(places, read_runs, tagged_dags, schedules=read_schedules)
-    add_list_routes(app, places, listed)
-    add_model_routes(app, places, listed)
+    _add_run_routes(app, installation, training or TrainingPage(installation, AirflowRuns().of))
+    listed = runs or RunsPage(installation, read_runs, tagged_dags, schedules=read_schedules)
+    add_list_routes(app, installation, listed)
+    add_model_routes(app, installation, listed)
 
     @app.get("/static/{name}")
     def static(name: str, request: Request) -> Response:
         if name == chart_library().name:
             return _chart_library(request)
-        found = static_file(name)
-        if found is None:
+        file = static_file(name)
+        if file is None:
             raise HTTPException(404, f"no such file: {name}")
-        return FileResponse(found, headers=PLAIN_HEADERS)
+        return FileResponse(file, headers=PLAIN_HEADERS)
 
     return app
 
 
-def _add_run_routes(app: FastAPI, places: Places, page: TrainingPage) -> None:
+def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> None:
     may_read = [Depends(requires_access_dag("GET"))]
-    bundles = BundlePage(places)
+    bundles = BundlePage(installation)
 
     @app.get("/runs/{dag_id}/{run_id}/report", dependencies=may_read)
     def report(request: Request, dag_id: str, run_id: str, format: str = "html", map_index: str = "") -> Response:
         run_id = mapped_run_id(run_id, map_index)
-        found = find_report(places, dag_id, run_id)
+        report_file = find_report(installation, dag_id, run_id)
         if format == "json":
-            return _report_figures(page, dag_id, run_id, found)
-        if found is None:
+            return _report_figures(page, dag_id, run_id, report_file)
+        if report_file is None:
             return _training_page(page, dag_id, run_id, site=site_of(request), is_report=True)
-        return FileResponse(found, media_type="text/html", headers=REPORT_HEADERS)
+        return FileResponse(report_file, media_type="text/html", headers=REPORT_HEADERS)
 
     @app.get("/runs/{dag_id}/{run_id}/bundle", dependencies=may_read)
     def show_bundle(request: Request, dag_id: str, run_id: str) -> Response:
@@ -99,11 +99,11 @@ def _add_run_routes(app: FastAPI, places: Places, page: TrainingPage) -> None:
 
     @app.get("/runs/{dag_id}/{run_id}/files/{name:path}", dependencies=may_read)
     def fetch(dag_id: str, run_id: str, name: str) -> Response:
-        run = find_run(places, dag_id, run_id)
-        found = _run_file(run, name) if run is not None else None
-        if found is None:
+        run = find_run(installation, dag_id, run_id)
+        file = _run_file(run, name) if run is not None else None
+        if file is None:
             raise HTTPException(404, f"no file of this run that may be fetched: {name}")
-        return FileResponse(found, media_type="application/octet-stream", filename=found.name, headers=FILE_HEADERS)
+        return FileResponse(file, media_type="application/octet-stream", filename=file.name, headers=FILE_HEADERS)
 
     @app.get("/runs/{dag_id}/{run_id}/training", dependencies=may_read)
     def show_training(
@@ -124,8 +124,8 @@ def _run_file(run: Path, name: str) -> Path | None:
     bundle = RunPaths(run).bundle
     folder, _, inside = name.partition("/")
     if folder == bundle.name:
-        found = find_bundle_file(bundle, inside)
-        return found if found is not None and found.is_relative_to(run) else None
+        file = find_bundle_file(bundle, inside)
+        return file if file is not None and file.is_relative_to(run) else None
     return find_snapshot_file(run, inside) if folder == RunPaths(run).snapshots.name else None
 
 

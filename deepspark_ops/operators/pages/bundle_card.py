@@ -40,10 +40,10 @@ def card_of_folder(folder: Path, *, gone: str) -> dict[str, Any]:
 def find_bundle_file(folder: Path, name: str) -> Path | None:
     """Return a file of a bundle: the manifest or one that it names; None for all else, wherever it would lead."""
     try:
-        known = {MANIFEST_NAME, *parse_manifest(folder).files}
+        file_names = {MANIFEST_NAME, *parse_manifest(folder).files}
     except (DataError, OSError):
         return None
-    if name not in known:
+    if name not in file_names:
         return None
     path = (folder / name).resolve()
     return path if path.is_file() and path.is_relative_to(folder.resolve()) else None

@@ -53,7 +53,7 @@ Asgi = Callable[
 
 
 @cache
-def _places() -> Places:
+def _installation() -> Places:
     from deepspark_ops.operators.tasks.installation import installed_places
 
     return installed_places()
@@ -64,14 +64,14 @@ def _training() -> TrainingPage:
     from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
-    return TrainingPage(_places(), AirflowRuns().of)
+    return TrainingPage(_installation(), AirflowRuns().of)
 
 
 @cache
 def _pages() -> Asgi:
     from deepspark_ops.operators.pages.app import build_app
 
-    return build_app(_places(), _training())
+    return build_app(_installation(), _training())
 
 
 async def pages_app(
@@ -106,7 +106,7 @@ class ModelLink(RunLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Return the page's address; empty, which shows no button, while the model is not known."""
-        folder = find_run(_places(), ti_key.dag_id, ti_key.run_id)
+        folder = find_run(_installation(), ti_key.dag_id, ti_key.run_id)
         model = read_decided(folder).model if folder is not None else None
         return site_path() + model_url(model) if model else ""
 
@@ -120,14 +120,14 @@ class SparkUiLink(RunLink):
         return str(_training().answer(ti_key.dag_id, run, has_lines=False)["spark_ui"])
 
 
-_BEFORE: Final = (
+_FIRST_TASKS: Final = (
     DeepSparkCheckOperator,
     DeepSparkIngestOperator,
     DeepSparkCheckTrialsOperator,
     DeepSparkIngestOnceOperator,
 )
 _TRAIN: Final = (DeepSparkTrainOperator, DeepSparkTrainTrialOperator)
-_AFTER: Final = (
+_LATER_TASKS: Final = (
     DeepSparkEvaluateOperator,
     DeepSparkEvaluateProductionOperator,
     DeepSparkExportOperator,
@@ -167,8 +167,8 @@ class DeepSparkPlugin(AirflowPlugin):
         _tab("Report", "report", "dag_run"),
     ]
     operator_extra_links = [  # noqa: RUF012
-        RunLink("Training", "training", (*_BEFORE, *_TRAIN, *_AFTER)),
-        RunLink("Report", "report", (*_TRAIN, *_AFTER)),
+        RunLink("Training", "training", (*_FIRST_TASKS, *_TRAIN, *_LATER_TASKS)),
+        RunLink("Report", "report", (*_TRAIN, *_LATER_TASKS)),
         RunLink("Run", "training", (DeepSparkConvertOperator, DeepSparkPredictOperator, DeepSparkCleanOperator)),
         RunLink("Bundle", "bundle", (DeepSparkExportOperator, DeepSparkConvertOperator, DeepSparkPromoteOperator)),
         ModelLink("Model", "", (DeepSparkDecideOperator, DeepSparkApproveOperator, DeepSparkPromoteOperator)),

@@ -25,5 +25,5 @@ def chart_library() -> Path:
 
 def static_file(name: str) -> Path | None:
     """Return a file that the pages load; None for any other name."""
-    known = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".js", ".css")}
-    return known.get(name)
+    files = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".js", ".css")}
+    return files.get(name)

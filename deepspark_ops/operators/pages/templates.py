@@ -95,11 +95,11 @@ def _duration(seconds: float | None) -> str:
     """
     if seconds is None:
         return "\u2013"
-    whole = round(seconds)
+    whole_seconds = round(seconds)
     for unit, small, size, part in (("d", "h", 86_400, 3_600), ("h", "min", 3_600, 60), ("min", "s", 60, 1)):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // part} {small}"
-    return f"{whole} s"
+        if whole_seconds >= size:
+            return f"{whole_seconds // size} {unit} {whole_seconds % size // part} {small}"
+    return f"{whole_seconds} s"
 
 
 def _clock_time(seconds: float | None) -> str:

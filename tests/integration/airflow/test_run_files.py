@@ -136,7 +136,7 @@ def test_the_model_in_production_stands_beside_the_runs_own_accuracy(client: Any
 def test_links_of_model_and_spark_are_there_while_they_lead_somewhere(
     client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin, "_places", lambda: Places(client.home, client.home))
+    monkeypatch.setattr(plugin, "_installation", lambda: Places(client.home, client.home))
     monkeypatch.setattr(plugin, "_training", lambda: client.training)
     links = {link.name: link for link in plugin.DeepSparkPlugin.operator_extra_links}
     key = SimpleNamespace(dag_id=DAG, run_id=RUN_ID, map_index=-1)

@@ -14,10 +14,12 @@ WriteAudit = Callable[[str, str, str, Mapping[str, Any]], None]
 """Takes event, DAG, user and what there is to say."""
 
 
-def write_audit(event: str, dag_id: str, who: str, extra: Mapping[str, Any]) -> None:
+def write_audit(event: str, dag_id: str, user_name: str, extra: Mapping[str, Any]) -> None:
     """Write an entry; it stands on the page "Audit Log" of Airflow and of the DAG."""
     with create_session() as session:
-        entry = Log(event=event, owner=who, owner_display_name=who, dag_id=dag_id, extra=json.dumps(dict(extra)))
+        entry = Log(
+            event=event, owner=user_name, owner_display_name=user_name, dag_id=dag_id, extra=json.dumps(dict(extra))
+        )
         session.add(entry)
 
 

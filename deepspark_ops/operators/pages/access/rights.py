@@ -17,8 +17,8 @@ MayTrigger = Callable[[Collection[str]], bool]
 
 def readable_dags(user: GetUserDep) -> set[str]:
     """Return the ids of all DAGs that the person who asks may read, as Airflow's auth manager says."""
-    found: set[str] = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-    return found
+    dag_ids: set[str] = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    return dag_ids
 
 
 def trigger_right(user: GetUserDep) -> MayTrigger:

@@ -24,7 +24,7 @@ from deepspark_ops.trials.plan import comparison_of
 
 FRESH_S: Final = 1.0
 """Twenty open pages of a run ask once in this time."""
-_KEPT: Final = 64
+_CACHED_RUNS: Final = 64
 DAG_TAG: Final = "deepspark"
 """Tag of the DAGs whose runs are listed; one without it is listed once it has a run's folder."""
 RUNS_LISTED: Final = 2_000
@@ -45,27 +45,27 @@ class AirflowRuns:
         self._read = read or read_run
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str], tuple[float, AirflowRun | None]] = {}
+        self._cache: dict[tuple[str, str], tuple[float, AirflowRun | None]] = {}
 
     def of(self, dag_id: str, run_id: str) -> AirflowRun | None:
         """Return a run; None if there is none of that name."""
         with self._lock:
             now = self._clock()
-            known = self._known.get((dag_id, run_id))
-            if known is None or now - known[0] >= FRESH_S:
-                known = self._known[dag_id, run_id] = now, self._read(dag_id, run_id)
-                if len(self._known) > _KEPT:
-                    self._known = {name: kept for name, kept in self._known.items() if now - kept[0] < FRESH_S}
-            return known[1]
+            cached = self._cache.get((dag_id, run_id))
+            if cached is None or now - cached[0] >= FRESH_S:
+                cached = self._cache[dag_id, run_id] = now, self._read(dag_id, run_id)
+                if len(self._cache) > _CACHED_RUNS:
+                    self._cache = {name: entry for name, entry in self._cache.items() if now - entry[0] < FRESH_S}
+            return cached[1]
 
 
 def read_run(dag_id: str, run_id: str) -> AirflowRun | None:
     """Return a run as the database has it now; for the run id of a trial, the comparison as that trial sees it."""
-    found = _read_run(dag_id, run_id)
-    if found is None and (trial := comparison_of(run_id)) is not None:
-        whole = _read_run(dag_id, trial[0], map_index=trial[1] - 1)
-        found = None if whole is None else of_trial(whole)
-    return found
+    run = _read_run(dag_id, run_id)
+    if run is None and (trial := comparison_of(run_id)) is not None:
+        comparison = _read_run(dag_id, trial[0], map_index=trial[1] - 1)
+        run = None if comparison is None else of_trial(comparison)
+    return run
 
 
 def _read_run(dag_id: str, run_id: str, *, map_index: int | None = None) -> AirflowRun | None:
@@ -81,14 +81,14 @@ def _read_run(dag_id: str, run_id: str, *, map_index: int | None = None) -> Airf
             TaskInstance.end_date,
             TaskInstance.try_number,
         )
-        wanted = [TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id]
+        conditions = [TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id]
         if map_index is not None:
-            wanted.append(TaskInstance.map_index.in_((-1, map_index)))
-        found = session.execute(select(*columns).where(*wanted)).all()
+            conditions.append(TaskInstance.map_index.in_((-1, map_index)))
+        task_rows = session.execute(select(*columns).where(*conditions)).all()
     tasks: dict[str, list[TaskState]] = {}
-    for task, word, began, ended, tries in found:
-        one = TaskState(None if word is None else str(word), _seconds(began), _seconds(ended), tries)
-        tasks.setdefault(task, []).append(one)
+    for task, word, began, ended, tries in task_rows:
+        task_state = TaskState(None if word is None else str(word), _seconds(began), _seconds(ended), tries)
+        tasks.setdefault(task, []).append(task_state)
     return AirflowRun(str(state), {name: folded(mapped) for name, mapped in tasks.items()})
 
 
@@ -111,7 +111,7 @@ def read_runs(dags: Collection[str]) -> list[KnownRun]:
         TaskInstance.operator.in_(ASKS_BY),
     )
     with create_session() as session:
-        found = session.execute(newest).all()
+        run_rows = session.execute(newest).all()
         asks = {(dag, run): task for dag, run, task in session.execute(waiting)}
     return [
         KnownRun(
@@ -125,7 +125,7 @@ def read_runs(dags: Collection[str]) -> list[KnownRun]:
             user=user,
             asks=asks.get((dag, run)),
         )
-        for dag, run, state, when, began, ended, kind, user in found
+        for dag, run, state, when, began, ended, kind, user in run_rows
     ]
 
 
@@ -135,10 +135,10 @@ def read_schedules(dags: Collection[str]) -> list[Schedule]:
         DagModel.dag_id, DagModel.timetable_description, DagModel.asset_expression, DagModel.next_dagrun_create_after,
         DagModel.is_paused,
     )  # fmt: skip
-    there = select(*columns).where(DagModel.dag_id.in_(dags), DagModel.is_stale.is_(False)).order_by(DagModel.dag_id)
+    query = select(*columns).where(DagModel.dag_id.in_(dags), DagModel.is_stale.is_(False)).order_by(DagModel.dag_id)
     with create_session() as session:
         schedules = []
-        for dag, description, assets, next_run, is_paused in session.execute(there).all():
+        for dag, description, assets, next_run, is_paused in session.execute(query).all():
             text = schedule_text(description or "", assets=assets)
             if text != BY_HAND:
                 text = schedule_text(description or "", timezone=_timezone(session, dag), assets=assets)

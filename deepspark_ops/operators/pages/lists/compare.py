@@ -45,9 +45,9 @@ class NoComparison(Exception):
 class ComparePage:
     """The comparison. Thread-safe."""
 
-    def __init__(self, places: Places, runs: RunsPage) -> None:
-        """Compare runs of ``places`` that ``runs`` lists."""
-        self._places = places
+    def __init__(self, installation: Places, runs: RunsPage) -> None:
+        """Compare runs of ``installation`` that ``runs`` lists."""
+        self._installation = installation
         self._runs = runs
         self._readings = RunReadings(MOST_RUNS)
 
@@ -70,17 +70,17 @@ class ComparePage:
             if key not in rows:
                 msg = f'there is no run "{key}", or it is of a DAG that you may not read'
                 raise NoComparison(msg, 404)
-        found = [self._run(rows[key], key, chosen, number) for number, key in enumerate(chosen)]
-        metrics, labels = [one["metrics"] for one in found], [one["label"] for one in found]
+        runs = [self._run(rows[key], key, chosen, number) for number, key in enumerate(chosen)]
+        metrics, labels = [run["metrics"] for run in runs], [run["label"] for run in runs]
         return {
             "format_version": ANSWER_VERSION,
-            **_as_drawn(found, is_over=all(rows[key]["state"] not in ("waiting", "running") for key in chosen)),
-            "runs": [{**rows[key], "label": one["label"]} for key, one in zip(chosen, found, strict=True)],
-            "settings": differences([one["settings"] for one in found]),
+            **_as_drawn(runs, is_over=all(rows[key]["state"] not in ("waiting", "running") for key in chosen)),
+            "runs": [{**rows[key], "label": run["label"]} for key, run in zip(chosen, runs, strict=True)],
+            "settings": differences([run["settings"] for run in runs]),
             "figures": figures_of(metrics),
-            "confusions": [confusion_of(one) for one in metrics],
+            "confusions": [confusion_of(run) for run in metrics],
             "differences": differences_of(metrics, chosen, labels),
-            "pair": pair_of([one["folder"] for one in found], metrics, labels) if len(found) == PAIR else None,
+            "pair": pair_of([run["folder"] for run in runs], metrics, labels) if len(runs) == PAIR else None,
         }
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", shows_all: bool = False) -> str:
@@ -97,10 +97,10 @@ class ComparePage:
         return template("compare.html.jinja").render(
             title="Compare",
             rows=rows,
-            settings=[one for one in answer["settings"] if shows_all or one["differs"]],
+            settings=[run for run in answer["settings"] if shows_all or run["differs"]],
             shows_all=shows_all,
             confusions=[
-                (row, one, drawn_confusion(one)) for row, one in zip(rows, answer["confusions"], strict=True) if one
+                (row, run, drawn_confusion(run)) for row, run in zip(rows, answer["confusions"], strict=True) if run
             ],
             figures=answer["figures"],
             differences=_differences(answer, rows),
@@ -114,7 +114,7 @@ class ComparePage:
         )
 
     def _run(self, row: Mapping[str, Any], key: str, keys: Sequence[str], number: int) -> dict[str, Any]:
-        folder = find_run(self._places, row["dag"], row["run"]) or self._places.home / "no such run"
+        folder = find_run(self._installation, row["dag"], row["run"]) or self._installation.home / "no such run"
         runs = [other.partition("/")[2] for other in keys]
         label = row["run"] if runs.count(row["run"]) == 1 else key
         reading = self._readings.of(folder)
@@ -139,22 +139,22 @@ def _differences(answer: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
         return []
     return [
         {
-            **one,
-            "label": row["label"],
-            "picture": drawn_difference(confusions[0], confusion) if one["why_not"] is None else None,
+            **row,
+            "label": compared_row["label"],
+            "picture": drawn_difference(confusions[0], confusion) if row["why_not"] is None else None,
         }
-        for one, row, confusion in zip(answer["differences"], rows[1:], confusions[1:], strict=True)
+        for row, compared_row, confusion in zip(answer["differences"], rows[1:], confusions[1:], strict=True)
     ]
 
 
-def _as_drawn(found: Sequence[Mapping[str, Any]], *, is_over: bool) -> dict[str, Any]:
+def _as_drawn(runs: Sequence[Mapping[str, Any]], *, is_over: bool) -> dict[str, Any]:
     """Return what ``training.js`` draws."""
-    lines = [line for one in found for line in one["lines"]]
+    lines = [line for run in runs for line in run["lines"]]
     return {
         "state": {"name": "compared", "is_over": is_over},
         "charts": [
-            {"name": one.name, "title": one.title, "unit": one.unit, "is_first": one.is_first, "is_stacked": False}
-            for one in COMPARED_CHARTS
+            {"name": run.name, "title": run.title, "unit": run.unit, "is_first": run.is_first, "is_stacked": False}
+            for run in COMPARED_CHARTS
         ],
         "lines": lines,
         "marks": [],
@@ -164,6 +164,6 @@ def _as_drawn(found: Sequence[Mapping[str, Any]], *, is_over: bool) -> dict[str,
         "points_of": sum(line["points_of"] for line in lines),
         "minibatches_per_epoch": None,
         "origin": 1.0,  # each run's time counts from its own start; the span alone decides the axis' unit
-        "news": 1.0 + max((one["seconds"] for one in found), default=0.0),
+        "news": 1.0 + max((run["seconds"] for run in runs), default=0.0),
         "now": 1.0,
     }

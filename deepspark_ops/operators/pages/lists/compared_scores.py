@@ -62,10 +62,10 @@ def why_not_compared(first: MetricsReport | None, second: MetricsReport | None, 
         second: What the other found.
         labels: What the two runs are called.
     """
-    missing = [label for label, one in zip(labels, (first, second), strict=True) if one is None]
+    missing = [label for label, metrics in zip(labels, (first, second), strict=True) if metrics is None]
     if first is None or second is None:
         return f"{' and '.join(missing)}: no evaluation yet"
-    digests = [one.scored.dataset_digest for one in (first, second)]
+    digests = [metrics.scored.dataset_digest for metrics in (first, second)]
     if digests[0] != digests[1]:
         short = " and ".join(digest[:_DIGEST_SHOWN] for digest in digests)
         return f"{labels[0]} and {labels[1]} were tested on different samples ({short})"
@@ -87,10 +87,10 @@ def differences_of(
     metrics: Sequence[MetricsReport | None], keys: Sequence[str], labels: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return the confusion matrix of each run but the first minus the first's, or why there is none."""
-    found = []
-    for key, label, one in list(zip(keys, labels, metrics, strict=True))[1:]:
-        why_not = why_not_compared(metrics[0], one, (labels[0], label))
-        first, second = classes_of(metrics[0]), classes_of(one)
+    rows = []
+    for key, label, compared in list(zip(keys, labels, metrics, strict=True))[1:]:
+        why_not = why_not_compared(metrics[0], compared, (labels[0], label))
+        first, second = classes_of(metrics[0]), classes_of(compared)
         if why_not is None and second is None:
             why_not = "there are no classes to compare"
         if why_not is None and second is not None and len(second.classes) > MOST_CLASSES:
@@ -98,8 +98,8 @@ def differences_of(
         counts = None
         if why_not is None and first is not None and second is not None:
             counts = (np.array(second.confusion, np.int64) - np.array(first.confusion, np.int64)).tolist()
-        found.append({"first": keys[0], "second": key, "counts": counts, "why_not": why_not})
-    return found
+        rows.append({"first": keys[0], "second": key, "counts": counts, "why_not": why_not})
+    return rows
 
 
 def pair_of(folders: Sequence[Path], metrics: Sequence[MetricsReport | None], labels: Sequence[str]) -> dict[str, Any]:
@@ -116,47 +116,48 @@ def pair_of(folders: Sequence[Path], metrics: Sequence[MetricsReport | None], la
         ``PairedErrors`` has, with answers and pictures of the samples.
     """
     why_not = why_not_compared(metrics[0], metrics[1], (labels[0], labels[1]))
-    places = [evaluation_folder(folder) for folder in folders]
-    if why_not is not None or places[0] is None or places[1] is None:
+    evaluations = [evaluation_folder(folder) for folder in folders]
+    if why_not is not None or evaluations[0] is None or evaluations[1] is None:
         return {"why_not": why_not}
     paired = _paired if classes_of(metrics[0]) is not None else _paired_errors
     try:
-        return {"why_not": None, **paired(places[0], places[1])}
+        return {"why_not": None, **paired(evaluations[0], evaluations[1])}
     except DataError as error:
         return {"why_not": str(error)}
 
 
-def _paired(first_place: Path, second_place: Path) -> dict[str, Any]:
+def _paired(first_folder: Path, second_folder: Path) -> dict[str, Any]:
     # HDF5, which no other page needs.
     from deepspark_ops.evaluate.comparison.answers import difference_p_value
     from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
     from deepspark_ops.evaluate.comparison.section import make_section
     from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 
-    first, second = read_evaluation(first_place), read_evaluation(second_place)
+    first, second = read_evaluation(first_folder), read_evaluation(second_folder)
     # What the first alone gets right is a mistake of the second, so its picture is with the second's.
     of_first, of_second = (
-        open_mistake_pictures(place, one.samples) for place, one in ((first_place, first), (second_place, second))
+        open_mistake_pictures(folder, evaluation.samples)
+        for folder, evaluation in ((first_folder, first), (second_folder, second))
     )
-    kept = {*of_first.numbers, *of_second.numbers}
-    section = make_section(second, first, None, has_picture=kept.__contains__)
+    pictured = {*of_first.numbers, *of_second.numbers}
+    section = make_section(second, first, None, has_picture=pictured.__contains__)
     names = first.class_names()
     n_first, n_second = section.comparison.n_lost, section.comparison.n_gained
     n_both = int(np.count_nonzero((first.samples.classes().rank == 0) & (second.samples.classes().rank == 0)))
-    pictures = of_second.read([one.index for one in section.lost])
-    pictures |= of_first.read([one.index for one in section.gained])
+    pictures = of_second.read([evaluation.index for evaluation in section.lost])
+    pictures |= of_first.read([evaluation.index for evaluation in section.gained])
 
     def shown(differences: Sequence[Any], takes: Callable[[Any], int]) -> list[dict[str, Any]]:
         return [
             {
-                "index": one.index,
-                "true": names[one.label],
-                "taken_for": names[takes(one)],
-                "picture": pictures[one.index].data_uri(),
-                "is_small": pictures[one.index].media_type == "image/png",
+                "index": difference.index,
+                "true": names[difference.label],
+                "taken_for": names[takes(difference)],
+                "picture": pictures[difference.index].data_uri(),
+                "is_small": pictures[difference.index].media_type == "image/png",
             }
-            for one in differences
-            if one.index in pictures
+            for difference in differences
+            if difference.index in pictures
         ]
 
     n_samples = section.comparison.n_samples
@@ -169,35 +170,40 @@ def _paired(first_place: Path, second_place: Path) -> dict[str, Any]:
         "n_only_second": n_second,
         "p": difference_p_value(first.samples, second.samples),
         "n_groups": section.comparison.n_groups,
-        "only_first": shown(section.lost, lambda one: int(one.candidate)),
-        "only_second": shown(section.gained, lambda one: int(one.production)),
+        "only_first": shown(section.lost, lambda evaluation: int(evaluation.candidate)),
+        "only_second": shown(section.gained, lambda evaluation: int(evaluation.production)),
     }
 
 
-def _paired_errors(first_place: Path, second_place: Path) -> dict[str, Any]:
+def _paired_errors(first_folder: Path, second_folder: Path) -> dict[str, Any]:
     from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
     from deepspark_ops.evaluate.comparison.paired_errors import paired_errors
     from deepspark_ops.evaluate.evaluation_folder import read_evaluation
     from deepspark_ops.evaluate.per_sample.row_reader import read_rows
 
-    places = first_place, second_place
-    both = [read_evaluation(place) for place in places]
-    archives = [open_mistake_pictures(place, one.samples) for place, one in zip(places, both, strict=True)]
-    found = paired_errors(both[0].samples, both[1].samples, pictured={*archives[0].numbers, *archives[1].numbers})
-    shown = [pair.index for pair in (*found.first_better, *found.second_better)]
+    folders = first_folder, second_folder
+    both = [read_evaluation(folder) for folder in folders]
+    archives = [
+        open_mistake_pictures(folder, evaluation.samples) for folder, evaluation in zip(folders, both, strict=True)
+    ]
+    errors = paired_errors(both[0].samples, both[1].samples, pictured={*archives[0].numbers, *archives[1].numbers})
+    shown = [pair.index for pair in (*errors.first_better, *errors.second_better)]
     pictures = [archive.read(shown) for archive in archives]
-    rows = [read_rows(place, shown, one.samples.weights_digest) for place, one in zip(places, both, strict=True)]
+    rows = [
+        read_rows(folder, shown, evaluation.samples.weights_digest)
+        for folder, evaluation in zip(folders, both, strict=True)
+    ]
 
-    def told(pair: ErrorPair) -> dict[str, Any]:
-        of_sample = [kept.get(pair.index) for kept in pictures]
-        answers = [kept.get(pair.index, {}) for kept in rows]
+    def pair_fields(pair: ErrorPair) -> dict[str, Any]:
+        of_sample = [by_index.get(pair.index) for by_index in pictures]
+        answers = [by_index.get(pair.index, {}) for by_index in rows]
         return {
             "index": pair.index,
             "name": answers[0].get("name") or answers[1].get("name"),
             "errors": [pair.first, pair.second],
             **answers_in_words(both[0].metrics.task, answers),
             "pictures": [None if picture is None else picture.data_uri() for picture in of_sample],
-            "is_small": any(one is not None and one.media_type == "image/png" for one in of_sample),
+            "is_small": any(picture is not None and picture.media_type == "image/png" for picture in of_sample),
             "is_same_picture": of_sample[0] == of_sample[1],
         }
 
@@ -207,13 +213,13 @@ def _paired_errors(first_place: Path, second_place: Path) -> dict[str, Any]:
         "error": _error_in_words(both[0].metrics),
         "pictured": _PICTURED.get(both[0].metrics.task, ""),
         **{
-            name: getattr(found, name)
+            name: getattr(errors, name)
             for name in ("n_samples", "n_first", "n_second", "first", "second", "p", "n_groups")
         },
-        "n_same": found.n_samples - found.n_first - found.n_second,
-        "interval": found.interval,
-        "first_better": [told(pair) for pair in found.first_better],
-        "second_better": [told(pair) for pair in found.second_better],
+        "n_same": errors.n_samples - errors.n_first - errors.n_second,
+        "interval": errors.interval,
+        "first_better": [pair_fields(pair) for pair in errors.first_better],
+        "second_better": [pair_fields(pair) for pair in errors.second_better],
     }
 
 
@@ -248,8 +254,8 @@ def answers_in_words(task: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
         rows: Of ``samples.parquet``, one a net; empty where there is none.
     """
     truth, answer = _IN_WORDS.get(task, (lambda row: "", lambda row: ""))
-    there = next((row for row in rows if row), None)
-    return {"true": truth(there) if there else "", "answers": [answer(row) if row else "" for row in rows]}
+    known_row = next((row for row in rows if row), None)
+    return {"true": truth(known_row) if known_row else "", "answers": [answer(row) if row else "" for row in rows]}
 
 
 def _numbers(values: Sequence[float] | None) -> str:
@@ -279,15 +285,15 @@ def figures_of(metrics: Sequence[MetricsReport | None]) -> list[dict[str, Any]]:
 
     A figure of several results has the result's blob beside it, but for the main one.
     """
-    found: dict[tuple[str, str], dict[int, str]] = {}
-    for run, one in enumerate(metrics):
-        for at, result in enumerate(one.results() if one else ()):
-            of = "" if at == 0 else result.scored.score_blob
+    texts: dict[tuple[str, str], dict[int, str]] = {}
+    for run, run_metrics in enumerate(metrics):
+        for at, result in enumerate(run_metrics.results() if run_metrics else ()):
+            blob = "" if at == 0 else result.scored.score_blob
             for row in result.rows():
-                found.setdefault((of, row.label), {})[run] = row.text()
+                texts.setdefault((blob, row.label), {})[run] = row.text()
     return [
-        {"label": label, "of": of, "values": [values.get(run) for run in range(len(metrics))]}
-        for (of, label), values in found.items()
+        {"label": label, "of": blob, "values": [values.get(run) for run in range(len(metrics))]}
+        for (blob, label), values in texts.items()
     ]
 
 
@@ -306,7 +312,7 @@ def drawn_difference(first: Mapping[str, Any] | None, second: Mapping[str, Any] 
         return None
     from deepspark_ops.evaluate.charts import difference_chart
 
-    counts = [np.array(one["counts"], np.int64) for one in (first, second)]
+    counts = [np.array(matrix["counts"], np.int64) for matrix in (first, second)]
     return _unstyled(difference_chart(counts[0], counts[1], first["classes"]))
 
 
@@ -316,7 +322,7 @@ def _unstyled(drawn: str) -> Markup:
 
 
 def _names(metrics: ClassificationMetrics) -> list[str]:
-    return [one.name for one in metrics.classes]
+    return [each.name for each in metrics.classes]
 
 
 def _unlike(first: Sequence[str], second: Sequence[str]) -> str:

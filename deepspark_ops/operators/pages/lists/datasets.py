@@ -33,9 +33,9 @@ _OF_MANIFEST: Final = (
 class DatasetsPage:
     """The list of datasets and the page of one. A dataset is shown to whoever may read a run that used it."""
 
-    def __init__(self, places: Places, runs: RunsPage) -> None:
-        """Look for datasets in ``places`` that the runs of ``runs`` name."""
-        self._datasets = places.home / "datasets"
+    def __init__(self, installation: Places, runs: RunsPage) -> None:
+        """Look for datasets in ``installation`` that the runs of ``runs`` name."""
+        self._datasets = installation.home / "datasets"
         self._runs = runs
 
     def answer(self, readable: Collection[str]) -> dict[str, Any]:
@@ -48,10 +48,10 @@ class DatasetsPage:
         runs = self._used(readable).get(name)
         if runs is None:
             return None
-        found = self._dataset(name, runs)
+        dataset = self._dataset(name, runs)
         has_report = DatasetPaths(self._datasets / name).report.is_file()
-        told = {**found, "samples": self._samples(name), "has_report": has_report}
-        return {"format_version": ANSWER_VERSION, "dataset": told}
+        fields = {**dataset, "samples": self._samples(name), "has_report": has_report}
+        return {"format_version": ANSWER_VERSION, "dataset": fields}
 
     def report(self, readable: Collection[str], name: str) -> str | None:
         """Return the report of a dataset that may be read; None if there is none."""
@@ -68,15 +68,15 @@ class DatasetsPage:
             nonce: Of the page's scripts and styles.
             site: Path that Airflow is served under, without a slash at its end.
         """
-        told = [answer["dataset"]] if "dataset" in answer else answer["datasets"]
+        datasets = [answer["dataset"]] if "dataset" in answer else answer["datasets"]
         shown = [
             {
-                **one,
-                "runs": [with_address(run, site) for run in one["runs"]],
-                "classes": _classes(one["splits"]),
-                "url": f"{site}{dataset_url(one['name'])}",
+                **dataset,
+                "runs": [with_address(run, site) for run in dataset["runs"]],
+                "classes": _classes(dataset["splits"]),
+                "url": f"{site}{dataset_url(dataset['name'])}",
             }
-            for one in told
+            for dataset in datasets
         ]
         values = {"nonce": nonce, "site": f"{site}{URL_PREFIX}", "here": "datasets", "runs_shown": RUNS_SHOWN}
         if "dataset" not in answer:
@@ -87,10 +87,10 @@ class DatasetsPage:
 
     def _used(self, readable: Collection[str]) -> dict[str, list[dict[str, Any]]]:
         """Return the datasets that are there, by name, with the runs that used each, newest first."""
-        there = {path.name for path in self._datasets.iterdir()} if self._datasets.is_dir() else set()
+        present_names = {path.name for path in self._datasets.iterdir()} if self._datasets.is_dir() else set()
         used: dict[str, list[dict[str, Any]]] = {}
         for row in self._runs.rows(readable):
-            if row["dataset"] in there:
+            if row["dataset"] in present_names:
                 used.setdefault(row["dataset"], []).append({key: row[key] for key in _OF_RUN})
         return dict(sorted(used.items()))
 
@@ -98,25 +98,25 @@ class DatasetsPage:
         paths = DatasetPaths(self._datasets / name)
         splits: dict[str, Any] = {}
         error: str | None = None
-        made: float | None = None
+        written: float | None = None
         for split in present_splits(paths.root):
             try:
                 manifest = read_manifest(paths.split(split))
                 path = manifest_path(paths.root, split)
                 splits[split] = {**_of_manifest(manifest), "digest": file_digest(path)}
-                made = max(made or 0.0, path.stat().st_mtime)
+                written = max(written or 0.0, path.stat().st_mtime)
             except (DataError, OSError) as problem:
                 error = str(problem)
         digest = splits.get("train", {}).get("digest")
-        told = [{**run, "is_same": run["dataset_digest"] == digest} for run in runs]
-        return {"name": name, "splits": splits, "error": error, "made": made, "runs": told}
+        used_by = [{**run, "is_same": run["dataset_digest"] == digest} for run in runs]
+        return {"name": name, "splits": splits, "error": error, "made": written, "runs": used_by}
 
     def _samples(self, name: str) -> dict[str, str]:
         """Return class -> samples side by side, as a ``data:`` address; empty without a contact sheet of this data."""
         paths = DatasetPaths(self._datasets / name)
         with suppress(DataError):
             archive = PictureArchive(paths.contact_sheet, read_manifest(paths.split("train")).recipe_sha256)
-            return {str(label): one.data_uri() for label, one in archive.read(archive.numbers).items()}
+            return {str(label): picture.data_uri() for label, picture in archive.read(archive.numbers).items()}
         return {}
 
 

@@ -7,17 +7,17 @@ from fastapi.responses import HTMLResponse, Response
 
 from deepspark_ops.operators.pages.access.headers import REPORT_HEADERS
 from deepspark_ops.operators.pages.access.rights import Readable
-from deepspark_ops.operators.pages.answers import shown, told
+from deepspark_ops.operators.pages.answers import show_message, shown
 from deepspark_ops.operators.pages.lists.compare import ComparePage, NoComparison
 from deepspark_ops.operators.pages.lists.datasets import DatasetsPage
 from deepspark_ops.operators.pages.lists.runs import RunsPage, query_of
 from deepspark_ops.operators.tasks.run_plan import Places
 
 
-def add_list_routes(app: FastAPI, places: Places, runs: RunsPage) -> None:
+def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
     """Add the routes to an application that asks for a login by itself."""
-    compared = ComparePage(places, runs)
-    datasets = DatasetsPage(places, runs)
+    compared = ComparePage(installation, runs)
+    datasets = DatasetsPage(installation, runs)
 
     @app.get("/runs")
     def show_runs(request: Request, readable: Readable) -> Response:
@@ -28,7 +28,7 @@ def add_list_routes(app: FastAPI, places: Places, runs: RunsPage) -> None:
         try:
             answer = compared.answer(readable, request.query_params.getlist("run"))
         except NoComparison as error:
-            return told(request, str(error), error.status)
+            return show_message(request, str(error), error.status)
         return shown(request, compared, answer, shows_all=bool(all))
 
     @app.get("/datasets")
@@ -37,16 +37,16 @@ def add_list_routes(app: FastAPI, places: Places, runs: RunsPage) -> None:
 
     @app.get("/datasets/{name}/report")
     def show_dataset_report(request: Request, readable: Readable, name: str) -> Response:
-        found = datasets.report(readable, name)
-        if found is None:
+        report = datasets.report(readable, name)
+        if report is None:
             message = f'there is no report of a dataset "{name}", or no run that used it is of a DAG that you may read'
-            return told(request, message, 404, "datasets")
-        return HTMLResponse(found, headers=REPORT_HEADERS)
+            return show_message(request, message, 404, "datasets")
+        return HTMLResponse(report, headers=REPORT_HEADERS)
 
     @app.get("/datasets/{name}")
     def show_dataset(request: Request, readable: Readable, name: str) -> Response:
-        found = datasets.dataset(readable, name)
-        if found is None:
+        answer = datasets.dataset(readable, name)
+        if answer is None:
             message = f'there is no dataset "{name}", or no run that used it is of a DAG that you may read'
-            return told(request, message, 404, "datasets")
-        return shown(request, datasets, found)
+            return show_message(request, message, 404, "datasets")
+        return shown(request, datasets, answer)

@@ -46,7 +46,7 @@ class RunsPage:
 
     def __init__(
         self,
-        places: Places,
+        installation: Places,
         airflow_runs: Callable[[Collection[str]], list[KnownRun]],
         tagged_dags: Callable[[], set[str]],
         *,
@@ -54,17 +54,17 @@ class RunsPage:
         reader: SummaryReader | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """List what is in ``places``.
+        """List what is in ``installation``.
 
         Args:
-            places: Where runs are.
+            installation: Where runs are.
             airflow_runs: Returns the runs of some DAGs, newest first.
             tagged_dags: Returns the DAGs that are ours, whether they have run or not.
             schedules: Returns when some DAGs run by themselves.
             reader: Reads the runs' folders.
             clock: Seconds since the epoch.
         """
-        self._places = places
+        self._installation = installation
         self._airflow_runs = airflow_runs
         self._tagged_dags = tagged_dags
         self._schedules = schedules
@@ -73,7 +73,7 @@ class RunsPage:
 
     def our_dags(self) -> set[str]:
         """Return the DAGs that are ours: by their tag, or since they have a run's folder."""
-        runs = self._places.home / "runs"
+        runs = self._installation.home / "runs"
         folders = {path.name for path in runs.iterdir() if path.is_dir()} if runs.is_dir() else set()
         return folders | self._tagged_dags()
 
@@ -86,16 +86,16 @@ class RunsPage:
         """
         dags = self.our_dags() & set(readable)
         rows = self._rows(dags)
-        found = chosen(rows, query)
+        rows_found = chosen(rows, query)
         return {
             "format_version": ANSWER_VERSION,
             "query": {"search": query.search, **dict(query.filters), "sort": query.sort},
             "choices": choices(rows),
-            "schedules": [asdict(one) for one in self._schedules(dags)] if dags else [],
+            "schedules": [asdict(schedule) for schedule in self._schedules(dags)] if dags else [],
             "total": len(rows),
-            "found": len(found),
+            "found": len(rows_found),
             "unread": sum(not row["is_read"] for row in rows),
-            "runs": found,
+            "runs": rows_found,
         }
 
     def rows(self, readable: Collection[str]) -> list[dict[str, Any]]:
@@ -131,29 +131,29 @@ class RunsPage:
     def _rows(self, dags: Collection[str]) -> list[dict[str, Any]]:
         read = self._reader.begin()
         now = self._clock()
-        return [row_of(known, self._summary(known, read), now=now) for known in self._known(dags)]
+        return [row_of(run, self._summary(run, read), now=now) for run in self._listed(dags)]
 
-    def _known(self, dags: Collection[str]) -> Iterator[KnownRun]:
+    def _listed(self, dags: Collection[str]) -> Iterator[KnownRun]:
         """Return what Airflow knows, newest first, then folders of runs that it has forgotten."""
-        known = self._airflow_runs(dags) if dags else []
-        yield from (run for run in known if run.dag in dags)
-        names = {(run.dag, safe_run_id(run.run)): run for run in known}
+        listed = self._airflow_runs(dags) if dags else []
+        yield from (run for run in listed if run.dag in dags)
+        names = {(run.dag, safe_run_id(run.run)): run for run in listed}
         for dag in sorted(dags):
-            folder = self._places.home / "runs" / dag
+            folder = self._installation.home / "runs" / dag
             paths = sorted(folder.iterdir()) if folder.is_dir() else []
             for path in paths:
                 trial = comparison_of(path.name)
-                if trial is not None and (whole := names.get((dag, trial[0]))) is not None:
-                    yield known_trial(whole, path)
+                if trial is not None and (comparison := names.get((dag, trial[0]))) is not None:
+                    yield known_trial(comparison, path)
                     continue
                 if path.is_dir() and (dag, path.name) not in names and is_folder_name(path.name):
                     yield KnownRun(dag, path.name, None, when=path.stat().st_mtime)
 
-    def _summary(self, known: KnownRun, read: Callable[[Path, bool], RunSummary | None]) -> RunSummary | None:
-        folder = find_run(self._places, known.dag, known.run)
+    def _summary(self, run: KnownRun, read: Callable[[Path, bool], RunSummary | None]) -> RunSummary | None:
+        folder = find_run(self._installation, run.dag, run.run)
         if folder is None or not folder.is_dir():
             return RunSummary(made_of={})
-        return read(folder, known.state in _OVER)
+        return read(folder, run.state in _OVER)
 
 
 def query_of(parameters: Mapping[str, str]) -> RunQuery:
@@ -168,7 +168,7 @@ def _address(site: str, query: Mapping[str, str]) -> str:
 
 def _shown_schedules(schedules: Sequence[Mapping[str, Any]], dag: str) -> list[Mapping[str, Any]]:
     """Return the schedule of the DAG that is asked for; of all DAGs those that run by themselves."""
-    return [one for one in schedules if (one["dag"] == dag if dag else one["text"] != BY_HAND)]
+    return [schedule for schedule in schedules if (schedule["dag"] == dag if dag else schedule["text"] != BY_HAND)]
 
 
 def _column(group: Sequence[tuple[str | None, str]], query: Mapping[str, str], site: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ VERIFY_BYTES: Final = 4 * 2**30
 """About ten seconds of reading; more is for the command."""
 REASON_LENGTH: Final = 500
 _VERIFYING: Final = threading.Lock()
-Done = dict[str, Any]
+ChangeFields = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class ModelChanges:
     """Changes of one model by one person.
 
     Attributes:
-        places: Where models and runs are.
+        installation: Where models and runs are.
         name: The model.
-        who: The person.
+        person: The person.
     """
 
-    places: Places
+    installation: Places
     name: str
-    who: str
+    person: str
 
-    def roll_back(self, to: str, was: str, reason: str) -> Done:
+    def roll_back(self, to: str, was: str, reason: str) -> ChangeFields:
         """Put an earlier version back.
 
         Args:
@@ -57,14 +57,14 @@ class ModelChanges:
         Raises:
             DeepSparkError: What ``roll_back`` of the registry raises; or no reason.
         """
-        author = Author(self.who, _needed(reason))
-        return self._done(roll_back(self._folder(), author, to=to or None, was=was or None))
+        author = Author(self.person, _needed(reason))
+        return self._announced(roll_back(self._folder(), author, to=to or None, was=was or None))
 
-    def promote(self, what: str, reason: str, dags: Collection[str], *, force: bool) -> Done:
+    def promote(self, choice: str, reason: str, dags: Collection[str], *, force: bool) -> ChangeFields:
         """Put a version or a run's bundle into production, if the gate lets it.
 
         Args:
-            what: As ``chosen_bundle`` takes it.
+            choice: As ``chosen_bundle`` takes it.
             reason: In the person's words.
             dags: Of whose runs they may promote.
             force: Do not ask the gate.
@@ -72,14 +72,14 @@ class ModelChanges:
         Raises:
             DeepSparkError: It stays out, there is nothing to compare it by, or something is damaged; or no reason.
         """
-        models = self.places.models
-        bundle = chosen_bundle(self.places, read_model(models, self.name), what, dags)
+        models = self.installation.models
+        bundle = chosen_bundle(self.installation, read_model(models, self.name), choice, dags)
         values = {"models": models, "model": self.name, "bundle": bundle, "reason": _needed(reason)}
-        ended = promote_by_hand(parse_config(HandPromoteConfig, values), self.who, self._score, force=force)
+        ended = promote_by_hand(parse_config(HandPromoteConfig, values), self.person, self._score, force=force)
         if ended.production is None:
             msg = f'{ended.decision.reason}. Tick "do not ask the gate" to promote it all the same'
             raise ConfigError(msg)
-        return self._done(ended.production)
+        return self._announced(ended.production)
 
     def verify(self) -> list[dict[str, Any]]:
         """Compare every file with its digest; return a row per version.
@@ -96,15 +96,15 @@ class ModelChanges:
             msg = f"another model is being verified; try again in a moment, or {command}"
             raise ConfigError(msg)
         try:
-            found = verify_model(folder)
+            rows = verify_model(folder)
         finally:
             _VERIFYING.release()
-        return [{"version": one.version, "n_files": one.n_files, "n_bytes": one.n_bytes} for one in found]
+        return [{"version": row.version, "n_files": row.n_files, "n_bytes": row.n_bytes} for row in rows]
 
     def _folder(self) -> ModelFolder:
-        return ModelFolder(self.places.models / self.name)
+        return ModelFolder(self.installation.models / self.name)
 
-    def _done(self, production: Production) -> Done:
+    def _announced(self, production: Production) -> ChangeFields:
         """Tell MLflow, where one is configured, without having the person wait for it."""
         if is_configured(os.environ):
             model = self._folder().root
@@ -127,7 +127,7 @@ def _log_line(level: int, text: str) -> None:
 def _needed(reason: str) -> str:
     text = " ".join(reason.split())
     if not text or len(text) > REASON_LENGTH:
-        found = f"{len(text)} characters" if text else "nothing"
-        msg = f"reason: {found}; say why in at most {REASON_LENGTH} characters, it is kept in the model's history"
+        length = f"{len(text)} characters" if text else "nothing"
+        msg = f"reason: {length}; say why in at most {REASON_LENGTH} characters, it is kept in the model's history"
         raise ConfigError(msg)
     return text

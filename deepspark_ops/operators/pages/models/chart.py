@@ -9,7 +9,7 @@ from deepspark_ops.operators.pages.templates import figure
 
 VERSIONS_SHOWN: Final = 24
 STEP: Final = 58.0
-_LEFT, _TOP, _HEIGHT = 34.0, 22.0, 92.0
+_MARGIN_X, _MARGIN_Y, _HEIGHT = 34.0, 22.0, 92.0
 _ACCURACY: Final = "top1"
 
 
@@ -20,39 +20,41 @@ def accuracy_chart(versions: Sequence[Mapping[str, Any]]) -> dict[str, Any] | No
         versions: As a model's JSON has them, oldest first; left out are those without figures, and those that are
             judged by another figure than the last one.
     """
-    last = alike([one["judged"] for one in versions])[-1:]
-    scored = [one for one in versions if last and one["judged"] and one["judged"]["name"] == last[0]["name"]]
+    last = alike([version["judged"] for version in versions])[-1:]
+    scored = [
+        version for version in versions if last and version["judged"] and version["judged"]["name"] == last[0]["name"]
+    ]
     scored = scored[-VERSIONS_SHOWN:]
     if len(scored) < 2:
         return None
-    spans = [one["judged"]["interval"] or (one["judged"]["value"],) * 2 for one in scored]
+    spans = [version["judged"]["interval"] or (version["judged"]["value"],) * 2 for version in scored]
     low, high = float(min(span[0] for span in spans)), float(max(span[1] for span in spans))
     scale = _HEIGHT / ((high - low) or 1.0)
 
-    def place(value: float) -> float:
-        return round(_TOP + (high - value) * scale, 1)
+    def y_of(value: float) -> float:
+        return round(_MARGIN_Y + (high - value) * scale, 1)
 
     points = [
         {
-            "version": one["version"],
-            "text": figure(one["judged"], wants_name=False),
-            "is_production": one["is_production"],
-            "x": round(_LEFT + at * STEP, 1),
-            "y": place(one["judged"]["value"]),
-            "y_high": place(span[1]),
-            "y_low": place(span[0]),
+            "version": version["version"],
+            "text": figure(version["judged"], wants_name=False),
+            "is_production": version["is_production"],
+            "x": round(_MARGIN_X + at * STEP, 1),
+            "y": y_of(version["judged"]["value"]),
+            "y_high": y_of(span[1]),
+            "y_low": y_of(span[0]),
         }
-        for at, (one, span) in enumerate(zip(scored, spans, strict=True))
+        for at, (version, span) in enumerate(zip(scored, spans, strict=True))
     ]
-    width = 2 * _LEFT + (len(scored) - 1) * STEP
+    width = 2 * _MARGIN_X + (len(scored) - 1) * STEP
     label = "Accuracy" if last[0]["name"] == _ACCURACY else last[0]["label"]
-    return {"points": points, "label": label, "width": width, "height": _TOP + _HEIGHT + 26.0}
+    return {"points": points, "label": label, "width": width, "height": _MARGIN_Y + _HEIGHT + 26.0}
 
 
 def alike(judged: Sequence[Mapping[str, Any] | None]) -> list[Mapping[str, Any]]:
     """Return the figures that are of the kind of the last one."""
-    known = [one for one in judged if one is not None]
-    return [one for one in known if one["name"] == known[-1]["name"]]
+    figures = [row for row in judged if row is not None]
+    return [row for row in figures if row["name"] == figures[-1]["name"]]
 
 
 def column_name(judged: Sequence[Mapping[str, Any] | None]) -> str:
@@ -62,7 +64,7 @@ def column_name(judged: Sequence[Mapping[str, Any] | None]) -> str:
         >>> column_name([{"name": "rmse", "label": "RMSE"}, None]), column_name([])
         ('RMSE', 'accuracy')
     """
-    labels = {one["name"]: one["label"] for one in judged if one is not None}
+    labels = {row["name"]: row["label"] for row in judged if row is not None}
     if not labels or set(labels) == {_ACCURACY}:
         return "accuracy"
     return next(iter(labels.values())) if len(labels) == 1 else "judged by"

@@ -19,11 +19,11 @@ RUNS_OFFERED: Final = 30
 Choice = dict[str, Any]
 
 
-def choices(places: Places, model: ModelOverview, dags: Collection[str]) -> dict[str, list[Choice]]:
+def choices(installation: Places, model: ModelOverview, dags: Collection[str]) -> dict[str, list[Choice]]:
     """Return what is offered, newest first; ``key`` is what ``chosen_bundle`` takes.
 
     Args:
-        places: Where runs are.
+        installation: Where runs are.
         model: Whose production is to be replaced.
         dags: Of whose runs a person may promote.
     """
@@ -33,9 +33,9 @@ def choices(places: Places, model: ModelOverview, dags: Collection[str]) -> dict
         for record in reversed(model.versions)
         if record.version in model.present and record.version != current
     ]
-    known = {Path(record.run_dir).name for record in model.versions if record.run_dir}
+    run_names = {Path(record.run_dir).name for record in model.versions if record.run_dir}
     reasons = {entry.run: entry.reason for entry in model.history if entry.action == "kept" and entry.run}
-    runs = [run for run in _runs_with_bundle(places, dags) if run.name not in known]
+    runs = [run for run in _runs_with_bundle(installation, dags) if run.name not in run_names]
     return {
         "versions": versions,
         "kept": [_choice(run, f"{run.name}: {reasons[run.name]}") for run in runs if run.name in reasons],
@@ -43,35 +43,35 @@ def choices(places: Places, model: ModelOverview, dags: Collection[str]) -> dict
     }
 
 
-def chosen_bundle(places: Places, model: ModelOverview, what: str, dags: Collection[str]) -> Path:
+def chosen_bundle(installation: Places, model: ModelOverview, choice: str, dags: Collection[str]) -> Path:
     """Return the bundle of a version, or the run that has one.
 
     Args:
-        places: Where runs are.
+        installation: Where runs are.
         model: Whose version it may be.
-        what: ``v6``, or ``<dag>/<run's folder>``.
+        choice: ``v6``, or ``<dag>/<run's folder>``.
         dags: Of whose runs the person may promote.
 
     Raises:
         ConfigError: There is none, or it is not theirs to promote.
     """
-    if version_number(what):
-        return ModelFolder(Path(model.folder)).bundle(find_version(model.versions, what).folder)
-    dag, _, run = what.partition("/")
-    found = find_run(places, dag, run) if dag in dags and run else None
-    if found is None or not _has_bundle(found):
-        msg = f'"{what}": no version of this model, and no run with a bundle that you may promote; give v6 or DAG/RUN'
+    if version_number(choice):
+        return ModelFolder(Path(model.folder)).bundle(find_version(model.versions, choice).folder)
+    dag, _, run = choice.partition("/")
+    run_dir = find_run(installation, dag, run) if dag in dags and run else None
+    if run_dir is None or not _has_bundle(run_dir):
+        msg = f'"{choice}": no version of this model, and no run with a bundle that you may promote; give v6 or DAG/RUN'
         raise ConfigError(msg)
-    return found
+    return run_dir
 
 
 def _choice(run: Path, text: str) -> Choice:
     return {"key": f"{run.parent.name}/{run.name}", "text": f"{run.parent.name}, {text}"}
 
 
-def _runs_with_bundle(places: Places, dags: Collection[str]) -> list[Path]:
-    found = [run for dag in dags for run in _folders(places.home / "runs" / dag) if _has_bundle(run)]
-    return sorted(found, key=lambda run: (RunPaths(run).bundle / MANIFEST_NAME).stat().st_mtime, reverse=True)
+def _runs_with_bundle(installation: Places, dags: Collection[str]) -> list[Path]:
+    run_dirs = [run for dag in dags for run in _folders(installation.home / "runs" / dag) if _has_bundle(run)]
+    return sorted(run_dirs, key=lambda run: (RunPaths(run).bundle / MANIFEST_NAME).stat().st_mtime, reverse=True)
 
 
 def _folders(folder: Path) -> Iterator[Path]:

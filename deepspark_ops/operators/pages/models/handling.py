@@ -17,7 +17,7 @@ from deepspark_ops.operators.pages.access.form_guard import Forbidden, form_toke
 from deepspark_ops.operators.pages.access.headers import FILE_HEADERS, PLAIN_HEADERS
 from deepspark_ops.operators.pages.access.rights import MayTrigger, Readable, Triggers
 from deepspark_ops.operators.pages.addresses import model_url
-from deepspark_ops.operators.pages.answers import shown, site_of, told, wants_json
+from deepspark_ops.operators.pages.answers import show_message, shown, site_of, wants_json
 from deepspark_ops.operators.pages.bundle_card import find_bundle_file
 from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.changes import ModelChanges
@@ -71,9 +71,9 @@ def person_who_asks(
 class ModelHandling:
     """Answers about one model. Thread-safe."""
 
-    def __init__(self, places: Places, runs: RunsPage, models: ModelsPage) -> None:
-        """Look for models in ``models``, and for what may be promoted among ``runs`` in ``places``."""
-        self._places = places
+    def __init__(self, installation: Places, runs: RunsPage, models: ModelsPage) -> None:
+        """Look for models in ``models``, and for what may be promoted among ``runs`` in ``installation``."""
+        self._installation = installation
         self._runs = runs
         self._models = models
         self._page = ModelPage()
@@ -89,11 +89,11 @@ class ModelHandling:
         try:
             answer = with_bundle(self._models, self._model(person, name), version)
         except ConfigError as error:
-            return told(request, str(error), 404, "models")
+            return show_message(request, str(error), 404, "models")
         answer["may_change"] = person.may_change(answer)
         if answer["may_change"]:
-            found = choices(self._places, read_model(self._models.folder, name), self.promotable_dags(person))
-            state |= {"choices": found, "token": person.token}
+            offers = choices(self._installation, read_model(self._models.folder, name), self.promotable_dags(person))
+            state |= {"choices": offers, "token": person.token}
         return shown(request, self._page, answer, status, **({} if wants_json(request) else state))
 
     def send_file(self, request: Request, person: Person, name: str, version: str, path: str) -> Response:
@@ -107,14 +107,14 @@ class ModelHandling:
             record = None if model["error"] else self._models.record(model, version)
         except ConfigError:
             record = None
-        found = (
+        file = (
             None
             if record is None
             else find_bundle_file(ModelFolder(self._models.folder / name).bundle(record.folder), path)
         )
-        if found is None:
-            return told(request, f'"{path}" is no file of {version} of model "{name}"', 404, "models")
-        return FileResponse(found, media_type="application/octet-stream", filename=found.name, headers=FILE_HEADERS)
+        if file is None:
+            return show_message(request, f'"{path}" is no file of {version} of model "{name}"', 404, "models")
+        return FileResponse(file, media_type="application/octet-stream", filename=file.name, headers=FILE_HEADERS)
 
     def change(
         self,
@@ -142,34 +142,34 @@ class ModelHandling:
         model = self._model(person, name)
         if not person.may_change(model):
             raise Forbidden(_needed(model))
-        who, dag, note = person.user.get_name(), model["made_by"][0], {"model": name, **entered}
+        user_name, dag, note = person.user.get_name(), model["made_by"][0], {"model": name, **entered}
         try:
-            done = act(ModelChanges(self._places, name, who))
+            result = act(ModelChanges(self._installation, name, user_name))
         except (DeepSparkError, OSError) as error:
-            person.audit(event, dag, who, {**note, "refused": str(error)})
+            person.audit(event, dag, user_name, {**note, "refused": str(error)})
             if wants_json(request):
                 return JSONResponse({"error": str(error)}, status_code=409, headers=PLAIN_HEADERS)
             return self.show(request, person, name, status=409, refused=str(error), entered=entered)
-        person.audit(event, dag, who, {**note, "result": done})
-        return self._changed(request, person, name, event, done)
+        person.audit(event, dag, user_name, {**note, "result": result})
+        return self._changed(request, person, name, event, result)
 
     def promotable_dags(self, person: Person) -> list[str]:
         """Return the DAGs of whose runs a person may promote: those that they may read and trigger."""
         return [dag for dag in sorted(self._runs.our_dags() & person.readable) if person.may_trigger([dag])]
 
-    def _changed(self, request: Request, person: Person, name: str, event: str, done: Any) -> Response:
+    def _changed(self, request: Request, person: Person, name: str, event: str, result: Any) -> Response:
         if wants_json(request):
-            return JSONResponse({"model": name, "result": done}, headers=PLAIN_HEADERS)
+            return JSONResponse({"model": name, "result": result}, headers=PLAIN_HEADERS)
         if event == VERIFY_EVENT:
-            return self.show(request, person, name, verified=done)
+            return self.show(request, person, name, verified=result)
         url = site_of(request) + model_url(name)
-        return RedirectResponse(f"{url}?done={done['change']}", 303, headers=PLAIN_HEADERS)
+        return RedirectResponse(f"{url}?done={result['change']}", 303, headers=PLAIN_HEADERS)
 
     def _model(self, person: Person, name: str) -> dict[str, Any]:
-        found = self._models.model(person.readable, name)
-        if found is None:
+        model = self._models.model(person.readable, name)
+        if model is None:
             raise NoSuchModel(name)
-        return found
+        return model
 
 
 def _needed(model: Mapping[str, Any]) -> str:

@@ -23,18 +23,18 @@ ANSWER_VERSION: Final = 1
 class ModelsPage:
     """The list of models, and the page of one. It reads the installation's folder of models, and nothing else."""
 
-    def __init__(self, places: Places, our_dags: Callable[[], set[str]]) -> None:
-        """Look for models in ``places``; ``our_dags()`` are the DAGs that make them."""
+    def __init__(self, installation: Places, our_dags: Callable[[], set[str]]) -> None:
+        """Look for models in ``installation``; ``our_dags()`` are the DAGs that make them."""
         self._our_dags = our_dags
-        self.folder = places.models
+        self.folder = installation.models
 
     def answer(self, readable: Collection[str]) -> dict[str, Any]:
         """Return all models that a person may see: who may read every DAG that a version of it comes from.
 
         A model without a run, as one that a person exported, is for whoever may read one of our DAGs.
         """
-        found = [self._model(name, readable) for name in model_names(self.folder)]
-        return {"format_version": ANSWER_VERSION, "models": [one for one in found if one is not None]}
+        models = [self._model(name, readable) for name in model_names(self.folder)]
+        return {"format_version": ANSWER_VERSION, "models": [model for model in models if model is not None]}
 
     def model(self, readable: Collection[str], name: str) -> dict[str, Any] | None:
         """Return one model; None if there is none, or none that the person may see."""
@@ -61,11 +61,11 @@ class ModelsPage:
             nonce: Of the page's scripts and styles.
             site: Path that Airflow is served under, without a slash at its end.
         """
-        models = [linked(one, site) for one in answer["models"]]
+        models = [linked(model, site) for model in answer["models"]]
         return template("models.html.jinja").render(
             title="Models",
             models=models,
-            judged_by=column_name([one["current"]["judged"] for one in models if one["current"]]),
+            judged_by=column_name([model["current"]["judged"] for model in models if model["current"]]),
             nonce=nonce,
             site=f"{site}{URL_PREFIX}",
             here="models",
@@ -73,7 +73,7 @@ class ModelsPage:
 
     def _model(self, name: str, readable: Collection[str]) -> dict[str, Any] | None:
         try:
-            found = read_model(self.folder, name)
+            overview = read_model(self.folder, name)
         except (ConfigError, DataError, OSError) as error:
             damaged: dict[str, Any] = {
                 "name": name,
@@ -85,9 +85,9 @@ class ModelsPage:
             }
             # Whose it is, it does not say: only a person who may read all of our DAGs is told.
             return damaged if self._our_dags() and self._our_dags() <= set(readable) else None
-        dags = {dag for record in found.versions if (dag := dag_of_run(record.run_dir))}
+        dags = {dag for record in overview.versions if (dag := dag_of_run(record.run_dir))}
         may_read = dags <= set(readable) if dags else bool(self._our_dags() & set(readable))
-        return _fields(found) if may_read else None
+        return _fields(overview) if may_read else None
 
 
 class ModelPage:
@@ -105,7 +105,7 @@ class ModelPage:
         """
         model = linked(answer, site)
         card = answer["bundle"]
-        version = next((one for one in model["versions"] if card and one["version"] == card["version"]), None)
+        version = next((row for row in model["versions"] if card and row["version"] == card["version"]), None)
         state = {"token": "", "choices": None, "refused": None, "done": None, "verified": None} | shown
         state["entered"] = {"to": "", "was": None, "what": None, "reason": "", "force": False} | shown.get(
             "entered", {}
@@ -115,8 +115,8 @@ class ModelPage:
             model=model,
             version=version,
             chart=accuracy_chart(answer["versions"]),
-            judged_by=column_name([one["judged"] for one in answer["versions"]]),
-            previous=_before(answer),
+            judged_by=column_name([row["judged"] for row in answer["versions"]]),
+            previous=_previous_version(answer),
             nonce=nonce,
             site=f"{site}{URL_PREFIX}",
             here="models",
@@ -147,9 +147,9 @@ def linked(model: Mapping[str, Any], site: str) -> dict[str, Any]:
         files = f"{url}/versions/{urllib.parse.quote(version['version'], safe='')}/"
         dataset = Path(version["figures"]["dataset"]).name if version["figures"] else None
         versions.append({**version, "pages": pages, "files": files, "dataset": dataset})
-    current = next((one for one in versions if one["is_production"]), None)
-    judged = alike([one["judged"] for one in model["versions"]])
-    curve = [(at, one["value"]) for at, one in enumerate(judged)]
+    current = next((row for row in versions if row["is_production"]), None)
+    judged = alike([row["judged"] for row in model["versions"]])
+    curve = [(at, row["value"]) for at, row in enumerate(judged)]
     ends = f"{figure(judged[0])} to {figure(judged[-1], wants_name=False)}" if judged else ""
     return {
         **model,
@@ -162,11 +162,11 @@ def linked(model: Mapping[str, Any], site: str) -> dict[str, Any]:
     }
 
 
-def _before(model: Mapping[str, Any]) -> str | None:
+def _previous_version(model: Mapping[str, Any]) -> str | None:
     """Return the version that was in production before, if its bundle is still there."""
     previous = model["production"]["previous"] if model["production"] else None
-    there = {one["version"] for one in model["versions"] if one["is_present"]}
-    return previous if previous in there else None
+    present = {version["version"] for version in model["versions"] if version["is_present"]}
+    return previous if previous in present else None
 
 
 def _fields(model: ModelOverview) -> dict[str, Any]:

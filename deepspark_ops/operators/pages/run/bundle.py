@@ -18,13 +18,13 @@ _GONE: Final = "this run has no bundle: its task export, or convert, has not wri
 class BundlePage:
     """The page of every run's bundle. It reads the run's folder, and nothing else."""
 
-    def __init__(self, places: Places) -> None:
-        """Look for runs in ``places``."""
-        self._places = places
+    def __init__(self, installation: Places) -> None:
+        """Look for runs in ``installation``."""
+        self._installation = installation
 
     def answer(self, dag_id: str, run_id: str) -> dict[str, Any]:
         """Return a run's bundle; ``error`` says what is wrong where there is none, or a damaged one."""
-        run = find_run(self._places, dag_id, run_id) or self._places.home / "no such run"
+        run = find_run(self._installation, dag_id, run_id) or self._installation.home / "no such run"
         card = card_of_folder(RunPaths(run).bundle, gone=_GONE)
         return {"format_version": ANSWER_VERSION, "dag": dag_id, "run": run_id, **card}
 

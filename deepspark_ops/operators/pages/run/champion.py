@@ -30,15 +30,15 @@ def champion_of(run_dir: Path, decided: Decided) -> dict[str, Any] | None:
         return None
     bundle = decided.production.parent
     for folder, is_on_these in ((run_dir / PRODUCTION_EVALUATION, True), (bundle, False)):
-        found = _metrics(folder / METRICS_NAME)
-        if found is not None:
-            classes = classes_of(found)
+        metrics = _metrics(folder / METRICS_NAME)
+        if metrics is not None:
+            classes = classes_of(metrics)
             return {
                 "version": bundle.name,
                 "model": decided.model,
                 "accuracy": classes.top1 if classes else None,
-                "figure": None if classes else found.main.model_dump(mode="json"),
-                "loss": found.loss,
+                "figure": None if classes else metrics.main.model_dump(mode="json"),
+                "loss": metrics.loss,
                 "is_on_these": is_on_these,
             }
     return None

@@ -34,13 +34,13 @@ class TrainingPage:
 
     def __init__(
         self,
-        places: Places,
+        installation: Places,
         airflow_run: Callable[[str, str], AirflowRun | None],
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Look for runs in ``places``; ``airflow_run(dag_id, run_id)`` is what Airflow says of one."""
-        self._places = places
+        """Look for runs in ``installation``; ``airflow_run(dag_id, run_id)`` is what Airflow says of one."""
+        self._installation = installation
         self._airflow_run = airflow_run
         self._clock = clock
         self._readings = RunReadings()
@@ -54,9 +54,9 @@ class TrainingPage:
             since: ``cursor`` of an earlier answer, to get the points that are new; empty for all.
             has_lines: Whether the charts' lines are wanted.
         """
-        folder = find_run(self._places, dag_id, run_id)
+        folder = find_run(self._installation, dag_id, run_id)
         airflow = self._airflow_run(dag_id, run_id) if folder is not None else None
-        paths = RunPaths(folder or self._places.home / "no such run")
+        paths = RunPaths(folder or self._installation.home / "no such run")
         reading = self._readings.of(paths.root) if paths.root.is_dir() else RunReadings().of(paths.root)
         statuses = read_statuses(paths.root)
         trials = ComparedTrials.of(paths.root, airflow)
@@ -70,13 +70,24 @@ class TrainingPage:
                 has_lines=has_lines,
             )  # fmt: skip
         decided = read_decided(paths.root)
-        there = {"has_report": (paths.evaluation / "report.html").is_file(), "has_bundle": paths.bundle.is_dir()}
+        present_files = {
+            "has_report": (paths.evaluation / "report.html").is_file(),
+            "has_bundle": paths.bundle.is_dir(),
+        }
         of_trials = {
             "comparison": comparison_of_trial(paths.root),
             "trials": [] if trials is None else trials.rows(self._readings.of),
         }
         compared = {"model": decided.model, "started": decided.started, "production": champion_of(paths.root, decided)}
-        return {"dag": dag_id, "run": run_id, "folder": str(paths.root), **there, **compared, **of_trials, **numbers}
+        return {
+            "dag": dag_id,
+            "run": run_id,
+            "folder": str(paths.root),
+            **present_files,
+            **compared,
+            **of_trials,
+            **numbers,
+        }
 
     def fragments(self, answer: Mapping[str, Any], *, site: str = "") -> dict[str, str]:
         """Return the parts of the page that change while a run goes on, as HTML."""

@@ -49,7 +49,7 @@ class ComparedTrials:
             return None
         is_over = airflow is not None and airflow.is_over
         statuses = [read_statuses(Path(trial.run_dir)) for trial in plan.trials]
-        return cls(plan, [standing_of(one, is_over=is_over) for one in statuses])
+        return cls(plan, [standing_of(trial_statuses, is_over=is_over) for trial_statuses in statuses])
 
     def state(self, statuses: Mapping[str, StageStatus], airflow: AirflowRun | None) -> RunState:
         """Return what the comparison is doing.
@@ -58,20 +58,20 @@ class ComparedTrials:
             statuses: What the tasks of the comparison itself have noted.
             airflow: The DAG run; None if Airflow does not know it.
         """
-        own = {name: task for name, task in (airflow.tasks if airflow else {}).items() if name not in OF_TRIALS}
-        known = AirflowRun(airflow.state, own) if airflow is not None else None
-        before = state_of(RunProgress(), statuses, known, exists=True)
+        own_tasks = {name: task for name, task in (airflow.tasks if airflow else {}).items() if name not in OF_TRIALS}
+        own_run = AirflowRun(airflow.state, own_tasks) if airflow is not None else None
+        state = state_of(RunProgress(), statuses, own_run, exists=True)
         words = [standing.word for standing in self.standings]
-        if before.error is not None or set(words) == {"waiting"}:
-            return before
+        if state.error is not None or set(words) == {"waiting"}:
+            return state
         n_scored, n_failed = words.count("finished"), words.count("failed")
         n_trained = n_scored + words.count("trained")
         text = f"{n_trained} of {len(words)} trials are trained, {n_scored} scored"
         text += f", {n_failed} failed" if n_failed else ""
         now = [trial.name for trial, word in zip(self.plan.trials, words, strict=True) if word == "running"]
         text += f"; now: {now[0]}" if now else ""
-        is_over = known is not None and known.is_over
-        name: StateName = "running" if known is None or not is_over else _OVER.get(known.state, "failed")
+        is_over = own_run is not None and own_run.is_over
+        name: StateName = "running" if own_run is None or not is_over else _OVER.get(own_run.state, "failed")
         return RunState(name, text, is_over=is_over, done=n_scored + n_failed, total=len(words))
 
     def rows(self, reading_of: Callable[[Path], RunReading]) -> list[dict[str, Any]]:
@@ -110,8 +110,8 @@ def _row(plan: Plan, trial: Trial, standing: Standing, reading_of: Callable[[Pat
     if not RunPaths(folder).events.is_file():
         return row
     with suppress(OSError):
-        found = read_index(folder) or summarize(reading_of(folder), folder)
-        row |= found.model_dump(mode="json", include={"clock", "max_iter", "accuracy", "figure", "images_per_s"})
+        summary = read_index(folder) or summarize(reading_of(folder), folder)
+        row |= summary.model_dump(mode="json", include={"clock", "max_iter", "accuracy", "figure", "images_per_s"})
     return row
 
 
@@ -136,29 +136,31 @@ def of_trial(run: AirflowRun) -> AirflowRun:
     return AirflowRun(run.state, tasks)
 
 
-def known_trial(known: KnownRun, folder: Path) -> KnownRun:
+def known_trial(comparison: KnownRun, folder: Path) -> KnownRun:
     """Return a trial's run as a list shows it.
 
     Args:
-        known: The comparison that it is of.
+        comparison: The comparison that it is of.
         folder: The trial's.
     """
     statuses = read_statuses(folder)
-    is_over = known.state in ("success", "failed")
-    own = sorted((status for name, status in statuses.items() if name in OF_TRIALS), key=lambda status: status.began)
+    is_over = comparison.state in ("success", "failed")
+    trial_statuses = sorted(
+        (status for name, status in statuses.items() if name in OF_TRIALS), key=lambda status: status.began
+    )
     word = standing_of(statuses, is_over=is_over).word
     # Between its training and its evaluation a trial waits for the trainings of the others.
-    waits = (later.began - earlier.time for earlier, later in itertools.pairwise(own))
+    waits = (later.began - earlier.time for earlier, later in itertools.pairwise(trial_statuses))
     is_idle = word not in ("waiting", "running")
-    found = comparison_of(folder.name)
+    trial = comparison_of(folder.name)
     return KnownRun(
-        known.dag,
-        trial_run_id(known.run, found[1] if found else 0),
+        comparison.dag,
+        trial_run_id(comparison.run, trial[1] if trial else 0),
         _AIRFLOWS[word],
-        when=known.when,
-        began=own[0].began if own else None,
-        ended=max((status.time for status in own), default=None) if is_idle else None,
+        when=comparison.when,
+        began=trial_statuses[0].began if trial_statuses else None,
+        ended=max((status.time for status in trial_statuses), default=None) if is_idle else None,
         waited_s=sum(max(0.0, wait) for wait in waits),
-        kind=known.kind,
-        user=known.user,
+        kind=comparison.kind,
+        user=comparison.user,
     )
