@@ -1,4 +1,4 @@
-"""Airflow plugin of a checkout; an installed package registers the same one by itself."""
+"""Airflow plugin of a checkout; an installed package registers the plugin by itself."""
 
 from deepspark_ops.operators.pages.plugin import plugin_of_folder
 

@@ -22,7 +22,7 @@ _BUILDERS: Final = "deepspark_ops.operators.dags"
 
 
 def dag_file_text(dag_id: str) -> str:
-    """Return the text of a DAG's file. The text contains "Airflow", by which Airflow recognises DAG files."""
+    """Return the text of a DAG's file. The text contains "Airflow", since Airflow looks for this word in DAG files."""
     return f'''"""Airflow DAG {dag_id}: {DAGS[dag_id]}."""
 
 from {_BUILDERS}.{dag_id} import make_dag
@@ -32,7 +32,7 @@ dag = make_dag()
 
 
 def install_dags(folder: Path) -> list[Path]:
-    """Write the DAG files into Airflow's DAGs folder, creating the folder if necessary; return their paths.
+    """Write the DAG files into Airflow's DAGs folder, creating the folder if necessary; return the paths.
 
     A file of an earlier version is replaced.
 

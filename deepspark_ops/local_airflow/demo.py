@@ -95,7 +95,7 @@ def _airflow(folders: LocalFolders, progress: Report) -> Iterator[Api]:
 
 
 def start_example(api: Api, folders: LocalFolders) -> str:
-    """Start a run of the example and return its id.
+    """Start a run of the example and return the run's id.
 
     Raises:
         AirflowFailed: The DAG does not appear, or Airflow refuses the run.
@@ -134,7 +134,7 @@ def _follow(api: Api, run_id: str, logs: TaskLogs, progress: Report) -> str:
 
 
 def _result(api: Api, run_id: str, took_s: float, ui_command: str) -> DemoResult:
-    """Return the result of a finished run, from its tasks' XComs."""
+    """Return the result of a finished run, from the tasks' XComs."""
 
     def passed_on(task: str) -> dict[str, str]:
         path = f"/dags/{DAG}/dagRuns/{quoted(run_id)}/taskInstances/{task}/xcomEntries/return_value?deserialize=true"
@@ -155,7 +155,7 @@ class TaskLogs:
     """Follows the task logs of a run and reports the stages' lines as they arrive."""
 
     def __init__(self, folder: Path, report: Report) -> None:
-        """Follow the logs from their beginning; ``folder`` holds one folder per task."""
+        """Follow the logs from the beginning; ``folder`` holds one folder per task."""
         self._folder = folder
         self._report = report
         self._read: dict[Path, int] = {}

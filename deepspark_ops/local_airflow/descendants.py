@@ -1,4 +1,4 @@
-"""Processes below this process, and their end, including processes that Airflow's services leave behind."""
+"""Processes below this process, and a way to end all, including processes left behind by Airflow's services."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLL_S = 0.05
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of every descendant whose parent ends, so that it can be found. Linux only."""
+    """Make this process the parent of every orphan among its descendants, for a later search. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 

@@ -1,4 +1,4 @@
-"""Folders of the local Airflow, and the environment of its processes: in a checkout or in the user's folder."""
+"""Folders of the local Airflow, and the environment of Airflow's processes: in a checkout or in the user's folder."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class LocalFolders:
 
     @property
     def ui_command(self) -> str:
-        """Command that starts this Airflow's UI; the ``deepspark`` of a checkout is not on the PATH."""
+        """Command for the start of this Airflow's UI; the ``deepspark`` of a checkout is not on the PATH."""
         return "make ui" if self.is_checkout else "deepspark ui"
 
     @property
@@ -86,7 +86,7 @@ class LocalFolders:
 
     @property
     def passwords(self) -> Path:
-        """File of the passwords that Airflow generates."""
+        """File of Airflow's generated passwords."""
         return self.airflow_home / "passwords.json"
 
     def environment_if_used(self, inherited: Mapping[str, str]) -> dict[str, str] | None:

@@ -91,7 +91,7 @@ class Services:
         self._restarts: dict[str, list[float]] = {}
 
     def start(self, timeout_s: float = START_TIMEOUT_S, poll_s: float = _POLL_S) -> None:
-        """Start all services and return when they are healthy.
+        """Start all services and return when all are healthy.
 
         The scheduler starts last, after the API server answers: the scheduler immediately starts unfinished tasks of an
         earlier Airflow, and tasks without API server fail, try after try.
@@ -136,7 +136,7 @@ class Services:
                 raise AirflowFailed(msg)
 
     def keep(self) -> None:
-        """Start again what has ended, if running tasks outlive it; they try to reach the API server for minutes.
+        """Restart an ended service, if running tasks outlive the service: tasks try to reach the server for minutes.
 
         Raises:
             AirflowFailed: The scheduler ended, or a service ends again and again; names it, with the end of its log.
@@ -168,7 +168,7 @@ class Services:
 
 @contextmanager
 def running_services(folders: LocalFolders, port: int, report: Report) -> Iterator[Services]:
-    """Run Airflow for the length of a ``with`` block; nothing of it is left afterwards, running tasks included.
+    """Run Airflow for the length of a ``with`` block; no process is left afterwards, running tasks included.
 
     Raises:
         ConfigError: Another Airflow uses these folders, or the port is taken.
@@ -210,14 +210,14 @@ def log_path(logs: Path, name: str) -> Path:
 
 
 def free_port() -> int:
-    """Return a port that is free now."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
 def require_free(port: int) -> None:
-    """Refuse a port that something listens on.
+    """Refuse a port in use.
 
     Raises:
         ConfigError: The port is taken.
@@ -235,7 +235,7 @@ def require_free(port: int) -> None:
 
 
 def running_port(folders: LocalFolders) -> int | None:
-    """Return the port of the Airflow that runs with these folders; None if there is none."""
+    """Return the port of a running Airflow with these folders; None without a running Airflow."""
     path = folders.airflow_home / "services.lock"
     if not path.exists():
         return None

@@ -18,9 +18,9 @@ _CHECK_EVERY_S = 1.0
 
 
 def run_ui(folders: LocalFolders, port: int, report: Report) -> None:
-    """Start Airflow, report where and how to log in, and watch it; returns after Ctrl-C or SIGTERM.
+    """Start Airflow, report the address and the login, and watch Airflow; returns after Ctrl-C or SIGTERM.
 
-    Call it from the main thread: signals are handled there.
+    Call from the main thread, because only the main thread handles signals.
 
     Raises:
         ConfigError: Another Airflow uses these folders, or the port is taken.

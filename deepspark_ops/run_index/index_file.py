@@ -29,7 +29,7 @@ def read_index(run_dir: Path) -> RunSummary | None:
 
 
 def write_index(run_dir: Path, reading: RunReading | None = None) -> RunSummary:
-    """Read a run and write its index, if its folder can be written.
+    """Read a run and write the run's index, if the folder can be written.
 
     Raises:
         OSError: The events exist and cannot be read.
@@ -41,7 +41,7 @@ def write_index(run_dir: Path, reading: RunReading | None = None) -> RunSummary:
 
 
 class SummaryReader:
-    """Summaries for one list after another. Thread-safe; ``begin`` returns a separate reader for each list."""
+    """Summaries for lists in turn. Thread-safe; ``begin`` returns a separate reader for each list."""
 
     def __init__(self, *, budget_s: float = BUDGET_S, clock: Callable[[], float] = time.monotonic) -> None:
         """Give each list ``budget_s`` for runs without an index."""
@@ -50,7 +50,7 @@ class SummaryReader:
         self._readings = RunReadings()
 
     def begin(self) -> Callable[[Path, bool], RunSummary | None]:
-        """Return the function that reads runs for one list.
+        """Return a function to read runs for a list.
 
         Returns:
             Function of a run's folder and whether the run is over; the index of a finished run is written. The

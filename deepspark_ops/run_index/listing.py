@@ -118,10 +118,10 @@ def chosen(rows: Iterable[dict[str, Any]], query: RunQuery) -> list[dict[str, An
 
 
 def _by_figure(rows: Sequence[dict[str, Any]], *, best_first: bool) -> list[dict[str, Any]]:
-    """Return rows sorted by their main figure.
+    """Return rows sorted by the main figure.
 
-    Values of different figures are not comparable, so runs with the same figure are adjacent: shares of correct answers
-    first, then other figures by name; rows without a figure come last. Each figure defines its better direction.
+    Values of different figures are not comparable. So runs with the same figure are adjacent: shares of correct answers
+    first, then other figures by name; rows without a figure come last. Each figure defines the better direction.
     """
     judged: dict[tuple[bool, str], list[tuple[float, dict[str, Any]]]] = {}
     without = []

@@ -43,7 +43,7 @@ def settings_of(run_dir: Path, summary: RunSummary) -> dict[str, str]:
 
 
 def differences(settings: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """Return each setting of several runs: its name, the values in the runs' order, and whether they differ.
+    """Return each setting of several runs: name, values in the runs' order, and whether the values differ.
 
     Example:
         >>> differences([{"tau": "4", "n": "2"}, {"tau": "10", "n": "2", "lr": "1"}])[0]

@@ -154,7 +154,7 @@ def _of_events(progress: RunProgress, series: RunSeries) -> dict[str, Any]:
 
 
 def test_accuracy(progress: RunProgress) -> float | None:
-    """Return the last accuracy of the first test net with an accuracy; None without such a net."""
+    """Return the last accuracy of the first test net with an accuracy; None without an accuracy."""
     for _, event in sorted(progress.tests.items()):
         for name, value in net_outputs(event).items():
             if is_share(name):

@@ -1,1 +1,1 @@
-"""Pages about runs in Airflow's UI: the plugin that announces them, and the application that serves them."""
+"""Pages about runs in Airflow's UI: the plugin and the web application."""

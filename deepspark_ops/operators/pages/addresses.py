@@ -1,4 +1,4 @@
-"""Where the pages are, and the file of a run that an address means. No framework."""
+"""Addresses of the pages, and the run's file for an address. No framework."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model_url(name: str) -> str:
 
 
 def file_url(dag_id: str, run_id: str, name: str) -> str:
-    """Return the path under which a file of a run is fetched; ``name`` is that of a ``RunFile``."""
+    """Return the path for the download of a run's file; ``name`` is the name of a ``RunFile``."""
     return run_url(dag_id, run_id, f"files/{urllib.parse.quote(name)}")
 
 
@@ -35,7 +35,7 @@ def dataset_url(name: str) -> str:
 
 
 def mapped_run_id(run_id: str, map_index: str | int) -> str:
-    """Return the run id of the trial that a mapped task is of; the run's own for any other task.
+    """Return the run id of a mapped task's trial; for any other task the DAG run's id.
 
     Args:
         run_id: Of the DAG run.
@@ -50,9 +50,9 @@ def mapped_run_id(run_id: str, map_index: str | int) -> str:
 
 
 def find_run(installation: Places, dag_id: str, run_id: str) -> Path | None:
-    """Return where a run's folder is or would be; None for an address that would leave the folder of runs.
+    """Return the path of a run's folder, present or not; None for a path outside the folder of runs.
 
-    Pages of runs that Airflow has deleted are asked for by the folder's name instead of the run id.
+    For a run that Airflow has deleted, the address has the folder's name instead of the run id.
     """
     if not _DAG_ID.fullmatch(dag_id):
         return None

@@ -1,4 +1,4 @@
-"""How the pages about many things answer: as a page, or as the JSON beside it, with the same content."""
+"""Answers of the pages: HTML, or JSON with the same content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepspark_ops.operators.pages.templates import template
 
 
 class Page(Protocol):
-    """What draws an answer."""
+    """A page draws an answer as HTML."""
 
     @property
     def page(self) -> Callable[..., str]:
@@ -40,7 +40,7 @@ def shown(request: Request, page: Page, answer: Mapping[str, Any], status: int =
 
 
 def show_message(request: Request, message: str, status: int, section: str = "runs") -> Response:
-    """Answer with one sentence, as page or JSON."""
+    """Answer with a message, as page or JSON."""
     return shown(request, _MessagePage(), {"error": message}, status, section=section)
 
 
@@ -50,7 +50,7 @@ def wants_json(request: Request) -> bool:
 
 
 def site_of(request: Request) -> str:
-    """Return the path that Airflow itself is served under: empty, or what its ``base_url`` has after the host."""
+    """Return the path of Airflow's own pages: the path in its ``base_url``, often empty."""
     return str(request.scope.get("root_path", "")).removesuffix(URL_PREFIX)
 
 

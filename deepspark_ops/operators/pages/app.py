@@ -1,4 +1,4 @@
-"""The application behind the pages: serves them to users who may read the run's DAG."""
+"""The web application of the pages. A page of a run needs the right to read the run's DAG."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from deepspark_ops.trials.table import TABLE_NAME
 
 
 def find_report(installation: Places, dag_id: str, run_id: str) -> Path | None:
-    """Return the report of a run; None if there is none, or if the path would leave the folder of runs."""
+    """Return the report of a run; None without a report, or for a path outside the folder of runs."""
     run = find_run(installation, dag_id, run_id)
     if run is None:
         return None
@@ -50,7 +50,7 @@ def find_report(installation: Places, dag_id: str, run_id: str) -> Path | None:
 def find_figures(report: Path) -> Path | None:
     """Return the JSON file with the numbers of a report: of a comparison, a simulation or an evaluation.
 
-    None if there is none, or if its path would leave the run's folder.
+    None without such a file, or for a path outside the run's folder.
     """
     names = (TABLE_NAME, f"../simulation/{REPORT_FILE}", METRICS_NAME)
     paths = [(report.parent / name).resolve() for name in names]
@@ -58,7 +58,7 @@ def find_figures(report: Path) -> Path | None:
 
 
 def build_app(installation: Places, training: TrainingPage | None = None, runs: RunsPage | None = None) -> FastAPI:
-    """Return the application; all of it asks for a login, what is of a run for the right to read its DAG."""
+    """Return the application. Every route needs a login; a route of a run needs the right to read the run's DAG."""
     app = FastAPI(title="DeepSpark", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     app.add_exception_handler(401, _to_login)
     _add_run_routes(app, installation, training or TrainingPage(installation, AirflowRuns().of))
@@ -120,7 +120,7 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
 
 
 def _run_file(run: Path, name: str) -> Path | None:
-    """Return a file of a run that may be fetched: of its bundle, or of a snapshot."""
+    """Return a file for download, of the run's bundle or of a snapshot."""
     bundle = RunPaths(run).bundle
     folder, _, inside = name.partition("/")
     if folder == bundle.name:
@@ -130,7 +130,7 @@ def _run_file(run: Path, name: str) -> Path | None:
 
 
 def _report_figures(page: TrainingPage, dag_id: str, run_id: str, report: Path | None) -> Response:
-    """Return the numbers of a report, or of the page Training while there is no report."""
+    """Return the numbers of a report; without a report, of the page Training."""
     if report is None:
         answer = page.answer(dag_id, run_id, has_lines=False)
         return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
@@ -153,7 +153,7 @@ def _status(answer: dict[str, object]) -> int:
 
 
 def _chart_library(request: Request) -> Response:
-    """Serve plotly.js, compressed once for all readers: 4.8 MB, 1.4 MB of them on the wire."""
+    """Serve plotly.js, compressed once for all readers: 4.8 MB, compressed 1.4 MB."""
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return FileResponse(chart_library(), media_type="text/javascript", headers=ASSET_HEADERS)
     headers = {**ASSET_HEADERS, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
@@ -166,7 +166,7 @@ def _compressed_library() -> bytes:
 
 
 async def _to_login(request: Request, error: Exception) -> Response:
-    """Send a person without a login to it; programs get the plain answer."""
+    """Send a person without a login to the login page; programs get the plain answer."""
     detail = error.detail if isinstance(error, HTTPException) else "Not authenticated"
     wants_page = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
     if not wants_page:

@@ -1,4 +1,4 @@
-"""What the pages of a model and of a run say of a bundle: what it takes and gives, its files, code that loads it."""
+"""The card of a bundle for the pages of a model and of a run: inputs, outputs, files, code to load the bundle."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from deepspark_ops.registry.versions import VersionRecord
 
 
 def bundle_card(model: ModelFolder, record: VersionRecord) -> dict[str, Any]:
-    """Return what there is to say of a version's bundle.
+    """Return the card of a version's bundle.
 
-    What is damaged or gone is told as ``error``; the files are not compared with their digests here.
+    ``error`` names a damaged or missing file. The files' digests are not checked here.
     """
     gone = f"the bundle of {record.version} was removed (option keep)"
     return {"version": record.version, **card_of_folder(model.bundle(record.folder), gone=gone)}
 
 
 def card_of_folder(folder: Path, *, gone: str) -> dict[str, Any]:
-    """Return what there is to say of the bundle in a folder; ``gone`` is its ``error`` where there is none."""
+    """Return the card of the bundle in a folder; for a missing bundle ``error`` is ``gone``."""
     card: dict[str, Any] = {"folder": str(folder), "error": None, "files": []}
     if not folder.is_dir():
         return {**card, "error": gone}
@@ -38,7 +38,7 @@ def card_of_folder(folder: Path, *, gone: str) -> dict[str, Any]:
 
 
 def find_bundle_file(folder: Path, name: str) -> Path | None:
-    """Return a file of a bundle: the manifest or one that it names; None for all else, wherever it would lead."""
+    """Return a file of a bundle: the manifest, or a file from the manifest's list; None for any other path."""
     try:
         file_names = {MANIFEST_NAME, *parse_manifest(folder).files}
     except (DataError, OSError):
@@ -57,7 +57,7 @@ def _files(folder: Path, manifest: BundleManifest) -> list[dict[str, Any]]:
 
 
 def _snippets(folder: Path, manifest: BundleManifest) -> list[dict[str, str]]:
-    """Return code for each way to load a bundle; none where its deploy net cannot be read."""
+    """Return code for each way to load a bundle; empty for a deploy net that cannot be read."""
     if not manifest.inputs:
         return []
     try:

@@ -1,7 +1,7 @@
 """Airflow plugin: pages about a run as tabs of the run and its tasks, and as links on the tasks.
 
-An installed package registers it by an entry point, a checkout by ``plugins/deepspark_plugin.py``. Every Airflow
-process imports this file, each task's too, so nothing heavy is imported before a page is asked for.
+An installed package registers the plugin by an entry point, a checkout by ``plugins/deepspark_plugin.py``. Every
+Airflow process imports this file, each task's too, so nothing heavy is imported before a page is asked for.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def pages_app(
 
 
 class RunLink(BaseOperatorLink):
-    """Button on a task that opens a page of its run, there as long as the run is."""
+    """Button on a task for a page of the task's run."""
 
     def __init__(self, name: str, page: str, operators: tuple[type[BaseOperator], ...]) -> None:
         """Show ``page`` of the run under ``name`` on the tasks of ``operators``."""
@@ -92,7 +92,7 @@ class RunLink(BaseOperatorLink):
 
     @property
     def name(self) -> str:
-        """What the button says."""
+        """The text of the button."""
         return self._name
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
@@ -102,20 +102,20 @@ class RunLink(BaseOperatorLink):
 
 
 class ModelLink(RunLink):
-    """Button that opens the page of the model that a run is for; there once task check has noted its name."""
+    """Button for the page of the run's model, shown after task check has noted the name."""
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return the page's address; empty, which shows no button, while the model is not known."""
+        """Return the page's address; empty before the model is known, and then no button appears."""
         folder = find_run(_installation(), ti_key.dag_id, ti_key.run_id)
         model = read_decided(folder).model if folder is not None else None
         return site_path() + model_url(model) if model else ""
 
 
 class SparkUiLink(RunLink):
-    """Button that opens Spark's own pages, while a training that serves them lives."""
+    """Button for Spark's own pages, shown during a training with these pages."""
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return their address as the run noted it; empty, which shows no button, where there are none now."""
+        """Return the address from the run's notes; without pages empty, and then no button appears."""
         run = mapped_run_id(ti_key.run_id, ti_key.map_index)
         return str(_training().answer(ti_key.dag_id, run, has_lines=False)["spark_ui"])
 
@@ -141,7 +141,7 @@ _LATER_TASKS: Final = (
 
 
 def _tab(name: str, page: str, destination: str) -> dict[str, Any]:
-    """Return a tab as Airflow takes it; one route may stand for one destination only."""
+    """Return a tab in Airflow's form. A route may have a single destination."""
     href = f"{site_path()}{URL_PREFIX}/runs/{{DAG_ID}}/{{RUN_ID}}/{page}"
     if destination == "task_instance":
         href += "?map_index={MAP_INDEX}"  # of a comparison: the trial that the task is of
@@ -178,7 +178,7 @@ class DeepSparkPlugin(AirflowPlugin):
 
 
 def plugin_of_folder() -> type[DeepSparkPlugin] | None:
-    """Return the plugin for a file in Airflow's plugins folder; None where the installed package registers this one.
+    """Return the plugin for a file in Airflow's plugins folder; None if the installed package registers the plugin.
 
     Airflow takes the first plugin of a name, the folder's before the package's, and reports the second one as an
     import error in its UI.

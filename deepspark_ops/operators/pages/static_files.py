@@ -1,4 +1,4 @@
-"""The scripts and style sheets that the pages load, and where the chart library lies."""
+"""Scripts and style sheets of the pages, and the path of the chart library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STATIC: Final = Path(__file__).with_name("static")
 
 @cache
 def chart_library() -> Path:
-    """Return plotly.js as the installed package plotly ships it.
+    """Return plotly.js from the installed package plotly.
 
     Raises:
         ModuleNotFoundError: plotly is not installed.
@@ -24,6 +24,6 @@ def chart_library() -> Path:
 
 
 def static_file(name: str) -> Path | None:
-    """Return a file that the pages load; None for any other name."""
+    """Return a script or style sheet of the pages; None for any other name."""
     files = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".js", ".css")}
     return files.get(name)

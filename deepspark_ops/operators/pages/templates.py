@@ -1,4 +1,4 @@
-"""The templates of the pages, which escape by themselves, and how numbers are written in them."""
+"""The templates of the pages, with automatic escaping, and the form of numbers in the pages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def template(name: str) -> Template:
 
 
 def _number(value: float | None, digits: int = 3) -> str:
-    """Return a number with so many significant digits, whole ones with thousands apart; a dash for none.
+    """Return a number with ``digits`` significant digits, whole numbers with commas at thousands; a dash for None.
 
     Example:
         >>> _number(4480.4), _number(0.03125), _number(1.5e-7), _number(7.7e20), _number(None)
@@ -66,7 +66,7 @@ def _percent(share: float | None, digits: int = 1) -> str:
 
 
 def figure(judged: Mapping[str, Any] | None, *, wants_name: bool = True) -> str:
-    """Return what a run is judged by, as its JSON has it; a dash for none.
+    """Return the text of a run's main figure from the figure's JSON; a dash for None.
 
     Example:
         >>> figure({"label": "RMSE", "value": 0.12345, "is_share": False})
@@ -80,7 +80,7 @@ def figure(judged: Mapping[str, Any] | None, *, wants_name: bool = True) -> str:
 
 
 def _interval(judged: Mapping[str, Any] | None) -> str:
-    """Return the interval of what a version is judged by; empty where it is not known."""
+    """Return the text of a figure's interval; empty for an unknown interval."""
     if judged is None or judged["interval"] is None:
         return ""
     return " to ".join(figure({**judged, "value": bound}, wants_name=False) for bound in judged["interval"])

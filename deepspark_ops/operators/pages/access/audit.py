@@ -1,4 +1,4 @@
-"""Airflow's audit log: what a person changed by a page, beside what they did by Airflow's own buttons."""
+"""Entries of Airflow's audit log for the changes that a person makes on our pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WriteAudit = Callable[[str, str, str, Mapping[str, Any]], None]
 
 
 def write_audit(event: str, dag_id: str, user_name: str, extra: Mapping[str, Any]) -> None:
-    """Write an entry; it stands on the page "Audit Log" of Airflow and of the DAG."""
+    """Write an entry for the page "Audit Log" of Airflow and of the DAG."""
     with create_session() as session:
         entry = Log(
             event=event, owner=user_name, owner_display_name=user_name, dag_id=dag_id, extra=json.dumps(dict(extra))

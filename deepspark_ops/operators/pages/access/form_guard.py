@@ -1,8 +1,8 @@
-"""Is a form that changes something sent from a page of ours, by the person whose login comes with it?
+"""The guard of the forms: a change must come from our own page, by the person who is logged in.
 
-A browser adds Airflow's cookie to what any page makes it send, as far as SameSite=Lax lets it. So such a request must
-not come from another origin, and must carry a token that only a page of ours shows to this person. A program that sends
-its login itself, as ``Authorization: Bearer``, needs no token: no page can make a browser add that header.
+A browser sends Airflow's cookie also with requests from pages of other sites, within the limits of SameSite=Lax. So a
+request must not come from another origin, and must have a token from our page. A program with its own login, as
+``Authorization: Bearer``, needs no token: no page can make a browser add this header.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_token_of(key: bytes, user: str, token: str, now: float) -> bool:
 
 
 def is_foreign(headers: Mapping[str, str], own_hosts: Collection[str]) -> bool:
-    """Whether a browser says that a request comes from a page of another origin.
+    """Whether a request comes from a page of another origin, by the browser's headers.
 
     Browsers say so by ``Sec-Fetch-Site``, over plain HTTP by ``Origin`` alone; programs send neither.
 
@@ -71,7 +71,7 @@ def form_token(user: GetUserDep) -> str:
 
 
 def require_own_form(request: Request, user: GetUserDep, token: Annotated[str, Form()] = "") -> None:
-    """Refuse a request that a page of ours did not send.
+    """Refuse a request without a token from our own page.
 
     Raises:
         Forbidden: It was not.

@@ -1,4 +1,4 @@
-"""Headers of the pages: what may run in them, and what may be kept of them."""
+"""HTTP headers of the pages: allowed scripts and caching."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ASSET_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private,
 
 
 def page_headers(nonce: str, *, has_form: bool = False) -> dict[str, str]:
-    """Return the headers of a page with scripts: only those with the nonce run, and they reach this server alone.
+    """Return the headers of a page with scripts: only scripts with the nonce run, and connect to this server alone.
 
     Args:
         nonce: Of the page's scripts and styles.

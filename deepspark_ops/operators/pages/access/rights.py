@@ -1,4 +1,4 @@
-"""What a person may do, as Airflow's auth manager says: which DAGs they may read, and which they may trigger."""
+"""Rights of a person by Airflow's auth manager: the DAGs to read, and the DAGs to trigger."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MayTrigger = Callable[[Collection[str]], bool]
 
 
 def readable_dags(user: GetUserDep) -> set[str]:
-    """Return the ids of all DAGs that the person who asks may read, as Airflow's auth manager says."""
+    """Return the ids of all DAGs that the person may read, by Airflow's auth manager."""
     dag_ids: set[str] = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     return dag_ids
 
 
 def trigger_right(user: GetUserDep) -> MayTrigger:
-    """Return what says whether the person who asks may trigger DAGs: the right that Airflow's own button asks for."""
+    """Return a check of the person's right to trigger DAGs, the same right as for Airflow's own button."""
 
     def may_trigger(dags: Collection[str]) -> bool:
         return all(

@@ -1,4 +1,4 @@
-"""What Airflow's database says of DAG runs. The pages run in the API server, whose database this is."""
+"""DAG runs from Airflow's database. The pages run in the API server and read the server's database."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ASKS_BY: Final = ("DeepSparkApproveOperator", "ApproveOperator")
 
 
 class AirflowRuns:
-    """DAG runs as they were a moment ago. Thread-safe."""
+    """A short cache of DAG runs. Thread-safe."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class AirflowRuns:
         self._cache: dict[tuple[str, str], tuple[float, AirflowRun | None]] = {}
 
     def of(self, dag_id: str, run_id: str) -> AirflowRun | None:
-        """Return a run; None if there is none of that name."""
+        """Return a run; None for an unknown name."""
         with self._lock:
             now = self._clock()
             cached = self._cache.get((dag_id, run_id))
@@ -60,7 +60,7 @@ class AirflowRuns:
 
 
 def read_run(dag_id: str, run_id: str) -> AirflowRun | None:
-    """Return a run as the database has it now; for the run id of a trial, the comparison as that trial sees it."""
+    """Return a run from the database; for the run id of a trial, the trial's part of the comparison."""
     run = _read_run(dag_id, run_id)
     if run is None and (trial := comparison_of(run_id)) is not None:
         comparison = _read_run(dag_id, trial[0], map_index=trial[1] - 1)
@@ -93,7 +93,7 @@ def _read_run(dag_id: str, run_id: str, *, map_index: int | None = None) -> Airf
 
 
 def tagged_dags() -> set[str]:
-    """Return the ids of the DAGs that say by their tag that they are ours."""
+    """Return the ids of the DAGs with our tag."""
     with create_session() as session:
         return set(session.scalars(select(DagModel.dag_id).where(DagModel.tags.any(name=DAG_TAG))).all())
 
@@ -147,7 +147,7 @@ def read_schedules(dags: Collection[str]) -> list[Schedule]:
 
 
 def _timezone(session: Session, dag: str) -> str:
-    """Return the time zone of a DAG's timetable, which the table of DAGs does not hold."""
+    """Return the time zone of a DAG's timetable. The table of DAGs has no time zones."""
     of_dag = select(SerializedDagModel).where(SerializedDagModel.dag_id == dag)
     newest = session.scalars(of_dag.order_by(SerializedDagModel.created_at.desc()).limit(1)).first()
     data = newest.data if newest is not None else None

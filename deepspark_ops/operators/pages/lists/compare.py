@@ -1,4 +1,4 @@
-"""The page "Compare": curves of two to eight runs on one chart a quantity, their settings, their confusion matrices."""
+"""The page "Compare": curves of two to eight runs, a chart per quantity; settings; confusion matrices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POLL_S: Final = 10.0
 
 
 class NoComparison(Exception):
-    """What was asked for cannot be compared; ``status`` is HTTP's."""
+    """The runs of the request cannot be compared. ``status`` is the HTTP status."""
 
     def __init__(self, message: str, status: int) -> None:
         """Keep both."""
@@ -46,13 +46,13 @@ class ComparePage:
     """The comparison. Thread-safe."""
 
     def __init__(self, installation: Places, runs: RunsPage) -> None:
-        """Compare runs of ``installation`` that ``runs`` lists."""
+        """Compare runs of ``installation`` from the list ``runs``."""
         self._installation = installation
         self._runs = runs
         self._readings = RunReadings(MOST_RUNS)
 
     def answer(self, readable: Collection[str], keys: Sequence[str]) -> dict[str, Any]:
-        """Return the comparison, in the form that the page Training draws.
+        """Return the comparison in the form of the page Training.
 
         Args:
             readable: The DAGs that the person may read.
@@ -133,7 +133,7 @@ class ComparePage:
 
 
 def _differences(answer: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the differences with their drawings; nothing while no run has been evaluated."""
+    """Return the differences with drawings; empty while no run has an evaluation."""
     confusions = answer["confusions"]
     if not any(confusions):
         return []

@@ -1,4 +1,4 @@
-"""How the evaluations of runs differ: figures, confusion matrices, and the samples that one of two answers better."""
+"""Differences between the evaluations of runs: figures, confusion matrices, and samples with different answers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _DIGEST_SHOWN: Final = 15
 
 
 def evaluation_folder(run_dir: Path) -> Path | None:
-    """Return the folder of a run's evaluation; None if there is none, or if it would be outside the run's folder."""
+    """Return the folder of a run's evaluation; None without a folder, or for a path outside the run's folder."""
     folder = RunPaths(run_dir).evaluation
     return folder if folder.is_dir() and folder.resolve().is_relative_to(run_dir.resolve()) else None
 
 
 def metrics_of(run_dir: Path) -> MetricsReport | None:
-    """Return what the evaluation of a run found; None without one."""
+    """Return the metrics of a run's evaluation; None without an evaluation."""
     folder = evaluation_folder(run_dir)
     with suppress(OSError, DataError):
         return None if folder is None else read_metrics(folder / METRICS_NAME)
@@ -41,7 +41,7 @@ def metrics_of(run_dir: Path) -> MetricsReport | None:
 
 
 def confusion_of(metrics: MetricsReport | None) -> dict[str, Any] | None:
-    """Return the confusion matrix of an evaluation, ``counts`` None with many classes; None without one."""
+    """Return the confusion matrix of an evaluation, ``counts`` None with many classes; None without classes."""
     classes = classes_of(metrics)
     if classes is None:
         return None
@@ -55,7 +55,7 @@ def confusion_of(metrics: MetricsReport | None) -> dict[str, Any] | None:
 
 
 def why_not_compared(first: MetricsReport | None, second: MetricsReport | None, labels: tuple[str, str]) -> str | None:
-    """Return why two evaluations cannot be compared sample by sample or cell by cell; None if they can.
+    """Return the reason against a comparison of two evaluations by sample and by cell; None for comparable evaluations.
 
     Args:
         first: What one found; None if the run was not evaluated.
@@ -86,7 +86,7 @@ def why_not_compared(first: MetricsReport | None, second: MetricsReport | None, 
 def differences_of(
     metrics: Sequence[MetricsReport | None], keys: Sequence[str], labels: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the confusion matrix of each run but the first minus the first's, or why there is none."""
+    """Return for each later run its confusion matrix minus the first run's matrix, or the reason for no matrix."""
     rows = []
     for key, label, compared in list(zip(keys, labels, metrics, strict=True))[1:]:
         why_not = why_not_compared(metrics[0], compared, (labels[0], label))
@@ -103,7 +103,7 @@ def differences_of(
 
 
 def pair_of(folders: Sequence[Path], metrics: Sequence[MetricsReport | None], labels: Sequence[str]) -> dict[str, Any]:
-    """Return which samples one of two runs answers better, with pictures of some.
+    """Return the samples that either run answers better, with some pictures.
 
     Args:
         folders: Of the two runs.
@@ -281,9 +281,9 @@ _IN_WORDS: Final[Mapping[str, tuple[Callable[[Mapping[str, Any]], str], Callable
 
 
 def figures_of(metrics: Sequence[MetricsReport | None]) -> list[dict[str, Any]]:
-    """Return a row for each figure that an evaluation has: its label, and its value for people in each run.
+    """Return a row for each figure of the evaluations: label, and the formatted value of each run.
 
-    A figure of several results has the result's blob beside it, but for the main one.
+    A row of a further result of a net names the result's blob.
     """
     texts: dict[tuple[str, str], dict[int, str]] = {}
     for run, run_metrics in enumerate(metrics):
@@ -298,7 +298,7 @@ def figures_of(metrics: Sequence[MetricsReport | None]) -> list[dict[str, Any]]:
 
 
 def drawn_confusion(confusion: Mapping[str, Any] | None) -> Markup | None:
-    """Return a matrix as the report draws it; None without one."""
+    """Return the report's drawing of a matrix; None without a matrix."""
     if confusion is None or confusion["counts"] is None:
         return None
     from deepspark_ops.evaluate.charts import confusion_chart  # OpenCV, which no other page needs
@@ -307,7 +307,7 @@ def drawn_confusion(confusion: Mapping[str, Any] | None) -> Markup | None:
 
 
 def drawn_difference(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> Markup | None:
-    """Return the second matrix minus the first; None if one has no counts."""
+    """Return a drawing of the second matrix minus the first; None for a matrix without counts."""
     if first is None or second is None or first["counts"] is None or second["counts"] is None:
         return None
     from deepspark_ops.evaluate.charts import difference_chart
@@ -317,7 +317,7 @@ def drawn_difference(first: Mapping[str, Any] | None, second: Mapping[str, Any] 
 
 
 def _unstyled(drawn: str) -> Markup:
-    """Return a chart without its inline style, which the page's headers forbid; it escapes names itself."""
+    """Return a chart without the inline style that the page's headers forbid. The chart has escaped the names."""
     return Markup(re.sub(r'^(<svg [^>]*?) style="[^"]*"', r"\1", drawn))
 
 

@@ -1,4 +1,4 @@
-"""The pages about datasets: what each holds, class by class, with a look at its samples, and which runs used it."""
+"""The pages about datasets: samples per class, pictures, and the runs that used a dataset."""
 
 from __future__ import annotations
 
@@ -31,20 +31,23 @@ _OF_MANIFEST: Final = (
 
 
 class DatasetsPage:
-    """The list of datasets and the page of one. A dataset is shown to whoever may read a run that used it."""
+    """The list of datasets and the page of a dataset.
+
+    A dataset is visible with the right to read a run that used the dataset.
+    """
 
     def __init__(self, installation: Places, runs: RunsPage) -> None:
-        """Look for datasets in ``installation`` that the runs of ``runs`` name."""
+        """Look for datasets in ``installation`` by the names from ``runs``."""
         self._datasets = installation.home / "datasets"
         self._runs = runs
 
     def answer(self, readable: Collection[str]) -> dict[str, Any]:
-        """Return the datasets of runs of DAGs that a person may read."""
+        """Return the datasets of all readable runs."""
         used = self._used(readable)
         return {"format_version": ANSWER_VERSION, "datasets": [self._dataset(name, used[name]) for name in used]}
 
     def dataset(self, readable: Collection[str], name: str) -> dict[str, Any] | None:
-        """Return one of them with its samples; None if there is none, or if no run of it may be read."""
+        """Return a dataset with samples; None for an unknown dataset, or without a readable run."""
         runs = self._used(readable).get(name)
         if runs is None:
             return None
@@ -54,14 +57,14 @@ class DatasetsPage:
         return {"format_version": ANSWER_VERSION, "dataset": fields}
 
     def report(self, readable: Collection[str], name: str) -> str | None:
-        """Return the report of a dataset that may be read; None if there is none."""
+        """Return the report of a readable dataset; None without a report."""
         if name not in self._used(readable):
             return None
         path = DatasetPaths(self._datasets / name).report
         return regular_text(path) if path.is_file() else None
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
-        """Return the list, or the page of one dataset.
+        """Return the list, or the page of a dataset.
 
         Args:
             answer: Of ``answer`` or ``dataset``.
@@ -86,7 +89,7 @@ class DatasetsPage:
         )
 
     def _used(self, readable: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-        """Return the datasets that are there, by name, with the runs that used each, newest first."""
+        """Return the present datasets by name, each with its runs, newest first."""
         present_names = {path.name for path in self._datasets.iterdir()} if self._datasets.is_dir() else set()
         used: dict[str, list[dict[str, Any]]] = {}
         for row in self._runs.rows(readable):
@@ -132,9 +135,9 @@ def _of_manifest(manifest: DatasetManifest) -> dict[str, Any]:
 
 
 def _classes(splits: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row per class: its name, its samples in each split, and their share of the largest class there.
+    """Return a row per class: name, samples in each split, and the share of the split's largest class.
 
-    A count is None where there is no such split.
+    A count is None for a missing split.
     """
     names = next((split["class_names"] for split in splits.values() if split["class_names"]), ())
     counts = [splits[split]["label_histogram"] if split in splits else () for split in SPLITS]

@@ -1,4 +1,4 @@
-"""The routes of the pages about many runs. Each shows what is of DAGs that the reader may read, and nothing else."""
+"""The routes of the pages about many runs. A page shows runs of readable DAGs alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepspark_ops.operators.tasks.run_plan import Places
 
 
 def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
-    """Add the routes to an application that asks for a login by itself."""
+    """Add the routes. The application itself asks for a login."""
     compared = ComparePage(installation, runs)
     datasets = DatasetsPage(installation, runs)
 

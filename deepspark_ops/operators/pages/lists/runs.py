@@ -1,4 +1,4 @@
-"""The page "Runs": all runs of the DAGs that a person may read, chosen by the page's address."""
+"""The page "Runs": all runs of readable DAGs, filtered by the page's address."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RunsPage:
         reader: SummaryReader | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """List what is in ``installation``.
+        """List the runs of ``installation``.
 
         Args:
             installation: Where runs are.
@@ -72,13 +72,13 @@ class RunsPage:
         self._clock = clock
 
     def our_dags(self) -> set[str]:
-        """Return the DAGs that are ours: by their tag, or since they have a run's folder."""
+        """Return our DAGs: DAGs with our tag, and DAGs with a folder of runs."""
         runs = self._installation.home / "runs"
         folders = {path.name for path in runs.iterdir() if path.is_dir()} if runs.is_dir() else set()
         return folders | self._tagged_dags()
 
     def answer(self, readable: Collection[str], query: RunQuery) -> dict[str, Any]:
-        """Return the list that a person asked for.
+        """Return the list for a query.
 
         Args:
             readable: The DAGs that the person may read; nothing of others is in the answer.
@@ -99,7 +99,7 @@ class RunsPage:
         }
 
     def rows(self, readable: Collection[str]) -> list[dict[str, Any]]:
-        """Return all runs of DAGs that a person may read, newest first."""
+        """Return all runs of readable DAGs, newest first."""
         return chosen(self._rows(self.our_dags() & set(readable)), RunQuery())
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
@@ -134,7 +134,7 @@ class RunsPage:
         return [row_of(run, self._summary(run, read), now=now) for run in self._listed(dags)]
 
     def _listed(self, dags: Collection[str]) -> Iterator[KnownRun]:
-        """Return what Airflow knows, newest first, then folders of runs that it has forgotten."""
+        """Return Airflow's runs, newest first, then folders of runs that Airflow has deleted."""
         listed = self._airflow_runs(dags) if dags else []
         yield from (run for run in listed if run.dag in dags)
         names = {(run.dag, safe_run_id(run.run)): run for run in listed}
@@ -157,7 +157,7 @@ class RunsPage:
 
 
 def query_of(parameters: Mapping[str, str]) -> RunQuery:
-    """Return what an address asks for; parameters that are empty ask for nothing."""
+    """Return the query of an address. Empty parameters are ignored."""
     filters = tuple((name, parameters[name]) for name in FILTERS if parameters.get(name))
     return RunQuery(parameters.get("search", ""), filters, parameters.get("sort") or "-when")
 
@@ -167,12 +167,12 @@ def _address(site: str, query: Mapping[str, str]) -> str:
 
 
 def _shown_schedules(schedules: Sequence[Mapping[str, Any]], dag: str) -> list[Mapping[str, Any]]:
-    """Return the schedule of the DAG that is asked for; of all DAGs those that run by themselves."""
+    """Return the schedule of the chosen DAG; without a choice, the schedules of DAGs that start by themselves."""
     return [schedule for schedule in schedules if (schedule["dag"] == dag if dag else schedule["text"] != BY_HAND)]
 
 
 def _column(group: Sequence[tuple[str | None, str]], query: Mapping[str, str], site: str) -> dict[str, Any]:
-    """Return the head of a column: what it can be sorted by, and whether it is."""
+    """Return the head of a column: the links for sorting, and the present direction."""
     links = [
         {"word": word, "url": _sorted_url(query, name, site), "direction": _direction(query, name)}
         for name, word in group
@@ -186,7 +186,7 @@ def _first_direction(name: str) -> str:
 
 
 def _sorted_url(query: Mapping[str, str], name: str | None, site: str) -> str:
-    """Return the address of the list sorted by a column: the other way round if it is already."""
+    """Return the address of the list sorted by a column; for the present sort column, in reverse."""
     if name is None:
         return ""
     first = _first_direction(name)
@@ -198,7 +198,7 @@ def _reverse(sort: str) -> str:
 
 
 def _sorts(now: str) -> list[tuple[str, str]]:
-    """Return what the list can be sorted by, (value, word): each its first direction, and the one it has now."""
+    """Return the sort choices as (value, word): each column's first direction, and the present sort."""
     words = {_first_direction(name): word for group in COLUMNS for name, word in group if name is not None}
     if now not in words and (other := words.get(_reverse(now))):
         words[now] = f"{other}, the other way round"
@@ -212,10 +212,10 @@ def _direction(query: Mapping[str, str], name: str | None) -> str:
 
 
 def with_address(row: Mapping[str, Any], site: str) -> dict[str, Any]:
-    """Return a row with the addresses that its page needs.
+    """Return a row with addresses for the page.
 
-    ``url`` is the run's page, ``answer_url`` the one on which a person answers what the run asks, and ``key`` names the
-    run in a comparison.
+    ``url`` is the run's page, ``answer_url`` the page for a person's approval, and ``key`` the run's name in a
+    comparison.
     """
     asks = row.get("asks")
     return {

@@ -1,1 +1,1 @@
-"""The pages "Models": what is in production, where it comes from, and what changes it."""
+"""The pages "Models": versions, production, and the forms for changes."""

@@ -1,4 +1,4 @@
-"""What the forms of a model's page do: the same as the commands, bounded for a server that answers others meanwhile."""
+"""The changes behind the forms of a model's page: the same as the commands, bounded for a shared server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ChangeFields = dict[str, Any]
 
 @dataclass(frozen=True)
 class ModelChanges:
-    """Changes of one model by one person.
+    """Changes of a model by a person.
 
     Attributes:
         installation: Where models and runs are.
@@ -61,7 +61,7 @@ class ModelChanges:
         return self._announced(roll_back(self._folder(), author, to=to or None, was=was or None))
 
     def promote(self, choice: str, reason: str, dags: Collection[str], *, force: bool) -> ChangeFields:
-        """Put a version or a run's bundle into production, if the gate lets it.
+        """Put a version or a run's bundle into production, if the gate agrees.
 
         Args:
             choice: As ``chosen_bundle`` takes it.
@@ -82,7 +82,7 @@ class ModelChanges:
         return self._announced(ended.production)
 
     def verify(self) -> list[dict[str, Any]]:
-        """Compare every file with its digest; return a row per version.
+        """Compare every file with the recorded digest; return a row per version.
 
         Raises:
             DeepSparkError: The first damage; or there is too much to read, or another is being verified.
@@ -105,7 +105,7 @@ class ModelChanges:
         return ModelFolder(self.installation.models / self.name)
 
     def _announced(self, production: Production) -> ChangeFields:
-        """Tell MLflow, where one is configured, without having the person wait for it."""
+        """Tell a configured MLflow in the background, and return the change."""
         if is_configured(os.environ):
             model = self._folder().root
             threading.Thread(target=tell_model, args=(model, _log_line), name=f"MLflow {model.name}").start()

@@ -1,4 +1,4 @@
-"""What a model's versions are judged by as a drawing: places on an SVG, made on the server."""
+"""The chart of a model's versions by their figure: coordinates of an SVG from the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ACCURACY: Final = "top1"
 
 
 def accuracy_chart(versions: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return where each version's figure and its interval are drawn, oldest first; None for less than two.
+    """Return the coordinates of each version's figure and interval, oldest first; None for less than two versions.
 
     Args:
         versions: As a model's JSON has them, oldest first; left out are those without figures, and those that are
@@ -52,13 +52,13 @@ def accuracy_chart(versions: Sequence[Mapping[str, Any]]) -> dict[str, Any] | No
 
 
 def alike(judged: Sequence[Mapping[str, Any] | None]) -> list[Mapping[str, Any]]:
-    """Return the figures that are of the kind of the last one."""
+    """Return the figures of the last figure's kind."""
     figures = [row for row in judged if row is not None]
     return [row for row in figures if row["name"] == figures[-1]["name"]]
 
 
 def column_name(judged: Sequence[Mapping[str, Any] | None]) -> str:
-    """Return the head of a column of figures: their name, or ``judged by`` where they are of several kinds.
+    """Return the head of a column of figures: the figures' name, or ``judged by`` for several kinds.
 
     Example:
         >>> column_name([{"name": "rmse", "label": "RMSE"}, None]), column_name([])

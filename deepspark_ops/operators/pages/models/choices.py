@@ -1,4 +1,4 @@
-"""What a person may put into production: versions, candidates that stayed out, and other runs that have a bundle."""
+"""Choices for a promotion by a person: versions, rejected candidates, and other runs with a bundle."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def choices(installation: Places, model: ModelOverview, dags: Collection[str]) -
 
 
 def chosen_bundle(installation: Places, model: ModelOverview, choice: str, dags: Collection[str]) -> Path:
-    """Return the bundle of a version, or the run that has one.
+    """Return the bundle of a version, or the folder of a run with a bundle.
 
     Args:
         installation: Where runs are.

@@ -1,4 +1,4 @@
-"""How a request about one model is answered: shown, a file of it sent, or changed if the person may do that."""
+"""Answers to requests about a model: the page, a file, or a change by a person with the right."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ VERIFY_EVENT = "deepspark.verify"
 
 
 class NoSuchModel(Exception):
-    """There is no such model, or none that the person may see."""
+    """The model does not exist, or the person may not see the model."""
 
 
 @dataclass(frozen=True)
 class Person:
-    """Who asks, and what they may do.
+    """The person of a request, with rights.
 
     Attributes:
         user: Airflow's user.
@@ -53,7 +53,7 @@ class Person:
     audit: WriteAudit
 
     def may_change(self, model: Mapping[str, Any]) -> bool:
-        """Whether they may change a model: the right to trigger every DAG that made a version of it."""
+        """Whether the person may change a model: the right to trigger every DAG behind the model's versions."""
         return not model["error"] and self.may_trigger(model["made_by"])
 
 
@@ -69,7 +69,7 @@ def person_who_asks(
 
 
 class ModelHandling:
-    """Answers about one model. Thread-safe."""
+    """Answers about a model. Thread-safe."""
 
     def __init__(self, installation: Places, runs: RunsPage, models: ModelsPage) -> None:
         """Look for models in ``models``, and for what may be promoted among ``runs`` in ``installation``."""
@@ -125,7 +125,7 @@ class ModelHandling:
         act: Callable[[ModelChanges], Any],
         entered: Mapping[str, Any],
     ) -> Response:
-        """Change a model, write it into the audit log, and show what came of it.
+        """Change a model, write the change into the audit log, and show the result.
 
         Args:
             request: A form that was sent.
@@ -154,7 +154,7 @@ class ModelHandling:
         return self._changed(request, person, name, event, result)
 
     def promotable_dags(self, person: Person) -> list[str]:
-        """Return the DAGs of whose runs a person may promote: those that they may read and trigger."""
+        """Return the DAGs with promotable runs: our DAGs that the person may read and trigger."""
         return [dag for dag in sorted(self._runs.our_dags() & person.readable) if person.may_trigger([dag])]
 
     def _changed(self, request: Request, person: Person, name: str, event: str, result: Any) -> Response:

@@ -21,29 +21,29 @@ ANSWER_VERSION: Final = 1
 
 
 class ModelsPage:
-    """The list of models, and the page of one. It reads the installation's folder of models, and nothing else."""
+    """The list of models, and the fields of a model, from the installation's folder of models alone."""
 
     def __init__(self, installation: Places, our_dags: Callable[[], set[str]]) -> None:
-        """Look for models in ``installation``; ``our_dags()`` are the DAGs that make them."""
+        """Look for models in ``installation``; ``our_dags()`` are the DAGs behind the models."""
         self._our_dags = our_dags
         self.folder = installation.models
 
     def answer(self, readable: Collection[str]) -> dict[str, Any]:
-        """Return all models that a person may see: who may read every DAG that a version of it comes from.
+        """Return all visible models. A person needs the right to read every DAG behind a model's versions.
 
-        A model without a run, as one that a person exported, is for whoever may read one of our DAGs.
+        A model without a run, from an export by hand, needs the right to read any of our DAGs.
         """
         models = [self._model(name, readable) for name in model_names(self.folder)]
         return {"format_version": ANSWER_VERSION, "models": [model for model in models if model is not None]}
 
     def model(self, readable: Collection[str], name: str) -> dict[str, Any] | None:
-        """Return one model; None if there is none, or none that the person may see."""
+        """Return a model; None for an unknown or invisible model."""
         if name not in model_names(self.folder):
             return None
         return self._model(name, readable)
 
     def record(self, model: Mapping[str, Any], version: str = "") -> VersionRecord | None:
-        """Return a version of a model that is no damaged one; by default that in production, else the newest.
+        """Return a version of an undamaged model; by default the version in production, else the newest.
 
         Raises:
             ConfigError: There is no such version.
@@ -125,7 +125,7 @@ class ModelPage:
 
 
 def with_bundle(models: ModelsPage, model: dict[str, Any], version: str = "") -> dict[str, Any]:
-    """Return a model with what there is to say of one version's bundle.
+    """Return a model with the card of a version's bundle.
 
     Raises:
         ConfigError: There is no such version.
@@ -136,7 +136,7 @@ def with_bundle(models: ModelsPage, model: dict[str, Any], version: str = "") ->
 
 
 def linked(model: Mapping[str, Any], site: str) -> dict[str, Any]:
-    """Return a model with its newest version first, and the addresses of its page and its versions' pages."""
+    """Return a model with the newest version first, and with addresses of the pages."""
     url = site + model_url(model["name"])
     versions = []
     for version in reversed(model["versions"]):
@@ -163,7 +163,7 @@ def linked(model: Mapping[str, Any], site: str) -> dict[str, Any]:
 
 
 def _previous_version(model: Mapping[str, Any]) -> str | None:
-    """Return the version that was in production before, if its bundle is still there."""
+    """Return the version before the present production, if the bundle exists."""
     previous = model["production"]["previous"] if model["production"] else None
     present = {version["version"] for version in model["versions"] if version["is_present"]}
     return previous if previous in present else None

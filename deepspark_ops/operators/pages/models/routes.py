@@ -1,4 +1,4 @@
-"""The routes of the pages "Models": who may read sees them, who may trigger the model's DAGs changes it by forms."""
+"""The routes of the pages "Models". Reading needs the right to read the DAGs, a change the right to trigger."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Tick = Annotated[bool, Form()]
 
 
 def add_model_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
-    """Add the routes to an application that asks for a login by itself."""
+    """Add the routes. The application itself asks for a login."""
     models = ModelsPage(installation, runs.our_dags)
     handling = ModelHandling(installation, runs, models)
     own_form = [Depends(require_own_form)]

@@ -1,1 +1,1 @@
-"""The pages about one run: how it trains, its bundle, the model that it is measured against, its trials."""
+"""The pages about a run: training, bundle, the model in production, trials."""

@@ -1,4 +1,4 @@
-"""The page "Bundle" of a run: what was exported, how it is called, and its files to fetch. No framework."""
+"""The page "Bundle" of a run: the exported model, code to load the bundle, and files for download. No framework."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _GONE: Final = "this run has no bundle: its task export, or convert, has not wri
 
 
 class BundlePage:
-    """The page of every run's bundle. It reads the run's folder, and nothing else."""
+    """The page of every run's bundle, from the run's folder alone."""
 
     def __init__(self, installation: Places) -> None:
         """Look for runs in ``installation``."""
         self._installation = installation
 
     def answer(self, dag_id: str, run_id: str) -> dict[str, Any]:
-        """Return a run's bundle; ``error`` says what is wrong where there is none, or a damaged one."""
+        """Return a run's bundle; ``error`` explains a missing or damaged bundle."""
         run = find_run(self._installation, dag_id, run_id) or self._installation.home / "no such run"
         card = card_of_folder(RunPaths(run).bundle, gone=_GONE)
         return {"format_version": ANSWER_VERSION, "dag": dag_id, "run": run_id, **card}

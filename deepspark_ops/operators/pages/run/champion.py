@@ -1,4 +1,4 @@
-"""What a run is measured against: the model in production, as it scored. No framework."""
+"""The scores of the model in production, for a comparison with a run. No framework."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 
 
 def champion_of(run_dir: Path, decided: Decided) -> dict[str, Any] | None:
-    """Return how the model in production scores, for the pages of a run that is compared with it.
+    """Return the scores of the model in production, for the pages of a run.
 
     Args:
         run_dir: The run's folder.
@@ -54,7 +54,7 @@ def _metrics(path: Path) -> MetricsReport | None:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, changed: int) -> MetricsReport | None:
-    """Read once for all who look; ``changed`` tells a file that was written anew."""
+    """Read a file once per ``changed``, the time of its last write."""
     try:
         return read_metrics(path)
     except (DataError, OSError):

@@ -1,4 +1,4 @@
-"""The page "Training" of a run: its numbers as JSON, and as a page that holds the last values without any script."""
+"""The page "Training" of a run: numbers as JSON, and a page with the last values that needs no script."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TrainingPage:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Look for runs in ``installation``; ``airflow_run(dag_id, run_id)`` is what Airflow says of one."""
+        """Look for runs in ``installation``; ``airflow_run(dag_id, run_id)`` returns Airflow's run."""
         self._installation = installation
         self._airflow_run = airflow_run
         self._clock = clock
@@ -90,7 +90,7 @@ class TrainingPage:
         }
 
     def fragments(self, answer: Mapping[str, Any], *, site: str = "") -> dict[str, str]:
-        """Return the parts of the page that change while a run goes on, as HTML."""
+        """Return the changing parts of the page as HTML."""
         return {name: template(f"{name}.html.jinja").render(**_view(answer, site)) for name in _FRAGMENTS}
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", is_report: bool = False) -> str:
@@ -136,7 +136,7 @@ def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
 
 
 def _compared_output(answer: Mapping[str, Any]) -> str | None:
-    """Return the output of the first test net that production's accuracy stands beside: its first share of 1."""
+    """Return the first test net's output beside production's accuracy: the net's first share of 1."""
     return next(
         (name for test in answer["tests"] if test["net"] == 0 for name in test["outputs"] if is_share(name)), None
     )

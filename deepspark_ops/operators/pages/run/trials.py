@@ -1,4 +1,4 @@
-"""The trials of a comparison on its page Training: how each stands, with the way to each one's own page."""
+"""The trials of a comparison on the page Training: state and addresses of each trial."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AIRFLOWS: Final = {
 
 @dataclass(frozen=True)
 class ComparedTrials:
-    """The trials of one comparison, as they stand now.
+    """The trials of a comparison with their present states.
 
     Attributes:
         plan: The trials.
@@ -43,7 +43,7 @@ class ComparedTrials:
 
     @classmethod
     def of(cls, run_dir: Path, airflow: AirflowRun | None) -> ComparedTrials | None:
-        """Return those of a run; None if it is no comparison."""
+        """Return the trials of a run; None for a run that is no comparison."""
         plan = read_plan(run_dir)
         if plan is None:
             return None
@@ -85,7 +85,7 @@ class ComparedTrials:
 
 
 def comparison_of_trial(run_dir: Path) -> dict[str, str] | None:
-    """Return of which comparison a run is a trial, and the trial's name; None if it is none."""
+    """Return the comparison of a trial's run, and the trial's name; None for a run without a comparison."""
     member = read_member(run_dir)
     return None if member is None else {"run": member.run, "name": member.name}
 
@@ -116,7 +116,7 @@ def _row(plan: Plan, trial: Trial, standing: Standing, reading_of: Callable[[Pat
 
 
 def folded(tasks: Sequence[TaskState]) -> TaskState:
-    """Return the tasks that one task was mapped to as one: what goes on first, then what failed."""
+    """Return a state for all mapped tasks of a task: running tasks come first, then failed tasks."""
     order = ("running", "up_for_retry", "queued", "scheduled", None, "failed", "upstream_failed", "success", "skipped")
     first = min(tasks, key=lambda task: order.index(task.state) if task.state in order else len(order))
     began = [task.began for task in tasks if task.began is not None]
@@ -128,7 +128,7 @@ def folded(tasks: Sequence[TaskState]) -> TaskState:
 
 
 def of_trial(run: AirflowRun) -> AirflowRun:
-    """Return the DAG run as one of its trials sees it: over once the trial's own tasks are."""
+    """Return the part of a comparison's DAG run for a trial. The part ends with the trial's own tasks."""
     tasks = {name: task for name, task in run.tasks.items() if name in (*TASKS_BEFORE_TRAINING, *OF_TRIALS)}
     states = [tasks[name].state for name in OF_TRIALS if name in tasks]
     if states and states[-1] in ("success", "failed", "skipped", "upstream_failed"):
@@ -137,7 +137,7 @@ def of_trial(run: AirflowRun) -> AirflowRun:
 
 
 def known_trial(comparison: KnownRun, folder: Path) -> KnownRun:
-    """Return a trial's run as a list shows it.
+    """Return a trial's run for the list of runs.
 
     Args:
         comparison: The comparison that it is of.
