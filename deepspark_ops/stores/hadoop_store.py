@@ -7,10 +7,13 @@ started. Settings are Hadoop's own: ``core-site.xml`` in the folder that HADOOP_
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -29,6 +32,10 @@ _JARS: Final = {
     "abfss": "hadoop-azure",
 }
 """What Spark does not bring."""
+_COPY: Final = "deepspark-hadoop-"
+_TEMPORARY: Final = ".deepspark.tmp"
+_ABANDONED_S: Final = 86_400.0
+"""Age of a temporary file that no process writes any more."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +66,16 @@ class HadoopStore:
             return found
 
     def opened(self, key: str) -> BinaryIO:
-        """See ``Store``: a copy without a name."""
-        handle, name = tempfile.mkstemp(prefix="deepspark-")
-        os.close(handle)
+        """See ``Store``: a copy without a name. The lock shows other processes that this process is alive."""
+        _remove_copies_of_killed(os.getpid())
+        handle, name = tempfile.mkstemp(prefix=_COPY)
         try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
             self.fetch(key, Path(name))
             return open(name, "rb", buffering=0)
         finally:
             os.unlink(name)
+            os.close(handle)
 
     def version(self, key: str) -> str:
         """See ``Store``."""
@@ -82,7 +91,9 @@ class HadoopStore:
     def put(self, source: Path, key: str) -> None:
         """See ``Store``."""
         folder, _, name = key.rpartition("/")
-        with self._opened(f"{folder}/.{name}.tmp") as (system, temporary), self._opened(key) as (_, path):
+        with suppress(OSError):  # a folder that others own, say: the write itself matters
+            _remove_abandoned(self, folder)
+        with self._opened(f"{folder}/.{name}{_TEMPORARY}") as (system, temporary), self._opened(key) as (_, path):
             system.copyFromLocalFile(False, True, _path(f"file://{source.absolute()}"), temporary)
             system.delete(path, False)
             if not system.rename(temporary, path):
@@ -107,6 +118,30 @@ class HadoopStore:
             raise _plain(self.scheme, error.java_exception) from error
         except Py4JError as error:
             raise OSError(errno.EIO, f"Hadoop's Java machine does not answer: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _remove_copies_of_killed(_process: int) -> None:
+    """Remove the copies for reading that no process holds: the reader was killed before the copy lost the name."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_COPY}*"):
+        with suppress(OSError):  # another user's, or another process is at work
+            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(handle)
+
+
+@lru_cache(maxsize=1024)
+def _remove_abandoned(store: HadoopStore, folder: str) -> None:
+    """Remove temporary files that writers left in a folder when the writers were killed; once a process and folder."""
+    pattern = re.sub(r"([\[\]{}*?\\])", r"\\\1", folder)
+    with store._opened(f"{pattern}/.*{_TEMPORARY}") as (system, path):
+        oldest_ms = (time.time() - _ABANDONED_S) * 1000
+        for status in system.globStatus(path) or ():
+            if status.getModificationTime() < oldest_ms:
+                system.delete(status.getPath(), False)
 
 
 @dataclass(frozen=True)

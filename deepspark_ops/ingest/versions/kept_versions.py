@@ -12,6 +12,7 @@ from typing import Final
 from caffe_import.files.regular_file import regular_text
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.versions.stored_shard import files_of, link_files
+from deepspark_ops.ingest.versions.unfinished_versions import remove_unfinished_versions
 from deepspark_ops.run_paths import DatasetPaths, sync_folder, write_text_whole, write_whole
 from deepspark_ops.shards.hdf5_shard import hdf5_list
 from deepspark_ops.shards.manifest import (
@@ -161,6 +162,7 @@ def remove_unnamed(dataset: DataPath) -> None:
                 remove_tree(path)
         if folder.is_dir() and not isinstance(folder, StorePath) and not any(folder.iterdir()):
             folder.rmdir()
+    remove_unfinished_versions(dataset)
     _remove_copies_of_current(dataset)
 
 

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,7 +150,21 @@ def test_hadoops_client_reads_and_writes(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path / "conf"))
     (tmp_path / "data" / "photos" / "a.bin").write_bytes(b"content")
+    old, new = tmp_path / "data" / "deep" / ".x.deepspark.tmp", tmp_path / "data" / "deep" / ".y.deepspark.tmp"
+    old.parent.mkdir()
+    for path in (old, new, old.with_name("of_the_user.tmp")):
+        path.write_bytes(b"half")
+    for path in (old, old.with_name("of_the_user.tmp")):
+        os.utime(path, (1e9, 1e9))
     folder = data_path("viewfs://cluster/data/photos")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, alive = tmp_path / "deepspark-hadoop-dead", tmp_path / "deepspark-hadoop-alive"
+    dead.write_bytes(b"half")
+    with alive.open("wb") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with (folder / "a.bin").open("rb") as stream:
+            assert stream.read() == b"content"
+    assert [path.name for path in tmp_path.glob("deepspark-hadoop-*")] == ["deepspark-hadoop-alive"]
     assert folder.is_dir()
     assert list(folder.entries()) == list(folder.entries(is_deep=True)) == ["a.bin"]
     assert (folder / "a.bin").read_bytes() == b"content"
@@ -158,6 +174,9 @@ def test_hadoops_client_reads_and_writes(tmp_path, monkeypatch):
     (folder / "deep" / "b.bin").unlink()
     with pytest.raises(FileNotFoundError, match="no such object"):
         (folder / "deep" / "b.bin").read_bytes()
+    data_path("viewfs://cluster/data/deep/c.bin").put(tmp_path / "data" / "photos" / "a.bin")
+    assert sorted(path.name for path in old.parent.glob("[!.]*")) == ["c.bin", "of_the_user.tmp"]
+    assert (old.exists(), new.exists()) == (False, True)  # a killed writer's; perhaps of a writer at work
     with pytest.raises(OSError, match="Spark's jars hold nothing for s3a: put there hadoop-aws"):
         data_path("s3a://bucket/x").read_bytes()
 
