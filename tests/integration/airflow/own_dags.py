@@ -10,11 +10,9 @@ import asyncio
 import json
 import sys
 from contextlib import ExitStack
-from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 from airflow.sdk import DAG, Asset, TaskGroup, task
 
@@ -88,23 +86,15 @@ def await_starts_of_the_api() -> None:
     Airflow 3.1 and 3.2 do not wait: on a busy machine the API answers the first request of each task with an error.
     Airflow 3.3 waits.
     """
-    from airflow.api_fastapi.execution_api.app import InProcessExecutionAPI
-
-    make_transport = vars(InProcessExecutionAPI)["transport"].func
     submit = asyncio.run_coroutine_threadsafe
 
-    def submit_and_wait(start: Any, loop: asyncio.AbstractEventLoop) -> Any:
-        future = submit(start, loop)
-        future.result(timeout=60)
+    def submit_and_await_start(coroutine: Any, loop: asyncio.AbstractEventLoop) -> Any:
+        future = submit(coroutine, loop)
+        if coroutine.__name__ == "start_lifespan":
+            future.result(timeout=60)
         return future
 
-    def started_transport(api: InProcessExecutionAPI) -> Any:
-        with patch.object(asyncio, "run_coroutine_threadsafe", submit_and_wait):
-            return make_transport(api)
-
-    transport = cached_property(started_transport)
-    transport.__set_name__(InProcessExecutionAPI, "transport")
-    InProcessExecutionAPI.transport = transport  # type: ignore[method-assign]
+    asyncio.run_coroutine_threadsafe = submit_and_await_start
 
 
 def main(result: Path) -> None:
