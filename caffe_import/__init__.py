@@ -1,1 +1,1 @@
-"""Knows Caffe: its files, its layers, its numbers. No Airflow, no Spark, no pipeline."""
+"""Knows Caffe's files, layers and numbers. No Airflow, no Spark, no pipeline."""

@@ -1,6 +1,6 @@
 """Errors of the importer: a user's mistake in a file: one message with place, finding and remedy.
 
-CaffeImportError            base; whatever a Caffe file can have wrong, or the machine that is to compute it
+CaffeImportError            base; any fault of a Caffe file, or of the machine for the computation
   PrototxtError             text or binary that does not parse, or a field value that is not allowed
   NetError                  a net that parses but cannot be built: wiring, shapes, unknown layer types
   PlacementError            a placement file that does not parse or does not fit the net or its devices
@@ -21,7 +21,7 @@ class CaffeImportError(ValueError):
 
 
 class PrototxtError(CaffeImportError):
-    """A prototxt that does not parse or holds a value that is not allowed.
+    """A prototxt that does not parse or holds a wrong value.
 
     Attributes:
         path: The file, as the user gave it.
@@ -78,7 +78,7 @@ class WeightsError(CaffeImportError):
 
 
 class DataSourceError(CaffeImportError):
-    """Data that a layer reads (LMDB, HDF5, image list, one Datum): missing, damaged or of an unexpected shape."""
+    """Data of a layer (LMDB, HDF5, image list, a Datum): missing, damaged or of an unexpected shape."""
 
 
 class ForbiddenPathError(CaffeImportError):
@@ -86,7 +86,7 @@ class ForbiddenPathError(CaffeImportError):
 
 
 class DeviceError(CaffeImportError):
-    """Devices that were asked for and are not there, or not any more once TensorFlow runs."""
+    """Requested devices that do not exist, or no longer once TensorFlow runs."""
 
 
 def did_you_mean(written: str, allowed: Iterable[str]) -> str:

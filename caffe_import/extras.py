@@ -1,6 +1,6 @@
-"""Packages that only a part of this project needs: which extra of ``deepspark`` brings them, said when one is missing.
+"""Packages for a part of this project: which extra of ``deepspark`` brings a missing package.
 
-A part that cannot start without its framework calls ``require`` when it is imported; the outermost loops of commands
+A part without its framework calls ``require`` when it is imported; the outermost loops of commands
 and stages turn any other failed import into the same message with ``missing_extra``.
 """
 

@@ -1,4 +1,4 @@
-"""Layer types and fields of Caffe's forks that this importer lacks, so that a message can name the fork.
+"""Unsupported layer types and fields of Caffe's forks, for messages with the fork's name.
 
 Layer types and fields of forks that this importer computes are in ``proto/caffe.proto`` and ``layers/``.
 """
@@ -107,7 +107,7 @@ FIELD_NAMES: Final = frozenset(name for names in _FIELDS.values() for name in na
 
 
 def fork_of_type(name: str) -> str:
-    """Return which fork a layer type belongs to; empty for a type that no fork in this list has.
+    """Return the fork of a layer type; empty for a type outside this list.
 
     Example:
         >>> fork_of_type("ROIPooling")
@@ -119,7 +119,7 @@ def fork_of_type(name: str) -> str:
 
 
 def fork_of_field(message: str, name: str) -> str:
-    """Return which fork a field belongs to; empty for a field that no fork in this list has.
+    """Return the fork of a field; empty for a field outside this list.
 
     Args:
         message: The name of its message in caffe.proto, e.g. ``LayerParameter``.

@@ -1,4 +1,4 @@
-"""Lines that every TensorFlow process writes at its start, and a start without the lines.
+"""Start-up lines of every TensorFlow process, and a start without the lines.
 
 The lines come from C++ before TensorFlow reads ``TF_CPP_MIN_LOG_LEVEL``. TensorFlow itself is not imported here.
 """
@@ -32,7 +32,7 @@ def start_lines_dropped() -> Iterator[None]:
 
     Standard error (file descriptor 2) is a temporary file meanwhile; at the end the other lines are written. Lines that
     TensorFlow's C++ part writes later do not come either: what ends a computation is an exception. A user who sets
-    TF_CPP_MIN_LOG_LEVEL sees all that it lets pass. Not thread-safe: for the beginning of a process.
+    TF_CPP_MIN_LOG_LEVEL sees all lines of the level. Not thread-safe: for the beginning of a process.
     """
     if _LEVEL in os.environ:
         yield

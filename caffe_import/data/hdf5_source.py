@@ -1,4 +1,4 @@
-"""The HDF5 files that an HDF5Data layer's list names: one dataset per top, rows of all files as one sequence."""
+"""The HDF5 files in the list of an HDF5Data layer: a dataset per top, rows of all files as a single sequence."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def read_hdf5_list(path: Path, root: Path) -> tuple[Path, ...]:
 
 
 def hdf5_list_names(path: Path, root: Path) -> tuple[str, ...]:
-    """Return the files that an HDF5Data ``source`` lists, as they are written; relative names start from ``root``.
+    """Return the files that an HDF5Data ``source`` lists, as written; relative names start from ``root``.
 
     Raises:
         DataSourceError: The list is missing or empty.
@@ -212,7 +212,7 @@ def hdf5_list_names(path: Path, root: Path) -> tuple[str, ...]:
 
 
 def require_listed_files(path: Path, files: Sequence[Path]) -> None:
-    """Refuse a list that may not be quoted if one of its files is missing, before a copy of the list is made.
+    """Refuse a list outside the allowed folders if a file of the list is missing, before a copy of the list is made.
 
     Messages may quote the copy.
 

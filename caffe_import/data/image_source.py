@@ -24,7 +24,7 @@ from caffe_import.net.layer_registry import Shape
 
 @dataclass(frozen=True)
 class ListedImage:
-    """One line of an image list: path of the image, as written, and its label."""
+    """A line of an image list: path of the image, as written, and label."""
 
     path: str
     label: int
@@ -39,7 +39,7 @@ class BadLine:
 
 
 def parse_image_list(text: str) -> list[ListedImage | BadLine]:
-    """Return one entry per line that is not blank. The label is what follows the last blank, so paths may hold blanks.
+    """Return an entry for each line but blank lines. The label is after the last blank; a path may hold blanks.
 
     Example:
         >>> parse_image_list("a dir/cat.jpg 3")
@@ -57,7 +57,7 @@ def parse_image_list(text: str) -> list[ListedImage | BadLine]:
 
 
 class ImageSource:
-    """Images of a list in its order, each decoded when read. Holds no open file.
+    """Images in the list's order, each decoded when read. Holds no open file.
 
     Attributes:
         is_transformed: True: Caffe's ImageData layer transforms its images.

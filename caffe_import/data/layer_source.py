@@ -1,4 +1,4 @@
-"""From a data layer's message to the source it names."""
+"""From a data layer's message to the source."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _check_backend(layer: caffe_pb2.LayerParameter, folder: Path) -> None:
 
 
 def _folder_content(folder: Path) -> str:
-    """Return what a folder without a database holds: often it is the parent of one database per split."""
+    """Return the content of a folder without a database, often the parent folder of databases for each split."""
     content = "found neither data.mdb nor CURRENT"
     inner = sorted(
         path.parent.relative_to(folder) for depth in ("*", "*/*") for path in folder.glob(f"{depth}/data.mdb")

@@ -37,7 +37,7 @@ _REMEDY = "; the file is damaged: copy it again, or make the database again"
 
 @dataclass(frozen=True)
 class TableEntry:
-    """One key of a table: its value is the ``index``-th entry of the block at ``(offset, size)``."""
+    """A key of a table: the value is the ``index``-th entry of the block at ``(offset, size)``."""
 
     user_key: bytes
     sequence: int

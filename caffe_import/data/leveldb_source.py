@@ -17,8 +17,8 @@ from caffe_import.net.layer_registry import Shape
 class LeveldbSource:
     """Images and labels of one LevelDB folder. Not thread-safe; nothing is locked and nothing written.
 
-    Opening lists every key, which reads the whole database once: meant for the databases that old Caffe examples left
-    behind. For training at length, ingest it.
+    Opening lists every key and so reads the whole database once: meant for the databases of old Caffe examples. For
+    training at length, ingest it.
 
     Attributes:
         is_transformed: True: Caffe's Data layer transforms its images.

@@ -1,7 +1,7 @@
-"""One open LMDB environment per file and process, shared by everything that reads it.
+"""An open LMDB environment per file and process, shared by all readers of the file.
 
-The lmdb package refuses to open a path twice in a process, also in a forked child whose parent holds it. So handles
-are counted here by real path, and one inherited over a fork is replaced by the child's own.
+The lmdb package refuses to open a path twice in a process, also in a forked child of a holder. So handles are
+counted here by real path, and the child of a fork replaces an inherited handle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _lock = threading.Lock()
 
 
 def acquire_environment(folder: Path) -> lmdb.Environment:
-    """Return the process' read-only environment of ``folder`` (it holds data.mdb); give it back by ``release``.
+    """Return the process' read-only environment of data.mdb in ``folder``; give the environment back by ``release``.
 
     Thread-safe. Nothing is written and no lock file is made, so read-only media and several readers are allowed.
 
@@ -50,7 +50,7 @@ def acquire_environment(folder: Path) -> lmdb.Environment:
 
 
 def release_environment(folder: Path) -> None:
-    """Give back one ``acquire_environment``; the last one closes the file. In a forked child the parent's counts go."""
+    """Give back an environment; the last return closes the file. In a forked child the parent's counts go."""
     key = str(folder.resolve())
     with _lock:
         handle = _handles.get(key)

@@ -1,4 +1,4 @@
-"""Walks LMDB databases in a process of their own: LMDB trusts its pages, so a damaged one may kill the process.
+"""Walks LMDB databases in a process of their own: LMDB trusts pages, so a damaged page may kill the process.
 
 Run as ``python lmdb_pages.py FOLDER...``: by its path, since importing the package takes longer than a walk.
 """
@@ -19,7 +19,7 @@ TOUCHED_UP_TO_BYTES = 2**30
 
 
 def check_pages(folders: Sequence[Path]) -> None:
-    """Read every key of every database, and every record of those that are not large.
+    """Read every key of every database, and every record of small databases.
 
     Raises:
         DataSourceError: A database is damaged so that reading it fails or kills the process; names the first.

@@ -29,7 +29,7 @@ _CACHED_VALUES = 65_536
 
 @dataclass(frozen=True)
 class TransformOptions:
-    """A resolved ``transform_param``. The arrays are shared: read them, never write them.
+    """A resolved ``transform_param``. The arrays are shared: never write the arrays.
 
     Attributes:
         scale: Multiplies after the mean is subtracted.
@@ -106,8 +106,8 @@ def transform_batch(
 ) -> Batch:
     """Return the batch as the net sees it: ``(crop(x) - crop(mean)) * scale``, then mirrored.
 
-    TEST cuts the centre (offsets rounded down), TRAIN cuts each image at its own random place. Caffe draws from its
-    own generator, so random places agree in distribution, not in value.
+    TEST cuts the centre (offsets rounded down), TRAIN cuts each image at a random place. Caffe draws from another
+    generator, so random places agree in distribution, not in value.
 
     Args:
         images: (N, C, H, W), uint8 or float32, BGR; not written.
@@ -192,7 +192,7 @@ def _cut(images: Any, row: int, column: int, height: int, width: int) -> Any:
 
 
 def _fill(images: Images, mean: Batch | None, scale: float, out: Batch) -> None:
-    """Write ``(images - mean) * scale``, a few images at a time so that they stay in the cache between the steps."""
+    """Write ``(images - mean) * scale``, a few images at a time, to keep the images in the cache between the steps."""
     n_at_once = max(1, _CACHED_VALUES // max(1, out[0].size))
     for start in range(0, len(images), n_at_once):
         target = out[start : start + n_at_once]

@@ -1,7 +1,7 @@
 """Batches of a WindowData layer: windows drawn at random, cut out, warped to a square, mirrored, less the mean.
 
-Source: BVLC Caffe @9b89154, src/caffe/layers/window_data_layer.cpp, ``load_batch``. Caffe draws from its own
-generator, so the windows agree in distribution, not one by one.
+Source: BVLC Caffe @9b89154, src/caffe/layers/window_data_layer.cpp, ``load_batch``. Caffe draws from another generator,
+so the windows agree in distribution only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class WindowBatches:
         return (3, self.options.crop_size, self.options.crop_size), ()
 
     def summary(self) -> str:
-        """Return one line on the windows that are drawn from."""
+        """Return a line on the windows to draw from."""
         windows = self.windows
         n_background = self.batch_size - self.n_foreground
         return (
@@ -67,7 +67,7 @@ class WindowBatches:
         )
 
     def draw(self, rng: np.random.Generator) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Return one batch: windows float32 (batch, 3, crop, crop), background first, and their labels (batch,).
+        """Return a batch: windows float32 (batch, 3, crop, crop), background first, and labels (batch,).
 
         Raises:
             DataSourceError: An image is missing or damaged, or a window is outside it.
@@ -152,7 +152,7 @@ def _round(number: np.float32) -> int:
 
 @dataclass(frozen=True)
 class _Cut:
-    """Which pixels are cut out, the size they are warped to, and the borders left empty around them."""
+    """Pixels to cut out, the size after warping, and the empty borders around the pixels."""
 
     rows: slice
     columns: slice
@@ -189,7 +189,7 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Span:
-    """One axis of a widened window: its part inside the image, warped to ``extent``, and the borders beyond."""
+    """An axis of a widened window: the part inside the image, warped to ``extent``, and the borders beyond."""
 
     start: int
     stop: int

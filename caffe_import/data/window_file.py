@@ -41,7 +41,7 @@ class Window:
 
 @dataclass(frozen=True)
 class WindowFile:
-    """A file's images and its windows by their overlap; windows between both thresholds are left out.
+    """A file's images, and the windows by overlap; windows between both thresholds are left out.
 
     Attributes:
         images: Their paths as written, in the file's order.
@@ -115,7 +115,7 @@ def _read_image(words: _Words) -> tuple[str, int]:
 
 
 class _Words:
-    """The words of a window file, with the line of the one read last for messages."""
+    """The words of a window file, with the line of the last word for messages."""
 
     def __init__(self, path: Path, text: str) -> None:
         self._path = path
@@ -132,11 +132,11 @@ class _Words:
         return DataSourceError(f"{self._path}:{self._line}: {finding}")
 
     def shown(self, word: str) -> str:
-        """Return a word of the file for a message; of a file that may not be quoted, that there is one."""
+        """Return a word of the file for a message; a placeholder for a file outside the allowed folders."""
         return f'"{word}"' if may_quote(self._path) else "a word"
 
     def unquoted(self, word: str) -> str:
-        """Return a word for the middle of a sentence; nothing of a file that may not be quoted."""
+        """Return a word for the middle of a sentence; nothing of a file outside the allowed folders."""
         return word if may_quote(self._path) else "(not shown)"
 
     def word(self, expected: str) -> str:

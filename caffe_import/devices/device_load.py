@@ -1,7 +1,7 @@
-"""Work, memory and received bytes of a device that computes some of a net's layers, from shapes alone.
+"""Work, memory and received bytes of a device with some of a net's layers, from shapes alone.
 
-Times are counted in operations. Every byte that a layer reads or writes, and every byte from another device, counts as
-the number of operations that a device computes in the same time.
+Times are counted in operations. Each byte read or written by a layer, and each byte from another device, counts as the
+operations of a device in the same time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LoadCount:
         self._border_bytes = 0.0
 
     def add(self, position: int, *, n_shares: int = 1, joins: bool = True) -> None:
-        """Add a layer by its position in the net; of a split one, a share of its outputs.
+        """Add the layer at a position of the net; of a split layer, add a share of the outputs.
 
         Args:
             position: Of the layer.

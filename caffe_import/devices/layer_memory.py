@@ -1,4 +1,4 @@
-"""Memory that each layer of a training net keeps from its forward to its backward pass, from shapes alone."""
+"""Memory kept by each layer of a training net between forward and backward pass, computed from shapes alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LayerMemory:
 
 
 class Needs(NamedTuple):
-    """Tensors that the gradient of one layer needs.
+    """Tensors for the gradient of a layer.
 
     Attributes:
         segment: Number of the layer's segment; None outside of segments.
@@ -51,10 +51,10 @@ def needs_of_layers(layers: Sequence[LayerTensors], segments: Sequence[Sequence[
     for tensors_of_layer in layers:
         segment = segment_of.get(tensors_of_layer.layer.name)
         needed = frozenset(
-            tensors_of_layer.kept if segment is None else (*tensors_of_layer.kept, *tensors_of_layer.reads)
+            tensors_of_layer.stored if segment is None else (*tensors_of_layer.stored, *tensors_of_layer.reads)
         )
         computed_again = frozenset(name for name in needed if segment is not None and made_in[name] == segment)
-        every.append(Needs(segment, needed - computed_again, computed_again & frozenset(tensors_of_layer.kept)))
+        every.append(Needs(segment, needed - computed_again, computed_again & frozenset(tensors_of_layer.stored)))
     return tuple(every)
 
 

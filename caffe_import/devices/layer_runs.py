@@ -11,7 +11,7 @@ from caffe_import.net.net_spec import LayerSpec, NetSpec
 
 @dataclass(frozen=True)
 class LayerRun:
-    """Consecutive layers that are computed in the same way.
+    """Consecutive layers of the same kind of computation.
 
     Attributes:
         layers: (position in the net, layer), in order.
@@ -28,12 +28,12 @@ class LayerRun:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of its layers."""
+        """The names of the run's layers."""
         return frozenset(layer.name for _, layer in self.layers)
 
 
 def layer_runs(net: NetSpec, segments: Sequence[Sequence[str]]) -> tuple[LayerRun, ...]:
-    """Return the runs of a net: each of ``segments``, and what is between them.
+    """Return the runs of a net: each of ``segments``, and the layers between.
 
     Raises:
         ValueError: A segment is not a run of consecutive layers of the net, or two overlap.

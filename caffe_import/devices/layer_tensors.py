@@ -1,6 +1,6 @@
-"""Tensors that each layer computes, and tensors that its gradient reads again: the memory of a training step.
+"""Tensors computed by each layer and tensors read again by the layer's gradient: the memory of a training step.
 
-Each layer type declares the tensors of its gradient (``LayerTraits``), as its emitter in ``tf_graph/layers`` computes
+Each layer type declares the tensors of the gradient (``LayerTraits``), as the emitter in ``tf_graph/layers`` computes
 the layer. TensorFlow keeps a tensor as long as a later operation reads the tensor. Nothing here imports TensorFlow;
 ``tests/integration/devices`` compares the figures with TensorFlow's memory.
 """
@@ -40,7 +40,7 @@ class LayerTensors:
         layer: The layer.
         makes: New tensors; none where its tops are its bottom's memory.
         reads: Tensors that its forward pass reads.
-        kept: Tensors that its gradient reads; empty where no gradient passes through the layer.
+        stored: Tensors that its gradient reads; empty where no gradient passes through the layer.
         tops: The tensor that holds each top, in the order of the tops.
         reuses: Does it write its top over its bottom, and its bottom's gradient over its top's?
     """
@@ -48,7 +48,7 @@ class LayerTensors:
     layer: LayerSpec
     makes: tuple[Tensor, ...]
     reads: tuple[str, ...]
-    kept: tuple[str, ...]
+    stored: tuple[str, ...]
     tops: tuple[str, ...]
     reuses: bool
 

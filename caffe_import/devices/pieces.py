@@ -68,7 +68,7 @@ class PieceLayout:
     pieces: tuple[Piece, ...]
 
     def of_kind(self, kind: BlobKind) -> list[tuple[int, Piece]]:
-        """Return the pieces of blobs of one kind with their positions among the pieces."""
+        """Return position and piece for the blobs of a kind."""
         return [(k, piece) for k, piece in enumerate(self.pieces) if piece.entry.kind == kind]
 
     def cut(self, vector: Vector) -> list[Vector]:
@@ -110,7 +110,7 @@ class Pieces:
 
 
 def whole_blobs(params: ParamLayout) -> PieceLayout:
-    """Return the layout of one device: every blob is one piece."""
+    """Return the layout of a single device: every blob is a piece."""
     return PieceLayout(params, tuple(Piece(k, entry) for k, entry in enumerate(params.entries)))
 
 
@@ -141,7 +141,7 @@ def _shares(position: int, entry: ParamEntry, layer: LayerSpec, devices: Sequenc
 
 
 def split_axis(layer: LayerSpec, index: int) -> int:
-    """Return the axis of a split layer's blob that counts its outputs.
+    """Return the output axis of a split layer's blob.
 
     Raises:
         NetError: The layer is no InnerProduct.

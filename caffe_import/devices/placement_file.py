@@ -10,9 +10,9 @@ A line names layers and their device::
 - Before the last colon: a layer's name, or a pattern with ``*``, ``?`` and ``[a-z]`` as in file names; case counts.
 - After the colon: a device, or ``split`` and the devices that share an InnerProduct's outputs equally.
 - If several lines name a layer, the last line counts. ``#`` at a line's start or after a space begins a comment.
-- A layer without a line is on the device that computes its first bottom (the first device of a split layer), so an
-  activation stays with its convolution. A layer without bottoms is on the device of the first placed reader.
-- Split layers, which Caffe inserts, are never named: they copy nothing.
+- A layer without a line is on the device of the first bottom (the first device of a split layer), so an activation
+stays with the convolution. A layer without bottoms is on the device of the first placed reader.
+- Split layers, inserted by Caffe, are never named, because Split layers copy nothing.
 """
 
 from __future__ import annotations

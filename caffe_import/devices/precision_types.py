@@ -1,11 +1,12 @@
-"""Which layers compute in 16 bits under a plan's ``precision``; graph, check and docs read it here.
+"""The layers with 16-bit arithmetic under a plan's ``precision``; graph, check and docs read the list here.
 
 Three kinds, as in Micikevicius et al., "Mixed precision training" (2018), section 3.3. Each layer type declares its own
 (``LayerTraits.arithmetic``):
 
-* ``16 bit``: products. Their inputs, parameters and results are rounded to 16 bits, their sums are float32.
-* ``kept``: layers that choose, move, drop or scale single values. They compute in what they get: nothing is lost, but
-  one rounding where they scale (Dropout, ReLU's negative slope). Pooling with MAX belongs here, but not with a mask.
+* ``16 bit``: products. Inputs, parameters and results are rounded to 16 bits, sums are float32.
+* ``kept``: layers that choose, move, drop or scale single values. The layers compute in the bottom's type: nothing is
+lost, but a rounding by scaling layers (Dropout, ReLU's negative slope). Pooling with MAX belongs here, but not with a
+mask.
 * ``float32``: all others: losses, statistics, sums of many values, and whatever raises to a power or divides. So are
   LSTM and RNN, whose states are added to at every step, and a net's Python layers.
 """

@@ -29,7 +29,7 @@ class Residence:
 def residence(net: NetSpec, placement: Placement, fed: Collection[str]) -> Residence:
     """Follow the blobs of ``net`` through its layers.
 
-    A Split layer computes nothing, so it is on the device of its bottom, whatever the placement says.
+    A Split layer computes nothing and is on the bottom's device, whatever the placement says.
 
     Args:
         net: The net.

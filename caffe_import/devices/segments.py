@@ -1,13 +1,13 @@
-"""Cuts a net into segments that the backward pass computes again, so that a step needs about the least memory.
+"""Cuts a net into segments for the backward pass to compute again; a step then needs about the least memory.
 
-A step permanently stores the tensors that segments pass to later layers. In addition, one segment at a time stores all
-tensors that its gradient reads. Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4.2, vary
-the budget of a segment over a chain. A net is a graph, so each budget gets its best cuts by the recursion
+A step permanently stores the tensors that segments pass to later layers. In addition, a single segment at a time stores
+all tensors of the segment's gradient. Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4.2,
+vary the budget of a segment over a chain. A net is a graph, so each budget gets its best cuts by the recursion
 
     best[b] = min over a of best[a] + given(a, b),   own(a, b) <= budget
 
-over the allowed cuts a < b. given(a, b) are the bytes of [a, b) that layers from b on read, own(a, b) the bytes that
-the gradient of [a, b) reads. The chosen budget minimises best[end] + budget.
+over the allowed cuts a < b. given(a, b) are the bytes of [a, b) for layers from b on, own(a, b) the bytes for the
+gradient of [a, b). The chosen budget minimises best[end] + budget.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Segment:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes that stay from its forward pass to its backward pass."""
+        """Bytes kept between the segment's forward and backward pass."""
         return self.given_bytes if self.is_recomputed else self.own_bytes
 
 
@@ -101,7 +101,7 @@ def _without_needless(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
 
 
 class _Cuts:
-    """The allowed cuts of a net, and what segments between them take."""
+    """The allowed cuts of a net, and the bytes of segments between cuts."""
 
     def __init__(self, net: NetSpec, placement: Placement | None) -> None:
         self._layers = layer_tensors(net)
@@ -124,7 +124,7 @@ class _Cuts:
         return self._segments[start, stop]
 
     def _segment(self, layers: Sequence[LayerTensors], start: int, stop: int) -> Segment:
-        kept_names = {name for layer in layers for name in layer.kept if start <= self._made_at[name] < stop}
+        kept_names = {name for layer in layers for name in layer.stored if start <= self._made_at[name] < stop}
         own_bytes = sum(self._sizes[name] for name in kept_names)
         tops = {name for layer in layers for name in layer.tops if start <= self._made_at[name] < stop}
         top_bytes = sum(self._sizes[name] for name in tops if self._last_read.get(name, -1) >= stop)
@@ -164,8 +164,8 @@ def _device(layer: LayerSpec, placement: Placement | None) -> int | None:
 def allowed_cuts(net: NetSpec) -> list[int]:
     """Return the positions before which a segment may begin, including the net's start and end.
 
-    No cut lies between the layer that computes a blob and the last layer that works on the blob in place (through Split
-    and Reshape), because the gradients of these layers read each other's values. Data layers are fed and stand alone.
+    No cut lies between the maker of a blob and the last in-place layer on the blob (through Split and Reshape): the
+    gradients of such layers read values of the other layers. Data layers are fed and stand alone.
     """
     memory = memory_of_blobs(net)
     first: dict[str, int] = {}

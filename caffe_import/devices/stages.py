@@ -4,7 +4,7 @@ The cuts are optimal among all cuts of the net's order of execution (dynamic pro
 No device needs more than ``MEMORY_SLACK`` times the memory of the best balance. Among these cuts the slowest stage is
 as fast as possible; among equals the fewest bytes cross borders.
 
-An in-place layer stays with the layer whose blob it writes, and a Split with the layer that it splits. Layers without
+An in-place layer stays with the maker of the blob, and a Split with the maker of the bottom. Layers without
 bottoms (data) are on the device of their first reader.
 """
 
@@ -55,7 +55,7 @@ def auto_placement(net: NetSpec, n_devices: int, step: StepShape) -> Placement:
 
 
 def uncut_parts(net: NetSpec) -> tuple[tuple[int, ...], ...]:
-    """Return the positions of layers that stay together, in net order; data layers and their Splits are in no part."""
+    """Return groups of layer positions in net order; data layers and their Splits are in no group."""
     makers: dict[str, int] = {}
     sources: set[int] = set()
     joined: set[int] = set()

@@ -1,17 +1,17 @@
-"""How many bytes a training step keeps at its peak on a device that computes a net, or some of its layers.
+"""Peak bytes of a training step on a device for a whole net, or for some layers.
 
-Throughout it keeps weights and history and, as long as TensorFlow has no gradient for them, the products of both that
-an update needs: it computes at once what it can. On top of that come, while a layer's gradient is computed: what that
-layer and those before it keep for their gradients, the gradients of blobs that are under way, and the gradients of the
-weights behind; and of every other pass in flight all that is kept. The batches of all passes are there at once. What a
-segment that is computed again makes for itself alone is there while its gradients are computed. One device that
-computes the whole net holds the parameters as one vector, too, from which it takes them and which it hands back.
+Weights and history stay throughout. The products of both for an update stay until TensorFlow has the gradients, because
+TensorFlow computes early. A layer's gradient adds the tensors for the gradients of this and earlier layers, the blobs'
+present gradients, and the gradients of later weights. Every other pass in flight adds all stored tensors. The batches
+of all passes exist at once. The inner tensors of a recomputed segment exist during the segment's gradients. A single
+device for the whole net also holds the parameters as a vector, the call's argument and result.
 
 On a CPU where TensorFlow starts without oneDNN (``onednn.py``), a convolution's gradient makes columns of the images,
-as Caffe's does. The forecast asks the CPU of this process. For a GPU it counts the same columns, not cuDNN's workspace.
+as Caffe's does. The forecast asks the CPU of this process. For a GPU the forecast counts the same columns, not cuDNN's
+workspace.
 
-Fitted to the peaks that TensorFlow 2.21's CPU allocator counts (oneDNN, one thread, MiB; mean of four steps of
-``tests/integration/devices/step_peaks.py``, each net in a process of its own)::
+Fitted to the peaks of TensorFlow 2.21's CPU allocator (oneDNN, one thread, MiB; mean of four steps of
+``tests/integration/devices/step_peaks.py``, each net in a separate process)::
 
     net (solver)          batch  parameters  measured  forecast | recompute: measured  forecast
     LeNet (SGD)             64         1.6        17        17 |
@@ -29,10 +29,10 @@ Fitted to the peaks that TensorFlow 2.21's CPU allocator counts (oneDNN, one thr
     ResNet-50 (Adam)         4          98     1,249     1,189 |
     VGG-16, fc 64 (SGD)      8          63     1,091       862 |
 
-One step may take a tenth more than another: the order in which TensorFlow runs kernels is not fixed, and its allocator
-hands out larger pieces than it was asked for, most of all where blobs are large: VGG-16 took 850 to 970 in a second
-process, and on a machine that was busy with other programs cifar10_quick took up to 60. Of two devices with a part of
-a net each ``docs/evidence/devices.md`` has the figures. A GPU's memory was not measured.
+Steps differ by up to a tenth: TensorFlow's order of kernels is not fixed, and the allocator hands out larger pieces
+than requested, most of all for large blobs. VGG-16 took 850 to 970 in a second process; on a busy machine cifar10_quick
+took up to 60. Of two devices with a part of a net each ``docs/guides/devices.md`` has the figures. A GPU's memory was
+not measured.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class MemoryCount:
         self._at_peak = (0, 0, 0.0)
 
     def add(self, position: int, param_bytes: float) -> None:
-        """Add a layer by its position in the net, with the bytes of its weights on this device."""
+        """Add the layer at a position of the net, with the bytes of the layer's weights on this device."""
         layer = self._costs.tensors[position]
         self._store(position)
         for tensor in layer.makes:
@@ -263,7 +263,7 @@ def step_memory(net: NetSpec, step: StepShape, segments: Sequence[Sequence[str]]
 
 
 def tensor_content(tensor: str) -> str:
-    """Return what tensors that hold the same values in two axis orders have in common."""
+    """Return the common name of tensors with the same values in two axis orders."""
     return tensor.removesuffix(" (caffe)").removesuffix(" (channels last)")
 
 

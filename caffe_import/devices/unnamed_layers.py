@@ -1,4 +1,4 @@
-"""Where the layers of a net are that a placement does not name."""
+"""Devices of the layers that a placement does not name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from caffe_import.net.net_spec import NetSpec
 def place_all(devices: Mapping[str, tuple[int, ...]], net: NetSpec, n_devices: int) -> Placement:
     """Return the placement of all layers.
 
-    A layer without a line is on the device that computes its first bottom (the first device of a split layer). A layer
-    without bottoms, with all layers that follow from it up to the named layers, is on the device of the first placed
-    layer that reads a part of them, or on device 0 without such a layer.
+    A layer without a line is on the device of the first bottom (the first device of a split layer). A layer without
+    bottoms is on the device of the first placed reader, together with all unnamed layers between; without a placed
+    reader, on device 0.
 
     Args:
         devices: Layer -> its device, or those that share its outputs.

@@ -1,8 +1,8 @@
-"""Which files a net, a solver or a list of theirs may name: those below a few folders, wherever links lead.
+"""Files that a net, a solver or a list may name: files below a few folders, wherever links lead.
 
-A net is often somebody else's, and what it names is read with the rights of whoever runs it. The process says once
-which folders are meant (``use_allowed_roots``); every reader of a path that a net, a solver or a list names asks
-``check_named_path`` before it opens the file. A library that says nothing reads everything, as Caffe does.
+A net is often somebody else's, and the program reads the named files with the rights of the user. The process sets the
+folders once (``use_allowed_roots``); every reader of a path from a net, a solver or a list asks
+``check_named_path`` before opening the file. A library without this call reads everything, as Caffe does.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class AllowedRoots:
     def check_listed(self, folder: str, names: Iterable[str], *, named_by: str) -> None:
         """Call ``check`` for the files of a long list.
 
-        Roots that are not enforced check only the first file of each folder, so that a million names take little time.
+        Roots without enforcement check only the first file of each folder, so a million names take little time.
         A link of a single file to another folder is then not reported.
 
         Args:
@@ -113,7 +113,7 @@ class AllowedRoots:
 
 
 def _real_path(path: str) -> str:
-    """Return ``os.path.realpath`` of an absolute path at the cost of one look at the disk where its folder is known."""
+    """Return ``os.path.realpath`` of an absolute path with a single look at the disk in a known folder."""
     if os.path.islink(path):
         return os.path.realpath(path)
     folder, name = os.path.split(path)
@@ -137,7 +137,7 @@ def use_allowed_roots(roots: AllowedRoots | None) -> None:
 
 @contextmanager
 def allowed_roots_used(roots: AllowedRoots | None) -> Iterator[None]:
-    """Use ``roots`` inside the block, for a process that lives longer than what it reads."""
+    """Use ``roots`` inside the block, for a process with a longer life than the roots."""
     outer_roots = _roots
     use_allowed_roots(roots)
     try:
@@ -147,7 +147,7 @@ def allowed_roots_used(roots: AllowedRoots | None) -> Iterator[None]:
 
 
 def check_named_path(path: str | Path, *, named_by: str, is_quoted: bool = True) -> None:
-    """Ask the process' roots about a file that a net, a solver or a list names, before it is opened.
+    """Ask the process' roots about a file of a net, a solver or a list, before the file is opened.
 
     Args:
         path: As it would be opened.

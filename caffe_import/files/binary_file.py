@@ -1,4 +1,4 @@
-"""Opens Caffe's binary files (protobuf or HDF5) and words the errors of one that cannot be read."""
+"""Opens Caffe's binary files (protobuf or HDF5) and words the errors of unreadable files."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _LEGACY_FIELDS = ("num", "channels", "height", "width")
 
 
 def array_from_blob(blob: caffe_pb2.BlobProto, *, where: str) -> FloatArray:
-    """Return the blob's values, float32, in its own shape (four axes if it has the legacy num/channels/height/width).
+    """Return the blob's values, float32, in the blob's shape (four axes with the legacy num/channels/height/width).
 
     Args:
         blob: Message; ``double_data`` is taken if there is any, else ``data`` (Blob::FromProto).
@@ -36,7 +36,7 @@ def array_from_blob(blob: caffe_pb2.BlobProto, *, where: str) -> FloatArray:
 
 
 def check_shape(shape: Shape, n_values: int, *, where: str) -> None:
-    """Check that a blob's shape fits the number of its values; arguments as of ``array_from_blob``.
+    """Check a blob's shape against the number of values; arguments as of ``array_from_blob``.
 
     Raises:
         WeightsError: It does not, or Caffe allows no blob of so many axes.
@@ -50,7 +50,7 @@ def check_shape(shape: Shape, n_values: int, *, where: str) -> None:
 
 
 def shape_of_blob(blob: caffe_pb2.BlobProto) -> Shape:
-    """Return the blob's shape; the legacy fields win where one of them is set (Blob::FromProto)."""
+    """Return the blob's shape; the legacy fields win where any is set (Blob::FromProto)."""
     if any(blob.HasField(name) for name in _LEGACY_FIELDS):
         return (blob.num, blob.channels, blob.height, blob.width)
     return tuple(blob.shape.dim)

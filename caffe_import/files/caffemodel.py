@@ -1,4 +1,4 @@
-"""Weights files of every generation to arrays, and a trained vector to files that Caffe loads.
+"""Weights files of every generation to arrays, and a trained vector to files for Caffe.
 
 Binary (``.caffemodel``: current, V1, V0, float or double data) and HDF5 (``.caffemodel.h5``). Reading distinguishes
 the two by content, writing by the suffix ``.h5``.
@@ -29,10 +29,10 @@ _LAYER_TAG = varint(100 << 3 | 2)
 
 
 def read_caffemodel(path: Path, *, net: NetSpec | None = None) -> dict[str, list[FloatArray]]:
-    """Return layer name -> its parameter blobs, float32, in the shapes that the file holds.
+    """Return layer name -> parameter blobs, float32, in the file's shapes.
 
-    Legacy files have four axes (a bias is (1, 1, 1, N)). Layers without blobs map to an empty list. In HDF5 a shared
-    blob is stored only with its owner: before a later blob it is an array of no elements, at the end it is left out.
+    Legacy files have four axes (a bias is (1, 1, 1, N)). Layers without blobs map to an empty list. HDF5 stores a
+    shared blob only with the owner. A sharer has an array of no elements before a later blob, and nothing at the end.
 
     Args:
         path: The file.
@@ -83,7 +83,7 @@ def _hdf5_layers(
 ) -> Iterator[tuple[str, list[FloatArray]]]:
     """Yield every group below ``group`` as a layer; a slash in a layer's name makes groups in groups.
 
-    ``addresses`` has the groups met so far: links that meet again make circles, or more layers than there is time for.
+    ``addresses`` has the earlier groups: repeated groups make circles, or too many layers.
     """
     for key, item in group.items():
         if not isinstance(item, h5py.Group):
@@ -121,7 +121,7 @@ def copy_weights(
 ) -> list[str]:
     """Copy blobs into the net's vector by layer name, as Net::CopyTrainedLayersFrom; return notes for the user.
 
-    Layers that only one side has are left alone. A layer on both sides must have the same number of blobs and the same
+    Layers of a single side are left alone. A layer on both sides must have the same number of blobs and the same
     shapes; legacy shapes with ones in front fit. Nothing is written unless everything fits.
 
     Args:
@@ -259,7 +259,7 @@ def _write_binary(temporary: Path, net_spec: NetSpec, vector: Vector, path: Path
 def saved_message(layer: LayerSpec) -> caffe_pb2.LayerParameter:
     """Return the layer's message as Caffe's layers save it, without blobs.
 
-    Two types write into their own message at set-up: a loss layer its weight 1 (LossLayer::LayerSetUp), BatchNorm a
+    Two types change the layer's message at set-up: a loss layer its weight 1 (LossLayer::LayerSetUp), BatchNorm a
     rate of 0 for each statistic (BatchNormLayer::LayerSetUp).
     """
     message = caffe_pb2.LayerParameter()
@@ -274,7 +274,7 @@ def saved_message(layer: LayerSpec) -> caffe_pb2.LayerParameter:
 
 
 def _check_hdf5_names(net_spec: NetSpec, path: Path) -> None:
-    """A blob is stored as layer/index; no layer of that name, nor one below it, may need the place for a group."""
+    """A blob is stored as layer/index; no layer of the same name, nor a layer below, may need the name for a group."""
     dataset_names = {f"{entry.layer}/{entry.index}" for entry in net_spec.params.entries}
     for layer in net_spec.layers:
         parts = layer.name.split("/")

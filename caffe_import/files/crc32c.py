@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli's polynomial), the checksum of LevelDB and of TensorFlow's record files.
 
-By hand, in numpy: several hundred MB/s on one core, more than the readers around it do. The library google-crc32c does
-18 GB/s, but here it would save nothing and be one more dependency.
+By hand, in numpy: several hundred MB/s on a core, faster than the calling readers. The library google-crc32c does 18
+GB/s, but here would save nothing and be a further dependency.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MASK_DELTA = 0xA282EAD8
 def crc32c(data: bytes) -> int:
     """Return the CRC of ``data``, 0 to 2**32 - 1.
 
-    The CRC is linear, so that each byte adds (xor) a number that depends on its value and on how many bytes follow: the
-    numbers of a row of bytes are looked up at once. Zeros in front of everything change nothing and fill the first row.
+    The CRC is linear: each byte adds (xor) a number by the byte's value and the count of following bytes. A table gives
+    the numbers of a row of bytes at once. Zeros in front of everything change nothing and fill the first row.
 
     Example:
         >>> hex(crc32c(b"123456789"))
@@ -50,7 +50,7 @@ def masked_crc32c(data: bytes) -> int:
 def _tables() -> tuple[NDArray[np.uint32], list[list[int]]]:
     """Return what each value of each byte of a row adds, (512, 256), and the tables of its first four bytes.
 
-    The register is added to the next four bytes, so their tables also move it on by a row.
+    The register is added to the next four bytes, so the bytes' tables also move the register on by a row.
     """
     unit, polynomial = np.uint32(1), np.uint32(_POLYNOMIAL)
     table = np.arange(256, dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""Caffe's Datum records: bytes of one sample to an array and back. Pixels are BGR, channels first, as Caffe keeps them.
+"""Caffe's Datum records: bytes of a sample to an array and back. Pixels are BGR, channels first, as in Caffe.
 
 Source: BVLC Caffe @9b89154, src/caffe/util/io.cpp (ReadImageToDatum, CVMatToDatum, DecodeDatumToCVMat).
 """
@@ -52,14 +52,14 @@ def encode_datum(image_chw: Image, label: int) -> bytes:
 
 
 def encode_datum_jpeg(compressed: bytes | memoryview, label: int) -> bytes:
-    """Return the serialized Datum of an image that stays compressed (JPEG, PNG, anything OpenCV decodes)."""
+    """Return the serialized Datum of a compressed image (JPEG, PNG, anything OpenCV decodes)."""
     return b"".join((b"\x22", varint(len(compressed)), compressed, _after_data(label, 1)))
 
 
 class PixelDatums:
-    """Makes Datums of raw images of one shape by hand, in a buffer of its own.
+    """Makes Datums of raw images of equal shape by hand, in a single buffer.
 
-    protobuf takes 40 times as long for 256x256 pixels, which it copies twice, into memory that is new each time.
+    protobuf takes 40 times as long for 256x256 pixels: protobuf copies the pixels twice, into new memory each time.
     """
 
     def __init__(self, shape: tuple[int, int, int], most: int) -> None:
@@ -82,7 +82,7 @@ class PixelDatums:
         self._planes = np.ndarray((most, *shape), np.uint8, buffer, offset=len(head), strides=strides)
 
     def of_images(self, images: Image) -> PixelDatums:
-        """Take in images, (N, C, H, W), in place of those before; return itself."""
+        """Take in images, (N, C, H, W), in place of earlier images; return the writer."""
         self._planes[: len(images)] = images
         return self
 
@@ -100,7 +100,7 @@ class PixelDatums:
         return self
 
     def with_labels(self, labels: Sequence[int]) -> list[memoryview]:
-        """Return the Datums of the images taken in, one for each label; they stay until the next ones are taken in."""
+        """Return the Datums of the images, a Datum for each label; the Datums stay valid until the next images."""
         if labels and 0 <= min(labels) and max(labels) < _ONE_BYTE:
             # All at once: their labels take one byte each.
             self._short_after[: len(labels)] = (0x28, 0, 0x38, 0)
@@ -117,10 +117,10 @@ class PixelDatums:
 
 
 class PixelRecords:
-    """Reads Datums of raw images of one shape by hand, as Caffe's tools and ``encode_datum`` write them.
+    """Reads Datums of raw images of equal shape by hand, as Caffe's tools and ``encode_datum`` write them.
 
-    They begin with the same bytes, and what is behind the pixels has few forms. Each of those is read once by protobuf,
-    which takes ten times as long. Not thread-safe.
+    Such Datums begin with the same bytes, and the fields behind the pixels have few forms. protobuf reads each such
+    Datum once and takes ten times as long. Not thread-safe.
 
     Attributes:
         shape: (C, H, W) of the images, which are uint8.
@@ -157,7 +157,7 @@ class PixelRecords:
 
 
 def _label_after_pixels(label_bytes: bytes) -> int | None:
-    """Return the label that is behind the pixels; None where something else is there, too."""
+    """Return the label behind the pixels; None with other fields behind the pixels."""
     if len(label_bytes) > _MAX_AFTER_DATA:
         return None
     try:

@@ -1,9 +1,10 @@
-"""Checks the global heap of an HDF5 file before the library reads it, which does not check and may never end.
+"""Checks the global heap of an HDF5 file before the library, which does not check and may never end, reads the heap.
 
 The global heap holds texts of variable length, references to regions and the parts of virtual data sets, in
-collections: signature ``GCOL``, size, then objects, each with its size. The library (1.14) goes from one to the next by
-that size. An object 0, which is the free space, of size 0 keeps it in one place for ever, inside a call that no signal
-ends; other sizes lead it out of the collection. Source: HDF5 File Format Specification 3.0, III.E; ``H5HGcache.c``.
+collections: signature ``GCOL``, size, then objects, each with its size. The library (1.14) goes from object to object
+by the size. An object 0, the free space, of size 0 keeps the library at the same address for ever, inside a call that
+no signal ends; other sizes lead out of the collection. Source: HDF5 File Format Specification 3.0, III.E;
+``H5HGcache.c``.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _MAX_OBJECTS: Final = 2**16
 class CheckedFile:
     """A Python file for h5py; reads damaged collections of the global heap as zeros.
 
-    HDF5 then reports a wrong signature. HDF5 reads each collection separately and from its start, because Python files
-    are no driver for which HDF5 joins reads. The object has its own position: a forked process reads undisturbed.
+    HDF5 then reports a wrong signature. HDF5 reads each collection separately and from the start, because HDF5 does not
+    join reads of Python files. The object has its own position: a forked process reads undisturbed.
 
     Attributes:
         length_bytes: How long the file's numbers of sizes are.
@@ -62,7 +63,7 @@ class CheckedFile:
         return bytes(content[: self.readinto(content)])
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
-        """Fill a buffer and return how many bytes there were; what is beyond the end is 0, as the library's reads."""
+        """Fill a buffer and return the number of bytes; bytes beyond the end are 0, as in the library's reads."""
         view = memoryview(buffer).cast("B")
         filled = 0
         while filled < len(view) and (n := self._read_part(view[filled:], self._at + filled)):
@@ -88,7 +89,7 @@ class CheckedFile:
 
 
 def is_whole_collection(content: bytes, length_bytes: int = 8) -> bool:
-    """Return whether the objects of a collection follow each other up to its end.
+    """Return whether the objects of a collection follow each other up to the collection's end.
 
     Args:
         content: All of it, as long as it says.

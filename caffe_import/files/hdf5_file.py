@@ -1,7 +1,7 @@
-"""Opens HDF5 files that hold all of their data; refuses references to other files.
+"""Opens HDF5 files with all data inside; refuses references to other files.
 
-An HDF5 file may name other files, and HDF5 then reads those files with the rights of the reader: external links,
-external storage of a data set, and virtual data sets with parts of other files. All virtual data sets are refused
+An HDF5 file may name other files, and HDF5 then reads the other files with the reader's rights. The names are in
+external links, external storage of a data set, and virtual data sets. All virtual data sets are refused
 unread: HDF5 crashes at damaged virtual data sets, and Caffe writes none.
 
 HDF5 reads through ``global_heap.CheckedFile``, because a damaged global heap would keep HDF5 busy for ever.
@@ -24,7 +24,7 @@ _READABLE = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.ENUM)
 def open_hdf5(path: Path, **options: Any) -> h5py.File:
     """Open an HDF5 file for reading; ``options`` are h5py's.
 
-    Soft links are followed inside the file only: one that leaves it would have to pass an external link.
+    Soft links are followed inside the file only: a way out of the file would pass an external link.
 
     Raises:
         DataSourceError: A part of the file is in another file; the message names it.
@@ -97,7 +97,7 @@ def _check_type(holder: h5py.h5a.AttrID | h5py.h5d.DatasetID, title: str) -> Non
 
 
 def _foreign_part(file: h5py.File, checked: CheckedFile) -> str:
-    """Return the first part of the file that is in another one; empty if all is here. Each object is looked at once."""
+    """Return the first part of the file in another file, else an empty text. Each object is looked at once."""
     hard: list[bytes] = []
     external: list[bytes] = []
 

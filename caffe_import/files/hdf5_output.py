@@ -26,7 +26,7 @@ def hdf5_output_blobs(net: NetSpec) -> dict[str, tuple[str, str]]:
 
 
 def hdf5_output_inputs(net: NetSpec) -> tuple[str, ...]:
-    """Return the blobs that the net's HDF5Output layers take, each once."""
+    """Return the bottoms of the net's HDF5Output layers, each once."""
     return tuple(dict.fromkeys(blob for pair in hdf5_output_blobs(net).values() for blob in pair))
 
 

@@ -97,7 +97,7 @@ def _upgraded_net(net: caffe_pb2.NetParameter, path: str) -> caffe_pb2.NetParame
 
 
 def read_text(path: Path) -> str:
-    """Return a prototxt's text for showing places in it; empty for a binary one. Raises as ``read_net``."""
+    """Return a prototxt's text for showing positions; empty for a binary file. Raises as ``read_net``."""
     content = _read_bytes(path, "net or solver")
     return "" if _looks_binary(content) else _decode(content, path=str(path))
 
@@ -177,7 +177,7 @@ def _read_bytes(path: Path, root: str) -> bytes:
 
 
 def _content(path: Path, root: str) -> bytes:
-    """Return what is in the file; a text is refused by its size before it is read."""
+    """Return the file's bytes; a text is refused by size before reading."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MAX_TEXT_BYTES and not _looks_binary(file.read(_LOOKED_AT_BYTES)):

@@ -39,7 +39,7 @@ _VALUE_RULES = {
 
 @dataclass(frozen=True)
 class PrototxtText:
-    """A prototxt's text, with the path that errors call it."""
+    """A prototxt's text, with the path for errors."""
 
     path: str
     text: str
@@ -76,7 +76,7 @@ class PrototxtText:
 
 
 def without_words(error: PrototxtError, root: str, reason: str) -> PrototxtError:
-    """Return an error of a file whose words are not for whoever reads the message: its place alone.
+    """Return an error of a file outside the allowed folders: the position alone, without words of the file.
 
     Args:
         error: What is wrong, with the file's words.
@@ -112,7 +112,7 @@ def looks_like_caffe(text: str) -> bool:
 
 @cache
 def _field_names() -> frozenset[str]:
-    """Return the names of all fields of Caffe's messages, and of those that only its forks have."""
+    """Return the names of all fields of Caffe's messages and of the forks' further fields."""
     messages = caffe_pb2.DESCRIPTOR.message_types_by_name.values()
     return FIELD_NAMES.union(field.name for message in messages for field in message.fields)
 
@@ -152,7 +152,7 @@ def solver_field_error(
 
 
 def check_strings(source: PrototxtText) -> None:
-    """Refuse what protobuf's C++ parser refuses in quotes and its Python one lets pass with a warning or mangles.
+    """Refuse quoted strings that protobuf's C++ parser refuses and protobuf's Python parser mangles or only warns of.
 
     Raises:
         PrototxtError: Bytes that are not UTF-8, or an unknown escape.
@@ -188,7 +188,7 @@ def _word(text: str) -> str:
 def explain_parse_error(
     error: text_format.ParseError, source: PrototxtText, root_type: Descriptor, root: str
 ) -> PrototxtError:
-    """Return what is wrong with a text that protobuf's parser refused.
+    """Return the fault of a text after protobuf's parser refused the text.
 
     Args:
         error: What the parser says; its position is right, its text is not for users.
@@ -222,7 +222,7 @@ _TWICE = "should not have multiple"
 
 
 def _plain_reason(error: text_format.ParseError) -> str:
-    """Return protobuf's message without its position and its quote of the text."""
+    """Return protobuf's message without the position and the quote of the text."""
     reason = re.sub(r"^\d+:\d+ : ('.*?': )?", "", str(error), flags=re.DOTALL).removesuffix(".")
     if reason.startswith("Expected identifier"):
         return "expected a field name"
@@ -236,7 +236,7 @@ def _plain_reason(error: text_format.ParseError) -> str:
 
 
 def _message_of(block: Block, root_type: Descriptor) -> Descriptor | None:
-    """Return the message type of a block, None if a name on the way to it is unknown."""
+    """Return the message type of a block, None if a name on the way to the block is unknown."""
     descriptor: Descriptor | None = root_type
     for name in block.field_path():
         declared = descriptor.fields_by_name.get(name) if descriptor is not None else None
@@ -283,7 +283,7 @@ def _other_root(token: Token, root: str) -> str:
 
 
 def _missing_brace(token: Token, root_type: Descriptor) -> str:
-    """Return a hint if the field belongs to the root, so that a block before it was probably left open."""
+    """Return a hint if the field belongs to the root: probably an earlier block was left open."""
     if token.block.parent is None or token.field_name not in ("layer", "layers"):
         return ""
     return 'a "}" is missing before it' if token.field_name in root_type.fields_by_name else ""

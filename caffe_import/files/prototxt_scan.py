@@ -48,7 +48,7 @@ class Block:
     counts: dict[str, int] = field(default_factory=dict)
 
     def path(self) -> tuple[Block, ...]:
-        """Blocks from the one below the root down to this one; empty for the root."""
+        """Blocks from below the root down to this block; empty for the root."""
         blocks: list[Block] = []
         block: Block | None = self
         while block is not None and block.parent is not None:

@@ -1,7 +1,7 @@
 """The only reader of users' files: regular files alone, with a limit on bytes from the caller.
 
-A named pipe blocks its reader for ever, and ``/dev/zero`` has no end. So a file is opened without waiting, its kind is
-read from the open file, and its size is checked before and while reading. A refusal is an ``OSError`` whose
+A named pipe blocks the reader for ever, and ``/dev/zero`` has no end. So a file is opened without waiting, the kind is
+read from the open file, and the size is checked before and while reading. A refusal is an ``OSError`` whose
 ``strerror`` fits into a message, like the error of a missing file. ``tests/architecture/test_regular_files.py`` keeps
 other modules from opening users' files.
 """
@@ -28,7 +28,7 @@ LIST_BYTES: Final = 2**32
 
 
 class StoredFile(Protocol):
-    """An object of a store, which opens its content by itself."""
+    """An object of a store; the object opens the content."""
 
     def open(self, mode: Literal["rb"]) -> io.BufferedReader:
         """Open the content."""
@@ -44,7 +44,7 @@ AnyFile: TypeAlias = str | Path | StoredFile
 
 
 class RefusedFileError(OSError):
-    """A special file, or one that is too long."""
+    """A special file, or a file of too many bytes."""
 
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -93,7 +93,7 @@ def open_regular(path: AnyFile) -> io.BufferedReader:
 
 
 def regular_path(path: _P) -> _P:
-    """Return a local path itself, for a library that opens files by name, once it is known to be a regular file.
+    """Return a local path of a regular file, for a library that opens files by name.
 
     Raises:
         OSError: As ``regular_handle``.
@@ -130,7 +130,7 @@ def regular_text(
 
 
 def require_size(n_bytes: int, max_bytes: int, path: AnyFile) -> None:
-    """Refuse a file that is too long.
+    """Refuse a file of too many bytes.
 
     Raises:
         RefusedFileError: It has more than ``max_bytes``.
@@ -142,7 +142,7 @@ def require_size(n_bytes: int, max_bytes: int, path: AnyFile) -> None:
 
 
 def _read_bounded(file: IO[bytes], size: int, max_bytes: int, path: str | Path) -> bytes:
-    """Return the rest of a file that says it has ``size`` bytes; it may be longer, as files of /proc are."""
+    """Return the rest of a file that says it has ``size`` bytes; the file may be longer, as in /proc."""
     require_size(size, max_bytes, path)
     parts = [file.read(size + 1)]
     n_bytes = len(parts[0])

@@ -12,8 +12,8 @@ from caffe_import.files.allowed_roots import check_named_path, is_refused
 def roots_of(solver: Path) -> Iterator[Path]:
     """Yield the folders that a relative path may start from, nearest rule first.
 
-    Caffe knows the working directory only. A scheduler's task cannot choose it, so the solver's folder and its
-    parents follow: Caffe's own examples are written for the folder above them.
+    Caffe knows the working directory only. A scheduler's task cannot choose the working directory, so the solver's
+    folder and the parent folders follow: Caffe's examples are written for the parent folder.
     """
     yield Path()
     yield from solver.absolute().parents
@@ -44,11 +44,11 @@ def find_relative(written: str, solver: Path, *, field_name: str) -> tuple[Path,
 
 
 def listed_path(root_folder: str, name: str) -> str:
-    """Return the file that a list names: root folder and name as one text, as Caffe joins them, else as a path.
+    """Return the file of a list's line: root folder and name joined as texts, as in Caffe, else as paths.
 
     So a root folder may be the beginning of a name, and an absolute name may start from the root folder. The path
-    serves a root folder without a slash at its end, and absolute names of files elsewhere. A file that may not be read
-    is not looked for.
+    serves a root folder without a slash at its end, and absolute names of files elsewhere. A file outside the allowed
+    folders is not looked for.
 
     Source: BVLC Caffe 1.0, image_data_layer.cpp, window_data_layer.cpp and tools/convert_imageset.cpp.
     """

@@ -106,7 +106,7 @@ def _whole_number(item: object, where: str) -> int:
 
 
 def write_solverstate(path: Path, state: SolverState) -> None:
-    """Write a state that Caffe restores; HDF5 if ``path`` ends in ``.h5``. It appears whole or not at all."""
+    """Write a state for Caffe to restore; HDF5 if ``path`` ends in ``.h5``. The file appears whole or not at all."""
     path = Path(path)
     with write_whole(path) as temporary:
         if path.suffix == ".h5":
@@ -142,7 +142,7 @@ def _write_c_string(file: h5py.File, name: str, text: str) -> None:
 
 
 def history_blobs(layout: ParamLayout, slots: npt.NDArray[np.float32]) -> list[FloatArray]:
-    """Return the history in Caffe's order: for each slot, a view of every owner's part in its own shape.
+    """Return the history in Caffe's order: for each slot, a view of every owner's part in the owner's shape.
 
     Args:
         layout: The net's parameter blobs.

@@ -17,7 +17,7 @@ _MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16")
 def decode_text(content: bytes) -> str:
     r"""Return the text of a file: UTF-8, or UTF-16 behind a byte order mark.
 
-    Bytes that are not UTF-8 become surrogates, so a path in another encoding still names its file.
+    Bytes that are not UTF-8 become surrogates, so a path in another encoding still names the file.
 
     Example:
         >>> decode_text(b"\xef\xbb\xbfcat/1.jpg 0"), decode_text("\ufeffcat".encode("utf-16-le"))
@@ -44,7 +44,7 @@ def read_text_file(path: AnyFile) -> str:
 
 
 def text_lines(text: str) -> tuple[str, ...]:
-    r"""Return the lines that are not blank, without blanks around them.
+    r"""Return the lines but blank lines, stripped.
 
     Example:
         >>> text_lines("cat \n\ndog\n")
@@ -56,8 +56,8 @@ def text_lines(text: str) -> tuple[str, ...]:
 def listed_files(text: str, is_there: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the names in a list of files as Caffe reads it: any blank separates two names.
 
-    A line with blanks is one name where a file of this name is there, or where the name's folder has blanks and is
-    there. Caffe itself cannot read such files.
+    A line with blanks is a single name if the file exists, or if the name's folder has blanks and exists. Caffe itself
+    cannot read such files.
 
     Args:
         text: The list.
@@ -76,6 +76,6 @@ def listed_files(text: str, is_there: Callable[[str], bool]) -> tuple[str, ...]:
 
 
 def _codec(start: bytes) -> tuple[str, str]:
-    """Return the encoding of a text that starts so, and its error handler."""
+    """Return the encoding of a text by the start, and the error handler."""
     encoding = next((codec for mark, codec in _MARKS if start.startswith(mark)), "utf-8")
     return encoding, "replace" if encoding == "utf-16" else "surrogateescape"

@@ -1,4 +1,4 @@
-"""Old forms of net and solver definitions to Caffe's current one, as its ``util/upgrade_proto.cpp`` does it.
+"""Old forms of net and solver definitions to Caffe's current form, as Caffe's ``util/upgrade_proto.cpp`` does it.
 
 The order is Caffe's: V0 layers, transform fields of V1 data layers, V1 layers, net-level inputs, BatchNorm's
 parameter specs. Layer weights (``blobs``) are kept, so the same steps read old caffemodels.
@@ -80,7 +80,7 @@ _SOLVER_TYPES: Final[dict[int, str]] = {
 def upgrade_net(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
     """Return ``net`` in Caffe's current form; a current net is returned unchanged.
 
-    Caffe's UpgradeNetAsNeeded. V0 options that their layer type lacks are logged and dropped, as in Caffe.
+    Caffe's UpgradeNetAsNeeded. V0 options unknown to the layer type are logged and dropped, as in Caffe.
 
     Raises:
         NetError: ``layer`` and ``layers`` are mixed, a V0 type is unknown, a V0 padding layer feeds neither
@@ -285,7 +285,7 @@ def _is_frozen(spec: caffe_pb2.ParamSpec) -> bool:
 
 
 def _freeze_batch_norm_specs(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
-    """UpgradeNetBatchNorm: three specs are the old way to say that the statistics are not learned."""
+    """UpgradeNetBatchNorm: three specs are the old way to keep statistics from learning."""
     upgraded = _copy(net)
     for layer in upgraded.layer:
         if layer.type == "BatchNorm" and len(layer.param) == 3:

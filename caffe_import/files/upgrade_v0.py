@@ -1,6 +1,6 @@
 """V0 layers to V1 layers, as Caffe's ``util/upgrade_proto.cpp`` does it.
 
-V0, of 2013, has one flat message inside each ``layers``, type names in lower case, and padding as a layer of its own.
+V0, of 2013, has one flat message inside each ``layers``, type names in lower case, and padding as a separate layer.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def has_v0_layers(net: caffe_pb2.NetParameter) -> bool:
 
 
 def net_v1_from_v0(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
-    """Return the net with V1 layers (UpgradeV0Net): only its name, inputs and force_backward survive besides them.
+    """Return the net with V1 layers (UpgradeV0Net): besides the layers only name, inputs and force_backward survive.
 
     Raises:
         NetError: A type or bottom is unknown, or a padding layer feeds neither convolution nor pooling.
@@ -104,7 +104,7 @@ def net_v1_from_v0(net: caffe_pb2.NetParameter) -> caffe_pb2.NetParameter:
 
 
 def _fold_padding(net: caffe_pb2.NetParameter) -> list[caffe_pb2.V1LayerParameter]:
-    """UpgradeV0PaddingLayers: a padding layer's pad moves into the convolution or pooling that reads it."""
+    """UpgradeV0PaddingLayers: a padding layer's pad moves into the convolution or pooling behind."""
     producers: dict[str, caffe_pb2.V1LayerParameter | None] = dict.fromkeys(net.input)
     connections: list[caffe_pb2.V1LayerParameter] = []
     for original in net.layers:

@@ -1,4 +1,4 @@
-"""The one way to write a file: whole or not at all. A reader sees the old file or the new one, never a part."""
+"""The only way to write a file: whole or not at all. A reader sees the old file or the new file, never a part."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SUFFIX = ".tmp"
 
 @contextmanager
 def write_whole(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; on success sync it and rename it into place, else remove it.
+    """Yield a temporary path beside ``path``; on success sync and rename the file, else remove the file.
 
-    The folder is made if needed. While it is written the file is readable by its owner alone; ``mode`` is what it
-    has in the end. Without ``sync`` a power cut may leave an empty file or the old one.
+    The folder is made if needed. During writing, only the owner can read the file; ``mode`` is the mode in the end.
+    Without ``sync`` a power cut may leave an empty file or the old one.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +46,7 @@ def write_whole(path: Path, *, mode: int = 0o644, sync: bool = True) -> Iterator
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the temporary files of writers that were killed; the caller knows that nobody writes there now."""
+    """Remove the temporary files of killed writers; the caller knows that nobody writes now."""
     for path in folder.glob(f".*{_SUFFIX}"):
         if path.is_file():
             path.unlink()
@@ -65,7 +65,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Flush a folder's entries to the disk, so that a rename in it survives a power cut."""
+    """Flush a folder's entries to the disk, so that a rename in the folder survives a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

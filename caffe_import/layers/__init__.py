@@ -1,1 +1,1 @@
-"""Definitions of layer types; one file per type, the activations in one. ``net.layer_registry`` finds the files."""
+"""Definitions of layer types; a file per type, the activations together. ``net.layer_registry`` finds the files."""

@@ -1,7 +1,7 @@
-"""The layers that compute each value from one value: ReLU, Sigmoid, TanH and their like.
+"""The layers with a value from a single value: ReLU, Sigmoid, TanH and others.
 
-The top has the bottom's shape, or is the bottom itself (in place). PReLU, which learns, and Dropout, which draws, have
-files of their own. Source: BVLC Caffe, src/caffe/layers/<type>_layer.cpp.
+The top has the bottom's shape, or is the bottom itself (in place). PReLU (learned) and Dropout (random) have separate
+files. Source: BVLC Caffe, src/caffe/layers/<type>_layer.cpp.
 """
 
 from __future__ import annotations
@@ -200,6 +200,6 @@ class ThresholdOptions:
     "Threshold", differentiable_bottoms=False, traits=_traits(gradient_keeps="nothing", reads_overwritten=False)
 )
 def define_threshold(request: LayerRequest) -> LayerDefinition:
-    """Threshold: y = 1 for x > threshold, else 0. It has no gradient."""
+    """Threshold: y = 1 for x > threshold, else 0. The type has no gradient."""
     options = ThresholdOptions(request.message.threshold_param.threshold)
     return _same_shape(request, options, gradient_reads_bottoms=False)

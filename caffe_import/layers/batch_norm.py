@@ -39,7 +39,7 @@ class BatchNormOptions:
 def define_batch_norm(request: LayerRequest) -> LayerDefinition:
     """Top: the bottom's shape. Blobs: sum of means (C), sum of variances (C), sum of weights (1), all ``statistic``.
 
-    A bottom with one axis counts as one channel.
+    A bottom with a single axis counts as a single channel.
     """
     param = request.message.batch_norm_param
     shape = request.bottom_shapes[0]

@@ -14,7 +14,7 @@ from caffe_import.net.shapes.covered_axes import covered_axes, require_covered
 
 @dataclass(frozen=True)
 class BiasOptions:
-    """``axis`` (canonical) is the first one of the bottom that the added values cover."""
+    """``axis`` (canonical) is the first axis of the bottom covered by the added values."""
 
     axis: int
 

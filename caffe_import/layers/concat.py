@@ -11,7 +11,7 @@ from caffe_import.net.shapes.axes import canonical_axis, shape_text
 
 @dataclass(frozen=True)
 class ConcatOptions:
-    """``axis`` (canonical) is the one that grows."""
+    """``axis`` (canonical) is the growing axis."""
 
     axis: int
 

@@ -18,7 +18,7 @@ from caffe_import.net.shapes.convolved_windows import CONVOLUTION_TRAITS, deconv
 def define_deconvolution(request: LayerRequest) -> LayerDefinition:
     """Tops: bottom's axes before the channel axis, num_output, stride (size - 1) + extent - 2 pad.
 
-    Weights are (in, out / group, kernel...): in and out swap places compared with Convolution, and with them the
-    fillers' fan_in and fan_out.
+    Weights are (in, out / group, kernel...): in and out swap places compared with Convolution, and so do the fillers'
+    fan_in and fan_out.
     """
     return deconvolution_definition(request)

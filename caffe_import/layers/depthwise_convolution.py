@@ -1,7 +1,7 @@
-"""DepthwiseConvolution: every channel is convolved with a kernel of its own.
+"""DepthwiseConvolution: every channel is convolved with a separate kernel.
 
-Source: MobileNet's forks of Caffe, src/caffe/layers/depthwise_conv_layer.cpp; it is Convolution with as many groups as
-channels, computed faster. Other forks call the same layer ConvolutionDepthwise.
+Source: MobileNet's forks of Caffe, src/caffe/layers/depthwise_conv_layer.cpp; Convolution with a group per channel,
+computed faster. Other forks call the same layer ConvolutionDepthwise.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _LEGACY = ("num", "channels", "height", "width")
 
 @dataclass(frozen=True)
 class DummyDataOptions:
-    """``fillers``: one for each top; random ones draw anew in every forward pass."""
+    """``fillers``: a filler for each top; random fillers draw anew in every forward pass."""
 
     fillers: tuple[caffe_pb2.FillerParameter, ...]
 
@@ -30,7 +30,7 @@ class DummyDataOptions:
     no_keras_form="a bundle's input takes the place of data layers",
 )
 def define_dummy_data(request: LayerRequest) -> LayerDefinition:
-    """Tops: as written by ``shape``, or by the deprecated num, channels, height, width. No data are fed to it."""
+    """Tops: as written by ``shape``, or by the deprecated num, channels, height, width. The layer is not fed."""
     param = request.message.dummy_data_param
     n_tops = len(request.message.top)
     fillers = tuple(param.data_filler) or (caffe_pb2.FillerParameter(),)

@@ -53,7 +53,7 @@ class InfogainLossOptions:
     no_keras_form="a bundle's net has no losses and no accuracies",
 )
 def define_infogain_loss(request: LayerRequest) -> LayerDefinition:
-    """Tops: the scalar loss; optionally the probabilities, which take no gradient of their own.
+    """Tops: the scalar loss; optionally the probabilities, without a gradient.
 
     Unlike other layers of Caffe 1.0 it needs two ``loss_weight`` with two tops.
     """

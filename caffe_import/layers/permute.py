@@ -10,7 +10,7 @@ from caffe_import.net.layer_traits import LayerTraits
 
 @dataclass(frozen=True)
 class PermuteOptions:
-    """``order[i]`` is the bottom's axis that becomes axis i of the top; every axis is in it once."""
+    """``order[i]`` is the bottom's axis for axis i of the top; every axis occurs once."""
 
     order: tuple[int, ...]
 
@@ -22,7 +22,7 @@ class PermuteOptions:
     traits=LayerTraits(arithmetic="kept", axis_order="caffe", gradient_keeps="nothing", reads_overwritten=False),
 )
 def define_permute(request: LayerRequest) -> LayerDefinition:
-    """Top: the bottom's extents in the new order. Axes that ``order`` leaves out follow in their old order."""
+    """Top: the bottom's extents in the new order. Axes not in ``order`` follow in the old order."""
     shape = request.bottom_shapes[0]
     listed_axes = tuple(request.message.permute_param.order)
     if any(axis >= len(shape) for axis in listed_axes) or len(set(listed_axes)) != len(listed_axes):

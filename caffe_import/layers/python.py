@@ -1,4 +1,4 @@
-"""Python: a class of the user's, registered by its module and name; its forward pass is TensorFlow operations.
+"""Python: a class of the user's, registered by module and name; the forward pass is TensorFlow operations.
 
 Source: BVLC Caffe, include/caffe/layers/python_layer.hpp.
 """
@@ -35,7 +35,7 @@ class PythonOptions:
     no_keras_form="its class is written in TensorFlow operations",
 )
 def define_python(request: LayerRequest) -> LayerDefinition:
-    """Tops: what the class' ``reshape`` returns. Blobs: what its ``blobs`` returns, if it has that method.
+    """Tops: what the class' ``reshape`` returns. Blobs: the result of ``blobs``, if the class has the method.
 
     ``share_in_parallel`` changes no value and is ignored.
 

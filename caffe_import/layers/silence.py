@@ -1,4 +1,4 @@
-"""Silence: consumes blobs, so that they are not outputs of the net."""
+"""Silence: consumes blobs, so that the blobs are not outputs of the net."""
 
 from __future__ import annotations
 

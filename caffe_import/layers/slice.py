@@ -1,4 +1,4 @@
-"""Slice: cut a blob along one axis into its tops, at given points or evenly."""
+"""Slice: cut a blob along an axis into the tops, at given points or evenly."""
 
 from __future__ import annotations
 

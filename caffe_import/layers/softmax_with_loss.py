@@ -49,7 +49,8 @@ def _score_bytes(bottoms: Sequence[Shape], _tops: Sequence[Shape]) -> int:
 def define_softmax_with_loss(request: LayerRequest) -> LayerDefinition:
     """Tops: the scalar loss; optionally the probabilities, in the shape of the scores.
 
-    Caffe 1.0 aborts on the second top although it declares it; here it works and takes no gradient.
+    Caffe 1.0 declares the second top but aborts on a net with two tops; here the second top works and takes no
+    gradient.
     """
     require_same_batch(request)
     scores = request.bottom_shapes[0]

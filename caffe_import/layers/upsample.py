@@ -1,7 +1,7 @@
-"""Upsample: repeat every pixel, or put it back where a MAX pooling took it from.
+"""Upsample: repeat every pixel, or put every pixel back to the position before a MAX pooling.
 
-Two layers of one name: with one bottom that of the Caffe ports of YOLO v3, with two SegNet's unpooling, whose second
-bottom is the mask of a Pooling layer. Source: src/caffe/layers/upsample_layer.cpp of these forks.
+Two layers of the same name. With a single bottom: the layer of YOLO v3's ports to Caffe. With two: SegNet's unpooling;
+the second bottom is the mask of a Pooling layer. Source: src/caffe/layers/upsample_layer.cpp of these forks.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class UnpoolingOptions:
 def define_upsample(request: LayerRequest) -> LayerDefinition:
     """Top: (N, C, H scale_h, W scale_w); ``scale`` sets both; the default is 2.
 
-    With a mask, ``upsample_h`` and ``upsample_w`` name the size, or ``pad_out_h`` and ``pad_out_w`` take one row or
-    column off it: the pooling of an odd size had rounded up.
+    With a mask, ``upsample_h`` and ``upsample_w`` name the size, or ``pad_out_h`` and ``pad_out_w`` take a row or
+    column off the size: the pooling of an odd size had rounded up.
     """
     shape = require_rank(request, 0, 4, axes="4 axes (N, C, H, W)")
     if len(request.bottom_shapes) == 2:

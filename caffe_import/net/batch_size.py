@@ -1,4 +1,4 @@
-"""Batch size of a net: any size if its layers allow this, else the size in its prototxt."""
+"""Batch size of a net: any size if the layers allow this, else the size in the prototxt."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ def net_in_batches(
 
 
 def unit_batch(build: BuildNet, own_size: int) -> int:
-    """Return how many samples a net computes together at the least: 1, or ``own_size`` where it needs that number.
+    """Return the least number of samples for a net: 1, or ``own_size`` if the net needs the whole batch.
 
-    A recurrent layer whose steps are the samples of a batch needs it, too: fewer samples would be shorter sequences.
+    A recurrent layer with the batch's samples as steps needs the whole batch, too: fewer samples would be shorter
+    sequences.
     """
     if net_of_any_batch(build) is not None:
         return 1
@@ -73,7 +74,7 @@ def unit_batch(build: BuildNet, own_size: int) -> int:
 
 
 def net_of_any_batch(build: BuildNet) -> NetSpec | None:
-    """Return the net with -1 for the batch axis in every shape that depends on it; None if it takes not any batch.
+    """Return the net with -1 for the batch axis in every shape; None if the net takes not every batch.
 
     A Caffe net has fixed shapes. Built for two batch sizes, what differs is what depends on the batch; a reshape to
     a shape with one -1 means the same for every size.
@@ -134,7 +135,7 @@ def set_batch_size(layer: caffe_pb2.LayerParameter, batch_size: int) -> None:
 
 
 def batch_size_of(layer: caffe_pb2.LayerParameter) -> int:
-    """Return the batch size of a data layer's message, whatever its type; 0 where it has none."""
+    """Return the batch size in a data layer's message of any type; 0 without a batch size."""
     if layer.type == "Input":
         return next((shape.dim[0] for shape in layer.input_param.shape if shape.dim), 0)
     return int(getattr(layer, f"{_MESSAGES[layer.type]}_param").batch_size)

@@ -1,11 +1,10 @@
-"""Which blobs share one memory in Caffe, and which layers then read what an in-place layer has overwritten.
+"""Blobs with shared memory in Caffe, and the layers with values overwritten by an in-place layer.
 
-Split, Reshape, Flatten, and Concat and Slice of a single blob copy nothing: their tops share their bottom's data. An
-in-place layer behind such a top then writes over what the other blobs in that memory hold. Here every blob keeps its
-own values.
+Split, Reshape, Flatten, and Concat and Slice of a single blob copy nothing: bottom and tops share the data. An in-place
+layer behind a shared top then overwrites the other blobs in the memory. Here every blob keeps its own values.
 
 Source: BVLC Caffe, Blob::ShareData in split_layer.cpp, reshape_layer.cpp, flatten_layer.cpp, concat_layer.cpp and
-slice_layer.cpp; which ``Backward_cpu`` read their bottom's data, in src/caffe/layers/<type>_layer.cpp.
+slice_layer.cpp; the layers whose ``Backward_cpu`` reads the bottom's data, in src/caffe/layers/<type>_layer.cpp.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ When = Literal["forward", "backward", "output"]
 
 @dataclass(frozen=True)
 class Overwritten:
-    """A layer reads other values from a blob than the layer that makes the blob has written.
+    """A layer reads other values from a blob than the blob's maker has written.
 
     Attributes:
         layer: The layer that reads them; for an output, the layer that makes it.
@@ -80,7 +79,7 @@ class _Read:
 
 
 class _Trace:
-    """Follows the in-place writes to each memory, and for each blob how many of them its own values include."""
+    """Follows the in-place writes to each memory, and counts the writes that each blob's values include."""
 
     def __init__(self, net: NetSpec) -> None:
         self._net = net

@@ -1,11 +1,11 @@
 """Lines of a solver's ``debug_info: true``: mean absolute values of every blob, as in Caffe's log.
 
-Values, their order and their text; ``tf_graph.debug_values`` computes the values. Source: BVLC Caffe @9b89154,
+Values, order and text; ``tf_graph.debug_values`` computes the values. Source: BVLC Caffe @9b89154,
 src/caffe/net.cpp, ``ForwardDebugInfo``, ``BackwardDebugInfo``, ``UpdateDebugInfo`` and ``Backward``. Caffe 1.0 has the
 code of the [Update] lines but no longer calls the code; earlier versions did.
 
 Source: BVLC Caffe @9b89154, src/caffe/net.cpp, ``ForwardDebugInfo``, ``BackwardDebugInfo``, ``UpdateDebugInfo`` and
-``Backward``. Caffe 1.0 has the [Update] lines but no longer calls for them; its earlier versions did.
+``Backward``. Caffe 1.0 has the code of the [Update] lines but never calls the code; earlier versions did.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ _SEED_MASK = 2**64 - 1
 def initial_vector(net_spec: NetSpec, seed: int) -> Vector:
     """Return the whole parameter vector (n_params,), float32, filled by the net's fillers.
 
-    Every blob has a generator of its own, made from the seed and the blob's name: adding a layer leaves the start
-    of the others as it was.
+    The seed and the blob's name make the blob's random generator: adding a layer does not change the start of other
+    blobs.
 
     Args:
         net_spec: Its layout names the owners.

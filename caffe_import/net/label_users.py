@@ -1,4 +1,4 @@
-"""Which layers read a data layer's top as class labels."""
+"""The layers with a data layer's top as class labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from caffe_import.net.net_spec import NetSpec
 
 @dataclass(frozen=True)
 class LabelUser:
-    """A layer that reads class labels.
+    """A reader of class labels.
 
     Attributes:
         layer: Its name.
@@ -27,10 +27,9 @@ class LabelUser:
 
 
 def label_users(net: NetSpec) -> Mapping[str, tuple[LabelUser, ...]]:
-    """Return top of a data layer -> the layers that read its values, unchanged, as classes, in the net's order.
+    """Return top of a data layer -> the layers with the top's unchanged values as classes, in the net's order.
 
-    Layers whose top is their bottom's memory (Split, Reshape, Flatten) hand the values on; any other layer makes new
-    ones.
+    Layers with a shared bottom and top (Split, Reshape, Flatten) hand the values on; any other layer makes new values.
     """
     sources: dict[str, str] = {}
     names: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What each Caffe layer type means: options, output shapes, parameter blobs. One decorated function per type.
+"""Meaning of each Caffe layer type: options, output shapes, parameter blobs. One decorated function per type.
 
 A layer type is one function in ``layers/<type>.py`` (the activations share a file)::
 
@@ -32,7 +32,7 @@ before any crop, e.g. ``((3, 32, 32), ())`` for an image and its label. The owne
 
 @dataclass(frozen=True)
 class LayerRequest:
-    """One layer as the net asks for it. ``message`` is shared: read it, never write it.
+    """Request of a net for a layer. ``message`` is shared: never write the message.
 
     Attributes:
         message: The layer's own message, after upgrades.
@@ -53,7 +53,7 @@ class LayerRequest:
 
 @dataclass(frozen=True)
 class BlobSpec:
-    """One parameter blob that a layer owns, before names, multipliers and sharing are known.
+    """A layer's parameter blob, before names, multipliers and sharing are known.
 
     Attributes:
         shape: Caffe's shape and axis order (OIHW; (out, in)).
@@ -68,7 +68,7 @@ class BlobSpec:
 
 @dataclass(frozen=True)
 class ClassLabels:
-    """A layer's use of its second bottom: whole numbers in [0, n_classes), or ``ignore_label`` if the layer has one."""
+    """A layer's use of the second bottom: whole numbers in [0, n_classes), or ``ignore_label`` if the layer has one."""
 
     n_classes: int
     ignore_label: int | None = None
@@ -116,12 +116,12 @@ DefineLayer = Callable[[LayerRequest], LayerDefinition]
 
 @dataclass(frozen=True)
 class LayerType:
-    """A registered type: its definition and how many bottoms and tops it takes (None: no upper bound).
+    """A registered type: definition, and least and greatest number of bottoms and tops (None: no upper bound).
 
     ``differentiable_bottoms`` False means Caffe never sends a gradient to any bottom (Accuracy, ArgMax).
-    ``label_bottoms`` are positions that take no gradient (a loss layer's label is bottom 1).
-    ``in_place`` says whether a top may carry its bottom's name. ``traits`` say how TensorFlow computes the type.
-    ``no_keras_form`` says why the type has no Keras form; None: it has one.
+    ``label_bottoms`` are positions without a gradient (a loss layer's label is bottom 1). ``in_place`` says whether a
+    top may carry its bottom's name. ``traits`` say how TensorFlow computes the type. ``no_keras_form`` is the reason
+    for no Keras form; None: the type has a Keras form.
     """
 
     name: str

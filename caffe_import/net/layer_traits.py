@@ -29,7 +29,7 @@ def n_values(shapes: Sequence[Shape]) -> int:
 
 
 def per_top_value(n_bytes: int) -> Bytes:
-    """Return a function that counts so many bytes for each value of the first top."""
+    """Return a function that counts ``n_bytes`` for each value of the first top."""
     return lambda _, tops: n_bytes * n_values(tops[:1])
 
 

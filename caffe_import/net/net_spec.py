@@ -1,6 +1,6 @@
 """A net as frozen dataclasses: layers in order with shapes, parameters, losses; built from a NetParameter message.
 
-No TensorFlow, no data: where a data layer's shape depends on its source, the caller gives it (SampleShapes).
+No TensorFlow, no data: where a data layer's shape depends on the source, the caller gives the shape (SampleShapes).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LayerSpec:
 
     @property
     def traits(self) -> LayerTraits:
-        """How TensorFlow computes the layer: as its options say, else as its type does."""
+        """How TensorFlow computes the layer: by the traits of the options, else of the type."""
         return self.definition.traits or find_layer_type(self.type, layer=self.name).traits
 
 
@@ -110,7 +110,7 @@ class NetSpec:
     notes: tuple[str, ...] = ()
 
     def layer(self, name: str) -> LayerSpec:
-        """Return the layer of that name; KeyError if there is none."""
+        """Return the layer of a name; KeyError without a layer of the name."""
         for layer in self.layers:
             if layer.name == name:
                 return layer

@@ -1,4 +1,4 @@
-"""The outputs of a net with their loss weights, from its message alone: shapes and data are not needed."""
+"""The outputs of a net with loss weights, from the message alone: shapes and data are not needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from caffe_import.proto import caffe_pb2
 
 
 def output_weights(net: caffe_pb2.NetParameter) -> dict[str, float]:
-    """Return each output of a net with its weight in the loss, 0 for an output that is no loss, in Caffe's order.
+    """Return each output of a net with the weight in the loss, 0 for an output without a loss, in Caffe's order.
 
     Source: BVLC Caffe, src/caffe/net.cpp, ``Net::Init`` (``available_blobs``, a set sorted by name).
 

@@ -16,7 +16,7 @@ Vector = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class ParamEntry:
-    """One learnable blob that owns memory (sharers refer to it).
+    """A learnable blob with memory (sharers refer to the blob).
 
     Attributes:
         layer: Name of the owning layer.

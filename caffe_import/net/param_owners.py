@@ -1,4 +1,4 @@
-"""Which layer owns each parameter blob, and which layers share it."""
+"""The owner and the sharers of each parameter blob."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layers of a net exist in a phase, at a level, in a set of stages (Caffe's FilterNet)."""
+"""The layers of a net in a phase, at a level, in a set of stages (Caffe's FilterNet)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from caffe_import.proto import caffe_pb2
 def filter_layers(
     net: caffe_pb2.NetParameter, *, phase: Phase, level: int = 0, stages: Collection[str] = ()
 ) -> caffe_pb2.NetParameter:
-    """Return a copy of ``net`` with the layers that exist in this state, and the state written into it.
+    """Return a copy of ``net`` with the layers of this state, and with the state.
 
-    A layer with include rules is kept if any matches, one with exclude rules if none matches, one without rules
-    always. The net's own ``state`` adds its stages, and its level where ``level`` is 0 (Net::FilterNet).
+    A layer with include rules is kept if any matches, a layer with exclude rules if none matches, a layer without rules
+    always. The net's own ``state`` adds stages, and the level if ``level`` is 0 (Net::FilterNet).
 
     Raises:
         NetError: A layer has both include and exclude rules.

@@ -1,6 +1,6 @@
 """Classes of a net's Python layers, registered by the module and the name in the net.
 
-In pycaffe such a class writes numpy arrays and its own backward pass. Here ``forward`` is TensorFlow operations, traced
+In pycaffe the class writes numpy arrays and has a backward pass. Here ``forward`` is TensorFlow operations, traced
 once into the graph, and the gradient is TensorFlow's.
 """
 
@@ -30,7 +30,7 @@ class PythonBlob:
 
 
 class PythonLayer(Protocol):
-    """Methods of a registered class. One object is created for each layer of a net, without arguments.
+    """Methods of a registered class. Each layer of a net creates an object, without arguments.
 
     A class with parameters also has ``blobs(self, bottom_shapes) -> Sequence[PythonBlob]``, called after ``setup``; its
     ``forward`` then takes the blobs' float32 tensors as the keyword ``blobs``. The blobs are named, shared, saved and
@@ -77,7 +77,7 @@ def allow_python_modules(modules: Iterable[str] | None) -> None:
     """Let this process import these modules if a net names them; None allows every module.
 
     Importing a module runs its code with the rights of this process, and a net may come from a stranger. So no module
-    is imported before this call. Modules that the program itself has imported are registered and need no permission.
+    is imported before this call. Modules imported by the program are registered and need no permission.
     """
     global _allowed_modules
     _allowed_modules = None if modules is None else frozenset(modules)
@@ -142,7 +142,7 @@ def _unfit(layer_class: type) -> str:
 
 
 def find_python_layer(request: LayerRequest) -> Callable[[], PythonLayer]:
-    """Return the class that the layer's ``python_param`` names; imports its module if it is not registered yet.
+    """Return the class that the layer's ``python_param`` names; import the module of an unregistered class.
 
     Raises:
         NetError: No such module, it may not be imported, or no such class in it.

@@ -13,10 +13,10 @@ _Top = tuple[int, int]
 
 
 def insert_splits(net: caffe_pb2.NetParameter, *, absent: Mapping[str, str] | None = None) -> caffe_pb2.NetParameter:
-    """Return a copy of ``net`` with a Split layer behind every top that is used more than once.
+    """Return a copy of ``net`` with a Split layer behind every top with two or more uses.
 
     As Caffe's InsertSplits: a loss weight counts as a use and moves to the first top of the Split. Caffe then clears
-    *all* loss weights of the producing layer, so a loss layer falls back to its own weight 1; that is kept.
+    *all* loss weights of the producing layer, so a loss layer falls back to weight 1; the copy does the same.
 
     Args:
         net: Layers of one phase, in order.
@@ -126,7 +126,7 @@ class WiredLayer:
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """Does a layer need a gradient, and into which of its bottoms does it flow?"""
+    """Does a layer need a gradient, and into which bottoms does the gradient flow?"""
 
     needs_backward: bool
     propagate_down: tuple[bool, ...]
@@ -135,7 +135,7 @@ class GradientFlow:
 def gradient_flows(layers: Sequence[WiredLayer], *, force_backward: bool) -> list[GradientFlow]:
     """Return the flow of each layer as Caffe's Net::Init decides it: forward, backward, then force_backward.
 
-    A bottom takes a gradient if something below it learns (or ``propagate_down`` says so) and its layer contributes
+    A bottom takes a gradient if a layer below learns (or ``propagate_down`` says so) and the bottom's layer contributes
     to a loss. Layers whose tops all go without a gradient are skipped.
     """
     needs, downs = _what_learns(layers)

@@ -81,7 +81,7 @@ def _device(text: str) -> str:
 
 
 def _start_tensorflow(device: str, arithmetic: Literal["float32", "tf32", "bfloat16"]) -> Setting:
-    """Import TensorFlow without its start-up lines, with one thread, as the solvers' cases need.
+    """Import TensorFlow without start-up lines, with a single thread, as the solvers' cases need.
 
     Each case is another net, so a function is traced for every case; TensorFlow's warning about this is suppressed.
     """

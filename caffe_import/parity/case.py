@@ -50,7 +50,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The case's name, unique in its folder."""
+        """The case's name, unique in the folder."""
         return str(self.record["name"])
 
     @property
@@ -60,7 +60,7 @@ class Case:
 
     @property
     def is_random(self) -> bool:
-        """Do the recorded values depend on a random generator, so that only a property can be checked?"""
+        """Do the recorded values depend on a random generator? Then only properties can be checked."""
         return bool(self.record.get("random", False))
 
     def files(self, suffix: str) -> list[Path]:
@@ -68,7 +68,7 @@ class Case:
         return [Path(name) for name in self.record["files"] if name.endswith(suffix)]
 
     def file(self, suffix: str) -> Path:
-        """Return the first file that ends in ``suffix``; KeyError without such a file."""
+        """Return the first file with the ending ``suffix``; KeyError without a file."""
         paths = self.files(suffix)
         if not paths:
             msg = f'case "{self.name}" lists no file that ends in "{suffix}"'
@@ -114,10 +114,10 @@ def load_archive(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def run_case(case: Case, setting: Setting = PLAIN_SETTING) -> Outcome:
-    """Run one case with ``setting``, with its folder as the working directory (process-wide, so one case at a time).
+    """Run one case with ``setting``, with the case's folder as the process's working directory: one case at a time.
 
-    An error of this importer about an unsupported feature counts as unsupported, with its message. Other exceptions are
-    faults and are raised.
+    An error of this importer about an unsupported feature counts as unsupported, with the error's message. Other
+    exceptions are faults and are raised.
     """
     findings = Findings(setting)
     run = _runner(case.kind)

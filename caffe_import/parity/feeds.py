@@ -1,4 +1,4 @@
-"""Batches for a case's data layers, read in order from the first row, as Caffe reads them."""
+"""Batches for a case's data layers, read in order from the first row, as in Caffe."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LayerBatches:
     """
 
     def __init__(self, layer: LayerSpec, phase: Phase) -> None:
-        """Open the layer's source at its first row."""
+        """Open the layer's source at the first row."""
         self.layer = layer
         self.source: SampleSource = open_source(layer.message, ROOT)
         self.options: TransformOptions = transform_options(layer.message.transform_param, root=ROOT, layer=layer.name)
@@ -70,7 +70,7 @@ class NetBatches:
     """The batches of all data layers of a net. Not thread-safe; closes its sources when the ``with`` block ends."""
 
     def __init__(self, net: NetSpec) -> None:
-        """Open every source at its first row."""
+        """Open every source at the first row."""
         fed = fed_blobs(net)
         self._layers = [
             LayerBatches(layer, net.phase) for layer in net.layers if layer.tops and set(layer.tops) <= set(fed)

@@ -1,4 +1,4 @@
-"""Findings of a comparison: the largest relative error per member, and facts that differ."""
+"""Findings of a comparison: the largest relative error per member, and different facts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Array = npt.NDArray[Any]
 def relative_error(our_values: Array, caffe_values: Array) -> float:
     """Return the largest ``|ours - theirs|`` relative to the element, but at least to a tenth of the largest element.
 
-    An element near zero is the difference of larger terms, so its relative error says nothing. Infinity if the shapes
-    differ, or if values that are not finite differ.
+    An element near zero is the difference of larger terms, so the relative error says nothing. Infinity if the shapes
+    differ, or if infinities or NaNs differ.
 
     Example:
         >>> relative_error(np.float32([1.0, 100.0]), np.float32([1.0, 101.0]))
@@ -42,7 +42,7 @@ def relative_error(our_values: Array, caffe_values: Array) -> float:
 
 @dataclass
 class Findings:
-    """Collects what one case compared. Not thread-safe.
+    """Collects the findings of a case. Not thread-safe.
 
     Attributes:
         setting: How the case is computed.
@@ -82,7 +82,7 @@ class Findings:
             self.fault(f"{member}: relative error {error:.3g}, bound {bound:g}")
 
     def agree(self, fact: str, our_fact: object, caffe_fact: object) -> None:
-        """Record a fact that must be equal."""
+        """Record a fact to be equal."""
         self.n_facts += 1
         if our_fact != caffe_fact:
             self.fault(f"{fact}: {our_fact!r}, Caffe has {caffe_fact!r}")

@@ -1,4 +1,4 @@
-"""Batches that depend on a random generator: properties that hold for any random numbers."""
+"""Batches from a random generator: properties of any random numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SPREADS = 6.0
 def check_random_batches(
     layer: LayerSpec, net: NetSpec, archive: Mapping[str, Array], n_batches: int, findings: Findings
 ) -> None:
-    """Check what must hold of the first ``n_batches`` batches of a layer that draws numbers."""
+    """Check the properties of the first ``n_batches`` batches of a layer with random numbers."""
     _check_of(layer)(layer, net, archive, n_batches, findings)
 
 

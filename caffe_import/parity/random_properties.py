@@ -1,4 +1,4 @@
-"""Cases whose recorded values depend on a random generator: properties that hold for any random numbers."""
+"""Cases whose recorded values depend on a random generator: properties of any random numbers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_random_layer(net: NetSpec, archive: Mapping[str, Array], findings: Fin
 
 
 class Values:
-    """One forward and backward pass, Caffe's or ours: blob -> array; gradients may be missing (None)."""
+    """A forward and backward pass, Caffe's or ours: blob -> array; gradients may be missing (None)."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Cases of kind ``snapshot``: a run, the files that Caffe wrote in its middle, and both ways to continue."""
+"""Cases of kind ``snapshot``: a run, Caffe's files from the middle of the run, and both ways to continue."""
 
 from __future__ import annotations
 

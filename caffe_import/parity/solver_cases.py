@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 
 
 def run(case: Case, findings: Findings) -> None:
-    """Train as the case's solver says, from its initial parameters, and compare at every recorded iteration."""
+    """Train as the case's solver says, from the initial parameters, and compare at every recorded iteration."""
     archive = load_archive(case.file("trajectory.npz"))
     loaded = load_solver(case.file("solver.prototxt"))
     net = training_net(loaded)
@@ -81,7 +81,7 @@ def milestones(archive: Mapping[str, Array], prefix: str) -> list[int]:
 def trajectory(
     train: TrainFunction, batches: NetBatches, state: TrainState, start: int, stops: list[int]
 ) -> Iterator[tuple[int, TrainState, StepOutputs]]:
-    """Train from iteration ``start`` to each of ``stops`` in turn, one graph call per stretch."""
+    """Train from iteration ``start`` to each of ``stops`` in turn, a graph call per stretch."""
     for stop in stops:
         n_steps = stop - start
         state, report = train.run(
@@ -98,7 +98,7 @@ def trajectory(
 
 
 def trajectory_bound(net: NetSpec, bounds: Bounds) -> float:
-    """Return which of the bounds of a trajectory suits the net's layers."""
+    """Return the bound of a trajectory for the net's layers."""
     kinked = any(
         layer.type in ("ReLU", "PReLU")
         or (layer.type == "Pooling" and layer.message.pooling_param.pool == caffe_pb2.PoolingParameter.MAX)
@@ -126,7 +126,7 @@ def _compare_losses(reports: list[StepOutputs], archive: Mapping[str, Array], fi
 
 
 def _compare_passes(train: TrainFunction, archive: Mapping[str, Array], findings: Findings) -> None:
-    """Train again, one update at a time, and compare the loss of every pass."""
+    """Train again, with single updates, and compare the loss of every pass."""
     caffe_losses = archive["loss_forward"]
     forward = compile_forward(train.net, n_threads=1, outputs=(), device=findings.setting.device)
     state = train.initial_state(params_of(train.net, members_under(archive, "init")))

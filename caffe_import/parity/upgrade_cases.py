@@ -1,4 +1,4 @@
-"""Cases of kind ``upgrade``: legacy text against the text that Caffe upgrades it to, compared as messages."""
+"""Cases of kind ``upgrade``: legacy text against Caffe's upgraded text, compared as messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A solver's file with every net that it names. Refuses what Caffe's Solver refuses of both together."""
+"""A solver's file with every net of the solver. Refuses what Caffe's Solver refuses of both together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LoadedSolver:
 
 
 def load_solver(path: Path, overrides: str = "") -> LoadedSolver:
-    """Read a solver and the nets it names, apply overrides, check everything that can be checked without data.
+    """Read a solver and the solver's nets, apply overrides, make every check without data.
 
     A relative path in the solver is looked for as ``relative_paths`` says.
 

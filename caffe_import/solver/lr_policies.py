@@ -35,8 +35,7 @@ def learning_rate(spec: SolverSpec, iteration: int) -> float:
 def multistep_count(stepvalues: Sequence[int], iteration: int, *, current_step: int = 0, since: int = 0) -> int:
     """Return multistep's counter in Caffe at the computation of the rate of ``iteration``.
 
-    Caffe updates the counter once per update and moves at most one step forward, so equal or falling stepvalues are
-    passed one update after another.
+    Caffe moves the counter at most a step forward per update, so equal or falling stepvalues take an update each.
 
     Args:
         stepvalues: The solver's, in the file's order.

@@ -1,4 +1,4 @@
-"""The nets of a solver with the files that they come from: file, line and column of a layer."""
+"""The nets of a solver with the nets' files: file, line and column of a layer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NetFile:
         return scan_prototxt(self._text)
 
     def position(self, layer: str, *, occurrence: int = 0, field_name: str = "") -> tuple[int, int] | None:
-        """Return line and column of a layer, or of a field's value in it; None if the text does not have it.
+        """Return line and column of a layer, or of a field's value in the layer; None if the text has no such layer.
 
         Args:
             layer: Its name.
@@ -71,7 +71,7 @@ class FilePosition:
 
 @dataclass(frozen=True)
 class SolverNet:
-    """One net of a solver before it is built.
+    """A net of a solver before building.
 
     Attributes:
         title: ``train``, ``test``, or of several test nets ``test 0``, ``test 1``, ...
@@ -133,7 +133,7 @@ def solver_nets(solver: LoadedSolver, path: Path) -> tuple[SolverNet, ...]:
 
 
 def _occurrence_of(layer: str, net: caffe_pb2.NetParameter, state: caffe_pb2.NetState) -> int:
-    """Return which of the layers of one name is in the net for a phase: data layers often have one for each."""
+    """Return the number of the phase's layer among layers of equal name: often each phase has a data layer."""
     named = [message for message in net.layer if message.name == layer]
     phase: Phase = "TRAIN" if state.phase == caffe_pb2.TRAIN else "TEST"
     for index, message in enumerate(named):

@@ -1,4 +1,4 @@
-"""Settings of a solver that have no effect or an unexpected one; one line each, for reports and logs."""
+"""Solver settings with no effect or an unexpected effect; a line each, for reports and logs."""
 
 from __future__ import annotations
 

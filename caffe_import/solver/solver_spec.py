@@ -218,7 +218,7 @@ class _Checker:
             self.claim("max_iter", _AT_LEAST_ONE, because)
 
     def solver_type(self) -> None:
-        """Refuse values that the constructors of Caffe's solvers refuse, and values that would divide by zero."""
+        """Refuse values as the constructors of Caffe's solvers do, and refuse divisors of zero."""
         message = self._message
         if message.momentum != 0 and not RULES[message.type].takes_momentum:
             finding = f"momentum={message.momentum:g}; {message.type} has no momentum; allowed: 0"

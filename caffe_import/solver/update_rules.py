@@ -2,7 +2,7 @@
 
 A worker's graph traces the rules on tensors (``tf_graph/step``), the exchange server runs the rules on arrays.
 ``Operations`` holds the functions with different names in both. Summing over iter_size, clipping and dividing precede
-the rules. Weight decay is a separate term, because linear rules add all their terms in one pass over memory. Source for
+the rules. Weight decay is a separate term, because linear rules add all terms in a single pass over memory. Source for
 all: BVLC Caffe @9b89154, src/caffe/solvers/<type>_solver.cpp, ``ComputeUpdateValue``.
 """
 
@@ -38,7 +38,7 @@ class Operations:
 
 
 class SolverConstants(Protocol):
-    """The constants of a solver, named as in its prototxt; ``SolverSpec`` is one."""
+    """The constants of a solver, named as in the prototxt; ``SolverSpec`` is one."""
 
     @property
     def momentum(self) -> float:
@@ -92,7 +92,7 @@ class UpdateRequest:
 
     @property
     def decayed_gradient(self) -> Array:
-        """The gradient with decay, for rules that are not linear in it."""
+        """The gradient with decay, for rules not linear in the gradient."""
         return self.gradient if self.decay == 0 else self.gradient + self.decay * self.decay_term
 
     def moved_history(self) -> Array:
@@ -116,7 +116,7 @@ class Update:
 def sgd(request: UpdateRequest) -> Update:
     """Return h' = momentum h + rate g; the step is h'.
 
-    The rate is inside the history, so a change of it acts late: what h holds was scaled by the old one. Frameworks
+    The rate is inside the history, so a change of the rate acts late: the old rate scaled the content of h. Frameworks
     that compute w -= rate h act at once and differ after every change.
     """
     history = request.moved_history()

@@ -14,7 +14,7 @@ from caffe_import.proto import caffe_pb2
 
 @dataclass(frozen=True)
 class BlobStatistics:
-    """One blob of a weights file. Statistics are those of the finite values, in float64; 0 where there are none.
+    """One blob of a weights file. Statistics of the finite values, in float64; 0 without finite values.
 
     Attributes:
         layer: Name of its layer.
@@ -43,7 +43,7 @@ class BlobStatistics:
 
 @dataclass(frozen=True)
 class BlobDifference:
-    """One blob that two files do not agree on.
+    """A blob with different values in two files.
 
     Attributes:
         layer: Name of its layer.
@@ -71,7 +71,7 @@ def statistics(net: caffe_pb2.NetParameter) -> list[BlobStatistics]:
 def differences(first: caffe_pb2.NetParameter, second: caffe_pb2.NetParameter) -> list[BlobDifference]:
     """Return the blobs that differ, by layer and index, in the order of ``first``, then what ``second`` alone has.
 
-    The four axes of old files are the same shape as their last ones with ones in front, as Caffe takes them. NaN equals
+    A shape of old files, four axes with leading 1s, equals the shape without the leading 1s, as in Caffe. NaN equals
     NaN.
     """
     first_blobs, second_blobs = dict(_blobs(first)), dict(_blobs(second))

@@ -49,7 +49,7 @@ class Edits:
 
 
 def edited(net: caffe_pb2.NetParameter, edits: Edits, *, where: str) -> tuple[caffe_pb2.NetParameter, list[str]]:
-    """Return the net after the edits, a new message, and one line for each thing that was done.
+    """Return the net after the edits, a new message, and a line for each change.
 
     Args:
         net: As ``read_weights`` returns it; left alone.

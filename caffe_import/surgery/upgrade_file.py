@@ -29,7 +29,7 @@ _SOLVER_FIELDS = frozenset(caffe_pb2.SolverParameter.DESCRIPTOR.fields_by_name)
 
 @dataclass(frozen=True)
 class Upgraded:
-    """A file that was written anew.
+    """A rewritten file.
 
     Attributes:
         kind: What it is.
@@ -43,7 +43,7 @@ class Upgraded:
 def upgrade_file(source: Path, output: Path) -> Upgraded:
     """Write a net, solver or weights file in the current form; ``output`` appears whole or not at all.
 
-    Texts lose their comments, as with Caffe's own tools. Weights become HDF5 if ``output`` ends in ``.h5``.
+    Texts lose comments, as with Caffe's tools. Weights become HDF5 if ``output`` ends in ``.h5``.
 
     Args:
         source: A prototxt of a net or solver, or a weights file.

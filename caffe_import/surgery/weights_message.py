@@ -1,4 +1,4 @@
-"""A weights file as one message in Caffe's current form, and back; nothing of it is lost but the form."""
+"""A weights file as a single message in Caffe's current form, and back; only the form is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILE_KIND = "a .caffemodel or .caffemodel.h5"
 
 
 def read_weights(path: Path) -> caffe_pb2.NetParameter:
-    """Return a weights file, old forms upgraded. Of an HDF5 file, which has no more, layers have names and blobs.
+    """Return a weights file, old forms upgraded. Layers of an HDF5 file have names and blobs only.
 
     Raises:
         WeightsError: The file is missing, damaged, or no weights file.
@@ -60,7 +60,7 @@ def _check_blobs(net: caffe_pb2.NetParameter, path: Path) -> None:
 
 
 def write_weights(path: Path, net: caffe_pb2.NetParameter) -> None:
-    """Write a weights file: HDF5 if ``path`` ends in ``.h5``, else binary. It appears whole or not at all.
+    """Write a weights file: HDF5 if ``path`` ends in ``.h5``, else binary. The file appears whole or not at all.
 
     Raises:
         WeightsError: The binary form would be larger than protobuf can read, or the names of layers clash in HDF5.
@@ -78,7 +78,7 @@ def write_weights(path: Path, net: caffe_pb2.NetParameter) -> None:
 
 
 def _check_whole(net: caffe_pb2.NetParameter, path: Path) -> None:
-    """HDF5 stores a shared blob with its owner only; the binary form needs it in each layer."""
+    """HDF5 stores a shared blob with the owner only; the binary form needs the blob in each layer."""
     for layer in net.layer:
         for index, blob in enumerate(layer.blobs):
             if prod(shape_of_blob(blob)) == 0:

@@ -1,1 +1,1 @@
-"""Arithmetic of axes, windows and options that several layer types share; one type's own rules are in ``layers/``."""
+"""Arithmetic of axes, windows and options for several layer types; the rules of a single type are in ``layers/``."""

@@ -1,4 +1,4 @@
-"""Axis numbers as Caffe reads them: negative ones count from the end."""
+"""Axis numbers as Caffe reads axis numbers: negative numbers count from the end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def shape_text(shape: Shape) -> str:
 
 
 def require_same_shape(request: LayerRequest, first: int, second: int) -> None:
-    """Check that two bottoms have one shape.
+    """Check that two bottoms have equal shapes.
 
     Raises:
         NetError: They differ; the message names both blobs.

@@ -1,4 +1,4 @@
-"""Which axes of a bottom the values of Scale and Bias cover; over the others they are repeated."""
+"""Axes of a bottom covered by the values of Scale and Bias; the values are repeated over the other axes."""
 
 from __future__ import annotations
 

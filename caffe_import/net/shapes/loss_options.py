@@ -53,7 +53,7 @@ def resolve_loss(request: LayerRequest, *, default: Normalization) -> LossOption
 
 
 def require_labels(request: LayerRequest, axis: int) -> None:
-    """Check that there is one label for each position outside the class axis.
+    """Check that each position outside the class axis has a label.
 
     Raises:
         NetError: The first axes differ, or the number of labels is another.

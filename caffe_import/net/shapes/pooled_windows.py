@@ -38,8 +38,8 @@ class PoolingOptions:
 def pooled_size(options: PoolingOptions, size: Pair, *, is_ceil: bool) -> Pair:
     """Return how many windows there are, (rows, columns).
 
-    Caffe rounds up by default; its convolution and TensorFlow's VALID padding round down. If either axis
-    is padded it then drops, on *both* axes, a last window that would start past the input and its leading padding.
+    Caffe rounds up by default; its convolution and TensorFlow's VALID padding round down. If either axis is padded,
+    Caffe then drops, on *both* axes, a last window starting past the input and the leading padding.
 
     Args:
         options: Kernel, stride and pad.
@@ -68,7 +68,7 @@ def _pooled_extent(options: PoolingOptions, size: Pair, axis: int, *, is_ceil: b
 
 
 def require_windows_inside(request: LayerRequest, options: PoolingOptions, size: Pair, pooled: Pair) -> None:
-    """Check that there is a window and that none is outside the image.
+    """Check that a window exists and no window is outside the image.
 
     Raises:
         NetError: There is none, or the last one has no pixel.

@@ -1,4 +1,4 @@
-"""Bottoms, tops and options of LSTM and RNN, which run over the time axis of their first bottom.
+"""Bottoms, tops and options of LSTM and RNN, the layers over the time axis of the first bottom.
 
 Source: BVLC Caffe, src/caffe/layers/recurrent_layer.cpp, RecurrentLayer::LayerSetUp.
 
@@ -47,7 +47,7 @@ class RecurrentOptions:
 
     @property
     def n_inputs_before_state(self) -> int:
-        """Number of bottoms before the given states: x, cont, and the static one if there is one."""
+        """Number of bottoms before the given states: x, cont, and a static bottom if given."""
         return 3 if self.n_static else 2
 
 

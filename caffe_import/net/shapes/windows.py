@@ -1,7 +1,7 @@
 """Kernel, stride, pad and dilation of layers that slide a window: Convolution, Deconvolution, Im2col.
 
-Source: BVLC Caffe, src/caffe/layers/base_conv_layer.cpp, BaseConvolutionLayer::LayerSetUp, and
-im2col_layer.cpp, which reads the same fields by the same rules. Pooling has rules of its own.
+Source: BVLC Caffe, src/caffe/layers/base_conv_layer.cpp, BaseConvolutionLayer::LayerSetUp, and im2col_layer.cpp, with
+the same fields and rules. Pooling has other rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from caffe_import.proto import caffe_pb2
 
 @dataclass(frozen=True)
 class Window:
-    """One window per spatial axis; all four tuples have one entry for each axis after ``channel_axis``."""
+    """A window per spatial axis; all four tuples have an entry for each axis after ``channel_axis``."""
 
     channel_axis: int
     kernel: Shape
@@ -27,7 +27,7 @@ class Window:
 
     @property
     def extent(self) -> Shape:
-        """Pixels that a dilated kernel spans, first to last tap."""
+        """Pixels between the first and last tap of a dilated kernel."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     def slid_over(self, spatial: Shape) -> Shape:
@@ -77,7 +77,7 @@ def require_window_fits(request: LayerRequest, window: Window, spatial: Shape) -
 def window_flops(top_shape: Shape, weights: Shape) -> int:
     """Return two times the multiply-adds of a convolution whose top has ``top_shape`` (N..., out, spatial...).
 
-    ``weights`` are (out, in/group, kernel...): every top value takes one multiply-add per weight of its channel.
+    ``weights`` are (out, in/group, kernel...): every top value takes a multiply-add per weight of the channel.
     """
     return 2 * prod(top_shape) * prod(weights[1:])
 
