@@ -52,7 +52,7 @@ test: setup lint .venv/spark-classes.jsa ## Everything: lint, import borders, ty
 
 test-quick: setup ## The tests of single modules that need neither Spark, Airflow nor TensorFlow, on all cores
 	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder \
-	  -m "not (spark or airflow or tf or slow or integration or cluster or browser or mlflow or object_store or long)"
+	  -m "not (spark or airflow or tf or slow or integration or e2e or parity or cluster or browser or mlflow or object_store or long)"
 
 test-cluster: setup ## A Spark standalone cluster, also in network namespaces, and its packets; as root; not part of make test
 	$(PYTHON) -m pytest -m cluster tests/integration

@@ -10,7 +10,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from tests.e2e.shared_airflow import AirflowSession
 from tests.reference.open_databases import open_databases
 from tests.spark_classes import jvm_options
+from tests.unimported_files import KINDS, UnimportedFiles, kind_of_path
 
 # A busy machine is no finding: time limits belong to pytest-timeout. The suite draws the same examples every time,
 # so that a commit is what turns it red; `make explore` draws new ones, and many.
@@ -29,8 +29,6 @@ settings.load_profile("deepspark")
 
 _AIRFLOW_HOME = pytest.StashKey[str]()
 _AIRFLOW_SESSION = pytest.StashKey[AirflowSession]()
-_TESTS = Path(__file__).parent
-_KINDS = ("architecture", "unit", "parity", "integration", "e2e")
 _KINDS_BY_LENGTH = ("e2e", "integration", "parity", "architecture", "unit")
 """By how long a test file of theirs runs."""
 
@@ -48,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # in pytest's own process: those of xdist use what it began
         config.stash[_AIRFLOW_SESSION] = AirflowSession(Path(home, "shared"))
         config.pluginmanager.register(_EndOfAirflow(config))
-    config.pluginmanager.register(_OnlyFilesWithExamples())
+    config.pluginmanager.register(UnimportedFiles(config.option.markexpr))
     os.environ.update(
         AIRFLOW_HOME=home, AIRFLOW__CORE__LOAD_EXAMPLES="False", AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False"
     )
@@ -104,18 +102,6 @@ class _EndOfAirflow:
         self._left.update(name for name in ids if name.startswith("tests/e2e/"))
 
 
-class _OnlyFilesWithExamples:
-    """Leaves out the packages' files without an example: looking for one took a second of each process's collection.
-
-    A plugin of its own, for what this file defines is asked about ``tests/`` alone.
-    """
-
-    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        if collection_path.suffix != ".py" or collection_path.is_relative_to(_TESTS):
-            return None
-        return True if b">>>" not in collection_path.read_bytes() else None
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End the Airflow that the tests shared; what is wrong with its end is a failure as any other."""
@@ -142,13 +128,13 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        item.add_marker(getattr(pytest.mark, _kind(item)))
+        item.add_marker(getattr(pytest.mark, kind_of_path(item.path)))
     # Alone, the quick tests come first; with several processes (make test) the long files, so that none is left last.
     if "PYTEST_XDIST_WORKER" in os.environ:
         slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
-        items.sort(key=lambda item: (_KINDS_BY_LENGTH.index(_kind(item)), item.path not in slow))
+        items.sort(key=lambda item: (_KINDS_BY_LENGTH.index(kind_of_path(item.path)), item.path not in slow))
     else:
-        items.sort(key=lambda item: _KINDS.index(_kind(item)))
+        items.sort(key=lambda item: KINDS.index(kind_of_path(item.path)))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -165,14 +151,3 @@ def pytest_collection_finish() -> None:
     """Modules and tests stay to the end: TensorFlow makes much garbage, and no search for it has to pass them."""
     gc.collect()
     gc.freeze()
-
-
-def _kind(item: pytest.Item) -> str:
-    return _kind_of_file(item.path)
-
-
-@cache
-def _kind_of_file(path: Path) -> str:
-    if path.is_relative_to(_TESTS) and path.relative_to(_TESTS).parts[0] in _KINDS:
-        return path.relative_to(_TESTS).parts[0]
-    return "unit"  # a doctest in the packages

@@ -6,15 +6,17 @@ takes the latter and converts the images.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
 from caffe_import.data.transform import TransformOptions
 from caffe_import.net.layer_registry import Shape
+from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.export.deploy_net import DeployInput
 from deepspark_ops.export.input_steps import TO_BGR, steps_in_words, table_steps_in_words
@@ -23,6 +25,8 @@ from deepspark_ops.export.model_parts import CheckSamples
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
 from deepspark_ops.shards.table_columns import TableColumns
 
+Serve = Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, npt.NDArray[Any]]]
+"""An exported model: values of the inputs by name -> values of the outputs by name."""
 _CHANNELS = {1: "gray", 3: "RGB"}
 
 
@@ -156,6 +160,44 @@ def deploy_batch(batch: Batch, inputs: Sequence[DeployInput]) -> Batch:
 def stored_parts(stored: Mapping[str, npt.NDArray[Any]], inputs: Sequence[DeployInput]) -> dict[str, npt.NDArray[Any]]:
     """Return stored samples of data layers as samples of the deploy net's inputs, by blob."""
     return {deploy_input.blob: _part(stored[deploy_input.source], deploy_input) for deploy_input in inputs}
+
+
+def as_input(stored: npt.NDArray[Any], contract: InputContract) -> npt.NDArray[Any]:
+    """Return stored samples in the form of a bundle's input; read only, possibly ``stored`` itself.
+
+    Args:
+        stored: (n, C, H, W), blue first, for an image; else in Caffe's order.
+        contract: The input.
+
+    Raises:
+        DataError: The shape of the samples differs from the shape of the bundle's input.
+    """
+    values = stored.astype(contract.dtype, copy=False)
+    if contract.takes_images and values.ndim == 4:
+        values = channels_last(values, is_red_first=contract.channels == "RGB")
+    input_extents, sample_extents = contract.shape[1:], values.shape[1:]
+    if len(input_extents) != len(sample_extents) or any(
+        extent not in (-1, sample_extent) for extent, sample_extent in zip(input_extents, sample_extents, strict=True)
+    ):
+        msg = (
+            f'the bundle takes "{contract.name}" of shape {input_extents} ({contract.axes} without N), the samples '
+            f"have {sample_extents}: it cannot be scored on these data"
+        )
+        raise DataError(msg)
+    return values
+
+
+def channels_last(images: npt.NDArray[Any], *, is_red_first: bool) -> npt.NDArray[Any]:
+    """Return (n, C, H, W), blue first, as (n, H, W, C).
+
+    Numpy would transpose bytes one by one; copying channel by channel is faster.
+    """
+    n, channels, height, width = images.shape
+    if channels != 3 or not images.size or images.dtype not in (np.uint8, np.float32):
+        return np.ascontiguousarray((images[:, ::-1] if is_red_first else images).transpose(0, 2, 3, 1))
+    planes = np.ascontiguousarray(images.transpose(1, 0, 2, 3)).reshape(channels, n * height, width)
+    merged = cv2.merge([*(planes[::-1] if is_red_first else planes)])
+    return np.asarray(merged).reshape(n, height, width, channels)
 
 
 def _table(samples: CheckSamples, shape: Shape) -> TableColumns | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from caffe_import.net.batch_size import BuildNet, net_of_any_batch
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, initial_layer_state
-from deepspark_ops.export.served_input import ServedInput
+from deepspark_ops.export.served_input import Serve, ServedInput
 from deepspark_ops.export.served_output import CLASSES, ServedOutput
 from deepspark_ops.export.tf_request_check import checked_request
 from deepspark_ops.shards.table_columns import TableColumns
@@ -22,7 +22,6 @@ from deepspark_ops.shards.table_columns import TableColumns
 SIGNATURE = "serving_default"
 Params = Any
 """A net's parameters in a graph: the whole vector (n_params,), or a list of the layout's blobs in Caffe's shapes."""
-Serve = Callable[[Mapping[str, npt.NDArray[Any]]], dict[str, npt.NDArray[Any]]]
 
 _NO_SEED = (0, 0)
 _TRIAL_SAMPLES = 3

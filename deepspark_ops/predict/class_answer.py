@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from deepspark_ops.export.manifest import BundleManifest, OutputBlob, OutputContract
-from deepspark_ops.export.scores.bundle_scores import as_input
-from deepspark_ops.export.tf_saved_model import Serve
+from deepspark_ops.export.served_input import Serve, as_input
 from deepspark_ops.predict.record import Values
 from deepspark_ops.predict.samples import BundleForm, Parts
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from caffe_import.tf_graph.devices import n_gpus_seen, set_up_devices
 from deepspark_ops.export.manifest import SAVED_MODEL_NAME, BundleManifest
-from deepspark_ops.export.tf_saved_model import Serve, load_saved_model
+from deepspark_ops.export.served_input import Serve
+from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.predict.class_answer import result_columns, served_answers
 from deepspark_ops.predict.record import Values
 from deepspark_ops.predict.samples import BundleForm, Parts

@@ -6,7 +6,6 @@ from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.datum import encode_datum
 from caffe_import.files.mean_file import write_mean
 from caffe_import.net.initial_vector import initial_vector
-from caffe_import.tf_graph.train_step import compile_training
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
@@ -117,6 +116,8 @@ def make_run(folder, dataset=None, *, net=NET, n_steps=40):
 
 def train_here(solver_path, run_dir, dataset=None, *, n_steps):
     """Train ``n_steps`` of a solver in this process, and leave a run with a snapshot as training does."""
+    from caffe_import.tf_graph.train_step import compile_training  # tests of a dataset alone need no TensorFlow
+
     config = TrainConfig(solver=solver_path, dataset=dataset, run_dir=run_dir, n_workers=1)
     run = prepare_run(config).run
     function = compile_training(run.train_net, run.solver, n_threads=1)

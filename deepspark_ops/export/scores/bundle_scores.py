@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -42,11 +41,10 @@ from deepspark_ops.export.manifest import (
     SAVED_MODEL_NAME,
     WEIGHTS_NAME,
     BundleManifest,
-    InputContract,
     read_manifest,
 )
-from deepspark_ops.export.served_input import stored_parts
-from deepspark_ops.export.tf_saved_model import Serve, load_saved_model
+from deepspark_ops.export.served_input import Serve, as_input, stored_parts
+from deepspark_ops.export.tf_saved_model import load_saved_model
 from deepspark_ops.run_paths import write_text_whole
 
 
@@ -100,44 +98,6 @@ def score_bundle(config: ScoreBundleConfig) -> MetricsReport:
             (config.output / ROWS_NAME).unlink(missing_ok=True)  # of other scores
         write_text_whole(config.output / METRICS_NAME, metrics.to_json())
     return metrics
-
-
-def as_input(stored: npt.NDArray[Any], contract: InputContract) -> npt.NDArray[Any]:
-    """Return stored samples in the form of a bundle's input; read only, possibly ``stored`` itself.
-
-    Args:
-        stored: (n, C, H, W), blue first, for an image; else in Caffe's order.
-        contract: The input.
-
-    Raises:
-        DataError: The shape of the samples differs from the shape of the bundle's input.
-    """
-    values = stored.astype(contract.dtype, copy=False)
-    if contract.takes_images and values.ndim == 4:
-        values = channels_last(values, is_red_first=contract.channels == "RGB")
-    input_extents, sample_extents = contract.shape[1:], values.shape[1:]
-    if len(input_extents) != len(sample_extents) or any(
-        extent not in (-1, sample_extent) for extent, sample_extent in zip(input_extents, sample_extents, strict=True)
-    ):
-        msg = (
-            f'the bundle takes "{contract.name}" of shape {input_extents} ({contract.axes} without N), the samples '
-            f"have {sample_extents}: it cannot be scored on these data"
-        )
-        raise DataError(msg)
-    return values
-
-
-def channels_last(images: npt.NDArray[Any], *, is_red_first: bool) -> npt.NDArray[Any]:
-    """Return (n, C, H, W), blue first, as (n, H, W, C).
-
-    Numpy would transpose bytes one by one; copying channel by channel is faster.
-    """
-    n, channels, height, width = images.shape
-    if channels != 3 or not images.size or images.dtype not in (np.uint8, np.float32):
-        return np.ascontiguousarray((images[:, ::-1] if is_red_first else images).transpose(0, 2, 3, 1))
-    planes = np.ascontiguousarray(images.transpose(1, 0, 2, 3)).reshape(channels, n * height, width)
-    merged = cv2.merge([*(planes[::-1] if is_red_first else planes)])
-    return np.asarray(merged).reshape(n, height, width, channels)
 
 
 def _answer(bundle: Path, manifest: BundleManifest, task: ChosenTask, trained: TrainedNet) -> Answer:
