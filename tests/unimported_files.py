@@ -39,13 +39,7 @@ class UnimportedFiles:
 
 
 def excluded_marks(expression: str) -> Set[str]:
-    """Name the marks that each deselect a test; an expression that also asks for marks gives none.
-
-    >>> sorted(excluded_marks("not (tf or slow)")), sorted(excluded_marks("not tf and not long"))
-    (['slow', 'tf'], ['long', 'tf'])
-    >>> sorted(excluded_marks("cluster and not slow"))
-    []
-    """
+    """Name the marks that each deselect a test; an expression that also asks for marks gives none."""
     if not _EXCLUSION.fullmatch(expression):
         return frozenset()
     return frozenset(re.findall(r"\w+", expression)) - {"not", "and", "or"}
