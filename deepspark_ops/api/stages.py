@@ -1,4 +1,4 @@
-"""One function per stage: from its config to what it wrote. The command line and the Python API call these.
+"""One function per stage, from the config to the written files, for the command line, the Python API and operators.
 
 A stage that loads TensorFlow or a JVM runs as a process of its own. Call these functions from the main thread, whose
 signals reach the stage: Ctrl-C on ``train`` takes a snapshot and ends the run.
@@ -31,6 +31,8 @@ from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.tracking.tell import tell_run
 
+Runner = Callable[[str, StageConfig], None]
+"""Runs the module of a stage with a config to its end; an operator has a runner of its own, with a task's log."""
 if TYPE_CHECKING:
     from deepspark_ops.preflight.report import PreflightReport
     from deepspark_ops.simulation.report import SimulationReport
@@ -95,36 +97,37 @@ def _certify(config: TrainConfig) -> None:
         raise ConfigError("\n".join(report.errors))
 
 
-def evaluate(config: EvaluateConfig, *, is_shown: bool = True) -> Path:
+def evaluate(config: EvaluateConfig, *, is_shown: bool = True, run: Runner | None = None) -> Path:
     """Score a run and return the folder of its metrics and report."""
     find_weights(RunPaths(config.run_dir), config.weights)
-    if config.is_in_spark:
+    if config.is_in_spark and run is None:
         require_spark()
     module = "deepspark_ops.evaluate.spark_job" if config.is_in_spark else "deepspark_ops.evaluate"
-    _run_process(module, config, StageDisplay("evaluate", is_shown=is_shown), run_dir=config.run_dir)
+    _run_process(module, config, StageDisplay("evaluate", is_shown=is_shown), run_dir=config.run_dir, run=run)
     return config.output or RunPaths(config.run_dir).evaluation
 
 
-def export(config: ExportConfig, *, is_shown: bool = True) -> Path:
+def export(config: ExportConfig, *, is_shown: bool = True, run: Runner | None = None) -> Path:
     """Export a run and return the bundle's folder."""
     find_weights(RunPaths(config.run_dir), config.weights)
-    _run_process("deepspark_ops.export", config, StageDisplay("export", is_shown=is_shown), run_dir=config.run_dir)
+    display = StageDisplay("export", is_shown=is_shown)
+    _run_process("deepspark_ops.export", config, display, run_dir=config.run_dir, run=run)
     return config.output or RunPaths(config.run_dir).bundle
 
 
-def convert(config: ConvertConfig, *, is_shown: bool = True) -> Path:
+def convert(config: ConvertConfig, *, is_shown: bool = True, run: Runner | None = None) -> Path:
     """Make a bundle of a net and weights that were trained elsewhere, and return its folder."""
-    _run_process("deepspark_ops.export.convert", config, StageDisplay("convert", is_shown=is_shown))
+    _run_process("deepspark_ops.export.convert", config, StageDisplay("convert", is_shown=is_shown), run=run)
     return config.output
 
 
-def answer_inputs(config: BundleInputConfig, *, is_shown: bool = True) -> DataPath:
+def answer_inputs(config: BundleInputConfig, *, is_shown: bool = True, run: Runner | None = None) -> DataPath:
     """Write a bundle's predictions, or the features that the config names, and return the file."""
-    if config.needs_spark:
+    if config.needs_spark and run is None:
         require_spark()
     module = "deepspark_ops.predict.spark_job" if config.needs_spark else "deepspark_ops.predict"
     title = "features" if isinstance(config, FeaturesConfig) else "predict"
-    _run_process(module, config, StageDisplay(title, is_shown=is_shown))
+    _run_process(module, config, StageDisplay(title, is_shown=is_shown), run=run)
     return config.output
 
 
@@ -145,8 +148,12 @@ def _run_process(
     *,
     run_dir: Path | None = None,
     answers_signals: bool = False,
+    run: Runner | None = None,
 ) -> None:
-    """Run a stage, and tell MLflow of its run, also after a failure."""
+    """Run a stage, and tell MLflow of its run, also after a failure. A caller's runner does both itself."""
+    if run is not None:
+        run(module, config)
+        return
     _require_main_thread(module)
     try:
         with display:

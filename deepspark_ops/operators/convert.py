@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from deepspark_ops.api import stages
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest
@@ -29,12 +30,15 @@ class DeepSparkConvertOperator(ProcessStageOperator):
     stage = "convert"
     takes_run = False
     follows_check = ()
-    module = "deepspark_ops.export.convert"
 
     def stage_config(self, context: Any, run: StageRun) -> ConvertConfig:
         """Return the convert config of a run."""
         output = None if "output" in self.values() else RunPaths(run.run_dir).bundle
         return self.config(ConvertConfig, output=output, named_files=self.places.named_files())
+
+    def run_stage(self, config: ConvertConfig, runner: stages.Runner) -> None:
+        """Make the bundle."""
+        stages.convert(config, run=runner)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
         """Return the bundle and the digest of its manifest."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from deepspark_ops.api import stages
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.evaluate.metrics import METRICS_NAME
@@ -11,15 +12,13 @@ from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.deprecated_names import old_name_of
 from deepspark_ops.operators.provider.airflow_names import AirflowSkipException
-from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator
-from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
-from deepspark_ops.processes.spark_submit import run_job
+from deepspark_ops.operators.tasks.process_stage import ProcessStageOperator, SparkOnDemandOperator
+from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
 from deepspark_ops.run_paths import RunPaths
 
 
-class DeepSparkEvaluateOperator(SparkStageOperator):
+class DeepSparkEvaluateOperator(SparkOnDemandOperator):
     """Score the run's last snapshot, and compare it with production in the report where that was scored.
 
     A child process scores, or with ``score_in_spark`` a Spark application on the connection ``conn_id``; the figures
@@ -35,26 +34,14 @@ class DeepSparkEvaluateOperator(SparkStageOperator):
     config_models = (EvaluateConfig,)
     stage = "evaluate"
     module = "deepspark_ops.evaluate.spark_job"
-    process_module = "deepspark_ops.evaluate"
 
-    @ends_plainly
-    def execute(self, context: Any) -> dict[str, str | None]:
-        """Run the stage to its end and return the metrics file and its digest."""
-        run = self.stage_run(context)
-        with airflow_errors():
-            is_in_spark = self.config(EvaluateConfig, run_dir=run.run_dir).is_in_spark
-        if is_in_spark:
-            in_spark: dict[str, str | None] = super().execute(context)
-            return in_spark
-        with noted_stage(run.run_dir, self.stage, self.log) as on_line, airflow_errors():
-            config = self.stage_config(context, run)
-            run_job(self.process_module, config, on_line=on_line, config_path=run.config_path(self.stage))
-            return {**run.to_xcom(), **self.result(run, config)}
+    def needs_spark(self, run: StageRun) -> bool:
+        """Return whether the samples are scored in Spark."""
+        return self.config(EvaluateConfig, run_dir=run.run_dir).is_in_spark
 
-    def on_kill(self) -> None:
-        """End the Spark application, if there is one; a child process ends with this one."""
-        if self._hook is not None:
-            super().on_kill()
+    def run_stage(self, config: EvaluateConfig, runner: stages.Runner) -> None:
+        """Score the run."""
+        stages.evaluate(config, run=runner)
 
     def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> EvaluateConfig:
         """Return the evaluate config of a run; ``master`` where Spark scores."""

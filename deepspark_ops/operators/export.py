@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from deepspark_ops.api import stages
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.export.manifest import MANIFEST_NAME, file_digest
@@ -26,11 +27,14 @@ class DeepSparkExportOperator(ProcessStageOperator):
 
     config_models = (ExportConfig,)
     stage = "export"
-    module = "deepspark_ops.export"
 
     def stage_config(self, context: Any, run: StageRun) -> ExportConfig:
         """Return the export config of a run."""
         return self.config(ExportConfig, run_dir=run.run_dir)
+
+    def run_stage(self, config: ExportConfig, runner: stages.Runner) -> None:
+        """Export the run."""
+        stages.export(config, run=runner)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
         """Return the bundle and the digest of its manifest."""

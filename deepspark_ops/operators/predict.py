@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from deepspark_ops.api import stages
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.commands.predict import PredictConfig
-from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
-from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
-from deepspark_ops.processes.spark_submit import run_job
+from deepspark_ops.operators.tasks.process_stage import SparkOnDemandOperator
+from deepspark_ops.operators.tasks.stage_run import StageRun
 
 PREDICTIONS_NAME: Final = "predictions.parquet"
 
 
-class DeepSparkPredictOperator(SparkStageOperator):
+class DeepSparkPredictOperator(SparkOnDemandOperator):
     """Write what a bundle answers for each input, a row each.
 
     A child process answers, or a Spark application on the connection ``conn_id``: with ``in_spark``, and where input or
@@ -31,7 +31,6 @@ class DeepSparkPredictOperator(SparkStageOperator):
     required = ("bundle", "input")
     stage = "predict"
     module = "deepspark_ops.predict.spark_job"
-    process_module = "deepspark_ops.predict"
     more_templates = ("in_spark",)
 
     def __init__(self, *, in_spark: Any = False, **kwargs: Any) -> None:
@@ -44,30 +43,16 @@ class DeepSparkPredictOperator(SparkStageOperator):
         super().__init__(**kwargs)
         self.in_spark = in_spark
 
-    @ends_plainly
-    def execute(self, context: Any) -> dict[str, str | None]:
-        """Answer every input, and return where the answers are."""
-        run = self.stage_run(context)
-        with airflow_errors():
-            needs_spark = self._config(run, "local[*]" if _is_true(self.in_spark) else None).needs_spark
-        if needs_spark:
-            in_spark: dict[str, str | None] = super().execute(context)
-            return in_spark
-        with noted_stage(run.run_dir, self.stage, self.log) as on_line, airflow_errors():
-            config = self._config(run, None)
-            run_job(self.process_module, config, on_line=on_line, config_path=run.config_path(self.stage))
-            return {**run.to_xcom(), **self.result(run, config)}
+    def needs_spark(self, run: StageRun) -> bool:
+        """Return whether tasks of Spark answer."""
+        return self.stage_config({}, run, "local[*]" if _is_true(self.in_spark) else None).needs_spark
 
-    def on_kill(self) -> None:
-        """End the Spark application, if there is one; a child process ends with this one."""
-        if self._hook is not None:
-            super().on_kill()
+    def run_stage(self, config: PredictConfig, runner: stages.Runner) -> None:
+        """Answer every input."""
+        stages.answer_inputs(config, run=runner)
 
-    def stage_config(self, context: Any, run: StageRun, master: str) -> PredictConfig:
-        """Return the predict config of a run, for Spark."""
-        return self._config(run, master)
-
-    def _config(self, run: StageRun, master: str | None) -> PredictConfig:
+    def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> PredictConfig:
+        """Return the predict config of a run; ``master`` where Spark answers."""
         output: Path | None = None if "output" in self.values() else run.run_dir / PREDICTIONS_NAME
         return self.config(PredictConfig, output=output, master=master)
 

@@ -1,4 +1,4 @@
-"""Stages that run as a child process of the task, so that TensorFlow is never loaded into Airflow's own process."""
+"""Stages that run as a child process of the task, so that TensorFlow is never loaded into Airflow's process."""
 
 from __future__ import annotations
 
@@ -6,17 +6,35 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
+from deepspark_ops.api.stages import Runner
 from deepspark_ops.config.base import StageConfig
+from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
+from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.spark_submit import run_job
 
 
+def child_process(run: StageRun, stage: str, on_line: LineHandler) -> Runner:
+    """Return the runner of a task: a child process whose config stays in the run's folder.
+
+    Args:
+        run: Paths of the run.
+        stage: Word of the stage, the name of the config's file.
+        on_line: Takes the lines of the process.
+    """
+
+    def run_module(module: str, config: StageConfig) -> None:
+        run_job(module, config, on_line=on_line, config_path=run.config_path(stage))
+
+    return run_module
+
+
 class ProcessStageOperator(StageArguments, BaseOperator):
-    """A stage run by ``python -m MODULE CONFIG.json``.
+    """A stage that runs as a child process.
 
     Attributes:
-        module: The stage's entry module.
+        module: The stage's entry module, unless ``run_stage`` calls a function of ``api/stages.py``.
     """
 
     module: str
@@ -25,16 +43,51 @@ class ProcessStageOperator(StageArguments, BaseOperator):
         """Return the config of this stage for a run."""
         raise NotImplementedError
 
+    def run_stage(self, config: Any, runner: Runner) -> None:
+        """Run the stage to its end."""
+        runner(self.module, config)
+
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Return what the finished stage passes on beside the run's paths: paths and digests."""
+        """Return the task's output beside the run's paths: paths and digests of the finished stage."""
         raise NotImplementedError
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
-        """Run the stage to its end and return the run's paths, and the paths and digests of what it left."""
+        """Run the stage to its end and return the run's paths, and the paths and digests of its results."""
         run = self.stage_run(context)
         with noted_stage(run.run_dir, self.stage, self.log) as on_line, airflow_errors():
             self.refuse_unknown_conf(context)
             config = self.stage_config(context, run)
-            run_job(self.module, config, on_line=on_line, config_path=run.config_path(self.stage))
+            self.run_stage(config, child_process(run, self.stage, on_line))
             return {**run.to_xcom(), **self.result(run, config)}
+
+
+class SparkOnDemandOperator(SparkStageOperator):
+    """A stage that runs as a child process, or as a Spark application where its config asks for Spark."""
+
+    def needs_spark(self, run: StageRun) -> bool:
+        """Return whether the arguments ask for Spark."""
+        raise NotImplementedError
+
+    def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> StageConfig:
+        """Return the config of this stage for a run; ``master`` where Spark runs the stage."""
+        raise NotImplementedError
+
+    @ends_plainly
+    def execute(self, context: Any) -> dict[str, str | None]:
+        """Run the stage to its end and return the run's paths, and the paths and digests of its results."""
+        run = self.stage_run(context)
+        with airflow_errors():
+            needs_spark = self.needs_spark(run)
+        if needs_spark:
+            output: dict[str, str | None] = super().execute(context)
+            return output
+        with noted_stage(run.run_dir, self.stage, self.log) as on_line, airflow_errors():
+            config = self.stage_config(context, run)
+            self.run_stage(config, child_process(run, self.stage, on_line))
+            return {**run.to_xcom(), **self.result(run, config)}
+
+    def on_kill(self) -> None:
+        """End the Spark application, if there is one; a child process ends with this process."""
+        if self._hook is not None:
+            super().on_kill()

@@ -20,6 +20,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Connection
 
+from deepspark_ops.api.stages import Runner
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.provider.airflow_names import AirflowException, AirflowNotFoundException
@@ -173,8 +174,12 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         """Return the config of this stage for a run."""
         raise NotImplementedError
 
+    def run_stage(self, config: Any, runner: Runner) -> None:
+        """Run the stage to its end."""
+        runner(self.module, config)
+
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Return what the finished stage passes on beside the run's paths: paths and digests."""
+        """Return the task's output beside the run's paths: paths and digests of the finished stage."""
         raise NotImplementedError
 
     @ends_plainly
@@ -204,8 +209,9 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
             require_java()
             scratch.mkdir(parents=True, exist_ok=True)
         self.conf = {**spark_conf(scratch if hook.is_local else None), **(self.conf or {})}
+        submit = super().execute
         try:
-            super().execute(context)
+            self.run_stage(config, lambda *_: submit(context))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return config

@@ -99,7 +99,7 @@ def await_starts_of_the_api() -> None:
 
 def main(result: Path) -> None:
     """Run every DAG to its end, and write what its stages ran with and what its tasks returned."""
-    from deepspark_ops.operators import check, evaluate, predict
+    from deepspark_ops.operators import check
     from deepspark_ops.operators.tasks import process_stage, spark_stage, turn
     from tests.reference.dataset_files import put_manifest_text
 
@@ -109,7 +109,10 @@ def main(result: Path) -> None:
         started.append({"stage": stage, **values})
         run_dir = Path(values.get("run_dir") or result.parent)
         files = {
-            "train": [run_dir / "snapshots" / f"s_iter_9.{suffix}" for suffix in ("caffemodel", "state.h5")],
+            "train": [
+                run_dir / "config.json",
+                *(run_dir / "snapshots" / f"s_iter_9.{suffix}" for suffix in ("caffemodel", "state.h5")),
+            ],
             "evaluate": [run_dir / "evaluation" / "metrics.json"],
             "export": [run_dir / "bundle" / "manifest.json"],
         }
@@ -125,7 +128,7 @@ def main(result: Path) -> None:
     def submit(hook: Any, application: str = "", **_: Any) -> None:
         leave(json.loads(Path(hook._application_args[0]).read_text()), hook._name)
 
-    for module in (check, evaluate, predict, process_stage):
+    for module in (check, process_stage):
         module.run_job = run_job  # type: ignore[attr-defined]
     spark_stage.StageSubmitHook.submit = submit  # type: ignore[assignment]
     spark_stage.require_java = lambda *_: Path("java")

@@ -32,12 +32,12 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.operators import check as check_module
 from deepspark_ops.operators import compare as compare_module
-from deepspark_ops.operators import evaluate as evaluate_module
 from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import promote as promote_module
 from deepspark_ops.operators import train as train_module
 from deepspark_ops.operators.check import DeepSparkCheckOperator, chosen_dataset
 from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator, DeepSparkEvaluateProductionOperator
+from deepspark_ops.operators.export import DeepSparkExportOperator
 from deepspark_ops.operators.form import form_params
 from deepspark_ops.operators.ingest import DeepSparkIngestOperator
 from deepspark_ops.operators.promote import DeepSparkDecideOperator, DeepSparkPromoteOperator, write_decision
@@ -47,7 +47,7 @@ from deepspark_ops.operators.provider.airflow_names import (
     AirflowSkipException,
     TaskDeferred,
 )
-from deepspark_ops.operators.tasks import spark_stage, stage_run
+from deepspark_ops.operators.tasks import process_stage, spark_stage, stage_run
 from deepspark_ops.operators.tasks.retries import OWN_DELAY
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator, StageSubmitHook
@@ -714,6 +714,30 @@ def test_only_the_users_mistakes_are_not_tried_again(error: Exception, fails_at_
     assert isinstance(caught.value, AirflowFailException) is fails_at_once
 
 
+def leave_snapshot(run_dir: Path) -> None:
+    """Leave what a stage looks for before its process starts."""
+    for name in ("config.json", "snapshots/s_iter_9.caffemodel", "snapshots/s_iter_9.state.h5"):
+        (run_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (run_dir / name).touch()
+
+
+@pytest.mark.parametrize("kind", [DeepSparkEvaluateOperator, DeepSparkExportOperator])
+def test_a_run_without_a_snapshot_is_refused_before_a_process_starts_as_the_command_refuses_it(
+    places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(process_stage, "run_job", lambda module, *_, **__: started.append(module))
+    run = StageRun(places.home / "r", None, None)
+    operator = operator_of(kind, dag, places)
+    with pytest.raises(AirflowFailException, match=r"^run_dir=.*/r: no config\.json in it; give the folder that"):
+        execute(operator, context(dag, xcom=run.to_xcom()))
+    leave_snapshot(run.run_dir)
+    (run.run_dir / "snapshots" / "s_iter_9.state.h5").unlink()
+    with pytest.raises(AirflowFailException, match=r"^run_dir=.*/r: no snapshot in snapshots/; training has not"):
+        execute(operator, context(dag, xcom=run.to_xcom()))
+    assert started == []
+
+
 @pytest.mark.parametrize("is_in_spark", [False, True])
 def test_an_evaluation_is_a_process_unless_the_form_asks_for_spark(
     places: Places, dag: DAG, is_in_spark: bool, monkeypatch: pytest.MonkeyPatch
@@ -734,8 +758,9 @@ def test_an_evaluation_is_a_process_unless_the_form_asks_for_spark(
         given = json.loads(Path(hook._application_args[0]).read_text())
         started.append((Path(application).relative_to(Path(application).parents[1]).as_posix(), given["master"]))
 
-    monkeypatch.setattr(evaluate_module, "run_job", run_job)
+    monkeypatch.setattr(process_stage, "run_job", run_job)
     monkeypatch.setattr(StageSubmitHook, "submit", submit)
+    leave_snapshot(run.run_dir)
     monkeypatch.setattr(spark_stage, "require_java", lambda: None)
     operator = operator_of(DeepSparkEvaluateOperator, dag, places)
     conf = {"score_in_spark": True} if is_in_spark else {}
@@ -756,8 +781,12 @@ def test_an_unusable_run_folder_is_one_message(places: Places, dag: DAG) -> None
     ):
         execute(operator_of(DeepSparkCheckOperator, dag, places), context(dag))
     xcom = StageRun(places.home / "r", places.home / "datasets" / "x", None).to_xcom()
-    for operator in (DeepSparkIngestOperator, DeepSparkTrainOperator, DeepSparkEvaluateOperator):
-        with pytest.raises(AirflowFailException, match=r"home.*: Not a directory; give a path"):
+    for operator, message in (
+        (DeepSparkIngestOperator, "Not a directory; give a path"),
+        (DeepSparkTrainOperator, "Not a directory; give a path"),
+        (DeepSparkEvaluateOperator, "no such folder; give the folder that"),
+    ):
+        with pytest.raises(AirflowFailException, match=rf"home.*: {message}"):
             execute(operator_of(operator, dag, places), context(dag, xcom=xcom))
 
 
@@ -825,6 +854,7 @@ def test_a_read_that_kills_a_spark_stage_is_told_with_the_runs_dataset(
     monkeypatch.setattr(StageSubmitHook, "_get_spark_binary_path", lambda self: [str(driver)])
     monkeypatch.setattr(spark_stage, "require_java", lambda: None)
     run = StageRun(places.home / "r", tmp_path / "digits", None)
+    leave_snapshot(run.run_dir)
     values = context(dag, xcom=run.to_xcom(), conf={"score_in_spark": True})
     operator = rendered(operator_of(DeepSparkEvaluateOperator, dag, places), values)
     said = rf"signal 7 \(a bus error: .*; it read dataset={tmp_path}/digits, run_dir={run.run_dir}\)"

@@ -171,7 +171,7 @@ def test_the_process_of_a_stage_gets_the_credentials_by_its_environment_alone(
     package = places.root / "seen_stage.py"
     package.write_text(SEEN.format(python=sys.executable, output=str(places.root / "seen.json")))
     monkeypatch.setenv("PYTHONPATH", str(places.root))
-    monkeypatch.setattr(DeepSparkExportOperator, "module", "seen_stage")
+    monkeypatch.setattr(DeepSparkExportOperator, "run_stage", lambda _, config, runner: runner("seen_stage", config))
     monkeypatch.setattr(DeepSparkExportOperator, "result", lambda *_: {})
     run = StageRun(places.home / "r", None, None)
     export = operator_of(DeepSparkExportOperator, DAG_OF_TEST, places, store_conn_id="{{ 'la' }}ke")
