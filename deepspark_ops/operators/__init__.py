@@ -1,6 +1,6 @@
-"""Airflow operators, one per stage, for any DAG: ``from deepspark_ops.operators import DeepSparkTrainOperator``.
+"""Airflow operators of the stages, for any DAG: ``from deepspark_ops.operators import DeepSparkTrainOperator``.
 
-Arguments are documented in docs/guides/operators.md and in ``__init__.pyi``, which editors read; both are generated.
+docs/guides/operators.md and the generated ``__init__.pyi``, for editors, document the arguments.
 """
 
 from __future__ import annotations

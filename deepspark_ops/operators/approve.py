@@ -1,4 +1,4 @@
-"""Asks a person whether a model that passed the comparison goes into production, on Airflow's page Required Actions."""
+"""Asks a person, on Airflow's page Required Actions, whether a model with a passed comparison goes into production."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ _COMMENT = "comment"
 class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
     """Wait until a person approves or refuses; refused, or without an answer in time, what follows is skipped.
 
-    ``approval`` says whether anybody is asked at all, and the task is skipped where nobody is, so the task that
-    promotes has a trigger rule that lets this pass. No worker is held meanwhile. Its output has the run's paths,
-    ``approved``, ``who`` and ``comment``.
+    Without ``approval`` the task is skipped, so the promoting task needs a trigger rule for skipped tasks. The waiting
+    task holds no worker's slot. The output has the run's paths, ``approved``, ``who`` and ``comment``.
 
     Example:
         .. code-block:: python
@@ -72,7 +71,7 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
 
     @ends_plainly
     def execute(self, context: Any) -> Any:
-        """Ask, and give the worker back until there is an answer.
+        """Ask, and give the worker back until the answer.
 
         Raises:
             AirflowSkipException: The run asks nobody.
@@ -139,7 +138,7 @@ def _production_metrics(run: StageRun) -> MetricsReport | None:
 
 
 def _approval(event: Mapping[str, Any], asked: str, *, approve: str) -> Approval:
-    """Return the answer that Airflow hands over; it names no person where the time was over."""
+    """Return the answer from Airflow; without a person after the end of the time."""
     person = event.get("responded_by_user")
     who = str(person["name"] or person["id"]) if person else None
     at = event.get("responded_at")

@@ -42,11 +42,11 @@ from deepspark_ops.train.setup.strategy_plan import plan_strategy
 
 
 class DeepSparkCheckOperator(ModelArguments, BaseOperator):
-    """Start a run: validate the options of all its stages, read its solver and nets, and decide where its files are.
+    """Start a run: validate the options of all stages, read solver and nets, and decide the folders of the run.
 
-    The arguments are those of all stages; the other tasks of the run take theirs themselves. Its output has the run's
-    paths: ``run_dir``, the run's folder, ``dataset``, the one that ``dataset`` or ``source`` stands for, and
-    ``production``, the weights in production where ``warm_start`` asks for them.
+    The arguments are the arguments of all stages; every other task of the run takes the arguments of the task's stage.
+    The output has the run's paths: ``run_dir``, the run's folder, ``dataset``, the dataset of ``dataset`` or
+    ``source``, and ``production``, the weights in production with ``warm_start``.
 
     Example:
         .. code-block:: python
@@ -84,7 +84,7 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
-        """Return the run's folder, its dataset and the weights in production."""
+        """Return the run's folder, the dataset and the weights in production."""
         values, run_dir = self.values(), self.stage_run(context).run_dir
         with noted_stage(run_dir, self.stage, self.log, first_group="preflight") as on_line, airflow_errors():
             events = self._events(context)
@@ -115,11 +115,11 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
         return run.to_xcom()
 
     def _events(self, context: Any) -> list[DataEvent]:
-        """Return the events of the dataset Asset that triggered the run, and those that came since it was made.
+        """Return the triggering events of the dataset Asset, and the events since the creation of the run.
 
-        While the DAG may not begin another run, Airflow (3.3) keeps one row for all events of an Asset. The run that it
-        makes of the row gets the events until the first of them was queued. Airflow gives the later events to the DAG's
-        next run by data, if there ever is one. So this run reads them.
+        While the DAG may not begin another run, Airflow (3.3) keeps one row for all events of an Asset. The run of this
+        row gets the events until the first event was queued. Airflow gives the later events to the DAG's next run by
+        data, if a next run ever comes. So this run reads the later events.
         """
         run, asset = context["dag_run"], self.dataset_asset
         if asset is None or kind_of(run) != BY_DATA:
@@ -128,7 +128,7 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
         return data_events([*triggering, *stored_events(context, asset, since=run.run_after)])
 
     def _skip_without_reason(self, context: Any, run_dir: Path, events: Sequence[DataEvent]) -> None:
-        """Skip a run of a DAG that retrains if other data started it, or if its time has passed.
+        """Skip a run of a retraining DAG if other data started the run, or if the run's time has passed.
 
         Raises:
             AirflowSkipException: Says why.
@@ -156,7 +156,7 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
 
 
 def require_solver(values: Mapping[str, Any], dag_id: str, root: Path, *, is_scheduled: bool = False) -> None:
-    """Refuse a run that names no solver.
+    """Refuse a run without a solver.
 
     Args:
         values: Of the operator's arguments.
@@ -180,13 +180,13 @@ def require_solver(values: Mapping[str, Any], dag_id: str, root: Path, *, is_sch
 def _note_decided(
     run_dir: Path, *, started: str, dataset: str | None = None, production: str | None = None, model: str | None = None
 ) -> None:
-    """Write for the run's pages what started it, and what was decided so far."""
+    """Write the reason of the start and the decisions so far, for the run's pages."""
     decided = {"format_version": DECIDED_VERSION, "dataset": dataset, "production": production, "model": model}
     write_text_whole(RunPaths(run_dir).decided, json.dumps({**decided, "started": started}, indent=1) + "\n")
 
 
 def checked_config(values: Mapping[str, Any], run: StageRun, places: Places) -> CheckConfig:
-    """Validate the values of all stages, so that a wrong one is refused now and not after the training.
+    """Validate the values of all stages: a wrong value is refused now and not after the training.
 
     Returns:
         What the process of stage check looks at further.

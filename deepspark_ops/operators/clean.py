@@ -1,4 +1,4 @@
-"""Stage clean: list, or remove, the runs and datasets that nothing needs any more."""
+"""Stage clean: list, or remove, runs and datasets without a use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepspark_ops.run_paths import write_text_whole
 class DeepSparkCleanOperator(StageArguments, BaseOperator):
     """Write ``clean.json`` into the run's folder: what goes and what stays, and why. ``remove=True`` removes it.
 
-    Its output has ``run_dir`` and ``report``, that file.
+    The output has ``run_dir`` and ``report``, that file.
 
     Example:
         .. code-block:: python

@@ -1,4 +1,4 @@
-"""The tasks of a comparison: one check and one ingestion, a training and an evaluation per trial, one table."""
+"""The tasks of a comparison: a check, an ingestion, a training and an evaluation per trial, and a table."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _SHOWN_SETTINGS = (
 
 
 class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
-    """Decide which trials there are, validate the values of each, and read each solver and its nets once.
+    """Decide the trials, validate the values of each trial, and read each solver with the nets once.
 
-    Its output is a list with what ``DeepSparkTrainTrialOperator`` and ``DeepSparkEvaluateTrialOperator`` take, one
-    entry per trial.
+    The output is a list with an entry per trial, for ``DeepSparkTrainTrialOperator`` and
+    ``DeepSparkEvaluateTrialOperator``.
 
     Example:
         .. code-block:: python
@@ -99,7 +99,7 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
         return [asdict(TrialRun(trial.name, trial.run_dir, found, trial.values)) for trial in plan.trials]
 
     def _plan(self, compare: CompareConfig, run: Any, run_dir: Path, params: Mapping[str, Any]) -> Plan:
-        """Return the trials; those that are simulated have no folders and no pages of their own."""
+        """Return the trials; a simulated trial has neither folder nor page."""
         if compare.simulate:
             return make_plan(compare, run.dag_id, run.run_id, lambda _run: run_dir)
 
@@ -135,7 +135,7 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
         return configs
 
     def _look_into(self, configs: Sequence[CheckConfig], run_dir: Path, on_line: LineHandler) -> None:
-        """Read each solver's nets and data, once with the most workers of its trials."""
+        """Read each solver's nets and data, once with the most workers of the solver's trials."""
         for solver in dict.fromkeys(config.solver for config in configs):
             most = max((one for one in configs if one.solver == solver), key=lambda one: one.n_workers)
             path = RunPaths(most.run_dir or run_dir).stages / "check.json"
@@ -149,9 +149,9 @@ def _refuse_two_rates(compare: CompareConfig, params: Mapping[str, Any]) -> None
 
 
 class DeepSparkIngestOnceOperator(DeepSparkIngestOperator):
-    """Ingest the source of a comparison once, for all of its trials. Its output is the list that check has made.
+    """Ingest the source of a comparison once, for all trials. The output is the list of the check stage.
 
-    The list comes from here, so that tasks mapped over it, which run though a training failed, do not run without data.
+    Tasks mapped over this output do not run without data, although they run after a failed training.
     """
 
     config_models = (IngestConfig, CompareConfig)
@@ -167,17 +167,17 @@ class DeepSparkIngestOnceOperator(DeepSparkIngestOperator):
         self.trials = trials
 
     def ingest(self, context: Any, until: float) -> Any:
-        """Ingest, unless there is nothing to do, and return the trials to train: none if they are simulated."""
+        """Ingest a new or changed source, and return the trials to train: no trial of a simulation."""
         super().ingest(context, until)
         return [] if simulates(self.values(), self.places) else list(self.trials)
 
     def stage_run(self, context: Any) -> StageRun:
-        """Return the comparison's folder, and the dataset that its check stage chose."""
+        """Return the comparison's folder, and the dataset of the check stage."""
         return comparison_run(context, self.trials, self.places)
 
 
 class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
-    """Train one trial; ``trial`` is an entry of what ``DeepSparkCheckTrialsOperator`` returns."""
+    """Train a trial; ``trial`` is an entry of the output of ``DeepSparkCheckTrialsOperator``."""
 
     not_arguments = frozenset({"dataset"})
     takes_run = False
@@ -189,7 +189,7 @@ class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
         self.trial = trial
 
     def values(self) -> dict[str, Any]:
-        """Return the form's values with those of the trial in their place."""
+        """Return the form's values, updated with the trial's values."""
         return TrialRun(**self.trial).own_values(super().values())
 
     def stage_run(self, context: Any) -> StageRun:
@@ -198,7 +198,7 @@ class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
 
 
 class DeepSparkEvaluateTrialOperator(DeepSparkEvaluateOperator):
-    """Score one trial; ``trial`` is an entry of what ``DeepSparkCheckTrialsOperator`` returns."""
+    """Score a trial; ``trial`` is an entry of the output of ``DeepSparkCheckTrialsOperator``."""
 
     takes_run = False
     follows_check = ()
@@ -224,9 +224,9 @@ class DeepSparkEvaluateTrialOperator(DeepSparkEvaluateOperator):
 
 
 class DeepSparkCompareOperator(StageArguments, BaseOperator):
-    """Write the table and the page that compare the run's trials; a trial that failed is a row with its reason.
+    """Write table and page of the run's trials; a failed trial is a row with the reason.
 
-    The arguments are the options that the trials have in common. Its output has ``run_dir``, ``report``, ``table``
+    The arguments are the common options of the trials. The output has ``run_dir``, ``report``, ``table``
     (comparison.json) and the table's ``digest``.
     """
 
@@ -238,7 +238,7 @@ class DeepSparkCompareOperator(StageArguments, BaseOperator):
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str]:
-        """Write them, and return where they are."""
+        """Write table and page, and return their paths."""
         from deepspark_ops.trials.page import render_page  # OpenCV, by the charts
         from deepspark_ops.trials.table import CSV_NAME, TABLE_NAME, make_table, read_courses
 

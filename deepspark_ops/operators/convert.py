@@ -1,4 +1,4 @@
-"""Stage convert: a bundle of a net and weights that were trained elsewhere."""
+"""Stage convert: a bundle of a net and weights from another training."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from deepspark_ops.run_paths import RunPaths
 
 
 class DeepSparkConvertOperator(ProcessStageOperator):
-    """Make a bundle of a net and weights, checked by running it; no other task is needed.
+    """Make a bundle of a net and weights, checked by a run of the net; the task needs no other task.
 
-    Its output has ``run_dir``, ``bundle`` (the folder, by default in the run's) and ``digest`` (of the manifest).
+    The output has ``run_dir``, ``bundle`` (the folder, by default in the run's) and ``digest`` (of the manifest).
 
     Example:
         .. code-block:: python
@@ -41,7 +41,7 @@ class DeepSparkConvertOperator(ProcessStageOperator):
         stages.convert(config, run=runner)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Return the bundle and the digest of its manifest."""
+        """Return the bundle and the digest of the manifest."""
         assert isinstance(config, ConvertConfig), "of stage_config"
         return {"bundle": str(config.output), "digest": file_digest(config.output / MANIFEST_NAME)}
 

@@ -1,6 +1,6 @@
-"""The operators under the names they had before they took arguments: for one version, with a warning.
+"""The operators under their old names, for a single version, with a warning.
 
-Such an operator takes its values from the DAG's form and its run from the task ``check``, as it did.
+Such an operator takes the values from the DAG's form and the run from the task ``check``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OF_CHECK: Final = "{{ ti.xcom_pull(task_ids='check') }}"
 
 
 def old_name_of(module: str, names: Mapping[str, Any]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a module that makes its operators under their old names.
+    """Return a module's ``__getattr__`` for the old names of the module's operators.
 
     Args:
         module: Name of the module.

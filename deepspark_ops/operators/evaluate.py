@@ -19,10 +19,10 @@ from deepspark_ops.run_paths import RunPaths
 
 
 class DeepSparkEvaluateOperator(SparkOnDemandOperator):
-    """Score the run's last snapshot, and compare it with production in the report where that was scored.
+    """Score the run's last snapshot, and compare the snapshot in the report with a scored production.
 
     A child process scores, or with ``score_in_spark`` a Spark application on the connection ``conn_id``; the figures
-    are the same. Its output has the run's paths, ``metrics``, the path of metrics.json, and that file's ``digest``.
+    are the same. The output has the run's paths, ``metrics``, the path of metrics.json, and the file's ``digest``.
 
     Example:
         .. code-block:: python
@@ -58,16 +58,16 @@ class DeepSparkEvaluateOperator(SparkOnDemandOperator):
         )
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Return the metrics file and its digest."""
+        """Return the metrics file and the file's digest."""
         assert isinstance(config, EvaluateConfig), "of stage_config"
         metrics = (config.output or RunPaths(run.run_dir).evaluation) / METRICS_NAME
         return {"metrics": str(metrics), "digest": file_digest(metrics)}
 
 
 class DeepSparkEvaluateProductionOperator(ProcessStageOperator):
-    """Score the bundle in production, as it is delivered, on the same samples as the run's own net.
+    """Score the delivered bundle in production on the samples of the run's net.
 
-    Skipped while nothing is in production. Its output has the run's paths, ``metrics``, the path of metrics.json, and
+    Skipped while nothing is in production. The output has the run's paths, ``metrics``, the path of metrics.json, and
     that file's ``digest``. The run's DeepSparkCheckOperator names the model in production by ``warm_start=True``.
 
     Example:
@@ -103,7 +103,7 @@ class DeepSparkEvaluateProductionOperator(ProcessStageOperator):
         )
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Return the metrics file and its digest."""
+        """Return the metrics file and the file's digest."""
         metrics = run.run_dir / PRODUCTION_EVALUATION / METRICS_NAME
         return {"metrics": str(metrics), "digest": file_digest(metrics)}
 

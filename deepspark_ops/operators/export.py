@@ -17,7 +17,7 @@ from deepspark_ops.run_paths import RunPaths
 class DeepSparkExportOperator(ProcessStageOperator):
     """Export the run's last snapshot.
 
-    Its output has the run's paths, ``bundle`` (the folder) and ``digest`` (of the bundle's manifest).
+    The output has the run's paths, ``bundle`` (the folder) and ``digest`` (of the bundle's manifest).
 
     Example:
         .. code-block:: python
@@ -37,7 +37,7 @@ class DeepSparkExportOperator(ProcessStageOperator):
         stages.export(config, run=runner)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Return the bundle and the digest of its manifest."""
+        """Return the bundle and the digest of the manifest."""
         assert isinstance(config, ExportConfig), "of stage_config"
         bundle = config.output or RunPaths(run.run_dir).bundle
         return {"bundle": str(bundle), "digest": file_digest(bundle / MANIFEST_NAME)}

@@ -1,13 +1,13 @@
 """The DAGs' forms: Airflow Params generated from the config models, and configs built back from a run's params.
 
-A field is in the form if its model says so: ``config.base.FORM`` for the basic part of its section, ``EXPERT`` for what
-few ever change. The models stay the only place that declares a type, a bound, a default, a title or a description; a
-DAG gives the sections and their order. A field without a default starts empty: the form asks for its value, and task
-``check`` refuses a run that has none.
+The model marks the fields of the form: ``config.base.FORM`` for the basic part of a section, ``EXPERT`` for rare
+changes. Only the models declare types, bounds, defaults, titles and descriptions; a DAG gives the sections and their
+order. A field without a default starts empty: the form asks for the value, and task ``check`` refuses a run without the
+value.
 
-Airflow opens one part of a form by itself, the one of Params without a section ("Run Parameters"): that is the basic
-part of the first section. It refuses a text by a pattern with the regular expression as the reason, so no pattern goes
-into the form: task ``check`` says the sentence instead.
+Airflow opens a single part of a form, "Run Parameters", for Params without a section. So the basic part of the first
+section has no section. Airflow refuses a text by a pattern with the regular expression as the reason, so no pattern
+goes into the form: task ``check`` says the sentence instead.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ def form_params(
     optional: Sequence[str] = (),
     choices: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Param]:
-    """Return the Params of a DAG: the basic parts of all sections, then the expert ones, fields in the models' order.
+    """Return the Params of a DAG: the basic parts of all sections, then the expert parts, fields in the models' order.
 
-    A field that two sections share (the solver of check and train) is in the first one only and must mean the
-    same in both.
+    A field of two sections (the solver of check and train) is in the first section only, with the same meaning in both.
 
     Args:
         sections: Parts of the form.
@@ -83,9 +82,9 @@ def _part(title: str, kind: str, *, is_first: bool) -> dict[str, str]:
 def form_schemas(model: type[StageConfig]) -> dict[str, dict[str, Any]]:
     """Return field name -> flat JSON schema (one level, ``type`` a name or a list of names) of a model's form fields.
 
-    Airflow's form shows one widget per field and takes the first type that is not null, so a choice of types, which
+    Airflow's form shows a widget per field, for the first type except null. So a choice of types, which
     pydantic writes as ``anyOf``, becomes one schema with several types, whose bounds bind numbers. The description ends
-    with the field's name, which messages, ``conf`` and the command line use.
+    with the field's name in messages, ``conf`` and the command line.
     """
     properties = model.model_json_schema()["properties"]
     return {name: _flat(name, schema) for name, schema in properties.items() if schema.get("form")}
@@ -129,7 +128,7 @@ def _words(variant: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_unknown(conf: Mapping[str, Any] | None, known: Sequence[str]) -> None:
-    """Refuse a run's conf with keys that are no parameter; Airflow itself lets them pass unseen.
+    """Refuse unknown keys of a run's conf; Airflow itself accepts the keys silently.
 
     Raises:
         ConfigError: Names each key and, where one is near, the parameter that may be meant.

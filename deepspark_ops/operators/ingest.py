@@ -39,17 +39,16 @@ _LATE: Final = timedelta(minutes=10)
 
 
 class DeepSparkIngestOperator(SparkStageOperator):
-    """Ingest raw data into a dataset: into ``output``, else into the run's, else into one that source and options name.
+    """Ingest raw data into a dataset: ``output``, else the run's dataset, else the dataset of source and options.
 
-    A dataset of the same source and config is used unchanged. Tasks that write one dataset at the same time write one
-    after the other. Each of the others waits without a worker's slot, at most ``turn_limit``, and finds the dataset
-    afterwards.
+    A dataset of the same source and config is used unchanged. Tasks with the same dataset write one after the other.
+    Each of the others waits without a worker's slot, at most ``turn_limit``, and finds the dataset afterwards.
 
-    Airflow takes the Asset's event from a task that succeeds, so one that dies after its commit has announced nothing.
-    Therefore the event is sent for every dataset that the Asset has no event of yet. Two runs that ingest one source at
-    the same time may both send it; none is lost.
+    Airflow takes the Asset's event from a successful task, so a task that dies after the commit has announced nothing.
+    Therefore the task sends the event of every dataset without an event of the Asset. Two simultaneous ingestions of a
+    source may both send the event; no event is lost.
 
-    Its output has the run's paths, in it ``dataset``, the folder, and the digests of the dataset's manifests.
+    The output has the run's paths, with the folder as ``dataset``, and the digests of the dataset's manifests.
 
     Example:
         .. code-block:: python
@@ -89,7 +88,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
         self._turn_limit = turn_limit
 
     def stage_run(self, context: Any) -> StageRun:
-        """Return the paths of the run, with the dataset that is written."""
+        """Return the paths of the run, with the output dataset."""
         run = super().stage_run(context)
         dataset = self.path("output") or run.dataset
         return StageRun(run.run_dir, dataset or chosen_dataset(self.values(), self.places), run.production)
@@ -101,7 +100,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
 
     @ends_plainly
     def execute(self, context: Any) -> Any:
-        """Ingest, unless there is nothing to do.
+        """Ingest a new or changed source.
 
         Raises:
             TaskDeferred: Another task writes the same dataset.
@@ -110,11 +109,11 @@ class DeepSparkIngestOperator(SparkStageOperator):
 
     @ends_plainly
     def execute_in_turn(self, context: Any, event: Mapping[str, Any]) -> Any:
-        """Go on when the turn is free, or when the time for it is over."""
+        """Continue with a free turn, or after the end of the waiting time."""
         return self.ingest(context, float(event["until"]))
 
     def ingest(self, context: Any, until: float) -> Any:
-        """Ingest, unless there is nothing to do, and return the task's output.
+        """Ingest a new or changed source, and return the task's output.
 
         Args:
             context: Airflow's.
@@ -173,11 +172,11 @@ class DeepSparkIngestOperator(SparkStageOperator):
         )
 
     def _announce(self, context: Any, asset: Asset, dataset: DataPath) -> None:
-        """Have Airflow send the event of a dataset, if the Asset has none of it.
+        """Have Airflow send the event of a dataset, unless the Asset has the event.
 
-        Airflow sends an event of each outlet that the task has at its end. An AssetAlias would make events optional,
-        too. But the first two tasks that end together both insert its association with the Asset. Airflow (3.3) then
-        fails one task for good: "UNIQUE constraint failed: asset_alias_asset".
+        Airflow sends an event of each outlet at the task's end. An AssetAlias would make events optional, too. But the
+        first two tasks with the same end both insert the alias's association with the Asset. Airflow (3.3) then fails a
+        task for good: "UNIQUE constraint failed: asset_alias_asset".
         """
         extra = {"dataset": str(dataset), **_manifest_digests(dataset), "source": str(self.values()["source"])}
         sent = stored_events(context, asset, newest=EVENTS_LOOKED_AT)
@@ -188,7 +187,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
             context["outlet_events"][asset].extra = extra
 
     def _is_whole(self, dataset: DataPath) -> bool:
-        """Whether the dataset is there and its files are what the manifests list; a damaged one is made again."""
+        """Return whether the dataset's files agree with the manifests; a damaged dataset is made again."""
         if not is_ingested(dataset):
             return False
         try:
@@ -206,7 +205,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
 
 
 def chosen_dataset(values: Mapping[str, Any], places: Places) -> Path | None:
-    """Return the folder of the dataset that a source is ingested into; None without a source.
+    """Return the folder of a source's dataset; None without a source.
 
     Args:
         values: Of the fields of ``IngestConfig``.
@@ -237,7 +236,7 @@ def _require_test_split(config: IngestConfig) -> None:
 
 
 def is_announced_by(event: Any, dataset: DataPath) -> bool:
-    """Return whether an event of the Asset announced a dataset with its present content, by its manifests' digests."""
+    """Return whether an event of the Asset announced the present content of a dataset, by the manifests' digests."""
     extra = event.extra or {}
     present = {"dataset": str(dataset), **_manifest_digests(dataset)}
     return all(extra.get(name) == value for name, value in present.items())

@@ -1,4 +1,4 @@
-"""Stage predict: classes and scores that a bundle gives for images, tables or a dataset."""
+"""Stage predict: a bundle's classes and scores for images, tables or a dataset."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PREDICTIONS_NAME: Final = "predictions.parquet"
 
 
 class DeepSparkPredictOperator(SparkOnDemandOperator):
-    """Write what a bundle answers for each input, a row each.
+    """Write a bundle's answers, a row per input.
 
     A child process answers, or a Spark application on the connection ``conn_id``: with ``in_spark``, and where input or
-    output is a table of Spark's catalog. Its output has the run's paths and ``predictions``: what was written, by
+    output is a table of Spark's catalog. The output has the run's paths and ``predictions``, the written file, by
     default ``predictions.parquet`` in the run's folder.
 
     Example:
@@ -57,7 +57,7 @@ class DeepSparkPredictOperator(SparkOnDemandOperator):
         return self.config(PredictConfig, output=output, master=master)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Return what was written."""
+        """Return the written file."""
         assert isinstance(config, PredictConfig), "of stage_config"
         return {"predictions": str(config.output)}
 

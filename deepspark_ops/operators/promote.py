@@ -1,4 +1,4 @@
-"""Stage promote: is the new model better than the one in production, and if so put it into production."""
+"""Stage promote: put the new model into production if the new model is better than production's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from deepspark_ops.tracking.tell import tell_model
 
 
 class ModelArguments(StageArguments):
-    """Part of an operator that writes a model."""
+    """Part of an operator with a model as output."""
 
     def __init__(self, *, dag_model: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         """Keep the arguments.
@@ -68,7 +68,7 @@ class ModelArguments(StageArguments):
 
 
 def _require_changeable(config: PromoteConfig, own: PromoteConfig, served: Path, dag_id: str) -> None:
-    """Refuse a run whose model the person who started it may not change by the pages.
+    """Refuse a run with a model that the run's person may not change by the pages.
 
     Args:
         config: Of the run.
@@ -105,13 +105,13 @@ def promote_config(arguments: StageArguments) -> PromoteConfig:
 
 
 def _with_models(config: PromoteConfig, places: Places) -> PromoteConfig:
-    """Return a config whose default folder of models is that of the installation."""
+    """Return a config with the installation's folder of models as the default."""
     is_default = config.models == places.home / DEFAULT_MODELS
     return config.model_copy(update={"models": places.models}) if is_default else config
 
 
 def approval_config(arguments: StageArguments) -> ApprovalConfig:
-    """Return whether a run asks a person, and how long it waits.
+    """Return whether a run asks a person, and the limit of the waiting time.
 
     Raises:
         ConfigError: A value is wrong.
@@ -120,12 +120,12 @@ def approval_config(arguments: StageArguments) -> ApprovalConfig:
 
 
 def decision_file(run: StageRun) -> Path:
-    """Where a run keeps the decision about its model."""
+    """Return the path of a run's decision."""
     return run.run_dir / "decision.json"
 
 
 def read_decision(run: StageRun) -> Decision:
-    """Return the decision that a run keeps.
+    """Return the decision of a run.
 
     Raises:
         DataError: There is none.
@@ -138,14 +138,14 @@ def read_decision(run: StageRun) -> Decision:
 
 
 def write_decision(run: StageRun, decision: Decision) -> Path:
-    """Keep a decision in the run's folder, and return where."""
+    """Write a decision into the run's folder, and return the path."""
     path = decision_file(run)
     write_text_whole(path, decision.model_dump_json(indent=1) + "\n")
     return path
 
 
 def skip(context: Any, reason: str) -> NoReturn:
-    """Skip a task and what follows it; the run's note gets the reason when the run has ended.
+    """Skip a task with the following tasks; at the run's end the run's note gets the reason.
 
     Raises:
         AirflowSkipException: With the reason.
@@ -156,9 +156,9 @@ def skip(context: Any, reason: str) -> NoReturn:
 
 
 def skip_judged_data(context: Any, run: StageRun, config: PromoteConfig, source: str) -> None:
-    """Skip a run that data have started if a candidate for its model was trained on the same data and judged.
+    """Skip a run by data if a candidate for the run's model was judged with a training on the same data.
 
-    Data that are not ingested yet are new: their files have changed.
+    Data without an ingestion are new: the files have changed.
 
     Args:
         context: Airflow's.
@@ -179,9 +179,9 @@ def skip_judged_data(context: Any, run: StageRun, config: PromoteConfig, source:
 
 
 class DeepSparkDecideOperator(ModelArguments, BaseOperator):
-    """Compare the run's model with production's; without a gain what follows is skipped.
+    """Compare the run's model with production's; without a gain skip the following tasks.
 
-    Its output has the run's paths, ``decision``, the path of decision.json, and that file's ``digest``. The run's
+    The output has the run's paths, ``decision``, the path of decision.json, and the file's ``digest``. The run's
     DeepSparkCheckOperator names the model in production by ``warm_start=True``.
 
     Example:
@@ -195,7 +195,7 @@ class DeepSparkDecideOperator(ModelArguments, BaseOperator):
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
-        """Write the decision into the run's folder; skip what follows if the model stays out.
+        """Write the decision into the run's folder; skip the following tasks if the model stays out.
 
         Raises:
             AirflowSkipException: The model in production stays.
@@ -223,7 +223,7 @@ class DeepSparkDecideOperator(ModelArguments, BaseOperator):
 
 
 def tell_report(run: StageRun, *, promotes: bool, reason: str) -> None:
-    """Put a decision into the run's report, which was written before it was made."""
+    """Put a decision into the run's earlier report."""
     path = RunPaths(run.run_dir).evaluation / REPORT_NAME
     if path.is_file():
         page = with_decision(regular_text(path), promotes=promotes, reason=reason)
@@ -241,10 +241,9 @@ class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
     """Copy the run's bundle among the model's versions and point production at it, if the run's decision says so.
 
     A run without a DeepSparkDecideOperator is decided here: the candidate is compared with the model in production,
-    which is scored first where that was not done. With ``approval`` it promotes what a person has approved
-    (DeepSparkApproveOperator) and nothing else. Its output has the run's paths, ``model``
-    (its name), ``version`` (the version's folder) and ``digest`` (of its manifest). The event of the asset has the
-    figures, too.
+    after a missing score of production. With ``approval`` the task promotes only an approved model
+    (DeepSparkApproveOperator). The output has the run's paths, ``model`` (the name), ``version`` (the version's folder)
+    and ``digest`` (of the manifest). The event of the asset has the figures, too.
 
     Example:
         .. code-block:: python
@@ -293,7 +292,7 @@ class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
         return {**run.to_xcom(), **made}
 
     def _decision(self, run: StageRun, config: PromoteConfig) -> Decision:
-        """Return the decision that the run keeps; where no task has decided, decide now and keep it."""
+        """Return the run's decision; without a decision decide now and write the decision."""
         if decision_file(run).is_file():
             return read_decision(run)
 
@@ -336,7 +335,7 @@ def author_of(context: Any) -> Author:
 
 
 def event_figures(production: Production) -> dict[str, Any]:
-    """Return what the event of a new model says beside its place: plain JSON values."""
+    """Return the figures in the event of a new model: plain JSON values."""
     decision = production.decision
     comparison = decision.comparison if decision else None
     return {

@@ -1,4 +1,4 @@
-"""Stage simulate of a comparison: its trials with virtual workers, in place of trainings."""
+"""Stage simulate of a comparison: trials with virtual workers, in place of trainings."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _AS_TRAINED = ("solver", "weights", "strategy_options", "moving_rate", "rate_sca
 
 
 def simulates(values: Mapping[str, Any], places: Places) -> bool:
-    """Whether a comparison's form asks for virtual workers."""
+    """Return whether a comparison's form asks for virtual workers."""
     return config_from_params(CompareConfig, values, places.root).simulate
 
 
 def simulation_of(values: Mapping[str, Any], run: StageRun, places: Places) -> SimulateConfig:
-    """Return the simulation that a comparison's form stands for.
+    """Return the simulation of a comparison's form.
 
     Args:
         values: Of the operator's arguments.
@@ -78,9 +78,9 @@ def _only(given: tuple[Any, ...], else_: Any) -> Any:
 
 
 class DeepSparkSimulateTrialsOperator(ProcessStageOperator):
-    """Make a comparison's trials in a virtual cluster, if its form says so; else it is skipped.
+    """Make a comparison's trials in a virtual cluster if the form asks for virtual workers; else skip.
 
-    Its output has the run's paths, ``report``, the page, ``table`` (simulation.json) and the table's ``digest``.
+    The output has the run's paths, ``report``, the page, ``table`` (simulation.json) and the table's ``digest``.
     """
 
     config_models = (CompareConfig, TrainConfig, SimulateConfig)
@@ -105,7 +105,7 @@ class DeepSparkSimulateTrialsOperator(ProcessStageOperator):
         return super().execute(context)
 
     def stage_run(self, context: Any) -> StageRun:
-        """Return the comparison's folder, and the dataset that its check stage chose."""
+        """Return the comparison's folder, and the dataset of the check stage."""
         return comparison_run(context, self.trials, self.places)
 
     def stage_config(self, context: Any, run: StageRun) -> SimulateConfig:
@@ -113,7 +113,7 @@ class DeepSparkSimulateTrialsOperator(ProcessStageOperator):
         return simulation_of(self.values(), run, self.places)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Put the page where the run's report is looked for."""
+        """Copy the page to the path of the run's report, and return the paths."""
         assert isinstance(config, SimulateConfig), "of stage_config"
         report = RunPaths(run.run_dir).evaluation / "report.html"
         report.parent.mkdir(parents=True, exist_ok=True)

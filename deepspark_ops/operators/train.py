@@ -16,9 +16,9 @@ from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 
 class DeepSparkTrainOperator(SparkStageOperator):
-    """Train into the run's folder; a retry goes on from the last snapshot there.
+    """Train into the run's folder; a retry continues from the folder's last snapshot.
 
-    Its output has the run's paths (``run_dir``, ``dataset``, ``production``), ``snapshot`` (the last .caffemodel) and
+    The output has the run's paths (``run_dir``, ``dataset``, ``production``), ``snapshot`` (the last .caffemodel) and
     the snapshot's ``digest``.
 
     Example:
@@ -48,7 +48,7 @@ class DeepSparkTrainOperator(SparkStageOperator):
         return StageRun(run.run_dir, self.path("dataset") or run.dataset, run.production)
 
     def _claim(self, run: StageRun, context: Any) -> None:
-        """Note in the run's folder which task trains there.
+        """Note the training task in the run's folder.
 
         Raises:
             ConfigError: Another task does. Each would go on from the other's snapshots.
@@ -65,7 +65,7 @@ class DeepSparkTrainOperator(SparkStageOperator):
         write_text_whole(owner, task + "\n")
 
     def stage_config(self, context: Any, run: StageRun, master: str) -> TrainConfig:
-        """Return the train config of a run; weights in production warm-start it unless the task names others."""
+        """Return the train config of a run, with the weights in production unless the task names weights."""
         given = self.values()
         starts_from_production = run.production is not None and "weights" not in given and "resume" not in given
         return self.config(
@@ -78,7 +78,7 @@ class DeepSparkTrainOperator(SparkStageOperator):
         )
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
-        """Return the last snapshot and its digest.
+        """Return the last snapshot and the snapshot's digest.
 
         Raises:
             TrainingFailed: The job ended well but left no snapshot.

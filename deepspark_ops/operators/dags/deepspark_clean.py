@@ -1,4 +1,4 @@
-"""DAG deepspark_clean: list, or remove, the runs and datasets that nothing needs any more."""
+"""DAG deepspark_clean: list, or remove, runs and datasets without a use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DAG deepspark_compare: one solver over strategies, workers, tau, learning rates or solver files; one table."""
+"""DAG deepspark_compare: a solver over strategies, workers, tau, learning rates or solver files; a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DAG deepspark_convert: a net and weights that were trained elsewhere in; a checked bundle out. No training."""
+"""DAG deepspark_convert: a net and weights from another training in; a checked bundle out. No training."""
 
 from __future__ import annotations
 

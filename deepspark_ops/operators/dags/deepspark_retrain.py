@@ -1,4 +1,4 @@
-"""DAG deepspark_retrain: train the model in production further, on a timetable or on new data; keep the better one."""
+"""DAG deepspark_retrain: train the model in production further, on a timetable or new data; keep the better model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ the form's. Without this file a scheduled run is refused.
 
 
 def make_dag() -> DAG:
-    """Return the DAG for this Airflow's places, with the timetable and the defaults that the environment names."""
+    """Return the DAG for this Airflow's places, with timetable and defaults from the environment."""
     places, settings = installed_places(), DagSettings.read()
     spark = form_templates(SparkTaskConfig)
     cron = os.environ.get("DEEPSPARK_RETRAIN_CRON", "0 3 * * *")
@@ -146,13 +146,13 @@ def make_dag() -> DAG:
 
 
 def _schedule_words(cron: str) -> str:
-    """Return the schedule in words, as the page of runs has it; a cron expression that has none is shown itself."""
+    """Return the schedule in the words of the page of runs; a cron expression without words is shown itself."""
     description = DescribedCronTimetable(cron, timezone=_ZONE).description or f"Cron {cron}"
     return schedule_text(description, timezone=_ZONE, assets={"asset": {"name": DATASET.name}})
 
 
 def _defaults(root: Path) -> dict[str, Any]:
-    """Return the values of scheduled runs, which the form starts with: the JSON file that the environment names.
+    """Return the values of scheduled runs, the form's first values: the JSON file named by the environment.
 
     A relative path of the file starts from ``root``, as the paths in the file do.
 

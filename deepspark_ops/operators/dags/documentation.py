@@ -1,4 +1,4 @@
-"""What the documentation of several DAGs has in common."""
+"""Common part of the documentation of several DAGs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deepspark_ops.config.example_conf import example_conf
 
 
 def with_example(description: str, dag_id: str, root: Path) -> str:
-    """Return a DAG's documentation, in Markdown, with the conf of its example.
+    """Return a DAG's documentation, in Markdown, with the example's conf.
 
     Args:
         description: Text of the DAG.

@@ -1,4 +1,4 @@
-"""A stage's lineage in the classes of OpenLineage, for Airflow's provider of it."""
+"""A stage's lineage in the classes of OpenLineage, for Airflow's provider of OpenLineage."""
 
 from __future__ import annotations
 

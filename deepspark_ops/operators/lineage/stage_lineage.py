@@ -1,4 +1,4 @@
-"""What a stage read and wrote: sources, datasets, models and figures. Needs neither Airflow nor OpenLineage."""
+"""Input and output of a stage: sources, datasets, models and figures. Needs neither Airflow nor OpenLineage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCES: Final = ("source", "test_source", "validation_source")
 
 @dataclass(frozen=True)
 class LineageDataset:
-    """A file, folder or table that a stage read or wrote.
+    """An input or output of a stage: a file, a folder or a table.
 
     Attributes:
         namespace: Kind and place of the store, as OpenLineage names it: ``file``, ``s3://bucket``.
@@ -41,7 +41,7 @@ class LineageDataset:
 
 @dataclass(frozen=True)
 class StageLineage:
-    """What a stage read and wrote."""
+    """Input and output of a stage."""
 
     inputs: tuple[LineageDataset, ...] = ()
     outputs: tuple[LineageDataset, ...] = ()
@@ -49,7 +49,7 @@ class StageLineage:
 
 @dataclass(frozen=True)
 class StageFacts:
-    """What is known of a stage.
+    """Arguments and output of a stage.
 
     Attributes:
         values: Arguments of its task.
@@ -68,12 +68,12 @@ class StageFacts:
 
 
 def before_stage(stage: str, facts: StageFacts) -> StageLineage:
-    """Return what a stage is going to read."""
+    """Return the input of a stage before the start."""
     return StageLineage(inputs=tuple(_INPUTS.get(stage, _nothing)(facts)))
 
 
 def after_stage(stage: str, facts: StageFacts) -> StageLineage:
-    """Return what a stage that has ended read and wrote."""
+    """Return input and output of a finished stage."""
     return StageLineage(
         tuple(_INPUTS.get(stage, _nothing)(facts)),
         tuple(_OUTPUTS.get(stage, _nothing)(facts)),
@@ -81,7 +81,7 @@ def after_stage(stage: str, facts: StageFacts) -> StageLineage:
 
 
 def named_dataset(address: str, root: Path) -> LineageDataset:
-    """Return a dataset by its address.
+    """Return the dataset at an address.
 
     Example:
         >>> named_dataset("s3://bucket/pets/train.txt", Path("/data"))
@@ -144,7 +144,7 @@ def _snapshot(facts: StageFacts) -> Iterator[LineageDataset]:
 
 
 def _scored(facts: StageFacts) -> Iterator[LineageDataset]:
-    """Yield what an evaluation read; the split that it scored has its figures."""
+    """Yield the input of an evaluation; the scored split has the figures."""
     metrics_path = facts.path("metrics")
     metrics = read_metrics(metrics_path) if metrics_path is not None and metrics_path.is_file() else None
     for dataset in _splits(facts):

@@ -1,1 +1,1 @@
-"""Notifications: what a run tells by notifiers of Airflow that the installation names."""
+"""Notifications of a run, by the installation's notifiers of Airflow."""

@@ -1,4 +1,4 @@
-"""Tells the notifiers of the setting what happens to a run. Whatever goes wrong here is a line in the log, no more."""
+"""Notifies the notifiers of the setting about a run. A failure here is only a line in the log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Notice:
-    """What a notifier's templates see as ``deepspark``, and its ``notify`` as ``context["deepspark"]``.
+    """Content of a notification: ``deepspark`` in a notifier's templates, ``context["deepspark"]`` in ``notify``.
 
     Attributes:
         event: ``failed``, ``promoted``, ``kept`` or ``approval``.
@@ -49,7 +49,7 @@ class Notice:
 
 
 def notify(context: Any, event: Event, reason: str, *, page: str = "report") -> None:
-    """Tell every notifier that is to hear of ``event``.
+    """Notify every notifier of ``event``.
 
     Args:
         context: Of the task, in its process or in a callback.
@@ -72,15 +72,15 @@ def notify(context: Any, event: Event, reason: str, *, page: str = "report") -> 
 
 
 def notify_failed(context: Any) -> None:
-    """Tell that a task failed for good; Airflow calls it as ``on_failure_callback``."""
+    """Notify of a task's final failure; an ``on_failure_callback`` of Airflow."""
     error = context.get("exception")
     notify(context, "failed", str(error or "") or f"task {context['ti'].task_id} failed", page="training")
 
 
 def failure_notices() -> dict[str, Any]:
-    """Return what a DAG's ``default_args`` need, so that a failed task is told; nothing without the setting.
+    """Return entries of a DAG's ``default_args`` that notify of a failed task; nothing without the setting.
 
-    A setting that is wrong is said once, in the log of the process that reads the DAG.
+    A wrong setting is a single line in the log of the process with the DAG file.
 
     Example::
 
@@ -93,7 +93,7 @@ def failure_notices() -> dict[str, Any]:
 
 
 def setting_problem() -> str | None:
-    """Return what is wrong with the setting, None if nothing is."""
+    """Return the problem of the setting; None for a valid setting."""
     try:
         for setting in read_settings(os.environ):
             _find(setting.notifier)
@@ -142,7 +142,7 @@ def _send(setting: NotifierSetting, context: dict[str, Any], event: Event) -> No
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError after a time, where the process has its alarm free for it."""
+    """Raise TimeoutError after a time, if the process's alarm is free."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield

@@ -1,4 +1,4 @@
-"""The setting that says which notifiers are told of what: a JSON file. No Airflow."""
+"""The setting of notifiers and their events: a JSON file. No Airflow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXAMPLE: Final = '[{"notifier": "my_company.notices.ChatNotifier", "arguments":
 
 
 class NotifierSetting(BaseModel):
-    """One entry of the file.
+    """An entry of the file.
 
     Attributes:
         notifier: The class, with its module: ``airflow.providers.smtp.notifications.smtp.SmtpNotifier``.
@@ -39,7 +39,7 @@ _FILE: Final = TypeAdapter(list[NotifierSetting])
 
 
 def read_settings(environment: Mapping[str, str]) -> tuple[NotifierSetting, ...]:
-    """Return the entries of the file that the environment names, none where it names none.
+    """Return the entries of the file in the environment; nothing without a file.
 
     Raises:
         ConfigError: The file is missing or wrong. The message has no value of it: one may be a secret.

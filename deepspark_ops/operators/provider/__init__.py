@@ -1,4 +1,4 @@
-"""What Airflow's list of providers shows of DeepSpark, by the entry point ``apache_airflow_provider``."""
+"""DeepSpark in Airflow's list of providers, by the entry point ``apache_airflow_provider``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the description of the provider, as Airflow's schema of provider information has it.
+    """Return the description of the provider, in Airflow's schema of provider information.
 
-    The pages' plugin is not in it: its own entry point registers the plugin, and Airflow reports a second one.
+    The description lacks the pages' plugin: an entry point registers the plugin, and Airflow reports a second
+    registration.
     """
     from deepspark_ops import operators
     from deepspark_ops.config.places import PlacesConfig

@@ -1,4 +1,4 @@
-"""What this host's Airflow is, for ``deepspark doctor``, as one line of JSON. Nothing is written or migrated.
+"""Facts of this host's Airflow for ``deepspark doctor``, as a line of JSON. The module neither writes nor migrates.
 
 Started as ``python -m deepspark_ops.operators.provider.airflow_facts [CONNECTION]`` where Airflow has a configuration.
 """
@@ -35,7 +35,7 @@ def main(connection: str | None) -> None:
 
 
 def _database_error(address: str) -> str:
-    """Return why Airflow's database cannot be used; empty if it can."""
+    """Return the problem of Airflow's database; empty for a usable database."""
     from sqlalchemy import create_engine, inspect
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import SQLAlchemyError
@@ -54,7 +54,7 @@ def _database_error(address: str) -> str:
 
 
 def _connection(name: str) -> dict[str, str] | None:
-    """Return the Spark master of a connection, and no password; None if there is none of that name."""
+    """Return the Spark master of a connection, without the password; None without the connection."""
     from airflow.models.connection import Connection
 
     from deepspark_ops.operators.provider.airflow_names import AirflowNotFoundException

@@ -1,4 +1,4 @@
-"""Names that Airflow 3.1 has in other modules than 3.2 and later: the operators import them from here."""
+"""Names in other modules of Airflow 3.1 than of 3.2 and later: the operators import the names from here."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ except ImportError:  # before 3.3
 else:
 
     class OwnTries(RetryPolicy):  # type: ignore[no-redef]
-        """Policy of a task that failed by itself: fewer tries than the task has for what happens around it."""
+        """Policy of a task that failed by itself: fewer tries than after an outage."""
 
         def __init__(self, retries: int, delay: timedelta) -> None:
-            """Allow so many tries after the first, each so long after the one before; 0 is the end at once."""
+            """Allow ``retries`` tries after the first, with a delay; 0 ends the task at once."""
             self.retries = retries
             self.delay = delay
 
         def evaluate(self, exception: BaseException, try_number: int, *_: Any, **__: Any) -> RetryDecision:
-            """Return whether there is another try after this one."""
+            """Return whether this try has a next try."""
             return RetryDecision.retry(self.delay) if try_number <= self.retries else RetryDecision.fail()
 
 

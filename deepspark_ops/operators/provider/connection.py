@@ -1,4 +1,4 @@
-"""The connection type ``deepspark``: where an Airflow's runs, datasets and models are, on its page Connections."""
+"""The connection type ``deepspark``: the folders of an Airflow's runs, datasets and models, on the page Connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DeepSparkHook(BaseHook):
         self.deepspark_conn_id = deepspark_conn_id
 
     def get_conn(self) -> PlacesConfig:
-        """Return what the connection says.
+        """Return the connection's fields.
 
         Raises:
             ConfigError: A field is wrong.
@@ -39,7 +39,7 @@ class DeepSparkHook(BaseHook):
         return places_config(Connection.get(self.deepspark_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether the folders are there, for the button of Airflow's page."""
+        """Return whether the folders exist, for the button of Airflow's page."""
         try:
             config = self.get_conn()
         except ConfigError as error:
@@ -50,7 +50,7 @@ class DeepSparkHook(BaseHook):
 
 
 def default_places() -> PlacesConfig:
-    """Return what the connection ``deepspark_default`` says; nothing where there is no such connection.
+    """Return the fields of the connection ``deepspark_default``; nothing without the connection.
 
     Raises:
         ConfigError: A field is wrong.
@@ -62,7 +62,7 @@ def default_places() -> PlacesConfig:
 
 
 def places_config(connection: Any) -> PlacesConfig:
-    """Return the fields of a connection, which Airflow keeps as the JSON text ``extra``.
+    """Return the fields of a connection, the JSON text ``extra``.
 
     Raises:
         ConfigError: The connection has another type, or a field is wrong.

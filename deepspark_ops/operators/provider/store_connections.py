@@ -1,4 +1,4 @@
-"""Credentials of object stores from Airflow's connections, as the environment variables that the stores' clients read.
+"""Credentials of object stores from Airflow's connections, as environment variables of the stores' clients.
 
 pyarrow, Hadoop and Spark read these variables themselves, so no credential is in an argument list, a config or a log.
 """
@@ -117,7 +117,7 @@ class StoreAccess:
 
 @contextmanager
 def store_access(texts: Iterable[str], conn_id: str | None) -> Iterator[StoreAccess]:
-    """Give this process and its children the credentials of the stores that some texts name.
+    """Give this process and the child processes the credentials of the stores in some texts.
 
     Args:
         texts: Arguments and paths of a task. An address in a store asks for the default connection of the store.

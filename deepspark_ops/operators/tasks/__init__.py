@@ -1,1 +1,1 @@
-"""What the tasks of all our operators share: paths, log lines, errors, a stage as a child process or on Spark."""
+"""Common parts of our operators' tasks: paths, log lines, errors, a stage as a child process or on Spark."""

@@ -1,4 +1,4 @@
-"""Where this Airflow's runs, datasets and models are, and where it is served."""
+"""Folders of this Airflow's runs, datasets and models, and Airflow's address."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def installed_places() -> Places:
 
 
 def site_url() -> str:
-    """Return where people reach this Airflow, ``[api] base_url`` without a slash at its end, or nothing."""
+    """Return the address of this Airflow, ``[api] base_url`` without the last slash, or nothing."""
     return (conf.get("api", "base_url", fallback="") or "").rstrip("/")
 
 
 def site_path() -> str:
-    """Return the path that this Airflow is served under: what its ``base_url`` has after the host, mostly nothing."""
+    """Return the path of this Airflow's ``base_url``, the part after the host, mostly nothing."""
     return urllib.parse.urlsplit(site_url()).path

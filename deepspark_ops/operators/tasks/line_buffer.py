@@ -1,8 +1,8 @@
-"""A stage's lines on their way to the log of its task: taken at once, written when Airflow reads.
+"""A stage's lines on the way to the task's log: taken at once, written when Airflow reads.
 
-While Airflow's API server is away, the supervisor of a task repeats its request and reads nothing of the task's log. A
-task that waited for it would not read its stage's output either, and a training's driver would wait with the next line
-it writes, and with it snapshots and test scores.
+During an outage of Airflow's API server the supervisor of a task repeats a request and reads nothing of the task's log.
+A task that waited for the supervisor would not read the stage's output. Then a training's driver would wait at the next
+line of output, and so would snapshots and test scores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WRITTEN_WITHIN_S: Final = 900.0
 
 
 class LineBuffer:
-    """Takes lines in one thread and writes them in another, in order; lines without room are counted and left out.
+    """Takes lines in a thread and writes them in another thread, in order; lines without room are counted and left out.
 
     Example:
         >>> written = []
@@ -36,7 +36,7 @@ class LineBuffer:
     """
 
     def __init__(self, write: LineHandler, *, kept: int = KEPT, warnings_kept: int = WARNINGS_KEPT) -> None:
-        """Write by ``write``, which may wait for as long as it likes.
+        """Write by ``write``; a call may wait without a limit.
 
         Args:
             write: Called by the buffer's own thread alone.
@@ -55,7 +55,7 @@ class LineBuffer:
         self._thread.start()
 
     def line(self, level: int, text: str) -> None:
-        """Take one line; never waits for its writing."""
+        """Take a line; never waits for the writing."""
         with self._changed:
             room = self._kept_in_all if level >= logging.WARNING else self._kept
             if len(self._lines) >= room:
@@ -66,7 +66,7 @@ class LineBuffer:
             self._changed.notify()
 
     def end(self, within_s: float = WRITTEN_WITHIN_S) -> bool:
-        """Wait until everything is written; return whether it is."""
+        """Wait for the writing of all lines; return whether all lines are written."""
         with self._changed:
             self._tell_left_out()
             self._has_ended = True
@@ -75,7 +75,7 @@ class LineBuffer:
         return not self._thread.is_alive()
 
     def _tell_left_out(self) -> None:
-        """Put the count of lines that lack where they lack; the caller holds the condition."""
+        """Append the count of missing lines; the caller holds the condition."""
         if self._left_out:
             self._lines.append((logging.WARNING, _gap(self._left_out)))
             self._left_out = 0

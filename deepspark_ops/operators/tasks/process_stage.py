@@ -1,4 +1,4 @@
-"""Stages that run as a child process of the task, so that TensorFlow is never loaded into Airflow's process."""
+"""Stages as child processes of the task: Airflow's process never loads TensorFlow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def child_process(run: StageRun, stage: str, on_line: LineHandler) -> Runner:
 
 
 class ProcessStageOperator(StageArguments, BaseOperator):
-    """A stage that runs as a child process.
+    """A stage as a child process.
 
     Attributes:
         module: The stage's entry module, unless ``run_stage`` calls a function of ``api/stages.py``.
@@ -44,7 +44,7 @@ class ProcessStageOperator(StageArguments, BaseOperator):
         raise NotImplementedError
 
     def run_stage(self, config: Any, runner: Runner) -> None:
-        """Run the stage to its end."""
+        """Run the stage and wait for the end."""
         runner(self.module, config)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
@@ -53,7 +53,7 @@ class ProcessStageOperator(StageArguments, BaseOperator):
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
-        """Run the stage to its end and return the run's paths, and the paths and digests of its results."""
+        """Run the stage and return the run's paths, with the paths and digests of the results."""
         run = self.stage_run(context)
         with noted_stage(run.run_dir, self.stage, self.log) as on_line, airflow_errors():
             self.refuse_unknown_conf(context)
@@ -63,7 +63,7 @@ class ProcessStageOperator(StageArguments, BaseOperator):
 
 
 class SparkOnDemandOperator(SparkStageOperator):
-    """A stage that runs as a child process, or as a Spark application where its config asks for Spark."""
+    """A stage as a child process, or as a Spark application if the config asks for Spark."""
 
     def needs_spark(self, run: StageRun) -> bool:
         """Return whether the arguments ask for Spark."""
@@ -75,7 +75,7 @@ class SparkOnDemandOperator(SparkStageOperator):
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
-        """Run the stage to its end and return the run's paths, and the paths and digests of its results."""
+        """Run the stage and return the run's paths, with the paths and digests of the results."""
         run = self.stage_run(context)
         with airflow_errors():
             needs_spark = self.needs_spark(run)
@@ -88,6 +88,6 @@ class SparkOnDemandOperator(SparkStageOperator):
             return {**run.to_xcom(), **self.result(run, config)}
 
     def on_kill(self) -> None:
-        """End the Spark application, if there is one; a child process ends with this process."""
+        """End a Spark application; a child process ends with this process."""
         if self._hook is not None:
             super().on_kill()

@@ -1,4 +1,4 @@
-"""How often a task is tried: what fails by itself a few times, what Airflow loses for as long as an outage takes."""
+"""Tries of a task: a few for a failure of the stage, more for a task that Airflow lost in an outage."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _OUTAGE_RETRIES = 4
 
 
 def own_retries(task: Any) -> int:
-    """Return how often a task that failed by itself is tried again: its attribute ``own_retries``, if it has one."""
+    """Return the number of retries after a stage's failure: the task's attribute ``own_retries``, or the default."""
     return int(getattr(task, "own_retries", OWN_RETRIES))
 
 
 def stage_retries() -> dict[str, Any]:
-    """Return what a DAG's ``default_args`` need, so that an outage of Airflow's API server does not use up the tries.
+    """Return entries of a DAG's ``default_args`` that let the tries outlast an outage of Airflow's API server.
 
-    A task that cannot reach the API server at its start, or is ended since its heartbeats do not arrive, is tried
-    again after half a minute, then ever later: 7 minutes at least in all. Airflow's settings can spare it the tries
-    altogether (docs/evidence/reliability.md).
+    A task that cannot reach the API server at the start, or loses the heartbeats, is tried again after half a minute,
+    then ever later. The tries take at least 7 minutes in all. With some settings of Airflow the task needs no tries
+    (docs/evidence/reliability.md).
 
     Example:
         .. code-block:: python

@@ -9,7 +9,7 @@ URL_PREFIX: Final = "/deepspark"
 
 
 def run_url(dag_id: str, run_id: str, page: str) -> str:
-    """Return the path of a page of a run; a run id holds ``:`` and ``+``, which a URL reads otherwise.
+    """Return the path of a page of a run; ``:`` and ``+`` of the run id are escaped.
 
     Example:
         >>> run_url("deepspark_train", "manual__2026-01-31T04:05+00:00", "training")
@@ -20,7 +20,7 @@ def run_url(dag_id: str, run_id: str, page: str) -> str:
 
 
 def answer_url(dag_id: str, run_id: str, task_id: str) -> str:
-    """Return the path of Airflow's page on which a person answers a task that asks.
+    """Return the path of Airflow's page for a person's answer to a task.
 
     Example:
         >>> answer_url("deepspark_retrain", "r", "approve")

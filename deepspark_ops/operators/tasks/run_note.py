@@ -1,7 +1,7 @@
-"""Puts what was decided about a run's model into the note of the DAG run, where Airflow's pages show it.
+"""Puts the decision about a run's model into the note of the DAG run, for Airflow's pages.
 
-A task cannot write the note: the API that tasks have has no call for it. A listener of the scheduler can, when the run
-has ended; so the task leaves its sentence as an XCom, which reaches the scheduler on whatever machine it is.
+A task cannot write the note: the tasks' API has no call for notes. A listener of the scheduler can write the note at
+the run's end. So the task leaves a sentence as an XCom, and the XCom reaches the scheduler on any machine.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ MAX_NOTE: Final = 1000
 
 @hookimpl  # type: ignore[untyped-decorator]
 def on_dag_run_success(dag_run: Any, msg: str) -> None:
-    """Note the decision of a run that has ended well."""
+    """Note the decision of a successful run."""
     note_decision(dag_run)
 
 
 @hookimpl  # type: ignore[untyped-decorator]
 def on_dag_run_failed(dag_run: Any, msg: str) -> None:
-    """Note the decision of a run that failed after it."""
+    """Note the decision of a run that failed after the decision."""
     note_decision(dag_run)
 
 
 def note_decision(dag_run: Any) -> None:
-    """Add the decision to the run's note, below what a person wrote there; do nothing where none was made.
+    """Add the decision to the run's note, below a person's text; do nothing without a decision.
 
     Args:
         dag_run: The run, in the scheduler's database session, which writes it afterwards.
@@ -41,13 +41,13 @@ def note_decision(dag_run: Any) -> None:
 def has_our_tasks(dag_run: Any) -> bool:
     """Return whether the run's DAG has tasks of our operators. Runs of other DAGs cause no query.
 
-    The scheduler knows the DAG. The API server does not know the DAG of a run that a person has marked.
+    The scheduler knows the DAG. The API server does not know the DAG of a run with a state set by a person.
     """
     return dag_run.dag is None or any(str(task.task_type).startswith("DeepSpark") for task in dag_run.dag.tasks)
 
 
 def joined_note(note: str | None, reason: str) -> str:
-    r"""Return the note with the reason below it, once, cut to what Airflow keeps.
+    r"""Return the note with a single reason below, cut to Airflow's limit.
 
     Example:
         >>> joined_note(None, "kept production"), joined_note("mine", "kept production")

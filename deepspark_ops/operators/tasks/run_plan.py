@@ -1,4 +1,4 @@
-"""Where a run's files are and which config each stage gets: the part of the operators that needs no Airflow."""
+"""Folders of a run's files and the config of each stage: the part of the operators without Airflow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Places:
         return self.models_folder or self.home / DEFAULT_MODELS
 
     def with_config(self, config: PlacesConfig) -> Places:
-        """Return the places with what a connection says in place of the environment's values."""
+        """Return the places with a connection's values above the environment's."""
         roots = self.allowed_roots if config.allowed_roots is None else config.allowed_roots
         return replace(self, home=config.home or self.home, models_folder=config.models, allowed_roots=roots)
 
@@ -81,7 +81,7 @@ class Places:
         )
 
     def named_files(self) -> NamedFiles:
-        """Return what nets and solvers may name in Airflow, where whoever fills in a form is not who runs the task.
+        """Return the allowed files of nets and solvers in Airflow, for forms of persons other than the task's user.
 
         Raises:
             ConfigError: A module's name is none.
@@ -89,7 +89,7 @@ class Places:
         return parse_config(NamedFiles, {**self._confined(), "python_layers": self.python_layers})
 
     def listed_files(self) -> ListedFiles:
-        """Return what lists of raw data may name in Airflow, beside files of their own folders."""
+        """Return the allowed files of raw data's lists in Airflow, beside the files of the lists' folders."""
         return parse_config(ListedFiles, self._confined())
 
     def _confined(self) -> dict[str, object]:
@@ -97,7 +97,7 @@ class Places:
         return {"allowed_root": folders, "confined": True}
 
     def place_of(self, source: object) -> str:
-        """Return the one name of a source: relative and absolute paths of it are the same, links are followed."""
+        """Return the single name of a source: relative and absolute paths are the same, links are followed."""
         if is_catalog_table(source):
             return str(source)
         path, mark, member = str(source or "").partition(ARCHIVE_MARK)
@@ -108,9 +108,9 @@ class Places:
         return self.home / "runs" / dag_id / safe_run_id(run_id)
 
     def dataset_folder(self, config: IngestConfig) -> Path:
-        """Return the folder of the dataset that ``config`` makes: another one whenever config or source changes.
+        """Return the folder of the dataset of ``config``: another folder after a change of config or source.
 
-        A source that is named in several ways, relative, absolute or by a link, has one dataset.
+        All paths of a source, relative, absolute or by a link, have the same dataset.
         """
         named = {name: getattr(config, name) for name in ("source", "test_source", "validation_source")}
         config = config.model_copy(
@@ -122,7 +122,7 @@ class Places:
 
 
 def safe_run_id(run_id: str) -> str:
-    """Return a folder name for a run id; two run ids never share one.
+    """Return a folder name for a run id; two run ids never share a folder.
 
     Hadoop's paths cannot hold a colon and a URL reads ``+`` as a space, so both go.
 
@@ -173,7 +173,7 @@ def ingest_digest(config: IngestConfig) -> str:
 
 @dataclass(frozen=True)
 class Decided:
-    """What task check decided for a run, as the pages read it.
+    """Decisions of task check for a run, for the pages.
 
     Attributes:
         production: Weights in production when the run began; None where there were none, or the DAG does not use them.
@@ -189,7 +189,7 @@ class Decided:
 
 
 def read_decided(run_dir: Path) -> Decided:
-    """Return what task check of a run decided; nothing before that, or from a file of another version."""
+    """Return the decisions of task check of a run; nothing before the decisions, or from a file of another version."""
     try:
         fields = json.loads(regular_text(RunPaths(run_dir).decided))
         if fields["format_version"] != DECIDED_VERSION:
@@ -202,7 +202,7 @@ def read_decided(run_dir: Path) -> Decided:
 
 
 def is_ingested(dataset: DataPath) -> bool:
-    """Whether all splits of a dataset are committed; whether they are whole is another question."""
+    """Return whether all splits of a dataset are committed; the files may still be damaged."""
     return is_dataset(dataset) and all(
         split_manifest_path(dataset / split).is_file() for split in present_splits(dataset)
     )

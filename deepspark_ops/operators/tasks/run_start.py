@@ -1,4 +1,4 @@
-"""What started a DAG run, in words, and whether a run by the timetable has missed its time. Needs no Airflow."""
+"""The start of a DAG run in words, and the missed time of a run by the timetable. Needs no Airflow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EVENTS_SHOWN: Final = 3
 
 @dataclass(frozen=True)
 class DataEvent:
-    """A dataset that an ingestion has made or changed.
+    """A new or changed dataset of an ingestion.
 
     Attributes:
         source: Its raw data, as the ingestion's form named them.
@@ -41,7 +41,7 @@ class DataEvent:
 
 
 def data_events(events: Iterable[Any]) -> list[DataEvent]:
-    """Return what Airflow's events of the dataset Asset say; those that name no source are left out."""
+    """Return the content of Airflow's events of the dataset Asset, without events that lack a source."""
     return [
         DataEvent(
             str(event.extra["source"]),
@@ -57,7 +57,7 @@ def data_events(events: Iterable[Any]) -> list[DataEvent]:
 def stored_events(
     context: Any, asset: Any, *, since: datetime | None = None, newest: int | None = None
 ) -> Sequence[Any]:
-    """Return the events of an Asset that Airflow keeps.
+    """Return Airflow's stored events of an Asset.
 
     Args:
         context: Airflow's, of a task that has the Asset among its inlets.
@@ -75,12 +75,12 @@ def stored_events(
 
 
 def kind_of(dag_run: Any) -> str:
-    """Return Airflow's word for what started a run."""
+    """Return Airflow's word for the start of a run."""
     return str(getattr(dag_run.run_type, "value", dag_run.run_type))
 
 
 def start_text(dag_run: Any, events: Iterable[DataEvent]) -> str:
-    """Return what started a run: a person, the timetable, or which data.
+    """Return the start of a run in words: a person, the timetable, or data.
 
     Args:
         dag_run: Airflow's run.
@@ -101,10 +101,10 @@ def start_text(dag_run: Any, events: Iterable[DataEvent]) -> str:
 
 
 def missed_text(dag_run: Any, run_dir: Path, environment: Mapping[str, str]) -> str | None:
-    """Return why a run by the timetable is not to train, since its time has passed; None if it is to train.
+    """Return the reason to skip a run by the timetable after a missed time; None for a run to train.
 
-    Airflow makes up the last time that passed while the DAG was paused or no scheduler worked. A run that only waited
-    for earlier runs of its DAG is no such run, nor is a run that a person has cleared.
+    Airflow makes up the last missed time of a paused DAG or a stopped scheduler. A run that waited for earlier runs of
+    the DAG, or was cleared by a person, missed no time.
 
     Args:
         dag_run: Airflow's run.
@@ -147,7 +147,7 @@ def _latest_start_min(environment: Mapping[str, str]) -> float:
 
 
 def _active_times(run_dir: Path, since_s: float) -> Iterator[tuple[float, float]]:
-    """Yield begin and last sign of life of the DAG's other runs that lived after a moment, seconds since the epoch."""
+    """Yield begin and last sign of life of the DAG's other runs after a moment, seconds since the epoch."""
     for folder in run_dir.parent.iterdir() if run_dir.parent.is_dir() else ():
         statuses = read_statuses(folder).values() if folder != run_dir else ()
         if statuses and (last_s := max(status.time for status in statuses)) > since_s:

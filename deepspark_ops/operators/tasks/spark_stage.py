@@ -1,8 +1,8 @@
-"""Stages that are Spark applications: the provider's SparkSubmitOperator over a config, with an end that is sure.
+"""Stages as Spark applications: the provider's SparkSubmitOperator over a config, with a sure end.
 
-The provider's own hook starts spark-submit so that it outlives a task process which is killed (the child keeps the
-task's stdin, the socket to its supervisor, and gets no signal). In local and client mode ours gets one from the kernel;
-in cluster modes the provider's way is kept, its re-attaching after a retry included.
+The provider's hook lets spark-submit outlive a killed task process: the child keeps the task's stdin, the socket to the
+supervisor, and gets no signal. In local and client mode our child gets a signal from the kernel. Cluster modes keep the
+provider's way, with the re-attachment after a retry.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TEMPLATED: Final = ("conn_id", "driver_memory", "executor_memory", "num_executor
 
 
 class StageSubmitHook(SparkSubmitHook):
-    """Submits a stage; its lines reach the task log with their own levels, and it ends with the task."""
+    """Submits a stage; the stage's lines reach the task log with their levels, and the stage ends with the task."""
 
     cwd: Path | None = None
     """Folder that relative paths inside Caffe's files are relative to."""
@@ -72,7 +72,7 @@ class StageSubmitHook(SparkSubmitHook):
 
     @classmethod
     def get_connection(cls, conn_id: str) -> Connection:
-        """Return the Spark connection, this machine's if there is none of that name."""
+        """Return the Spark connection; without the connection this machine."""
         try:
             return super().get_connection(conn_id)
         except AirflowNotFoundException:
@@ -90,17 +90,17 @@ class StageSubmitHook(SparkSubmitHook):
 
     @property
     def runs_driver_here(self) -> bool:
-        """Whether the driver is a child of this process (client mode), so that its output is the stage's."""
+        """Whether the driver is a child of this process (client mode), with the stage's output."""
         return str(self._connection["deploy_mode"]) != "cluster"
 
     def _get_spark_binary_path(self) -> list[str]:
-        """Prefer the spark-submit that belongs to this interpreter: a task's PATH need not name its environment."""
+        """Prefer this interpreter's spark-submit: a task's PATH may lack the environment."""
         name = str(self._connection["spark_binary"])
         own = Path(sys.executable).with_name(name)
         return [str(own) if own.exists() else shutil.which(name) or name]
 
     def submit(self, application: str = "", **popen: Any) -> str | None:
-        """Run spark-submit to its end.
+        """Run spark-submit and wait for the end.
 
         Raises:
             StageFailed: The driver ran here and failed; the message is the stage's own.
@@ -122,7 +122,7 @@ class StageSubmitHook(SparkSubmitHook):
         return None
 
     def on_kill(self) -> None:
-        """End spark-submit after a SIGTERM; a training takes a snapshot if that is quick."""
+        """End spark-submit after a SIGTERM; a training takes a snapshot if the snapshot is quick."""
         self._is_ended = True
         if self.runs_driver_here and self._submit_sp is not None and self._driver_file:
             stop_driver(self._submit_sp, self._driver_file, patience_s=_STOP_S)
@@ -137,9 +137,9 @@ class StageSubmitHook(SparkSubmitHook):
 
 
 class SparkStageOperator(StageArguments, SparkSubmitOperator):
-    """A stage that is a Spark application. Subclasses say which, with which config, and what it leaves.
+    """A stage as a Spark application. Subclasses have the module, the config and the results.
 
-    Arguments of the provider's SparkSubmitOperator mean what they mean there, but for those of ``REFUSED``.
+    Arguments of the provider's SparkSubmitOperator keep the provider's meaning, except the arguments of ``REFUSED``.
 
     Attributes:
         module: Module of the application, e.g. ``deepspark_ops.ingest.spark_job``.
@@ -175,7 +175,7 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         raise NotImplementedError
 
     def run_stage(self, config: Any, runner: Runner) -> None:
-        """Run the stage to its end."""
+        """Run the stage and wait for the end."""
         runner(self.module, config)
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:
@@ -217,7 +217,7 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         return config
 
     def _look_at_stores(self, hook: StageSubmitHook) -> None:
-        """Say who lacks the credentials that this process has by Airflow's connections.
+        """Report the hosts without this process's credentials of Airflow's connections.
 
         Raises:
             ConfigError: The driver starts on another host.
@@ -260,7 +260,7 @@ _SET: Final = {
 
 
 def _variables(named: Mapping[str, Any], master: str) -> dict[str, str]:
-    """Return the environment of a job: what it needs, with the variables of argument ``env_vars`` above it."""
+    """Return the environment of a job: the needed variables, with the argument ``env_vars`` above."""
     texts = {name: str(value) for name, value in named.items()}
     needed = job_variables({**os.environ, **texts}, master=master)
     return {**needed, **texts, "PYTHONPATH": needed["PYTHONPATH"]}  # which has that of env_vars in it

@@ -1,7 +1,7 @@
-"""Constructor arguments of our operators: the fields of the stage's config models, each of them a template.
+"""Constructor arguments of our operators: the fields of the stage's config models, all templates.
 
-A config model is the only place that declares an option. A class names its models; ``StageArguments`` makes the
-constructor's signature, the template fields and the refusal of unknown names from them.
+Only a config model declares an option. A class names the models; ``StageArguments`` makes the constructor's signature,
+the template fields and the refusal of unknown names from the models.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _EXPRESSION = re.compile(r"\s*\{\{((?:(?!\{\{|\}\}).)+)\}\}\s*", re.DOTALL)
 
 
 def form_templates(*models: type[StageConfig]) -> dict[str, Any]:
-    """Return the arguments of an operator whose values are those of the DAG's form: one template for each field.
+    """Return arguments of an operator with the values of the DAG's form: a template for each field.
 
     Example:
         .. code-block:: python
@@ -60,7 +60,7 @@ def form_templates(*models: type[StageConfig]) -> dict[str, Any]:
 
 
 def argument_fields(operator_class: type[StageArguments]) -> dict[str, FieldInfo]:
-    """Return name -> field of the arguments that an operator has from its config models, in their order."""
+    """Return name -> field of an operator's arguments from the config models, in their order."""
     fields: dict[str, FieldInfo] = {}
     for model in operator_class.config_models:
         for name, field in model.model_fields.items():
@@ -72,8 +72,8 @@ def argument_fields(operator_class: type[StageArguments]) -> dict[str, FieldInfo
 class StageArguments:
     """Part of an operator whose constructor takes the fields of config models, and a run.
 
-    An argument that is a text is a template. A template that is one expression keeps the expression's type:
-    ``"{{ params.n_workers }}"`` is a number. An argument that is None or an empty text is left out. An argument for a
+    A text as an argument is a template. A template with a single expression keeps the expression's type:
+    ``"{{ params.n_workers }}"`` is a number. None or an empty text leaves the argument out. An argument for a
     path also takes the whole output of another task: ``dataset=ingest.output``.
 
     Attributes:
@@ -103,7 +103,7 @@ class StageArguments:
     task_id: str
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make the constructor's signature, by which Airflow knows the arguments, and the template fields."""
+        """Make the template fields, and the constructor's signature, which tells Airflow the arguments."""
         super().__init_subclass__(**kwargs)
         setattr(cls, "__init__", _with_signature(cls))  # noqa: B010 - to a type checker it is a method
         others = (base for base in cls.__mro__ if not issubclass(base, StageArguments))
@@ -165,7 +165,7 @@ class StageArguments:
         return PartialOperator(cls, super().partial(**kwargs))  # type: ignore[misc]
 
     def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
-        """Return a rendered template; one that is a single expression keeps the type of its value."""
+        """Return a rendered template; a single expression keeps the type of the value."""
         expression = _EXPRESSION.fullmatch(content) if isinstance(content, str) else None
         if expression is None:
             return super().render_template(content, context, jinja_env, seen_oids)  # type: ignore[misc]
@@ -182,13 +182,13 @@ class StageArguments:
         return self._places or installed_places()
 
     def values(self) -> dict[str, Any]:
-        """Return the arguments that were given, once their templates are rendered."""
+        """Return the arguments with a value, after the rendering of templates."""
         fields = argument_fields(type(self))
         given = {name: _own_entry(name, getattr(self, _ATTRIBUTES.get(name, name))) for name in fields}
         return {name: value for name, value in given.items() if not is_left_out(value)}
 
     def path(self, name: str) -> DataPath | None:
-        """Return the path that an argument names, a relative one from the installation's root; None if left out."""
+        """Return the path of an argument; a relative path starts at the installation's root. None if left out."""
         value = self.values().get(name)
         return None if value is None else self.places.root / data_path(str(value))
 
@@ -206,7 +206,7 @@ class StageArguments:
         return config_from_params(model, self.values(), folder or self.places.root, **decided)
 
     def stage_run(self, context: Any) -> StageRun:
-        """Return the paths of the run: those of ``run``, or of a new one.
+        """Return the paths of ``run``, or of a new run.
 
         Raises:
             AirflowFailException: The task whose output ``run`` is left no result.
@@ -217,10 +217,10 @@ class StageArguments:
         return StageRun.of(self.run, self.places.root)
 
     def _new_run_id(self, context: Any) -> str:
-        """Return the id of the run that the task starts.
+        """Return the id of the task's new run.
 
-        The run has the DAG run's own id, whose pages Airflow shows, if no other task of the DAG starts a run that
-        trains. A run that does not train has the DAG run's id only if no other task starts a run.
+        The run has the DAG run's id, for Airflow's pages, if no other task of the DAG starts a run with a training. A
+        run without a training has the DAG run's id only if no other task starts a run.
         """
         run_id = str(context["dag_run"].run_id)
         map_index = getattr(context["ti"], "map_index", -1)
@@ -233,7 +233,7 @@ class StageArguments:
         return run_id if is_first else f"{run_id}__{self.task_id}"
 
     def store_access(self) -> AbstractContextManager[StoreAccess]:
-        """Return the context in which this process and its children have the credentials of the task's stores.
+        """Return the context with the credentials of the task's stores, for this process and the child processes.
 
         Raises:
             ConfigError: On entry: a connection is missing, or a field of it cannot be used.
@@ -250,12 +250,12 @@ class StageArguments:
             yield str(read_decided(self.places.root / run).dataset)
 
     def get_openlineage_facets_on_start(self) -> Any:
-        """Return what the stage is going to read, for Airflow's provider of OpenLineage."""
+        """Return the stage's input, for Airflow's provider of OpenLineage."""
         with self.store_access():
             return operator_lineage(before_stage(self.stage, self._facts(self.run)))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Return what the stage read and wrote, for Airflow's provider of OpenLineage."""
+        """Return the stage's input and output, for Airflow's provider of OpenLineage."""
         del task_instance
         with self.store_access():
             return operator_lineage(after_stage(self.stage, self._facts(self.output_of_task)))
@@ -266,7 +266,7 @@ class StageArguments:
         return StageFacts(self.values(), {**known, **({"dataset": dataset} if dataset else {})}, self.places.root)
 
     def refuse_unknown_conf(self, context: Any) -> None:
-        """Refuse a run whose conf has keys that are no param of the DAG, if the operator is to do so.
+        """Refuse a run with unknown keys in the conf, if the operator has ``refuse_unknown_conf``.
 
         Raises:
             ConfigError: Names each key and, where one is near, the param that may be meant.
@@ -276,7 +276,7 @@ class StageArguments:
 
 
 class PartialOperator:
-    """Arguments of an operator that is expanded over others; unknown names are refused when the DAG is read.
+    """Arguments of an operator before ``expand``; unknown names are refused when Airflow reads the DAG.
 
     Airflow's own refusal comes without the nearest name, and for ``expand_kwargs`` when the task starts.
     """
@@ -287,7 +287,7 @@ class PartialOperator:
         self._partial = partial
 
     def expand(self, **mapped: Any) -> Any:
-        """Return the tasks, one for each combination of the lists' elements.
+        """Return the tasks, a task for each combination of the lists' elements.
 
         Raises:
             ConfigError: An argument is unknown.
@@ -296,7 +296,7 @@ class PartialOperator:
         return self._partial.expand(**mapped)
 
     def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
-        """Return the tasks, one for each mapping of arguments.
+        """Return the tasks, a task for each mapping of arguments.
 
         Raises:
             ConfigError: An argument is unknown.
@@ -322,7 +322,7 @@ def _template_fields(cls: type[StageArguments]) -> list[str]:
 
 
 def _with_signature(cls: type[StageArguments]) -> Callable[..., None]:
-    """Return the constructor of a class with a signature that has every argument by name."""
+    """Return the constructor of a class, with every argument in the signature."""
     own = cls.__dict__.get("__init__")
 
     def __init__(self: Any, **kwargs: Any) -> None:
@@ -357,14 +357,14 @@ _OURS: Final = {
 
 @cache
 def known_arguments(cls: Any) -> frozenset[str]:
-    """Return the names of all arguments that the constructor of an operator takes, Airflow's included."""
+    """Return the names of all arguments of an operator's constructor, Airflow's included."""
     inits = (base.__dict__["__init__"] for base in cls.__mro__ if "__init__" in base.__dict__ and base is not object)
     names = {name for init in inits for name in inspect.signature(init).parameters}
     return frozenset(names - {"self", "args", "kwargs", *getattr(cls, "not_arguments", ())})
 
 
 def _refuse_unknown(cls: type[StageArguments], names: Iterable[str]) -> None:
-    """Refuse arguments that are none, with the nearest one that there is.
+    """Refuse unknown arguments, with the nearest name.
 
     Raises:
         ConfigError: One line for each.
@@ -387,7 +387,7 @@ def _refuse_unknown(cls: type[StageArguments], names: Iterable[str]) -> None:
 
 
 def _refuse_missing(cls: type[StageArguments], values: Mapping[str, Any]) -> None:
-    """Refuse a constructor call without the arguments that are needed.
+    """Refuse a constructor call without a needed argument.
 
     Raises:
         ConfigError: One line for each.
@@ -403,7 +403,7 @@ def _refuse_missing(cls: type[StageArguments], values: Mapping[str, Any]) -> Non
 
 
 def _own_entry(name: str, value: Any) -> Any:
-    """Return the entry for an argument out of a task's whole output; any other value as it is."""
+    """Return an argument's entry of a task's whole output; another value unchanged."""
     if not isinstance(value, Mapping):
         return value
     entry = _ENTRIES.get(name, name)

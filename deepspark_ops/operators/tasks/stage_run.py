@@ -1,7 +1,7 @@
-"""What every stage operator shares: the run's folder and paths from XCom, log lines, and errors as Airflow takes them.
+"""Common parts of the stage operators: the run's folder and paths from XCom, log lines, and errors for Airflow.
 
-XCom carries paths and digests only. The task that starts a run decides them once; a task that is cleared later finds
-the same ones.
+XCom carries paths and digests only. A run's first task decides the paths once; a task that is cleared later gets the
+same paths.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Execute = TypeVar("_Execute", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class StageRun:
-    """Paths of one run: what the output of each of our tasks begins with.
+    """Paths of a run: the first entries of every output of our tasks.
 
     Attributes:
         run_dir: The run's folder.
@@ -61,7 +61,7 @@ class StageRun:
 
     @classmethod
     def of(cls, run: Any, root: Path = Path()) -> StageRun:
-        """Return the paths of a run that another task, or another DAG, began.
+        """Return the paths of a run of another task or another DAG.
 
         Args:
             run: Output of one of our tasks, or the path of the run's folder. What an output does not say is read from
@@ -88,12 +88,12 @@ class StageRun:
         return cls(run_dir, dataset, Path(known["production"]) if known["production"] else None)
 
     def config_path(self, stage: str) -> Path:
-        """Where the config that a stage ran with is kept."""
+        """Return the path of a stage's config."""
         return RunPaths(self.run_dir).stages / f"{stage}.json"
 
 
 def line_logger(log: logging.Logger) -> LineHandler:
-    """Return a handler that writes each line of a job to the task log at the line's own level."""
+    """Return a handler that writes each line of a job to the task log at the line's level."""
 
     def on_line(level: int, text: str) -> None:
         log.log(level, "%s", text)
@@ -105,7 +105,7 @@ def line_logger(log: logging.Logger) -> LineHandler:
 def noted_stage(
     run_dir: Path, stage: str, log: logging.Logger, *, first_group: Group | None = None
 ) -> Iterator[LineHandler]:
-    """Note in the run's folder how far a stage is and how it ends, for the run's page.
+    """Note a stage's progress and end in the run's folder, for the run's page.
 
     Args:
         run_dir: The run's folder.
@@ -148,7 +148,7 @@ def noted_stage(
 
 
 def _tell(run_dir: Path, log: logging.Logger) -> None:
-    """Note what a list of runs shows of this one, once it has trained; tell MLflow, if one is configured."""
+    """Note the run's summary for lists of runs after a training; notify a configured MLflow."""
     if RunPaths(run_dir).events.is_file():
         with suppress(OSError):
             if read_index(run_dir) is None:
@@ -157,10 +157,10 @@ def _tell(run_dir: Path, log: logging.Logger) -> None:
 
 
 class TaskEnd(SystemExit):
-    """The end of a task whose message is in its log already. Airflow logs no traceback for an exit, its code alone."""
+    """The end of a task with the message in the log. Airflow logs the code of an exit, without a traceback."""
 
     def __init__(self, message: str, code: int) -> None:
-        """Keep the message for who is told of the failure: callbacks, notifiers, listeners."""
+        """Keep the message for callbacks, notifiers and listeners of failures."""
         super().__init__(code)
         self.message = message
 
@@ -170,12 +170,12 @@ class TaskEnd(SystemExit):
 
 
 def ends_plainly(execute: _Execute) -> _Execute:
-    """Let an operator's ``execute`` end with its message as the last thing in the log, once, without a traceback.
+    """Let an operator's ``execute`` end with a single message, the last line of the log, without a traceback.
 
-    Airflow logs the traceback of every exception, ``AirflowFailException`` included, but not of an exit. An exit is
-    tried again like any failure; a retry policy of the task, set here, keeps that from the user's mistakes, and has a
-    task that failed by itself tried again ``own_retries`` times, less often than one that is lost (``retries.py``).
-    Before Airflow 3.3, which has no such policies, mistakes stay exceptions. So does everything outside a running task.
+    Airflow logs the traceback of every exception, ``AirflowFailException`` included, but not of an exit. Airflow tries
+    an exit again like any failure. A retry policy of the task, set here, prevents a retry after a mistake of the user.
+    The policy limits a failed stage to ``own_retries`` retries, fewer than for a lost task (``retries.py``). Airflow
+    before 3.3 lacks such policies, so mistakes stay exceptions. Outside a running task all errors stay exceptions.
 
     Example::
 
@@ -218,7 +218,7 @@ def _is_running_task() -> bool:
 
 
 def _limit_retries(task: Any, retries: int) -> bool:
-    """Let a failure of the task from now on be tried again so many times; whether Airflow has the means."""
+    """Limit the retries of the task from now on; return whether Airflow has retry policies."""
     if OwnTries is None:
         return False
     task.retry_policy = OwnTries(retries, OWN_DELAY)
@@ -227,9 +227,9 @@ def _limit_retries(task: Any, retries: int) -> bool:
 
 @contextmanager
 def airflow_errors() -> Iterator[None]:
-    """Turn a stage's error into Airflow's, keeping its message whole.
+    """Turn a stage's error into Airflow's, with the whole message.
 
-    What only the user can correct fails the task at once; anything else may be tried again.
+    A mistake of the user fails the task at once; Airflow may try another failure again.
     """
     try:
         yield

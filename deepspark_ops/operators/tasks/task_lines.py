@@ -1,7 +1,7 @@
-"""A stage's lines in the log of its task: folded into groups, with warnings and the last message always to be seen.
+"""A stage's lines in the task's log: folded into groups, with visible warnings and a visible last message.
 
-Airflow's UI folds what stands between ``::group::NAME`` and ``::endgroup::``. A terminal shows a stage's lines by other
-means (``deepspark_ops.command``), so that the marks are in Airflow's logs alone.
+Airflow's UI folds the lines between ``::group::NAME`` and ``::endgroup::``. Only Airflow's logs have these marks: a
+terminal shows a stage's lines by ``deepspark_ops.api.display``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RESULT_LINE = re.compile(
 
 
 class TaskLines:
-    """Writes the lines of one task to its log. Used by one thread."""
+    """Writes the lines of a task to the task's log. Used by a single thread."""
 
     def __init__(self, log: logging.Logger, *, first: Group | None = None) -> None:
         """Write to ``log``; lines are folded from group ``first`` on, or not at all."""
@@ -36,7 +36,7 @@ class TaskLines:
         self._exchange: deque[str] = deque(maxlen=_SERVER_LINES_KEPT)
 
     def line(self, level: int, text: str) -> None:
-        """Write one line. Error lines wait for what follows: the last ones are the message that the task ends with."""
+        """Write a line. Error lines wait for the next line: the last error lines are the task's final message."""
         if level >= logging.ERROR:
             self._errors.append(text)
             return
@@ -53,7 +53,7 @@ class TaskLines:
             self._log.log(level, "%s", text)
 
     def end(self, message: str = "") -> None:
-        """Write what was kept back, but for the error lines that ``message`` repeats; it comes after this."""
+        """Write the waiting lines, except the error lines of ``message``; the caller writes the message."""
         self._write_errors(message.splitlines())
         self._write_exchange()
         self._close()

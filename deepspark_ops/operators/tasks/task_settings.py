@@ -1,4 +1,4 @@
-"""What the Airflow Variable ``deepspark_defaults`` says of the tasks of our own DAGs."""
+"""The Airflow Variable ``deepspark_defaults``: settings for the tasks of our DAGs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ VARIABLE: Final = "deepspark_defaults"
 
 @dataclass(frozen=True)
 class DagSettings:
-    """The Variable as a DAG uses it."""
+    """Settings of a DAG from the Variable."""
 
     settings: TaskSettings
 
     @classmethod
     def read(cls) -> DagSettings:
-        """Return what the Variable says when a DAG file is read; the defaults where there is none.
+        """Return the settings of the Variable at the reading of a DAG file; the defaults without the Variable.
 
         Raises:
             ConfigError: It is no JSON, or a key or value is wrong. Airflow shows the message as the DAG's import error.
@@ -48,17 +48,17 @@ class DagSettings:
 
     @property
     def form_defaults(self) -> dict[str, Any]:
-        """Values that the Spark part of a form starts with."""
+        """First values of a form's Spark part."""
         return self.settings.model_dump(mode="json", include=set(SparkTaskConfig.model_fields))
 
     @property
     def connections(self) -> list[str]:
-        """The Spark connections that a form offers: a person who may trigger a DAG cannot name another one."""
+        """The Spark connections of a form: a person who may trigger a DAG cannot name another connection."""
         return list(dict.fromkeys([self.settings.conn_id, *self.settings.connections]))
 
     @property
     def default_args(self) -> dict[str, Any]:
-        """What a DAG's ``default_args`` need of it."""
+        """Entries for a DAG's ``default_args``."""
         settings = self.settings
         named: dict[str, Any] = {"pool": settings.pool, "queue": settings.queue, "conf": dict(settings.conf) or None}
         named["store_conn_id"] = settings.store_conn_id

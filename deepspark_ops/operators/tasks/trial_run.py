@@ -1,4 +1,4 @@
-"""What a comparison's check stage has left for the tasks that follow it: its trials, their paths and values."""
+"""Output of a comparison's check stage for the following tasks: trials with paths and values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deepspark_ops.trials.plan import Value, form_values
 
 @dataclass(frozen=True)
 class TrialRun:
-    """What a trial's tasks are given, as plain JSON values.
+    """Input of a trial's tasks, as plain JSON values.
 
     Attributes:
         name: What the trial has of its own; Airflow shows it in the place of a number.
@@ -35,12 +35,12 @@ class TrialRun:
         return StageRun(Path(self.run_dir), None if self.dataset is None else data_path(self.dataset), production=None)
 
     def own_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of a comparison's form with those of the trial in their place."""
+        """Return the values of a comparison's form, updated with the trial's values."""
         return form_values(self.values, values)
 
 
 def comparison_run(context: Any, trials: Any, places: Places) -> StageRun:
-    """Return a comparison's folder, and the dataset that its check stage chose for all trials.
+    """Return a comparison's folder, and the check stage's dataset for all trials.
 
     Args:
         context: Airflow's.

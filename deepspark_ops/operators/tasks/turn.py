@@ -1,4 +1,4 @@
-"""One task at a time writes a folder: who has the turn, and how another task waits for it without a worker's slot."""
+"""A single task at a time writes a folder: the turn's holder, and the wait of another task without a worker's slot."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def turn_at(folder: DataPath, task: str) -> Iterator[bool]:
 
 
 def holder_of(folder: DataPath) -> str | None:
-    """Return which task has the turn at a folder, in words; None if the turn is free."""
+    """Return the holder of a folder's turn, in words; None for a free turn."""
     if isinstance(folder, StorePath):
         return None
     path = _lock_of(folder)
@@ -66,9 +66,9 @@ def holder_of(folder: DataPath) -> str | None:
 
 
 class TurnTrigger(BaseTrigger):
-    """Waits until a turn is free, or until a moment.
+    """Waits for a free turn, or until a moment.
 
-    Its event has ``until``, that moment, and ``holder``, the task that still has the turn, or None.
+    The event has ``until``, the moment, and ``holder``, the present holder of the turn, or None.
     """
 
     def __init__(self, folder: str, until: float, poll_s: float = POLL_S, log_every_s: float = LOG_EVERY_S) -> None:
@@ -79,11 +79,11 @@ class TurnTrigger(BaseTrigger):
         }  # fmt: skip
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class and its arguments, for the process that waits."""
+        """Return class and arguments, for the waiting process."""
         return f"{type(self).__module__}.{type(self).__qualname__}", self._arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, with a line in the task's log now and then."""
+        """Wait, with a regular line in the task's log."""
         folder, until = Path(self._arguments["folder"]), self._arguments["until"]
         logged_at = -self._arguments["log_every_s"]
         try:
