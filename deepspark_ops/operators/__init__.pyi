@@ -21,9 +21,8 @@ Template = str | XComArg
 class DeepSparkApproveOperator(ApprovalOperator):
     """Wait until a person approves or refuses; refused, or without an answer in time, what follows is skipped.
 
-    ``approval`` says whether anybody is asked at all, and the task is skipped where nobody is, so the task that
-    promotes has a trigger rule that lets this pass. No worker is held meanwhile. Its output has the run's paths,
-    ``approved``, ``who`` and ``comment``.
+    Without ``approval`` the task is skipped, so the promoting task needs a trigger rule for skipped tasks. The waiting
+    task holds no worker's slot. The output has the run's paths, ``approved``, ``who`` and ``comment``.
 
     Example:
         .. code-block:: python
@@ -84,11 +83,11 @@ class DeepSparkApproveOperator(ApprovalOperator):
         """
 
 class DeepSparkCheckOperator(BaseOperator):
-    """Start a run: validate the options of all its stages, read its solver and nets, and decide where its files are.
+    """Start a run: validate the options of all stages, read solver and nets, and decide the folders of the run.
 
-    The arguments are those of all stages; the other tasks of the run take theirs themselves. Its output has the run's
-    paths: ``run_dir``, the run's folder, ``dataset``, the one that ``dataset`` or ``source`` stands for, and
-    ``production``, the weights in production where ``warm_start`` asks for them.
+    The arguments are the arguments of all stages; every other task of the run takes the arguments of the task's stage.
+    The output has the run's paths: ``run_dir``, the run's folder, ``dataset``, the dataset of ``dataset`` or
+    ``source``, and ``production``, the weights in production with ``warm_start``.
 
     Example:
         .. code-block:: python
@@ -409,7 +408,7 @@ class DeepSparkCheckOperator(BaseOperator):
 class DeepSparkCleanOperator(BaseOperator):
     """Write ``clean.json`` into the run's folder: what goes and what stays, and why. ``remove=True`` removes it.
 
-    Its output has ``run_dir`` and ``report``, that file.
+    The output has ``run_dir`` and ``report``, that file.
 
     Example:
         .. code-block:: python
@@ -446,9 +445,9 @@ class DeepSparkCleanOperator(BaseOperator):
         """
 
 class DeepSparkConvertOperator(BaseOperator):
-    """Make a bundle of a net and weights, checked by running it; no other task is needed.
+    """Make a bundle of a net and weights, checked by a run of the net; the task needs no other task.
 
-    Its output has ``run_dir``, ``bundle`` (the folder, by default in the run's) and ``digest`` (of the manifest).
+    The output has ``run_dir``, ``bundle`` (the folder, by default in the run's) and ``digest`` (of the manifest).
 
     Example:
         .. code-block:: python
@@ -507,9 +506,9 @@ class DeepSparkConvertOperator(BaseOperator):
         """
 
 class DeepSparkDecideOperator(BaseOperator):
-    """Compare the run's model with production's; without a gain what follows is skipped.
+    """Compare the run's model with production's; without a gain skip the following tasks.
 
-    Its output has the run's paths, ``decision``, the path of decision.json, and that file's ``digest``. The run's
+    The output has the run's paths, ``decision``, the path of decision.json, and the file's ``digest``. The run's
     DeepSparkCheckOperator names the model in production by ``warm_start=True``.
 
     Example:
@@ -561,10 +560,10 @@ class DeepSparkDecideOperator(BaseOperator):
         """
 
 class DeepSparkEvaluateOperator(SparkSubmitOperator):
-    """Score the run's last snapshot, and compare it with production in the report where that was scored.
+    """Score the run's last snapshot, and compare the snapshot in the report with a scored production.
 
     A child process scores, or with ``score_in_spark`` a Spark application on the connection ``conn_id``; the figures
-    are the same. Its output has the run's paths, ``metrics``, the path of metrics.json, and that file's ``digest``.
+    are the same. The output has the run's paths, ``metrics``, the path of metrics.json, and the file's ``digest``.
 
     Example:
         .. code-block:: python
@@ -638,9 +637,9 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
         """
 
 class DeepSparkEvaluateProductionOperator(BaseOperator):
-    """Score the bundle in production, as it is delivered, on the same samples as the run's own net.
+    """Score the delivered bundle in production on the samples of the run's net.
 
-    Skipped while nothing is in production. Its output has the run's paths, ``metrics``, the path of metrics.json, and
+    Skipped while nothing is in production. The output has the run's paths, ``metrics``, the path of metrics.json, and
     that file's ``digest``. The run's DeepSparkCheckOperator names the model in production by ``warm_start=True``.
 
     Example:
@@ -697,7 +696,7 @@ class DeepSparkEvaluateProductionOperator(BaseOperator):
 class DeepSparkExportOperator(BaseOperator):
     """Export the run's last snapshot.
 
-    Its output has the run's paths, ``bundle`` (the folder) and ``digest`` (of the bundle's manifest).
+    The output has the run's paths, ``bundle`` (the folder) and ``digest`` (of the bundle's manifest).
 
     Example:
         .. code-block:: python
@@ -743,17 +742,16 @@ class DeepSparkExportOperator(BaseOperator):
         """
 
 class DeepSparkIngestOperator(SparkSubmitOperator):
-    """Ingest raw data into a dataset: into ``output``, else into the run's, else into one that source and options name.
+    """Ingest raw data into a dataset: ``output``, else the run's dataset, else the dataset of source and options.
 
-    A dataset of the same source and config is used unchanged. Tasks that write one dataset at the same time write one
-    after the other. Each of the others waits without a worker's slot, at most ``turn_limit``, and finds the dataset
-    afterwards.
+    A dataset of the same source and config is used unchanged. Tasks with the same dataset write one after the other.
+    Each of the others waits without a worker's slot, at most ``turn_limit``, and finds the dataset afterwards.
 
-    Airflow takes the Asset's event from a task that succeeds, so one that dies after its commit has announced nothing.
-    Therefore the event is sent for every dataset that the Asset has no event of yet. Two runs that ingest one source at
-    the same time may both send it; none is lost.
+    Airflow takes the Asset's event from a successful task, so a task that dies after the commit has announced nothing.
+    Therefore the task sends the event of every dataset without an event of the Asset. Two simultaneous ingestions of a
+    source may both send the event; no event is lost.
 
-    Its output has the run's paths, in it ``dataset``, the folder, and the digests of the dataset's manifests.
+    The output has the run's paths, with the folder as ``dataset``, and the digests of the dataset's manifests.
 
     Example:
         .. code-block:: python
@@ -927,10 +925,10 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
         """
 
 class DeepSparkPredictOperator(SparkSubmitOperator):
-    """Write what a bundle answers for each input, a row each.
+    """Write a bundle's answers, a row per input.
 
     A child process answers, or a Spark application on the connection ``conn_id``: with ``in_spark``, and where input or
-    output is a table of Spark's catalog. Its output has the run's paths and ``predictions``: what was written, by
+    output is a table of Spark's catalog. The output has the run's paths and ``predictions``, the written file, by
     default ``predictions.parquet`` in the run's folder.
 
     Example:
@@ -1028,10 +1026,9 @@ class DeepSparkPromoteOperator(BaseOperator):
     """Copy the run's bundle among the model's versions and point production at it, if the run's decision says so.
 
     A run without a DeepSparkDecideOperator is decided here: the candidate is compared with the model in production,
-    which is scored first where that was not done. With ``approval`` it promotes what a person has approved
-    (DeepSparkApproveOperator) and nothing else. Its output has the run's paths, ``model``
-    (its name), ``version`` (the version's folder) and ``digest`` (of its manifest). The event of the asset has the
-    figures, too.
+    after a missing score of production. With ``approval`` the task promotes only an approved model
+    (DeepSparkApproveOperator). The output has the run's paths, ``model`` (the name), ``version`` (the version's folder)
+    and ``digest`` (of the manifest). The event of the asset has the figures, too.
 
     Example:
         .. code-block:: python
@@ -1090,9 +1087,9 @@ class DeepSparkPromoteOperator(BaseOperator):
         """
 
 class DeepSparkTrainOperator(SparkSubmitOperator):
-    """Train into the run's folder; a retry goes on from the last snapshot there.
+    """Train into the run's folder; a retry continues from the folder's last snapshot.
 
-    Its output has the run's paths (``run_dir``, ``dataset``, ``production``), ``snapshot`` (the last .caffemodel) and
+    The output has the run's paths (``run_dir``, ``dataset``, ``production``), ``snapshot`` (the last .caffemodel) and
     the snapshot's ``digest``.
 
     Example:

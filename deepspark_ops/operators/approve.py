@@ -102,10 +102,10 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
             links={name: site_path() + run_url(dag_run.dag_id, dag_run.run_id, page) for name, page in pages.items()},
         )
         write_decision(run, decision)
-        told = waiting_text(decision)
-        tell_report(run, promotes=False, reason=told)
-        self.log.info("%s (at most %s)", told, timeout)
-        self.notifiers = [lambda values: notify(values, "approval", told, page="answer")]
+        waiting = waiting_text(decision)
+        tell_report(run, promotes=False, reason=waiting)
+        self.log.info("%s (at most %s)", waiting, timeout)
+        self.notifiers = [lambda values: notify(values, "approval", waiting, page="answer")]
 
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> Any:
         """Keep the answer; without an approval skip what follows."""
@@ -115,9 +115,9 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
     def _take(self, context: Any, *, event: Mapping[str, Any]) -> dict[str, Any]:
         run = self.stage_run(context)
         with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
-            asked = gate_decision(read_decision(run))
-            approval = _approval(event, asked.reason, approve=self.APPROVE)
-            decision = answered(asked, approval, timeout=approval_config(self).approval_timeout)
+            gate = gate_decision(read_decision(run))
+            approval = _approval(event, gate.reason, approve=self.APPROVE)
+            decision = answered(gate, approval, timeout=approval_config(self).approval_timeout)
             write_decision(run, decision)
             if not decision.promotes:
                 author = Author(approval.who) if approval.who else author_of(context)
@@ -137,20 +137,20 @@ def _production_metrics(run: StageRun) -> MetricsReport | None:
     return read_evaluation(folder).metrics if has_any else None
 
 
-def _approval(event: Mapping[str, Any], asked: str, *, approve: str) -> Approval:
+def _approval(event: Mapping[str, Any], question_text: str, *, approve: str) -> Approval:
     """Return the answer from Airflow; without a person after the end of the time."""
     person = event.get("responded_by_user")
-    who = str(person["name"] or person["id"]) if person else None
+    person_name = str(person["name"] or person["id"]) if person else None
     at = event.get("responded_at")
     comment = " ".join(str((event.get("params_input") or {}).get(_COMMENT) or "").split())[:MAX_COMMENT_CHARS]
-    answer = "nobody" if who is None else "approved" if event["chosen_options"] == [approve] else "refused"
+    answer = "nobody" if person_name is None else "approved" if event["chosen_options"] == [approve] else "refused"
     return Approval.model_validate(
         {
             "answer": answer,
-            "who": who,
+            "who": person_name,
             "at": at.isoformat(timespec="seconds") if isinstance(at, datetime) else now_text(),
             "comment": comment or None,
-            "asked": asked,
+            "asked": question_text,
         }
     )
 

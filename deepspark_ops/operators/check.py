@@ -208,10 +208,10 @@ def checked_config(values: Mapping[str, Any], run: StageRun, places: Places) -> 
     data: dict[str, Any] = {"dataset": run.dataset}
     if run.dataset is not None and not is_ingested(run.dataset) and {"source", "query"} & set(values):
         data = {"ingest": config_from_params(SourceConfig, values, root), "dataset": None}
-    others = {name: value for name, value in values.items() if name != "dataset"}
+    check_values = {name: value for name, value in values.items() if name != "dataset"}
     return config_from_params(
         CheckConfig,
-        {"parity": True, **others},
+        {"parity": True, **check_values},
         root,
         **data,
         run_dir=run.run_dir,

@@ -95,8 +95,8 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
             self.log.info("trial %d of %d: %s: %s", trial.number, len(plan.trials), trial.name, trial.run_dir)
             if trial.same_runs:
                 self.log.info("trial %d is also: %s: the same run", trial.number, "; ".join(trial.same_runs))
-        found = None if dataset is None else str(dataset)
-        return [asdict(TrialRun(trial.name, trial.run_dir, found, trial.values)) for trial in plan.trials]
+        dataset_text = None if dataset is None else str(dataset)
+        return [asdict(TrialRun(trial.name, trial.run_dir, dataset_text, trial.values)) for trial in plan.trials]
 
     def _plan(self, compare: CompareConfig, run: Any, run_dir: Path, params: Mapping[str, Any]) -> Plan:
         """Return the trials; a simulated trial has neither folder nor page."""
@@ -122,9 +122,9 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
         """
         configs, problems = [], []
         for trial in plan.trials:
-            own = form_values(trial.values, params)
+            trial_values = form_values(trial.values, params)
             try:
-                config = checked_config(own, StageRun(Path(trial.run_dir), dataset, None), self.places)
+                config = checked_config(trial_values, StageRun(Path(trial.run_dir), dataset, None), self.places)
                 with allowed_roots_used(allowed_roots(config.named_files, (config.solver.parent, dataset))):
                     load_solver(config.solver, config.overrides)
                 configs.append(config)
@@ -137,7 +137,7 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
     def _look_into(self, configs: Sequence[CheckConfig], run_dir: Path, on_line: LineHandler) -> None:
         """Read each solver's nets and data, once with the most workers of the solver's trials."""
         for solver in dict.fromkeys(config.solver for config in configs):
-            most = max((one for one in configs if one.solver == solver), key=lambda one: one.n_workers)
+            most = max((config for config in configs if config.solver == solver), key=lambda config: config.n_workers)
             path = RunPaths(most.run_dir or run_dir).stages / "check.json"
             run_job("deepspark_ops.preflight", most, on_line=on_line, config_path=path, cwd=self.places.root)
 
@@ -274,11 +274,11 @@ class DeepSparkCompareOperator(StageArguments, BaseOperator):
 
 def _settings(plan: Plan, params: Mapping[str, Any]) -> dict[str, str]:
     """Return what the trials have in common, name -> text."""
-    own = plan.trials[0].values
+    varied = plan.trials[0].values
     return {
         name: " ".join(str(params[name]).split())
         for name in _SHOWN_SETTINGS
-        if name not in own and params.get(name) not in (None, "")
+        if name not in varied and params.get(name) not in (None, "")
     }
 
 

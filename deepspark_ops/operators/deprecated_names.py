@@ -51,7 +51,7 @@ def _from_form(operator: Any) -> type:
         values |= dict.fromkeys(operator.follows_check, _OF_CHECK)
         operator.__init__(self, **{**values, "refuse_unknown_conf": True, **kwargs})
 
-    made: type = type(operator)(
+    old_class: type = type(operator)(
         operator.__name__, (operator,), {"__init__": __init__, "__module__": operator.__module__}
     )
-    return made
+    return old_class

@@ -45,15 +45,15 @@ class DeepSparkEvaluateOperator(SparkOnDemandOperator):
 
     def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> EvaluateConfig:
         """Return the evaluate config of a run; ``master`` where Spark scores."""
-        known = None if run.production is None else run.production.parent / SAMPLES_NAME
-        given = self.values()
+        samples = None if run.production is None else run.production.parent / SAMPLES_NAME
+        values = self.values()
         return self.config(
             EvaluateConfig,
             run_dir=run.run_dir,
-            dataset=None if "dataset" in given else run.dataset,
-            output=None if "output" in given else RunPaths(run.run_dir).evaluation,
+            dataset=None if "dataset" in values else run.dataset,
+            output=None if "output" in values else RunPaths(run.run_dir).evaluation,
             production=None if run.production is None else run.run_dir / PRODUCTION_EVALUATION,
-            production_samples=known if known is not None and known.is_file() else None,
+            production_samples=samples if samples is not None and samples.is_file() else None,
             master=master,
         )
 

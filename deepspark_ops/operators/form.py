@@ -127,19 +127,19 @@ def _words(variant: Mapping[str, Any]) -> list[str]:
     return list(variant.get("enum", []))
 
 
-def refuse_unknown(conf: Mapping[str, Any] | None, known: Sequence[str]) -> None:
+def refuse_unknown(conf: Mapping[str, Any] | None, param_names: Sequence[str]) -> None:
     """Refuse unknown keys of a run's conf; Airflow itself accepts the keys silently.
 
     Raises:
         ConfigError: Names each key and, where one is near, the parameter that may be meant.
     """
     lines = []
-    for key in sorted(set(conf or {}) - set(known)):
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f'; did you mean "{near[0]}"?' if near else ""
+    for key in sorted(set(conf or {}) - set(param_names)):
+        nearest = difflib.get_close_matches(key, param_names, n=1)
+        hint = f'; did you mean "{nearest[0]}"?' if nearest else ""
         lines.append(f'conf has an unknown parameter "{key}"{hint}')
     if lines:
-        raise ConfigError("\n".join([*lines, f"allowed: {', '.join(sorted(known))}"]))
+        raise ConfigError("\n".join([*lines, f"allowed: {', '.join(sorted(param_names))}"]))
 
 
 def config_from_params(model: type[Config], params: Mapping[str, Any], root: Path, **fixed: Any) -> Config:
@@ -154,9 +154,11 @@ def config_from_params(model: type[Config], params: Mapping[str, Any], root: Pat
     Raises:
         ConfigError: One line per wrong field.
     """
-    given = {name: value for name, value in params.items() if name in model.model_fields and not is_left_out(value)}
-    given |= {name: value for name, value in fixed.items() if value is not None}
-    return with_paths_from(parse_config(model, given), root)
+    config_values = {
+        name: value for name, value in params.items() if name in model.model_fields and not is_left_out(value)
+    }
+    config_values |= {name: value for name, value in fixed.items() if value is not None}
+    return with_paths_from(parse_config(model, config_values), root)
 
 
 def is_left_out(value: Any) -> bool:

@@ -155,20 +155,20 @@ class DeepSparkIngestOperator(SparkStageOperator):
             TaskDeferred: In every case but the next.
             ConfigError: The time is over.
         """
-        rest, holder = timedelta(seconds=round(until - time.time())), holder_of(dataset) or "another task"
-        if rest <= timedelta():
+        remaining, holder = timedelta(seconds=round(until - time.time())), holder_of(dataset) or "another task"
+        if remaining <= timedelta():
             msg = (
                 f"{dataset}: {holder} still writes this dataset, and this task has waited {self._turn_limit} for its"
                 " turn (turn_limit); see what the other task does, end it if it stands still, and clear this one"
             )
             raise ConfigError(msg)
         text = f"{holder} writes dataset {dataset}; this task waits for its end without a worker's slot"
-        self.log.info("%s, %s at most (turn_limit)", text, rest)
+        self.log.info("%s, %s at most (turn_limit)", text, remaining)
         StatusFile(run.run_dir, self.stage).end("waiting", text)
         raise TaskDeferred(
             trigger=TurnTrigger(str(dataset), until),
             method_name="execute_in_turn",
-            timeout=rest + _LATE,
+            timeout=remaining + _LATE,
         )
 
     def _announce(self, context: Any, asset: Asset, dataset: DataPath) -> None:

@@ -62,35 +62,35 @@ class ModelArguments(StageArguments):
         config = promote_config(self)
         if self._dag_model is not None:
             values = {name: value for name, value in self._dag_model.items() if not is_left_out(value)}
-            own = _with_models(with_paths_from(parse_config(PromoteConfig, values), self.places.home), self.places)
-            _require_changeable(config, own, self.places.models, str(context["dag_run"].dag_id))
+            of_dag = _with_models(with_paths_from(parse_config(PromoteConfig, values), self.places.home), self.places)
+            _require_changeable(config, of_dag, self.places.models, str(context["dag_run"].dag_id))
         return config
 
 
-def _require_changeable(config: PromoteConfig, own: PromoteConfig, served: Path, dag_id: str) -> None:
+def _require_changeable(config: PromoteConfig, of_dag: PromoteConfig, served: Path, dag_id: str) -> None:
     """Refuse a run with a model that the run's person may not change by the pages.
 
     Args:
         config: Of the run.
-        own: Of the DAG, as its author chose it.
+        of_dag: Config of the DAG's author.
         served: Folder of the models that pages change.
         dag_id: The DAG.
 
     Raises:
         ConfigError: Says why.
     """
-    folder, folders = config.models.resolve(), {own.models.resolve(), served.resolve()}
-    if (folder, config.model) == (own.models.resolve(), own.model):
+    folder, folders = config.models.resolve(), {of_dag.models.resolve(), served.resolve()}
+    if (folder, config.model) == (of_dag.models.resolve(), of_dag.model):
         return
     if folder not in folders:
         allowed = " or ".join(sorted(map(str, folders)))
         msg = f"models={config.models}: a run of {dag_id} changes models in {allowed} alone, as its author chose"
         raise ConfigError(msg)
     made_by = read_model(folder, config.model).made_by() if config.model in model_names(folder) else [dag_id]
-    if others := [dag for dag in made_by if dag != dag_id]:
+    if other_dags := [dag for dag in made_by if dag != dag_id]:
         msg = (
-            f"model={config.model}: {', '.join(others)} made versions of it, so a run of {dag_id} may not change it; "
-            "name a model of this DAG or a new one, or change it on its page (DeepSpark > Models)"
+            f"model={config.model}: {', '.join(other_dags)} made versions of it, so a run of {dag_id} may not change it;"
+            " name a model of this DAG or a new one, or change it on its page (DeepSpark > Models)"
         )
         raise ConfigError(msg)
 
@@ -150,9 +150,9 @@ def skip(context: Any, reason: str) -> NoReturn:
     Raises:
         AirflowSkipException: With the reason.
     """
-    told = f"nothing was trained: {reason}"
-    context["ti"].xcom_push(key=REASON_KEY, value=told)
-    raise AirflowSkipException(told)
+    note = f"nothing was trained: {reason}"
+    context["ti"].xcom_push(key=REASON_KEY, value=note)
+    raise AirflowSkipException(note)
 
 
 def skip_judged_data(context: Any, run: StageRun, config: PromoteConfig, source: str) -> None:
@@ -282,14 +282,14 @@ class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
             _require_approval(decision, approval_config(self))
             production = self._promote(context, run, decision, config)
         folder = version_folder(config.models, production)
-        made = {"model": config.model, "version": str(folder), "digest": production.manifest_digest}
+        event_values = {"model": config.model, "version": str(folder), "digest": production.manifest_digest}
         if self._model_asset is not None:
-            context["outlet_events"][self._model_asset].extra = made | event_figures(production)
-        told = f"model {config.model}: {production.version} is in production ({decision.reason})"
-        self.log.info("%s", told)
+            context["outlet_events"][self._model_asset].extra = event_values | event_figures(production)
+        note = f"model {config.model}: {production.version} is in production ({decision.reason})"
+        self.log.info("%s", note)
         tell_model(config.models / config.model, line_logger(self.log))
-        notify(context, "promoted", told)
-        return {**run.to_xcom(), **made}
+        notify(context, "promoted", note)
+        return {**run.to_xcom(), **event_values}
 
     def _decision(self, run: StageRun, config: PromoteConfig) -> Decision:
         """Return the run's decision; without a decision decide now and write the decision."""
@@ -313,9 +313,9 @@ class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
         try:
             return promote(RunPaths(run.run_dir).bundle, decision, config, author, run_dir=run.run_dir)
         except ConfigError as error:
-            told = f"{KEPT_PRODUCTION}{error}"
-            tell_report(run, promotes=False, reason=told)
-            context["ti"].xcom_push(key=REASON_KEY, value=told)
+            note = f"{KEPT_PRODUCTION}{error}"
+            tell_report(run, promotes=False, reason=note)
+            context["ti"].xcom_push(key=REASON_KEY, value=note)
             raise
 
 

@@ -46,23 +46,27 @@ def simulation_of(values: Mapping[str, Any], run: StageRun, places: Places) -> S
     """
     compare = config_from_params(CompareConfig, values, places.root)
     for name in _ONE_EACH:
-        if len(given := getattr(compare, name)) > 1:
-            msg = f"{name} has {len(given)} values: a simulation compares strategies and workers; give one"
+        if len(values_of_list := getattr(compare, name)) > 1:
+            msg = f"{name} has {len(values_of_list)} values: a simulation compares strategies and workers; give one"
             raise ConfigError(msg)
     train = config_from_params(
         TrainConfig, values, places.root, run_dir=run.run_dir, dataset=run.dataset, named_files=places.named_files()
     )
-    own: dict[str, Any] = {name: getattr(train, name) for name in _AS_TRAINED}
-    own["comm_period"] = _only(compare.comm_periods, train.comm_period)
-    own["solver"] = _only(compare.solvers, train.solver)
-    own["overrides"] = train.overrides
+    shared_values: dict[str, Any] = {name: getattr(train, name) for name in _AS_TRAINED}
+    shared_values["comm_period"] = _only(compare.comm_periods, train.comm_period)
+    shared_values["solver"] = _only(compare.solvers, train.solver)
+    shared_values["overrides"] = train.overrides
     if compare.base_lrs:
-        own["overrides"] = f"{train.overrides}\nbase_lr: {compare.base_lrs[0]}".lstrip()
+        shared_values["overrides"] = f"{train.overrides}\nbase_lr: {compare.base_lrs[0]}".lstrip()
     config = config_from_params(
         SimulateConfig,
-        {name: value for name, value in values.items() if name in form_schemas(SimulateConfig) and name not in own},
+        {
+            name: value
+            for name, value in values.items()
+            if name in form_schemas(SimulateConfig) and name not in shared_values
+        },
         places.root,
-        **own,
+        **shared_values,
         dataset=run.dataset,
         strategy=",".join(compare.strategies or (train.strategy,)),
         workers=",".join(map(str, compare.workers or (train.n_workers,))),
@@ -73,8 +77,8 @@ def simulation_of(values: Mapping[str, Any], run: StageRun, places: Places) -> S
     return config
 
 
-def _only(given: tuple[Any, ...], else_: Any) -> Any:
-    return given[0] if given else else_
+def _only(values: tuple[Any, ...], else_: Any) -> Any:
+    return values[0] if values else else_
 
 
 class DeepSparkSimulateTrialsOperator(ProcessStageOperator):

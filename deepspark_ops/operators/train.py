@@ -66,8 +66,8 @@ class DeepSparkTrainOperator(SparkStageOperator):
 
     def stage_config(self, context: Any, run: StageRun, master: str) -> TrainConfig:
         """Return the train config of a run, with the weights in production unless the task names weights."""
-        given = self.values()
-        starts_from_production = run.production is not None and "weights" not in given and "resume" not in given
+        values = self.values()
+        starts_from_production = run.production is not None and "weights" not in values and "resume" not in values
         return self.config(
             TrainConfig,
             run_dir=run.run_dir,
@@ -84,12 +84,12 @@ class DeepSparkTrainOperator(SparkStageOperator):
             TrainingFailed: The job ended well but left no snapshot.
         """
         paths = RunPaths(run.run_dir)
-        done = paths.snapshot_iterations()
-        found = sorted(paths.snapshots.glob(f"*_iter_{done[-1]}.caffemodel*")) if done else []
-        if not found:
+        iterations = paths.snapshot_iterations()
+        snapshots = sorted(paths.snapshots.glob(f"*_iter_{iterations[-1]}.caffemodel*")) if iterations else []
+        if not snapshots:
             msg = f"stage train left no snapshot in {paths.snapshots}"
             raise TrainingFailed(msg)
-        return {"snapshot": str(found[0]), "digest": file_digest(found[0])}
+        return {"snapshot": str(snapshots[0]), "digest": file_digest(snapshots[0])}
 
 
 __getattr__ = old_name_of(__name__, globals())

@@ -127,8 +127,8 @@ def _at_once() -> int:
     Raises:
         ConfigError: The environment does not say a number; Airflow shows the message as the file's import error.
     """
-    given = os.environ.get(AT_ONCE, "").strip() or "1"
-    if not given.isdecimal() or int(given) < 1:
-        msg = f"{AT_ONCE}={given}: must be the number of trials that train at once, 1 or more"
+    text = os.environ.get(AT_ONCE, "").strip() or "1"
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"{AT_ONCE}={text}: must be the number of trials that train at once, 1 or more"
         raise ConfigError(msg)
-    return int(given)
+    return int(text)

@@ -93,10 +93,10 @@ def named_dataset(address: str, root: Path) -> LineageDataset:
     """
     if is_catalog_table(address):
         return LineageDataset("spark", address.partition(":")[2])
-    scheme, mark, rest = address.partition("://")
+    scheme, mark, address_path = address.partition("://")
     if not mark:
         return LineageDataset("file", str(root / address))
-    authority, _, path = rest.partition("/")
+    authority, _, path = address_path.partition("/")
     return LineageDataset(f"{scheme}://{authority}", path or "/")
 
 

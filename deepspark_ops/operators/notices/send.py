@@ -115,16 +115,16 @@ def _find(name: str) -> Callable[..., Callable[[Any], Any]]:
     """
     module, _, member = name.rpartition(".")
     try:
-        found = getattr(import_module(module), member)
+        member_class = getattr(import_module(module), member)
     except Exception as error:  # noqa: BLE001 - importing runs somebody else's code
         why = f"{type(error).__name__}: {error}"
         msg = f"{SETTING}: there is no notifier {name} ({why}); its package must be installed, or lie on PYTHONPATH"
         raise ConfigError(msg) from None
-    if not callable(found):
+    if not callable(member_class):
         msg = f"{SETTING}: {name} is no class; a notifier is a subclass of airflow.sdk.BaseNotifier"
         raise ConfigError(msg)
-    made: Callable[..., Callable[[Any], Any]] = found
-    return made
+    notifier_class: Callable[..., Callable[[Any], Any]] = member_class
+    return notifier_class
 
 
 def _send(setting: NotifierSetting, context: dict[str, Any], event: Event) -> None:
@@ -152,10 +152,10 @@ def _limited(seconds: float) -> Iterator[None]:
         msg = f"no end after {seconds:g} s"
         raise TimeoutError(msg)
 
-    before = signal.signal(signal.SIGALRM, end)
+    previous = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous)

@@ -49,22 +49,24 @@ def read_settings(environment: Mapping[str, str]) -> tuple[NotifierSetting, ...]
         return ()
     where = f"{SETTING}={name}"
     try:
-        given = json.loads(regular_text(Path(name)))
+        entries = json.loads(regular_text(Path(name)))
     except OSError as error:
         msg = f"{where}: {error.strerror or error}; it names a JSON file, e.g. {_EXAMPLE}"
         raise ConfigError(msg) from None
     except ValueError as error:
-        place = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else "not a text"
-        msg = f"{where}: no JSON ({place}); e.g. {_EXAMPLE}"
+        position = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else "not a text"
+        msg = f"{where}: no JSON ({position}); e.g. {_EXAMPLE}"
         raise ConfigError(msg) from None
     try:
-        return tuple(_FILE.validate_python([given] if isinstance(given, dict) else given))
+        return tuple(_FILE.validate_python([entries] if isinstance(entries, dict) else entries))
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        known = f"; known: {', '.join(NotifierSetting.model_fields)}" if first["type"] == "extra_forbidden" else ""
+        position = ".".join(str(part) for part in first["loc"])
+        allowed_fields = (
+            f"; known: {', '.join(NotifierSetting.model_fields)}" if first["type"] == "extra_forbidden" else ""
+        )
         finding = first["msg"]
         if first["type"] == "string_pattern_mismatch":
             finding = "must be a class with its module, as in a.module.AClass"
-        msg = f"{where}: {place + ': ' if place else ''}{finding}{known}; e.g. {_EXAMPLE}"
+        msg = f"{where}: {position + ': ' if position else ''}{finding}{allowed_fields}; e.g. {_EXAMPLE}"
         raise ConfigError(msg) from None

@@ -22,7 +22,7 @@ def main(connection: str | None) -> None:
         "dags_folder": str(dags),
         "has_dags_folder": dags.is_dir(),
         "dags": sorted(path.name for path in dags.glob("**/deepspark_*.py")) if dags.is_dir() else [],
-        "has_plugin": any(one.name == "deepspark" for one in entry_points(group="airflow.plugins"))
+        "has_plugin": any(entry_point.name == "deepspark" for entry_point in entry_points(group="airflow.plugins"))
         or any(plugins.glob("**/deepspark_plugin.py")),
         "plugins_folder": str(plugins),
         "executor": conf.get("core", "executor", fallback=""),
@@ -60,10 +60,10 @@ def _connection(name: str) -> dict[str, str] | None:
     from deepspark_ops.operators.provider.airflow_names import AirflowNotFoundException
 
     try:
-        found = Connection.get_connection_from_secrets(name)
+        connection = Connection.get_connection_from_secrets(name)
     except AirflowNotFoundException:
         return None
-    return {"master": f"{found.host}:{found.port}" if found.port else str(found.host or "")}
+    return {"master": f"{connection.host}:{connection.port}" if connection.port else str(connection.host or "")}
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def _reason(dag_run: Any) -> str | None:
     if session is None:
         return None
     of_run = (XComModel.dag_id == dag_run.dag_id, XComModel.run_id == dag_run.run_id, XComModel.key == REASON_KEY)
-    # The last one: what decide found to be better, a person may have refused.
+    # The last row: a person may have refused the better model of task decide.
     last = XComModel.timestamp.desc()
-    found = session.scalars(select(XComModel).where(*of_run).order_by(last)).first()
-    return None if found is None else str(XComModel.deserialize_value(found))
+    row = session.scalars(select(XComModel).where(*of_run).order_by(last)).first()
+    return None if row is None else str(XComModel.deserialize_value(row))

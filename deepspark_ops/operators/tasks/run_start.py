@@ -94,10 +94,10 @@ def start_text(dag_run: Any, events: Iterable[DataEvent]) -> str:
         return f"started by data: {shown}{more}"
     if kind == "scheduled":
         return f"started by the timetable, for {_moment(dag_run.run_after)}"
-    who = getattr(dag_run, "triggering_user_name", None)
+    user = getattr(dag_run, "triggering_user_name", None)
     if kind == "manual":
-        return f"started by {who}" if who else "started by hand"
-    return f"started as {kind.replace('_', ' ')} run" + (f" by {who}" if who else "")
+        return f"started by {user}" if user else "started by hand"
+    return f"started as {kind.replace('_', ' ')} run" + (f" by {user}" if user else "")
 
 
 def missed_text(dag_run: Any, run_dir: Path, environment: Mapping[str, str]) -> str | None:

@@ -96,8 +96,8 @@ class StageSubmitHook(SparkSubmitHook):
     def _get_spark_binary_path(self) -> list[str]:
         """Prefer this interpreter's spark-submit: a task's PATH may lack the environment."""
         name = str(self._connection["spark_binary"])
-        own = Path(sys.executable).with_name(name)
-        return [str(own) if own.exists() else shutil.which(name) or name]
+        binary = Path(sys.executable).with_name(name)
+        return [str(binary) if binary.exists() else shutil.which(name) or name]
 
     def submit(self, application: str = "", **popen: Any) -> str | None:
         """Run spark-submit and wait for the end.
@@ -241,8 +241,10 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
 
     def _get_hook(self) -> StageSubmitHook:
         # The provider's operator keeps each argument of its hook under its name, or with an underscore before it.
-        kept, names = vars(self), inspect.signature(SparkSubmitHook.__init__).parameters
-        hook = StageSubmitHook(**{name: kept[key] for name in names for key in (name, f"_{name}") if key in kept})
+        attributes, names = vars(self), inspect.signature(SparkSubmitHook.__init__).parameters
+        hook = StageSubmitHook(
+            **{name: attributes[key] for name in names for key in (name, f"_{name}") if key in attributes}
+        )
         hook.cwd = self.places.root
         hook.on_line = self._on_line
         hook.reads = self._reads

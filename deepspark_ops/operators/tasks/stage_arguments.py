@@ -106,11 +106,11 @@ class StageArguments:
         """Make the template fields, and the constructor's signature, which tells Airflow the arguments."""
         super().__init_subclass__(**kwargs)
         setattr(cls, "__init__", _with_signature(cls))  # noqa: B010 - to a type checker it is a method
-        others = (base for base in cls.__mro__ if not issubclass(base, StageArguments))
-        inherited = next((base.template_fields for base in others if hasattr(base, "template_fields")), ())
-        own = cls.__dict__.get("template_fields", ())
+        airflow_bases = (base for base in cls.__mro__ if not issubclass(base, StageArguments))
+        inherited = next((base.template_fields for base in airflow_bases if hasattr(base, "template_fields")), ())
+        class_fields = cls.__dict__.get("template_fields", ())
         more = [name for base in cls.__mro__ for name in base.__dict__.get("more_templates", ())]
-        cls.template_fields = tuple(dict.fromkeys([*inherited, *own, *more, *_template_fields(cls)]))
+        cls.template_fields = tuple(dict.fromkeys([*inherited, *class_fields, *more, *_template_fields(cls)]))
 
     def __init__(
         self,
@@ -184,8 +184,8 @@ class StageArguments:
     def values(self) -> dict[str, Any]:
         """Return the arguments with a value, after the rendering of templates."""
         fields = argument_fields(type(self))
-        given = {name: _own_entry(name, getattr(self, _ATTRIBUTES.get(name, name))) for name in fields}
-        return {name: value for name, value in given.items() if not is_left_out(value)}
+        entries = {name: _own_entry(name, getattr(self, _ATTRIBUTES.get(name, name))) for name in fields}
+        return {name: value for name, value in entries.items() if not is_left_out(value)}
 
     def path(self, name: str) -> DataPath | None:
         """Return the path of an argument; a relative path starts at the installation's root. None if left out."""
@@ -226,10 +226,10 @@ class StageArguments:
         map_index = getattr(context["ti"], "map_index", -1)
         if map_index is not None and map_index >= 0:
             return f"{run_id}__{self.task_id}_{map_index}"
-        others = [
+        starting_tasks = [
             task for task in context["dag"].tasks if getattr(task, "starts_run", False) and task.task_id != self.task_id
         ]
-        is_first = not any(task.trains for task in others) if self.trains else not others
+        is_first = not any(task.trains for task in starting_tasks) if self.trains else not starting_tasks
         return run_id if is_first else f"{run_id}__{self.task_id}"
 
     def store_access(self) -> AbstractContextManager[StoreAccess]:
@@ -261,9 +261,9 @@ class StageArguments:
             return operator_lineage(after_stage(self.stage, self._facts(self.output_of_task)))
 
     def _facts(self, output: Any) -> StageFacts:
-        known = output if isinstance(output, Mapping) else {"run_dir": output} if isinstance(output, str) else {}
+        entries = output if isinstance(output, Mapping) else {"run_dir": output} if isinstance(output, str) else {}
         dataset = self.path("dataset") if "dataset" in argument_fields(type(self)) else None
-        return StageFacts(self.values(), {**known, **({"dataset": dataset} if dataset else {})}, self.places.root)
+        return StageFacts(self.values(), {**entries, **({"dataset": dataset} if dataset else {})}, self.places.root)
 
     def refuse_unknown_conf(self, context: Any) -> None:
         """Refuse a run with unknown keys in the conf, if the operator has ``refuse_unknown_conf``.
@@ -323,32 +323,32 @@ def _template_fields(cls: type[StageArguments]) -> list[str]:
 
 def _with_signature(cls: type[StageArguments]) -> Callable[..., None]:
     """Return the constructor of a class, with every argument in the signature."""
-    own = cls.__dict__.get("__init__")
+    class_init = cls.__dict__.get("__init__")
 
     def __init__(self: Any, **kwargs: Any) -> None:
-        if own is None:
+        if class_init is None:
             super(cls, self).__init__(**kwargs)
         else:
-            own(self, **kwargs)
+            class_init(self, **kwargs)
 
-    declared = [*inspect.signature(own).parameters.values()] if own is not None else []
-    ours = {name: one for name, one in _OURS.items() if name != "run" or cls.takes_run}
-    named = {one.name: one for one in declared if one.kind is one.KEYWORD_ONLY}
+    declared = [*inspect.signature(class_init).parameters.values()] if class_init is not None else []
+    common = {name: parameter for name, parameter in _COMMON_PARAMETERS.items() if name != "run" or cls.takes_run}
+    named = {parameter.name: parameter for parameter in declared if parameter.kind is parameter.KEYWORD_ONLY}
     kinds = inspect.Parameter
-    receiver, rest = kinds("self", kinds.POSITIONAL_OR_KEYWORD), kinds("kwargs", kinds.VAR_KEYWORD, annotation=Any)
-    # Airflow would tell of a missing argument before we tell of the misspelt one.
+    receiver, more = kinds("self", kinds.POSITIONAL_OR_KEYWORD), kinds("kwargs", kinds.VAR_KEYWORD, annotation=Any)
+    # Otherwise Airflow would report a missing argument before our report of the misspelt argument.
     fields = {
         name: kinds(name, kinds.KEYWORD_ONLY, default=None, annotation=field.annotation)
         for name, field in argument_fields(cls).items()
     }
-    by_name = {**fields, **ours, **named}
-    __init__.__signature__ = inspect.Signature([receiver, *by_name.values(), rest])  # type: ignore[attr-defined]
-    __init__.__doc__ = own.__doc__ if own is not None else StageArguments.__init__.__doc__
+    by_name = {**fields, **common, **named}
+    __init__.__signature__ = inspect.Signature([receiver, *by_name.values(), more])  # type: ignore[attr-defined]
+    __init__.__doc__ = class_init.__doc__ if class_init is not None else StageArguments.__init__.__doc__
     __init__.__qualname__ = f"{cls.__qualname__}.__init__"
     return __init__
 
 
-_OURS: Final = {
+_COMMON_PARAMETERS: Final = {
     name: one
     for name, one in inspect.signature(StageArguments.__init__).parameters.items()
     if one.kind is inspect.Parameter.KEYWORD_ONLY
@@ -370,16 +370,16 @@ def _refuse_unknown(cls: type[StageArguments], names: Iterable[str]) -> None:
         ConfigError: One line for each.
     """
     operator_class: Any = cls
-    known = known_arguments(operator_class)
+    argument_names = known_arguments(operator_class)
     lines = []
-    for name in sorted((set(names) - known - {"default_args"}) | (set(names) & set(cls.refused))):
-        near = difflib.get_close_matches(name, known, n=1)
+    for name in sorted((set(names) - argument_names - {"default_args"}) | (set(names) & set(cls.refused))):
+        nearest = difflib.get_close_matches(name, argument_names, n=1)
         if name in cls.refused:
             lines.append(f"{cls.__name__} does not take {name}: {cls.refused[name]}")
         elif name in DECIDED:
             lines.append(f"{cls.__name__} has no argument {name}: {DECIDED[name]}")
-        elif near:
-            lines.append(f"{cls.__name__} has no argument {name}; did you mean {near[0]}?")
+        elif nearest:
+            lines.append(f"{cls.__name__} has no argument {name}; did you mean {nearest[0]}?")
         else:
             lines.append(f"{cls.__name__} has no argument {name}; allowed: {', '.join(argument_fields(cls))}")
     if lines:

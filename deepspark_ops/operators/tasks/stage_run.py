@@ -83,9 +83,9 @@ class StageRun:
             raise AirflowFailException(msg)
         run_dir = root / str(values["run_dir"])
         decided = read_decided(run_dir)
-        known = {"dataset": decided.dataset, "production": decided.production, **values}
-        dataset = data_path(known["dataset"]) if known["dataset"] else None
-        return cls(run_dir, dataset, Path(known["production"]) if known["production"] else None)
+        entries = {"dataset": decided.dataset, "production": decided.production, **values}
+        dataset = data_path(entries["dataset"]) if entries["dataset"] else None
+        return cls(run_dir, dataset, Path(entries["production"]) if entries["production"] else None)
 
     def config_path(self, stage: str) -> Path:
         """Return the path of a stage's config."""
@@ -243,8 +243,8 @@ def airflow_errors() -> Iterator[None]:
     except DeepSparkError as error:
         raise AirflowException(str(error)) from None
     except OSError as error:
-        if (told := file_trouble(error)) is None:
+        if (trouble := file_trouble(error)) is None:
             raise
-        exit_code, message = told
+        exit_code, message = trouble
         kind = AirflowFailException if exit_code == USER_MISTAKE else AirflowException
         raise kind(message) from None

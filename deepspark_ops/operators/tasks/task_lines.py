@@ -87,10 +87,10 @@ class TaskLines:
         self._exchange.clear()
         self._close()
 
-    def _write_errors(self, known: Sequence[str]) -> None:
-        found = [text for text in self._errors if text not in known]
+    def _write_errors(self, repeated: Sequence[str]) -> None:
+        error_lines = [text for text in self._errors if text not in repeated]
         self._errors.clear()
-        if found:
+        if error_lines:
             self._close()
-        for text in found:
+        for text in error_lines:
             self._log.error("%s", text)
