@@ -89,8 +89,8 @@ def _require_changeable(config: PromoteConfig, of_dag: PromoteConfig, served: Pa
     made_by = read_model(folder, config.model).made_by() if config.model in model_names(folder) else [dag_id]
     if other_dags := [dag for dag in made_by if dag != dag_id]:
         msg = (
-            f"model={config.model}: {', '.join(other_dags)} made versions of it, so a run of {dag_id} may not change it;"
-            " name a model of this DAG or a new one, or change it on its page (DeepSpark > Models)"
+            f"model={config.model}: {', '.join(other_dags)} made versions of it, so a run of {dag_id} may not change"
+            " it; name a model of this DAG or a new one, or change it on its page (DeepSpark > Models)"
         )
         raise ConfigError(msg)
 
