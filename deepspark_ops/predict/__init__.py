@@ -1,1 +1,1 @@
-"""A bundle's answers on any inputs, one row each: classes and scores, or the values of its blobs. No run is needed."""
+"""Answers of a bundle on any inputs, a row per input: classes and scores, or values of blobs. No run is needed."""

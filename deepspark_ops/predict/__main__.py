@@ -16,10 +16,10 @@ _log = logging.getLogger(__name__)
 
 
 def main(config_path: Path) -> None:
-    """Answer every input and log how far it is and the result; a config that names blobs is one of features."""
+    """Answer every input and log progress and result; a config with blobs is a config of features."""
     values = json.loads(read_config_file(config_path))
     require("tensorflow", "pyarrow", part="deepspark features" if "blobs" in values else "deepspark predict")
-    # Imported here, where a missing package is reported in one message.
+    # This import is late: ``require`` reports a missing package in one message.
     from deepspark_ops.predict.answers import write_answers
 
     config: BundleInputConfig = parse_config(FeaturesConfig if "blobs" in values else PredictConfig, values)

@@ -29,21 +29,21 @@ _log = logging.getLogger(__name__)
 
 
 def write_answers(config: BundleInputConfig, *, on_step: OnStep) -> Summary:
-    """Write a row for every input: classes and scores, or the values of blobs, as ``config`` is of predict or features.
+    """Write a row for every input: classes and scores, or with ``FeaturesConfig`` the values of blobs.
 
-    Columns: ``id``, then those of ``columns.output_schema``, ``error``.
+    The columns are those of ``columns.output_schema``.
 
     Raises:
-        DeepSparkError, CaffeImportError: What the user can correct; nothing is written then.
+        DeepSparkError, CaffeImportError: A mistake of the user; nothing is written.
     """
     return open_answers(config, on_step=on_step)()
 
 
 def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], Summary]:
-    """Load the bundle and return what ``write_answers`` then does, as often as it is called.
+    """Load the bundle and return a function that writes the answers; the function may be called repeatedly.
 
     Raises:
-        DeepSparkError, CaffeImportError: What the user can correct.
+        DeepSparkError, CaffeImportError: A mistake of the user.
     """
     manifest = read_manifest(config.bundle)
     form = form_of_config(config, manifest, config.bundle)
@@ -57,7 +57,7 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
     def write() -> Summary:
         inputs = open_inputs(config, form)
         count = "" if inputs.n_records in (None, 1) else f", {inputs.n_records:,} inputs"
-        on_step(f"net {manifest.net} of {Path(config.bundle).name} on {config.input}: {inputs.what}{count}")
+        on_step(f"net {manifest.net} of {Path(config.bundle).name} on {config.input}: {inputs.description}{count}")
         for remark in (*form.remarks, *inputs.remarks):
             _log.warning("%s", remark)
         chunks = partial(sample_chunks, sample_of=form.sample, size=size, n_threads=n_threads)
@@ -65,7 +65,7 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
         with output_of() as output:
             answer_all(
                 inputs,
-                lambda found: chunks(found.read()),
+                lambda opened: chunks(opened.read()),
                 answer,
                 output,
                 answer_columns(schema),
@@ -79,15 +79,15 @@ def open_answers(config: BundleInputConfig, *, on_step: OnStep) -> Callable[[], 
 
 
 def is_lmdb(config: BundleInputConfig) -> bool:
-    """Return whether databases of Datum records are written, which have no place for an error."""
+    """Return whether the output is a database of Datum records, which cannot hold an error."""
     return isinstance(config, FeaturesConfig) and config.format == "lmdb"
 
 
 def _output_opener(config: BundleInputConfig, schema: pa.Schema) -> Callable[[], AbstractContextManager[RowOutput]]:
-    """Return what opens the output.
+    """Return a function that opens the output.
 
     Raises:
-        ConfigError: Databases are written, and a blob has too many axes, or something else is where a database goes.
+        ConfigError: For a database a blob has too many axes, or the path holds other files.
     """
     if is_lmdb(config):
         assert isinstance(config.output, Path), "the config refuses databases in a store"
@@ -96,11 +96,11 @@ def _output_opener(config: BundleInputConfig, schema: pa.Schema) -> Callable[[],
 
 
 def open_answer(config: BundleInputConfig, manifest: BundleManifest, form: BundleForm, *, n_threads: int) -> Answer:
-    """Load a bundle into this process and return what answers samples.
+    """Load a bundle into this process and return the function that answers samples.
 
     Raises:
-        DeviceError: No such device.
-        NetError, ConfigError: No such blob.
+        DeviceError: The device does not exist.
+        NetError, ConfigError: A blob does not exist.
     """
     device = choose_device(config.devices, n_threads=n_threads)
     if isinstance(config, FeaturesConfig):
@@ -115,11 +115,11 @@ def open_answer(config: BundleInputConfig, manifest: BundleManifest, form: Bundl
 
 
 def _chunks_at_once(config: BundleInputConfig, batch_size: int, n_threads: int) -> int:
-    """Return how many chunks the SavedModel answers at a time; blobs are made by one thread."""
+    """Return the number of chunks that the SavedModel answers at a time; a single thread computes blobs."""
     if isinstance(config, FeaturesConfig):
         return 1
     try:
         net = deploy_net(config, batch_size)
-    except CaffeImportError:  # of one batch size alone
+    except CaffeImportError:  # the net takes a single batch size
         return 1
     return passes_at_once(net.blob_shapes.values(), n_threads, is_host=is_on_host(config.devices))

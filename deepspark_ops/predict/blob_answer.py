@@ -25,32 +25,32 @@ ALLOWED_DIFFERENCE: Final = 1e-3
 
 
 class BlobAnswer:
-    """The values of a deploy net's blobs. One thread at a time.
+    """Computes the values of a deploy net's blobs. For one thread.
 
     Attributes:
-        shapes: (blob, its shape without the batch axis) of each one asked for.
+        shapes: (name, shape without the batch axis) of each wanted blob.
     """
 
     def __init__(self, config: FeaturesConfig, manifest: BundleManifest, form: BundleForm, n_threads: int) -> None:
         """Compile the net.
 
         Raises:
-            NetError: No such blob, with the net's blobs.
-            ConfigError: A blob whose first axis is not the batch.
+            NetError: The net has no such blob; the message lists the blobs.
+            ConfigError: The first axis of a blob is not the batch.
         """
         batch_size = chunk_size(manifest, config.batch_size)
         net = deploy_net(config, batch_size)
-        # A single image is called "images", whatever the net calls its blob; of several each has its blob's name.
+        # A single image has the name "images", whatever the net's blob; several inputs have the blobs' names.
         self._inputs = dict(net.inputs) if len(form.inputs) == 1 else {name: net.inputs[name] for name in form.names}
         self._main = manifest.results()[0]
-        # Before version 5 the manifest does not name the deploy net's blob, which is the only one at its end.
+        # Before version 5 the manifest does not name the deploy net's blob; the net then has a single output.
         self._probability = self._main.blob if manifest.outputs else net.outputs[-1]
         names = config.blob_names
         self._forward = compile_forward(net, n_threads=n_threads, outputs=[*dict.fromkeys((*names, self._probability))])
         self._params = self._forward.held(load_params(net, config.bundle / WEIGHTS_NAME))
         self.shapes = blob_shapes(net, config, batch_size)
-        self._options = [options_from_words(one.contract.preprocessing, config.bundle) for one in form.inputs]
-        self._tables = [table_of_input(one.contract, config.bundle) for one in form.inputs]
+        self._options = [options_from_words(sample.contract.preprocessing, config.bundle) for sample in form.inputs]
+        self._tables = [table_of_input(sample.contract, config.bundle) for sample in form.inputs]
         self._form = form
         self._config = config
         self._is_checked = False
@@ -70,23 +70,23 @@ class BlobAnswer:
     def _fed(self, values: Values, at: int) -> Values:
         table = self._tables[at]
         if table is not None:
-            taken: Values = table.apply(values[np.newaxis])[0]
-            return taken
+            features: Values = table.apply(values[np.newaxis])[0]
+            return features
         if not self._form.inputs[at].takes_images:
             return values
         fed: Values = transform_batch(values[np.newaxis], self._options[at], phase="TEST")[0]
         return fed
 
-    def _check(self, samples: Sequence[Parts], found: Values) -> None:
-        """Compare with the SavedModel, once: the manifest's words of crop, mean and scale must be what it does.
+    def _check(self, samples: Sequence[Parts], probabilities: Values) -> None:
+        """Compare the first answer with the SavedModel's: the manifest's crop, mean and scale must be the SavedModel's.
 
         Raises:
-            DataError: They are not.
+            DataError: The answers differ.
         """
         serve = load_saved_model(self._config.bundle / SAVED_MODEL_NAME)
         expected = served_answers(serve, samples, self._form, [self._main])[self._main.name]
         largest = float(np.abs(expected).max()) or 1.0
-        difference = float(np.abs(found[: len(samples)].reshape(expected.shape) - expected).max()) / largest
+        difference = float(np.abs(probabilities[: len(samples)].reshape(expected.shape) - expected).max()) / largest
         if not difference <= ALLOWED_DIFFERENCE:
             msg = (
                 f"bundle={self._config.bundle}: {DEPLOY_NAME} with {WEIGHTS_NAME} differs from {SAVED_MODEL_NAME} by"

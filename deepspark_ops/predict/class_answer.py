@@ -1,4 +1,4 @@
-"""What a bundle's SavedModel gives, as columns."""
+"""Answers of a bundle's SavedModel as columns."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from deepspark_ops.predict.samples import BundleForm, Parts
 def served_answers(
     serve: Serve, samples: Sequence[Parts], form: BundleForm, outputs: Sequence[OutputBlob]
 ) -> dict[str, Values]:
-    """Return output -> (n, ...), float32, of samples of any sizes; those of one size go together."""
+    """Return output -> (n, ...), float32, of samples of any sizes; samples of one size share a call."""
     by_shape: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for row, parts in enumerate(samples):
         by_shape.setdefault(tuple(values.shape for values in parts), []).append(row)
-    contracts = [one.contract for one in form.inputs]
+    contracts = [form_of_input.contract for form_of_input in form.inputs]
 
     def served(rows: Sequence[int]) -> Mapping[str, Values]:
         return serve(
@@ -31,45 +31,45 @@ def served_answers(
         )
 
     if len(by_shape) == 1:
-        found = served(range(len(samples)))
-        return {one.name: found[one.name] for one in outputs}
-    answers = {one.name: np.empty((len(samples), *one.shape[1:]), np.float32) for one in outputs}
+        served_values = served(range(len(samples)))
+        return {output.name: served_values[output.name] for output in outputs}
+    answers = {output.name: np.empty((len(samples), *output.shape[1:]), np.float32) for output in outputs}
     for rows in by_shape.values():
-        found = served(rows)
+        served_values = served(rows)
         for name, values in answers.items():
-            values[rows] = found[name]
+            values[rows] = served_values[name]
     return answers
 
 
 def result_columns(answers: Mapping[str, Values], manifest: BundleManifest, top_k: int) -> dict[str, Any]:
-    """Return the columns of predictions: those of every output of ``answers``, as ``columns.output_schema`` has them.
+    """Return the columns of predictions for every output of ``answers``, as in ``columns.output_schema``.
 
     Args:
         answers: Output -> (n, ...), float32.
-        manifest: Says what they are.
-        top_k: As ``class_columns``.
+        manifest: Describes the outputs.
+        top_k: See ``class_columns``.
     """
     columns: dict[str, Any] = {}
-    for at, one in enumerate(manifest.results()):
-        if one.name not in answers:
+    for at, result in enumerate(manifest.results()):
+        if result.name not in answers:
             continue
-        values = answers[one.name]
-        if at == 0 and one.task == "classification":
+        values = answers[result.name]
+        if at == 0 and result.task == "classification":
             columns |= class_columns(values, manifest.output, top_k)
             continue
         flat = values.reshape(len(values), -1)
-        columns[one.name] = flat[:, 0].tolist() if flat.shape[1] == 1 else flat
-        if at == 0 and one.task == "multi_label":
+        columns[result.name] = flat[:, 0].tolist() if flat.shape[1] == 1 else flat
+        if at == 0 and result.task == "multi_label":
             columns |= _label_columns(flat, manifest.output)
     return columns
 
 
 def _label_columns(probabilities: Values, output: OutputContract) -> dict[str, Any]:
-    """Return which labels are more likely than not, of each row, and their names where those are known."""
-    found = [np.flatnonzero(row > 0.5) for row in probabilities]
-    columns: dict[str, Any] = {"predicted": [row.tolist() for row in found]}
+    """Return the labels of each row with a probability above 1/2, and the known names of the labels."""
+    likely_labels = [np.flatnonzero(row > 0.5) for row in probabilities]
+    columns: dict[str, Any] = {"predicted": [row.tolist() for row in likely_labels]}
     if output.labels:
-        columns["predicted_names"] = [[output.labels[label] for label in row] for row in found]
+        columns["predicted_names"] = [[output.labels[label] for label in row] for row in likely_labels]
     return columns
 
 
@@ -78,8 +78,8 @@ def class_columns(scores: Values, output: OutputContract, top_k: int) -> dict[st
 
     Args:
         scores: (n, n_classes), float32.
-        output: Says what the classes are called.
-        top_k: Most probable classes of a row, at most as many as there are.
+        output: Has the names of the classes.
+        top_k: Number of most probable classes of a row, limited by the number of classes.
     """
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k].astype(np.int64)
     top = np.take_along_axis(scores, order, axis=1)

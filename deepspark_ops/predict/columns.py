@@ -1,4 +1,4 @@
-"""What the rows of an output are: its schema, from the config and the bundle's files alone. No TensorFlow."""
+"""The schema of an output, from the config and the bundle's files alone; without TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from deepspark_ops.processes.named_files import limit_named_files
 
 
 def output_schema(config: BundleInputConfig, manifest: BundleManifest) -> pa.Schema:
-    """Return the columns of predictions or features: ``id``, those of the answer, ``error``.
+    """Return the columns of predictions or features: ``id``, the columns of the answer, ``error``.
 
     Raises:
-        NetError: No such blob, with the net's blobs.
-        ConfigError: A blob whose first axis is not the batch.
+        NetError: The net has no such blob; the message lists the blobs.
+        ConfigError: The first axis of a blob is not the batch.
     """
     if isinstance(config, FeaturesConfig):
         fields = _feature_fields(config, chunk_size(manifest, config.batch_size))
@@ -42,10 +42,10 @@ def answer_columns(schema: pa.Schema) -> list[str]:
 def deploy_net(config: BundleInputConfig, batch_size: int) -> NetSpec:
     """Return the bundle's net for batches of a size.
 
-    Predictions come from the SavedModel: for them no module of a Python layer is imported.
+    The SavedModel gives predictions: they import no module of a Python layer.
 
     Raises:
-        NetError: It cannot be built.
+        NetError: The net cannot be built.
     """
     named = config.named_files if isinstance(config, FeaturesConfig) else AS_GIVEN.model_copy(update={"confined": True})
     limit_named_files(named, (config.bundle,))
@@ -57,11 +57,11 @@ def deploy_net(config: BundleInputConfig, batch_size: int) -> NetSpec:
 
 
 def blob_shapes(net: NetSpec, config: FeaturesConfig, batch_size: int) -> tuple[tuple[str, Shape], ...]:
-    """Return (blob, its shape without the batch axis) of each one asked for.
+    """Return (name, shape without the batch axis) of each wanted blob.
 
     Raises:
-        NetError: No such blob, with the net's blobs.
-        ConfigError: A blob whose first axis is not the batch.
+        NetError: The net has no such blob; the message lists the blobs.
+        ConfigError: The first axis of a blob is not the batch.
     """
     for name in config.blob_names:
         shape = net.blob_shape(name)
@@ -72,21 +72,21 @@ def blob_shapes(net: NetSpec, config: FeaturesConfig, batch_size: int) -> tuple[
 
 
 def numbers() -> pa.DataType:
-    """Return the type of a column with a vector a row."""
+    """Return the type of a column of vectors."""
     return pa.list_(pa.float32())
 
 
 def result_fields(manifest: BundleManifest, *, has_scores: bool = True) -> list[Any]:
-    """Return the columns of every result of a bundle: of a single number a float, else its numbers in Caffe's order."""
+    """Return the columns of every result of a bundle: a float, or a vector of numbers in Caffe's order."""
     fields: list[Any] = []
-    for at, one in enumerate(manifest.results()):
-        if at == 0 and one.task == "classification":
+    for at, result in enumerate(manifest.results()):
+        if at == 0 and result.task == "classification":
             fields += _class_fields(manifest, has_scores=has_scores)
             continue
-        shape = one.shape[1:]
-        about = {"shape": ",".join(map(str, shape)), "task": one.task}
-        fields.append(pa.field(one.name, pa.float32() if prod(shape) == 1 else numbers(), metadata=about))
-        if at == 0 and one.task == "multi_label":
+        shape = result.shape[1:]
+        about = {"shape": ",".join(map(str, shape)), "task": result.task}
+        fields.append(pa.field(result.name, pa.float32() if prod(shape) == 1 else numbers(), metadata=about))
+        if at == 0 and result.task == "multi_label":
             fields.append(pa.field("predicted", pa.list_(pa.int64())))
             fields += [pa.field("predicted_names", pa.list_(pa.string()))] if manifest.output.labels else []
     return fields

@@ -1,4 +1,4 @@
-"""Values of blobs as LMDBs of Datum records, which Caffe's nets read: what its tool ``extract_features`` writes.
+"""Values of blobs as LMDBs of Datum records, which Caffe's nets read, as by Caffe's tool ``extract_features``.
 
 Source: BVLC Caffe 1.0, tools/extract_features.cpp.
 """
@@ -20,7 +20,7 @@ from deepspark_ops.predict.columns import answer_columns
 from deepspark_ops.shards.lmdb_shard import LmdbOutput, lmdb_output
 
 _MAP_SIZE_BYTES: Final = 2**40
-"""Caffe's own, of which the disk gives what is written."""
+"""Caffe's size; the disk holds only the written pages."""
 _DATABASE_FILES: Final = frozenset({"data.mdb", "lock.mdb"})
 
 
@@ -31,7 +31,7 @@ class DatabasePlan:
     Attributes:
         blob: The blob's name.
         folder: The database.
-        shape: (C, H, W) of a record: the blob's axes behind the batch, 1 for those that it has not.
+        shape: (C, H, W) of a record: the blob's axes behind the batch, 1 for a missing axis.
     """
 
     blob: str
@@ -40,14 +40,14 @@ class DatabasePlan:
 
 
 def database_plans(output: Path, schema: pa.Schema) -> list[DatabasePlan]:
-    """Return a plan for each blob: ``output`` is the database of a single blob, or has a folder for each of several.
+    """Return a plan for each blob: ``output`` is the database of a single blob, or has a folder for each blob.
 
     Args:
-        output: Where to write.
+        output: Folder of the databases.
         schema: Columns of features (``columns.output_schema``).
 
     Raises:
-        ConfigError: A blob has more axes than a Datum, or something else than a database is there.
+        ConfigError: A blob has more axes than a Datum, or a folder holds other files than a database.
     """
     blobs = answer_columns(schema)
     folders = [output] if len(blobs) == 1 else [output / blob.replace("/", "_") for blob in blobs]
@@ -72,7 +72,7 @@ def _repeated(folders: Sequence[Path]) -> Path:
 
 
 def _refuse_other_content(folder: Path) -> None:
-    """Refuse a path that has something else than a database, which would be replaced."""
+    """Refuse a path with other files than a database: the output would replace the files."""
     is_other = folder.exists() and not folder.is_dir()
     if is_other or (folder.is_dir() and {path.name for path in folder.iterdir()} - _DATABASE_FILES):
         msg = f"output={folder}: something else than a database is there; give a new folder for the LMDB"
@@ -81,7 +81,7 @@ def _refuse_other_content(folder: Path) -> None:
 
 @contextmanager
 def datum_outputs(plans: Sequence[DatabasePlan]) -> Iterator[DatumOutputs]:
-    """Open a database for each blob; they are there after the block, and only if nothing went wrong in it.
+    """Open a database for each blob; the databases appear after the block, unless the block fails.
 
     Raises:
         DataError: The disk is full.
@@ -93,9 +93,9 @@ def datum_outputs(plans: Sequence[DatabasePlan]) -> Iterator[DatumOutputs]:
 
 
 class DatumOutputs:
-    """Takes rows and writes a record for each into the database of each blob, with keys 0000000000, 0000000001, ...
+    """Writes a record for each row into the database of each blob, with keys 0000000000, 0000000001, ...
 
-    One thread at a time.
+    For one thread.
     """
 
     def __init__(self, databases: Sequence[tuple[DatabasePlan, LmdbOutput]]) -> None:
@@ -103,7 +103,7 @@ class DatumOutputs:
         self._databases = databases
 
     def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Add rows: of each blob an array (n, k)."""
+        """Add rows: an array (n, k) for each blob."""
         for plan, database in self._databases:
             first = database.n_records
             rows = enumerate(np.asarray(columns[plan.blob], np.float32).tolist(), start=first)
@@ -112,6 +112,6 @@ class DatumOutputs:
 
 def _datum(values: Sequence[float], shape: tuple[int, int, int]) -> bytes:
     channels, height, width = shape
-    datum = caffe_pb2.Datum(channels=channels, height=height, width=width)  # no label, as Caffe's
+    datum = caffe_pb2.Datum(channels=channels, height=height, width=width)  # no label, as by Caffe
     datum.float_data.extend(values)
     return datum.SerializeToString()

@@ -21,10 +21,10 @@ class LoadedBundle:
     """A bundle in memory. Safe to share between threads.
 
     Attributes:
-        manifest: What the bundle says of itself.
-        form: What its samples are.
-        serve: The SavedModel's function.
-        device: What it computes on, in words.
+        manifest: The bundle's manifest.
+        form: Form of the bundle's samples.
+        serve: Function of the SavedModel.
+        device: Device of the SavedModel, in words.
     """
 
     manifest: BundleManifest
@@ -42,19 +42,19 @@ class LoadedBundle:
 
 
 def choose_device(devices: Literal["auto", "cpu", "gpu"], *, n_threads: int) -> str:
-    """Set TensorFlow up for a bundle and return what it computes on; ``auto``: the first GPU that it sees, if any.
+    """Set TensorFlow up for a bundle and return the device; ``auto``: the first visible GPU, else the CPU.
 
     Raises:
-        DeviceError: ``gpu``, and TensorFlow sees none.
+        DeviceError: ``gpu``, and TensorFlow sees no GPU.
     """
     return set_up_devices("cpu" if is_on_host(devices) else "gpu", 1, n_threads=n_threads).description
 
 
 def is_on_host(devices: Literal["auto", "cpu", "gpu"]) -> bool:
-    """Return whether the CPU computes, as ``choose_device`` has it."""
+    """Return whether ``choose_device`` chooses the CPU."""
     return devices == "cpu" or (devices == "auto" and n_gpus_seen() == 0)
 
 
 def load_bundle(bundle: Path, manifest: BundleManifest, form: BundleForm, device: str) -> LoadedBundle:
-    """Load a bundle's SavedModel; ``device`` is what ``choose_device`` returned."""
+    """Load a bundle's SavedModel; ``device`` is the result of ``choose_device``."""
     return LoadedBundle(manifest, form, load_saved_model(bundle / SAVED_MODEL_NAME), device)

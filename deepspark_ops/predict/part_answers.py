@@ -1,6 +1,6 @@
-"""Answers of a Spark task: a part of the inputs, in this process, which keeps the bundle for its next task.
+"""Answers of a Spark task for a part of the inputs. The process keeps the bundle for the next task.
 
-No pyspark in here. A task knows the config and which part is its own, so what travels to it is small.
+Without pyspark. A task gets the config and the numbers of the part, which are small.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from deepspark_ops.predict.samples import BundleForm, chunk_size, form_of_config
 from deepspark_ops.predict.stream import Answer, answer_chunk, refuse_errors
 from deepspark_ops.shards.parquet_output import arrow_column
 
-_ERRORS_TOLD = 5
+_SHOWN_ERRORS = 5
 
 
 @dataclass
 class PartCount:
-    """How a part went.
+    """Figures of a part.
 
     Attributes:
-        n_records: Its rows.
-        n_errors: Those with an error.
-        first_errors: The first of them, ``id: error``.
-        remarks: As of ``Summary``.
-        pixels: Of its images, by the bundle's input; as of ``PixelWatch``.
+        n_records: Rows of the part.
+        n_errors: Rows with an error.
+        first_errors: First errors, ``id: error``.
+        remarks: See ``Summary``.
+        pixels: Pixels of the images, by the bundle's input; see ``PixelWatch``.
     """
 
     n_records: int = 0
@@ -52,12 +52,12 @@ class PartCount:
 
 @dataclass(frozen=True)
 class PartConfig:
-    """What a task answers by. Travels to it.
+    """The config of a task, in a form that Spark sends.
 
     Attributes:
         kind: ``predict`` or ``features``.
         text: The config, JSON.
-        threads: TensorFlow's in a task.
+        threads: Threads of TensorFlow in a task.
     """
 
     kind: str
@@ -66,20 +66,20 @@ class PartConfig:
 
     @classmethod
     def of(cls, config: BundleInputConfig, *, threads: int) -> PartConfig:
-        """Return it for a config."""
+        """Return the config of a task."""
         return cls("features" if isinstance(config, FeaturesConfig) else "predict", config.model_dump_json(), threads)
 
 
 def part_ranges(n_records: int, *, n_slots: int, most: int, unit: int = 1) -> list[tuple[int, int]]:
-    """Return the first number of each part and the one behind its last.
+    """Return (first number, number behind the last) of each part.
 
-    There are as many parts as slots, or more, so that none has too many records.
+    The number of parts is at least the number of slots; more parts bound the records of a part.
 
     Args:
         n_records: At least one.
-        n_slots: Tasks that run at a time.
-        most: Records of a part, rounded up to whole units.
-        unit: Records that are computed together.
+        n_slots: Number of tasks that run at a time.
+        most: Bound on the records of a part, rounded up to whole units.
+        unit: Number of records that are computed together.
 
     Example:
         >>> part_ranges(10, n_slots=2, most=4), part_ranges(2, n_slots=8, most=100)
@@ -92,7 +92,7 @@ def part_ranges(n_records: int, *, n_slots: int, most: int, unit: int = 1) -> li
 
 @cache
 def _opened(part: PartConfig) -> tuple[BundleInputConfig, BundleForm, pa.Schema, Answer, int]:
-    """Load the bundle into this process; the next task finds it."""
+    """Load the bundle into this process, for this task and the next tasks."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from deepspark_ops.predict.answers import open_answer  # TensorFlow, on a worker alone
 
@@ -105,17 +105,17 @@ def _opened(part: PartConfig) -> tuple[BundleInputConfig, BundleForm, pa.Schema,
 
 
 def answer_numbers(part: PartConfig, start: int, stop: int, count: PartCount) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the inputs from number ``start`` to before ``stop``.
+    """Yield the rows of the inputs ``[start, stop)``.
 
     Raises:
-        DeepSparkError: The inputs changed meanwhile, or one cannot be used and the config is strict.
+        DeepSparkError: The inputs changed meanwhile, or the config is strict and an input cannot be used.
     """
     config, form, *_ = _opened(part)
     yield from answer_records(part, open_inputs(config, form).read(start, stop), count)
 
 
 def answer_rows(part: PartConfig, batches: Iterable[pa.RecordBatch], count: PartCount) -> Iterator[pa.RecordBatch]:
-    """Yield the answers of a table's rows; errors as ``answer_numbers``."""
+    """Yield the answers of a table's rows; for errors see ``answer_numbers``."""
     config, form, *_ = _opened(part)
     for batch in batches:
         columns = choose_columns(batch.schema, config, form)
@@ -123,7 +123,7 @@ def answer_rows(part: PartConfig, batches: Iterable[pa.RecordBatch], count: Part
 
 
 def answer_records(part: PartConfig, records: Iterable[InputRecord], count: PartCount) -> Iterator[pa.RecordBatch]:
-    """Yield the answers of records, some at a time, and count them."""
+    """Yield the answers of records, chunk by chunk, and count the records."""
     config, form, schema, answer, size = _opened(part)
     names = answer_columns(schema)
     watch = PixelWatch(form, count.pixels)
@@ -136,5 +136,7 @@ def answer_records(part: PartConfig, records: Iterable[InputRecord], count: Part
         count.remarks.update(sample.remark for sample in chunk if sample.remark)
         watch.add(sample.values for sample in chunk if sample.values is not None)
         count.n_errors += len(bad)
-        count.first_errors += bad[: _ERRORS_TOLD - len(count.first_errors)]
-        yield pa.RecordBatch.from_arrays([arrow_column(rows[one.name], one.type) for one in schema], schema=schema)
+        count.first_errors += bad[: _SHOWN_ERRORS - len(count.first_errors)]
+        yield pa.RecordBatch.from_arrays(
+            [arrow_column(rows[column.name], column.type) for column in schema], schema=schema
+        )

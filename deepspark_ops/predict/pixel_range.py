@@ -1,7 +1,7 @@
-"""Do the images of a call have the range of the training images? A net answers wrongly if they do not.
+"""Comparison of the pixels of a call with the range of the training images. Another range gives wrong answers.
 
 The judgement is on all images of a call together: a single dark picture is no mistake. At least ``FEWEST_IMAGES``
-images with more than one value must have been seen, and the range of all of them must be at most a quarter of the range
+images with more than one value must have been seen, and their common range must be at most a quarter of the range
 of the training images, or at least four times as wide.
 """
 
@@ -18,7 +18,7 @@ from deepspark_ops.shards.preprocessing import PixelRange
 
 FEWEST_IMAGES: Final = 8
 _WIDER: Final = 4.0
-"""The wider range is so many times as wide as the other one, at least."""
+"""The wider range has at least this multiple of the width of the other range."""
 _LARGEST_BYTE: Final = 255
 
 
@@ -54,8 +54,8 @@ def merged_pixels(parts: Iterable[Mapping[str, SeenPixels]]) -> dict[str, SeenPi
     """Return the pixels of all parts of a call, by the bundle's input."""
     merged: dict[str, SeenPixels] = {}
     for part in parts:
-        for name, seen in part.items():
-            merged[name] = merged.get(name, SeenPixels()).merge(seen)
+        for name, pixels in part.items():
+            merged[name] = merged.get(name, SeenPixels()).merge(pixels)
     return merged
 
 
@@ -63,12 +63,12 @@ class PixelWatch:
     """Collects the range of the images of a call. One thread at a time.
 
     Attributes:
-        seen: By the name of the bundle's input; only inputs whose training range is known.
+        pixels: By the name of the bundle's input, for inputs with a known training range.
     """
 
-    def __init__(self, form: BundleForm, seen: dict[str, SeenPixels] | None = None) -> None:
-        """Go on from what is seen already; ``seen`` is kept up to date."""
-        self.seen = {} if seen is None else seen
+    def __init__(self, form: BundleForm, pixels: dict[str, SeenPixels] | None = None) -> None:
+        """Go on from ``pixels``, which ``add`` changes in place."""
+        self.pixels = {} if pixels is None else pixels
         self._watched = [
             (position, form_of_input, images.pixel_range, images.dtype == "uint8")
             for position, form_of_input in enumerate(form.inputs)
@@ -82,40 +82,40 @@ class PixelWatch:
         for sample in samples:
             for position, form, trained, are_bytes in self._watched:
                 name = form.contract.name
-                before = self.seen.get(name, SeenPixels())
-                if not _fits_for_good(before, trained, are_bytes=are_bytes):
-                    self.seen[name] = before.with_image(sample[position])
+                pixels = self.pixels.get(name, SeenPixels())
+                if not _fits_for_good(pixels, trained, are_bytes=are_bytes):
+                    self.pixels[name] = pixels.with_image(sample[position])
 
     def remarks(self) -> dict[str, int]:
-        """Return a remark for each input with images of another range -> how many images these are."""
+        """Return a remark for each input with images of another range -> number of these images."""
         remarks: dict[str, int] = {}
         for _, form, trained, _ in self._watched:
-            seen = self.seen.get(form.contract.name, SeenPixels())
-            if text := _remark(seen, form, trained):
-                remarks[text] = seen.n_images
+            pixels = self.pixels.get(form.contract.name, SeenPixels())
+            if text := _remark(pixels, form, trained):
+                remarks[text] = pixels.n_images
         return remarks
 
 
-def _fits_for_good(seen: SeenPixels, trained: PixelRange, *, are_bytes: bool) -> bool:
-    """Can no further image make the range a wrong one? Then images cost nothing more."""
+def _fits_for_good(pixels: SeenPixels, trained: PixelRange, *, are_bytes: bool) -> bool:
+    """Return whether no further image can make the range a wrong range; further images then cost nothing."""
     width = trained[1] - trained[0]
-    return are_bytes and seen.largest - seen.least > width / _WIDER and width * _WIDER > _LARGEST_BYTE
+    return are_bytes and pixels.largest - pixels.least > width / _WIDER and width * _WIDER > _LARGEST_BYTE
 
 
-def _remark(seen: SeenPixels, form: SampleForm, trained: PixelRange) -> str:
-    """Return what differs and what to do; empty if the images have the range of the training images."""
-    width, trained_width = seen.largest - seen.least, trained[1] - trained[0]
-    if seen.n_images < FEWEST_IMAGES or not trained_width or trained_width / _WIDER < width < trained_width * _WIDER:
+def _remark(pixels: SeenPixels, form: SampleForm, trained: PixelRange) -> str:
+    """Return the difference and the remedy; empty if the images have the range of the training images."""
+    width, trained_width = pixels.largest - pixels.least, trained[1] - trained[0]
+    if pixels.n_images < FEWEST_IMAGES or not trained_width or trained_width / _WIDER < width < trained_width * _WIDER:
         return ""
     lead = (
-        f"pixels are {seen.least:g} to {seen.largest:g}, those of the training images were {trained[0]:g} to"
+        f"pixels are {pixels.least:g} to {pixels.largest:g}, those of the training images were {trained[0]:g} to"
         f" {trained[1]:g}; answers may be wrong"
     )
     if width > trained_width:
         return f"{lead}; give images of the training images' range, or train on images of this range"
-    if seen.least < 0 or trained[0] < 0 or not _LARGEST_BYTE / 2 < trained[1] <= _LARGEST_BYTE:
+    if pixels.least < 0 or trained[0] < 0 or not _LARGEST_BYTE / 2 < trained[1] <= _LARGEST_BYTE:
         return f"{lead}; scale the images as the training images were scaled"
-    raw = max(1, round(seen.largest * form.recipe.max_pixel / _LARGEST_BYTE))
+    raw = max(1, round(pixels.largest * form.recipe.max_pixel / _LARGEST_BYTE))
     return (
         f"{lead}; if {raw} is the largest pixel that such images can have, max_pixel={raw} (--max-pixel {raw}) scales"
         " them; ingested datasets and lists of pixels must have been scaled before"

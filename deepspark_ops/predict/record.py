@@ -1,4 +1,4 @@
-"""One input of whatever kind, and a stream of them."""
+"""An input of any kind, and a stream of inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepspark_ops.stores.store_path import DataPath
 
 Values = npt.NDArray[Any]
 Content = DataPath | bytes | Values
-"""An image's file, a compressed image, or values: pixels (C, H, W), BGR, or the numbers of a sample (n,)."""
+"""Path of an image, a compressed image, or values: pixels (C, H, W), BGR, or the numbers of a sample (n,)."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class InputRecord:
     """One input.
 
     Attributes:
-        id: What names it in the output: path, id of a table, or number.
-        content: What is there, by the name of the bundle's input where it takes several; None if it could not be read.
-        error: Why it could not; empty otherwise.
-        is_stored: The content is a sample of an ingested dataset: what ingestion does to images is done.
+        id: Name of the input in the output: path, id of a table, or number.
+        content: Content, for a bundle with several inputs by the name of the input; None after a failed reading.
+        error: Reason of the failed reading; empty otherwise.
+        is_stored: Whether the content is a sample of an ingested dataset, with the steps of ingestion done.
     """
 
     id: str
@@ -35,10 +35,10 @@ class InputRecord:
 
 
 class Read(Protocol):
-    """Reads records, or a part of them."""
+    """Reads all records, or a part."""
 
     def __call__(self, start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
-        """Return the records from number ``start`` to before ``stop``, in their order."""
+        """Return the records ``[start, stop)``, in order."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,21 @@ class Inputs:
     """All inputs.
 
     Attributes:
-        what: What they are, in words, for messages.
-        count: Returns how many there are; None where only reading them all would tell.
-        read: Returns them in their order, or those from a number to before another. Nothing is held that grows with
-            their number, but for formats of ``deepspark_ops/ingest/sources/``, which list labels and names beforehand.
-        remarks: What differs from the data that the net was trained on, for people.
+        description: Kind of the inputs, in words, for messages.
+        count: Returns the number of inputs; None if only reading all inputs would tell.
+        read: Returns the inputs in order. Memory does not grow with the number of inputs, except for formats of
+            ``deepspark_ops/ingest/sources/``, which list labels and names beforehand.
+        remarks: Differences from the training data, for people.
     """
 
-    what: str
+    description: str
     count: Callable[[], int | None]
     read: Read
     remarks: tuple[str, ...] = ()
 
     @cached_property
     def n_records(self) -> int | None:
-        """How many there are, counted once."""
+        """Number of inputs, counted once."""
         return self.count()
 
 

@@ -1,4 +1,4 @@
-"""From an input's content to the sample that a bundle takes, on threads and some ahead of the net."""
+"""Samples of a bundle from the content of inputs, made by threads ahead of the net."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.store_path import StorePath
 
 Parts = tuple[Values, ...]
-"""A sample: for each of the bundle's inputs, in their order, pixels (C, H, W), BGR, or numbers in the input's shape."""
+"""A sample: pixels (C, H, W), BGR, or numbers in the input's shape, for each of the bundle's inputs in order."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An input as the bundle stores samples.
+    """An input in the form of the bundle's samples.
 
     Attributes:
-        id: Of the input.
-        values: What the bundle is given; None if it cannot be used.
-        error: Why it cannot; empty otherwise.
-        remark: What was done to it that was done to no training sample; empty if nothing was.
+        id: Id of the input.
+        values: Values for the bundle; None for an unusable input.
+        error: Reason why the input is unusable; empty otherwise.
+        remark: Step that no training sample had; empty without such a step.
     """
 
     id: str
@@ -49,11 +49,11 @@ class SampleForm:
     """One input of a bundle, and the way from raw content to its samples. Safe to share between threads.
 
     Attributes:
-        contract: The input. Its ``images`` says what was done to the training images.
-        recipe: What makes pixels of an image.
-        crop_size: Side of the square that the bundle cuts out of an image, pixels; 0 for none.
-        table: Columns of the table that the net was trained on; None if it was not.
-        remarks: What is not as it was for the training images, or is not known, for people.
+        contract: The input; ``contract.images`` has the steps of the training images.
+        recipe: Steps from an image to pixels.
+        crop_size: Side of the square that the bundle cuts out of an image, pixels; 0 without a crop.
+        table: Columns of the training table; None without a table.
+        remarks: Differences from the training images, and unknown steps, for people.
     """
 
     contract: InputContract
@@ -73,20 +73,20 @@ class SampleForm:
         max_pixel: int | None = None,
         table: TableColumns | None = None,
     ) -> SampleForm:
-        """Return the form: images are treated as the training images were.
+        """Return the form, with the steps of the training images.
 
-        Where nobody knows how those were treated, an image of another size than the bundle's becomes that size.
+        If the steps are unknown, an image of another size gets the bundle's size.
 
         Args:
             contract: The bundle's input.
-            crop_size: Of its preprocessing.
-            resize_height: Rows that an image gets instead, pixels; 0: as above.
+            crop_size: Crop of the bundle's preprocessing.
+            resize_height: Rows of an image, instead of the training images' rows, pixels; 0: the training images'.
             resize_width: Columns, likewise.
-            max_pixel: Largest value of a pixel; scaled to 255. None: as above.
-            table: As the attribute.
+            max_pixel: Largest value of a pixel, which is scaled to 255; None: the training images'.
+            table: See the attribute.
 
         Raises:
-            ConfigError: The net was trained on images of another size than is asked for.
+            ConfigError: The training images had another size than the options say.
         """
         if not contract.takes_images:
             return cls(contract, PixelRecipe(), crop_size, table)
@@ -126,31 +126,31 @@ class SampleForm:
 
     @property
     def n_values(self) -> int | None:
-        """Numbers of a sample; None of an image."""
+        """Count of numbers of a sample; None for an image."""
         return None if self.takes_images else math.prod(self.contract.shape[1:])
 
     @property
     def may_miss(self) -> bool:
-        """May a number be missing, NaN? The bundle fills it then."""
+        """Whether a number may be missing (NaN); the bundle fills a missing number."""
         return FILL in self.contract.preprocessing
 
     @property
     def color(self) -> bool | None:
-        """How compressed images of a dataset are decoded: None as they are, True as BGR, False as gray."""
+        """Decoding of a dataset's compressed images: None: channels of the file, True: BGR, False: gray."""
         if self.contract.images is not None and self.contract.images.encoded:
             return self.contract.images.read_color
         return False if self.contract.channels == "gray" else True if self.contract.channels == "RGB" else None
 
     def values(self, content: Content, *, is_stored: bool = False) -> tuple[Values, str]:
-        """Return a content as this input takes it, and a remark if it is not like the training samples.
+        """Return the values of a content for this input, and a remark if a training sample had other steps.
 
         Args:
-            content: As an input has it.
-            is_stored: As of ``InputRecord``: an image has its pixels already, if it is known how they were made.
+            content: Content of an input.
+            is_stored: See ``InputRecord``; a stored image has pixels if the steps of the training images are known.
 
         Raises:
-            RecordError: It cannot be used.
-            OSError: Its file cannot be read.
+            RecordError: The content is unusable.
+            OSError: The file cannot be read.
         """
         if not self.takes_images:
             return self._numbers(content), ""
@@ -162,7 +162,7 @@ class SampleForm:
         return self._checked(image), remark
 
     def _image(self, record: bytes | Values) -> tuple[Values, str]:
-        """Return the pixels of a raw image, with a remark where its channels had to become those of training images."""
+        """Return the pixels of a raw image, and a remark if the channels were converted."""
         images = self.contract.images
         if images is None:
             return self.recipe.apply(record), ""
@@ -191,15 +191,15 @@ class SampleForm:
         return f"{error}, the largest of the training images; of images of another range max_pixel says the largest"
 
     def _checked(self, image: Values) -> Values:
-        """Return the pixels if the bundle takes them.
+        """Return the pixels if the bundle takes the pixels.
 
         Raises:
-            RecordError: It does not.
+            RecordError: The bundle takes other channels, sizes or types.
         """
         contract = self.contract
-        wanted = contract.shape[3]
-        if image.shape[0] != wanted:
-            msg = f"{image.shape[0]} channels, the bundle takes {wanted}"
+        n_channels = contract.shape[3]
+        if image.shape[0] != n_channels:
+            msg = f"{image.shape[0]} channels, the bundle takes {n_channels}"
             raise RecordError(msg)
         fixed = _training_size(contract)
         if fixed is not None and image.shape[1:] != fixed:
@@ -216,15 +216,15 @@ class SampleForm:
             raise RecordError(msg)
         return image
 
-    def _pixels(self, found: Values) -> Values:
-        """Return raw pixels as they are; the numbers of a row as the gray image that they are."""
-        if found.ndim == 3:
-            return found
+    def _pixels(self, values: Values) -> Values:
+        """Return raw pixels unchanged, and the numbers of a row as a gray image."""
+        if values.ndim == 3:
+            return values
         channels, height, width = (self.contract.shape[axis] for axis in (3, 1, 2))
-        if channels != 1 or min(height, width) < 1 or found.size != height * width:
-            msg = f"{found.size} numbers, the bundle takes images of shape {self.contract.shape[1:]}"
+        if channels != 1 or min(height, width) < 1 or values.size != height * width:
+            msg = f"{values.size} numbers, the bundle takes images of shape {self.contract.shape[1:]}"
             raise RecordError(msg)
-        image = found.reshape(1, height, width)
+        image = values.reshape(1, height, width)
         if self._raw_dtype() != "uint8":
             return image
         if not ((image >= 0) & (image <= 255) & (image == np.rint(image))).all():
@@ -253,12 +253,12 @@ class SampleForm:
         images = self.contract.images
         if images is None:
             return ""
-        wanted = _training_size(self.contract)
-        if wanted is not None and pixels.shape[:2] != wanted:
+        trained_size = _training_size(self.contract)
+        if trained_size is not None and pixels.shape[:2] != trained_size:
             height, width = pixels.shape[:2]
             return (
-                f"found {height} x {width} pixels, the training samples had {wanted[0]} x {wanted[1]}; lists are pixels"
-                " after ingestion's steps, an image file gets the steps here"
+                f"found {height} x {width} pixels, the training samples had {trained_size[0]} x {trained_size[1]};"
+                " lists are pixels after ingestion's steps, an image file gets the steps here"
             )
         if images.max_pixel == 255 or images.height or images.encoded or pixels.dtype != np.uint8:
             return ""
@@ -272,9 +272,9 @@ class SampleForm:
         )
 
     def unusable_number(self, values: Values) -> str:
-        """Return which of a sample's numbers the bundle cannot use, and why; empty if there is none.
+        """Return the first unusable number of a sample with the reason; empty if all numbers are usable.
 
-        NaN is a missing number; others that are not finite are never taken.
+        NaN is a missing number; an infinite number is never usable.
         """
         is_bad = np.isinf(values) if self.may_miss else ~np.isfinite(values)
         if not is_bad.any():
@@ -288,7 +288,7 @@ class SampleForm:
 
 
 def _training_size(contract: InputContract) -> tuple[int, int] | None:
-    """Return rows and columns of every training image, before a square was cut out; None where they may differ."""
+    """Return (rows, columns) of every training image before the crop; None if the sizes may differ."""
     height, width = contract.shape[1:3]
     if height > 0:
         return height, width
@@ -306,29 +306,29 @@ def _unknown(contract: InputContract, recipe: PixelRecipe) -> str:
 
 @dataclass(frozen=True)
 class BundleForm:
-    """What the samples of a bundle are. Safe to share between threads.
+    """The form of a bundle's samples. Safe to share between threads.
 
     Attributes:
-        inputs: The form of each input, in the bundle's order; at least one.
+        inputs: Form of each input, in the bundle's order; at least one input.
     """
 
     inputs: tuple[SampleForm, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The inputs' names."""
+        """Names of the inputs."""
         return tuple(form.contract.name for form in self.inputs)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Every difference from the training images' preprocessing, or that it is not known, for people."""
+        """All differences from the training images' steps, and unknown steps, for people."""
         return tuple(remark for form in self.inputs for remark in form.remarks)
 
     def only_input(self, bundle: Path) -> SampleForm:
-        """Return the form of a bundle's one input.
+        """Return the form of the only input.
 
         Raises:
-            ConfigError: It has several; what is read gives one value a row.
+            ConfigError: The bundle has several inputs; the source gives a single value per row.
         """
         if len(self.inputs) != 1:
             msg = (
@@ -340,19 +340,19 @@ class BundleForm:
         return self.inputs[0]
 
     def sample(self, record: InputRecord) -> Sample:
-        """Return the record as a sample; what makes it useless becomes its error."""
+        """Return the record as a sample; the sample of an unusable record has an error."""
         if record.content is None:
             return Sample(record.id, None, record.error)
         several = isinstance(record.content, Mapping)
         first = self.inputs[0].contract.name
-        given = record.content if isinstance(record.content, Mapping) else {first: record.content}
+        contents = record.content if isinstance(record.content, Mapping) else {first: record.content}
         parts: list[Values] = []
         remarks: list[str] = []
         for form in self.inputs:
             name = form.contract.name
             where = f'input "{name}": ' if several else ""
             try:
-                if (content := given.get(name)) is None:
+                if (content := contents.get(name)) is None:
                     return Sample(record.id, None, f'input "{name}" is missing')
                 values, remark = form.values(content, is_stored=record.is_stored)
                 parts.append(values)
@@ -372,11 +372,11 @@ def form_of_bundle(
     resize_width: int = 0,
     max_pixel: int | None = None,
 ) -> BundleForm:
-    """Return what the samples of a bundle are; arguments as of ``SampleForm.of``.
+    """Return the form of a bundle's samples; for the arguments see ``SampleForm.of``.
 
     Raises:
-        ConfigError: The net was trained on images of another size than is asked for.
-        DataError: Its preprocessing has a step that this release does not know.
+        ConfigError: The training images had another size than the options say.
+        DataError: The preprocessing has a step that this release does not know.
     """
     return BundleForm(
         tuple(
@@ -394,7 +394,7 @@ def form_of_bundle(
 
 
 def form_of_config(config: RawImageConfig, manifest: BundleManifest, bundle: Path) -> BundleForm:
-    """Return what the samples of a bundle are, with a config's options; errors as of ``form_of_bundle``."""
+    """Return the form of a bundle's samples, with a config's options; for errors see ``form_of_bundle``."""
     return form_of_bundle(
         manifest,
         bundle,
@@ -404,22 +404,22 @@ def form_of_config(config: RawImageConfig, manifest: BundleManifest, bundle: Pat
     )
 
 
-def chunk_size(manifest: BundleManifest, asked: int | None) -> int:
-    """Return how many samples a bundle is given at a time.
+def chunk_size(manifest: BundleManifest, batch_size: int | None) -> int:
+    """Return the number of samples of a call of a bundle.
 
     Args:
-        manifest: Of the bundle.
-        asked: What a user asks for; None for the default, or the net's own number where it takes no other.
+        manifest: The bundle's manifest.
+        batch_size: The option; None: the net's batch if the net takes no other batch, else the default.
 
     Raises:
-        ConfigError: The net takes another number alone.
+        ConfigError: The net takes another batch only.
     """
     unit = manifest.unit_batch
     if unit == 1:
-        return asked or DEFAULT_BATCH_SIZE
-    if asked not in (None, unit):
+        return batch_size or DEFAULT_BATCH_SIZE
+    if batch_size not in (None, unit):
         msg = (
-            f"batch_size={asked}: the bundle's net computes {unit} samples together, in their order, and no other"
+            f"batch_size={batch_size}: the bundle's net computes {unit} samples together, in their order, and no other"
             " number; leave batch_size out"
         )
         raise ConfigError(msg)
@@ -429,21 +429,21 @@ def chunk_size(manifest: BundleManifest, asked: int | None) -> int:
 def sample_chunks(
     records: Iterable[InputRecord], sample_of: Callable[[InputRecord], Sample], *, size: int, n_threads: int
 ) -> Iterator[list[Sample]]:
-    """Yield samples in the order of the records, ``size`` at a time; one chunk is made while another is used.
+    """Yield samples in the order of the records, ``size`` at a time; threads make the next chunk ahead.
 
-    Records are read by the calling thread, their content becomes samples on threads: at most two chunks are held.
+    The calling thread reads records, threads make samples: at most two chunks are held.
     """
-    rest = iter(records)
+    unread = iter(records)
     with ThreadPoolExecutor(n_threads) as pool:
 
         def begin() -> list[Future[list[Sample]]]:
-            # A task for each record would take as long as a small record itself.
-            records = list(islice(rest, size))
+            # A task for each record would take as long as a small record.
+            records = list(islice(unread, size))
             pieces = [records[piece::n_threads] for piece in range(min(n_threads, len(records)))]
             return [pool.submit(lambda piece: [sample_of(record) for record in piece], piece) for piece in pieces]
 
         ahead = begin()
         while ahead:
             now, ahead = ahead, begin()
-            made = [piece.result() for piece in now]
-            yield [made[row % len(made)][row // len(made)] for row in range(sum(map(len, made)))]
+            pieces = [piece.result() for piece in now]
+            yield [pieces[row % len(pieces)][row // len(pieces)] for row in range(sum(map(len, pieces)))]

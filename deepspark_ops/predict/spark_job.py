@@ -1,6 +1,6 @@
-"""Stages predict and features as a Spark application: each task answers a part of the inputs, as one process would.
+"""Stages predict and features as a Spark application: each task answers a part of the inputs.
 
-Run by spark-submit with the config's path, or by ``python -m deepspark_ops.predict.spark_job CONFIG.json``.
+spark-submit runs the module with the config's path, or by ``python -m deepspark_ops.predict.spark_job CONFIG.json``.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.stores.store_path import StorePath
 
 _log = logging.getLogger(__name__)
-_ERRORS_TOLD = 5
+_SHOWN_ERRORS = 5
 _SUCCESS = "_SUCCESS"
 
 Counts = dict[int, PartCount]
 
 
 class _Counts(AccumulatorParam[Counts]):  # type: ignore[misc]
-    """Keeps one count a part: of a task that ran twice the last."""
+    """Keeps the last count of each part: a task may run twice."""
 
     def zero(self, value: Counts) -> Counts:
         return {}
@@ -62,7 +62,7 @@ class _Counts(AccumulatorParam[Counts]):  # type: ignore[misc]
 
 
 def main(config_path: Path) -> None:
-    """Answer as the config file says and log the result; a config that names blobs is one of features."""
+    """Answer as the config file says and log the result; a config with blobs is a config of features."""
     require("tensorflow", "pyarrow", part="deepspark predict")
     values = json.loads(read_config_file(config_path))
     config: BundleInputConfig = parse_config(FeaturesConfig if "blobs" in values else PredictConfig, values)
@@ -73,17 +73,17 @@ def main(config_path: Path) -> None:
 
 
 def run_on_spark(config: BundleInputConfig) -> Summary:
-    """Answer every input in a Spark application of its own; result and errors as of ``answer_on``."""
+    """Answer every input in a new Spark application; for result and errors see ``answer_on``."""
     with _session(config) as session:
         return answer_on(session, config)
 
 
 def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
-    """Answer every input in tasks of Spark, and write a table of its catalog or a folder of Parquet files.
+    """Answer every input in tasks of Spark, and write a table of the catalog or a folder of Parquet files.
 
     Args:
-        session: Its tasks see bundle and inputs under the driver's paths; what ``config`` says of Spark is not used.
-        config: Of predict or features.
+        session: Session whose tasks see bundle and inputs under the driver's paths; replaces Spark's options.
+        config: Config of predict or features.
 
     Raises:
         ConfigError: An option, the bundle, an input or the output is wrong.
@@ -103,7 +103,7 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
     for remark in form.remarks:
         _log.warning("%s", remark)
     began = time.monotonic()
-    with _told(session, config):
+    with _plain_errors(session, config):
         table = catalog_table(config.input)
         if table is not None:
             answered = _table_answers(session, config, form, table, part, counts, schema)
@@ -115,31 +115,31 @@ def answer_on(session: SparkSession, config: BundleInputConfig) -> Summary:
 
 
 def check_output(config: BundleInputConfig) -> None:
-    """Refuse an output that Spark cannot write, or that something else has written.
+    """Refuse an output that Spark cannot write, or that another program has written.
 
     Raises:
-        ConfigError: The output is in a store, or a file, or a folder that Spark did not write.
+        ConfigError: The output is in a store, a file, or a folder of another program.
     """
     folder = config.output
     if isinstance(folder, StorePath):
         msg = f"output={folder}: Spark writes into a folder that driver and executors share; give one, or no master"
         raise ConfigError(msg)
     if catalog_table(folder) is None and folder.exists() and not (folder / _SUCCESS).is_file():
-        what = (
+        kind = (
             "a folder that Spark did not write" if folder.is_dir() else "a file; Spark writes a folder of Parquet files"
         )
-        msg = f"output={folder}: is there already and is {what}; give another path"
+        msg = f"output={folder}: is there already and is {kind}; give another path"
         raise ConfigError(msg)
 
 
 def _n_records(config: BundleInputConfig, form: BundleForm) -> int:
-    """Return how many inputs there are; where nobody can say, by reading them all."""
+    """Return the number of inputs; if the format does not have the number, read and count all inputs."""
     inputs = open_inputs(config, form)
     for remark in inputs.remarks:
         _log.warning("%s", remark)
     n_records = inputs.n_records if inputs.n_records is not None else sum(1 for _ in inputs.read())
     if not n_records:
-        msg = f"no input: the {inputs.what} is empty"
+        msg = f"no input: the {inputs.description} is empty"
         raise DataError(msg)
     return n_records
 
@@ -153,7 +153,7 @@ def _number_answers(
     counts: Any,
     schema: Any,
 ) -> DataFrame:
-    """Return the answers of inputs that every task opens by itself: it reads its part of the numbers."""
+    """Return the answers of inputs that every task opens; a task reads a range of the inputs."""
     slots = session.sparkContext.defaultParallelism
     ranges = part_ranges(n_records, n_slots=slots, most=config.task_records, unit=unit)
 
@@ -177,7 +177,7 @@ def _table_answers(
     counts: Any,
     schema: Any,
 ) -> DataFrame:
-    """Return the answers of a table's rows, in the partitions in which Spark reads it."""
+    """Return the answers of a table's rows, in Spark's partitions of the table."""
     frame = session.table(name)
     columns = choose_columns(arrow_schema(frame.schema), config, form)
     for remark in columns.remarks:
@@ -204,7 +204,7 @@ def _table_answers(
 def _write(session: SparkSession, config: BundleInputConfig, answered: DataFrame) -> None:
     table = catalog_table(config.output)
     if table is not None:
-        # Without a catalog's name the table is in Spark's own.
+        # Without a catalog's name the table is in the session's catalog.
         if session.conf.get("spark.sql.catalogImplementation") == "in-memory" and table.count(".") < 2:
             _log.warning(
                 "output=%s: this Spark's catalog is in its memory, so that no other session sees the table; its files"
@@ -228,7 +228,7 @@ def _write(session: SparkSession, config: BundleInputConfig, answered: DataFrame
 
 def _summary(config: BundleInputConfig, form: BundleForm, counts: Counts, seconds: float) -> Summary:
     parts = [counts[number] for number in sorted(counts)]
-    errors = [error for part in parts for error in part.first_errors][:_ERRORS_TOLD]
+    errors = [error for part in parts for error in part.first_errors][:_SHOWN_ERRORS]
     n_records, n_errors = sum(part.n_records for part in parts), sum(part.n_errors for part in parts)
     remarks = sum((part.remarks for part in parts), Counter[str]())
     pixels = PixelWatch(form, merged_pixels(part.pixels for part in parts))
@@ -236,18 +236,18 @@ def _summary(config: BundleInputConfig, form: BundleForm, counts: Counts, second
 
 
 @contextmanager
-def _told(session: SparkSession, config: BundleInputConfig) -> Iterator[None]:
-    """Turn the errors of Spark into one sentence."""
+def _plain_errors(session: SparkSession, config: BundleInputConfig) -> Iterator[None]:
+    """Raise errors of Spark with a message of one sentence."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
         if isinstance(error, PySparkException) and error.getCondition() in _MISTAKES:
             msg = f"input={config.input}, output={config.output}: {str(error).splitlines()[0]}"
             raise ConfigError(msg) from error
-        told = spark_failure(error, master=session.sparkContext.master, task="task")
-        if (refusal := error_of_task(told)) is not None:  # the input, or strict
+        failure = spark_failure(error, master=session.sparkContext.master, task="task")
+        if (refusal := error_of_task(failure)) is not None:  # the input, or strict
             raise refusal from error
-        msg = f"nothing was written: {told}"
+        msg = f"nothing was written: {failure}"
         raise DeepSparkError(msg) from error
 
 
@@ -259,7 +259,7 @@ _MISTAKES = frozenset(
 @contextmanager
 def _session(config: BundleInputConfig) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix="deepspark-") as scratch:
-        # The variable and not spark.local.dir, which Spark answers with a warning in every log.
+        # The variable, since Spark warns of spark.local.dir in every log.
         os.environ.setdefault("SPARK_LOCAL_DIRS", scratch)
         context = start_context(
             config.master or "local[*]",

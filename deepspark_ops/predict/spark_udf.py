@@ -1,4 +1,4 @@
-"""A bundle as a column of Spark: ``predict_udf``. The one file of this package with pyspark; it starts no session."""
+"""A bundle as a column of Spark: ``predict_udf``. The module starts no session."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from deepspark_ops.predict.stream import Answer, answer_chunk
 _log = logging.getLogger(__name__)
 _WARNED_BUNDLES: set[str] = set()
 Columns = tuple[pd.Series, ...]
-"""Cells by input; pyspark reads the annotation, and gives a single column without the tuple, a struct as a frame."""
+"""Cells by input. Pyspark reads the annotation, and gives a single column without the tuple, a struct as a frame."""
 
 
 def answer_type(manifest: BundleManifest) -> StructType:
-    """Return what a row gets: the columns that ``deepspark predict`` writes for the bundle, without ``id``."""
+    """Return the type of an answer: the columns of ``deepspark predict`` for the bundle, without ``id``."""
     return from_arrow_schema(pa.schema([*result_fields(manifest), pa.field("error", pa.string())]))
 
 
@@ -48,28 +48,27 @@ def predict_udf(
     """Return a function of columns that answers by a bundle: ``frame.select(predict_udf(bundle)("content"))``.
 
     Args:
-        bundle: Folder that driver and workers see under this path. Each Python worker loads it once.
-        batch_size: Samples of a forward pass; default as of ``deepspark predict``.
+        bundle: Folder that driver and workers see under this path. Each Python worker loads the bundle once.
+        batch_size: Samples of a forward pass; default: as in ``deepspark predict``.
         threads: TensorFlow's threads in a worker; ``spark.task.cpus`` of the session.
-        top_k: Most probable classes of an answer; of a bundle without classes nothing.
-        resize_height: Of images, in place of what was done to the training images, as of ``deepspark predict``.
-        resize_width: Likewise.
-        max_pixel: Likewise.
+        top_k: Number of most probable classes in an answer; without effect for a bundle without classes.
+        resize_height: Rows of images, instead of the training images' rows, as in ``deepspark predict``.
+        resize_width: Columns of images, likewise.
+        max_pixel: Largest pixel of images, likewise.
 
     Returns:
-        A ``pandas_udf`` of one column: images (binary), their paths (string), or numbers of a sample (array, or one
-        number). A bundle with several inputs takes a column for each, in the order of its manifest, or one struct with
-        a field for each. Its value is a struct, ``answer_type``; a row that cannot be used has an error and nothing
-        else.
+        A ``pandas_udf`` of one column: images (binary), paths of images (string), or numbers of a sample (array or
+        number). A bundle with several inputs takes a column for each input, in the manifest's order, or one struct with
+        a field for each input. The value is a struct, ``answer_type``; the row of an unusable input has an error alone.
 
     Raises:
-        ConfigError: The net takes no images of this size, or no such batch, or these are no options.
-        DataError: There is no bundle, or a file of it is missing or changed.
+        ConfigError: The net takes no images of this size or no such batch, or an option is invalid.
+        DataError: The bundle does not exist, or a file of the bundle is missing or changed.
     """
     folder = str(Path(bundle).absolute())
     options = {"resize_height": resize_height, "resize_width": resize_width, "max_pixel": max_pixel}
     images = parse_config(RawImageConfig, options)
-    # A mistake is told here, not by a task.
+    # The driver reports a mistake, before a task runs.
     manifest = read_manifest(Path(folder))
     for remark in form_of_config(images, manifest, Path(folder)).remarks:
         _log.warning("predict_udf: %s", remark)
@@ -92,7 +91,7 @@ def predict_udf(
 
 @cache
 def _model(bundle: str, threads: int, top_k: int, images: RawImageConfig) -> tuple[BundleForm, Answer]:
-    """Load a bundle into this process, which keeps it for the next task."""
+    """Load a bundle into this process, for this task and the next tasks."""
     from deepspark_ops.export.manifest import parse_manifest  # on a worker alone
     from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
 
@@ -107,7 +106,7 @@ def _model(bundle: str, threads: int, top_k: int, images: RawImageConfig) -> tup
 
 
 def _warn_once(bundle: str, watch: PixelWatch) -> None:
-    """Warn of a partition whose images have not the range of the training images, in a worker's log, once a process."""
+    """Warn in a worker's log, once a process, about a partition with images of another range than the training's."""
     for remark, n_images in watch.remarks().items():
         if bundle not in _WARNED_BUNDLES:
             _WARNED_BUNDLES.add(bundle)
@@ -118,17 +117,17 @@ def _records(part: Columns | pd.Series | pd.DataFrame, form: BundleForm) -> list
     """Return the rows of a batch.
 
     Raises:
-        DataError: Another number of columns than the bundle has inputs.
+        DataError: The number of columns is not the number of the bundle's inputs.
     """
-    given = part if isinstance(part, tuple) else (part,)
-    if len(given) == 1 and isinstance(given[0], pd.DataFrame):  # one struct
-        found = given[0]
-        given = tuple(found[name] for name in form.names if name in found.columns)
-    if len(given) != len(form.inputs):
+    columns = part if isinstance(part, tuple) else (part,)
+    if len(columns) == 1 and isinstance(columns[0], pd.DataFrame):  # one struct
+        struct = columns[0]
+        columns = tuple(struct[name] for name in form.names if name in struct.columns)
+    if len(columns) != len(form.inputs):
         takes = f"takes {len(form.inputs)} ({', '.join(form.names)})"
-        msg = f"predict_udf got {len(given)} of the bundle's inputs, which {takes}; give a column for each, in order"
+        msg = f"predict_udf got {len(columns)} of the bundle's inputs, which {takes}; give a column for each, in order"
         raise DataError(msg)
-    cells = [[_content(cell) for cell in column] for column in given]
+    cells = [[_content(cell) for cell in column] for column in columns]
     if len(cells) == 1:
         return [InputRecord("", content, "null") for content in cells[0]]
     return [InputRecord("", dict(zip(form.names, row, strict=True))) for row in zip(*cells, strict=True)]
@@ -151,5 +150,5 @@ def _answered(
 
 
 def _frame(columns: Mapping[str, Sequence[Any]], names: Sequence[str]) -> pd.DataFrame:
-    """Return columns of objects: None stays null, and a class number stays whole beside it."""
+    """Return columns of objects: None stays null, and a class number stays whole beside None."""
     return pd.DataFrame({name: pd.Series(list(columns.get(name, [])), dtype=object) for name in names})

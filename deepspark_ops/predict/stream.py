@@ -1,4 +1,4 @@
-"""Every input through a net, chunk by chunk, into a file: the same for classes and for blobs."""
+"""Answers of a net for all inputs, chunk by chunk, into a file; for classes and for blobs."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from deepspark_ops.processes.ahead import mapped_ahead
 from deepspark_ops.stores.store_path import DataPath
 
 Answer = Callable[[Sequence[Parts]], Mapping[str, Sequence[Any]]]
-"""Takes samples, at least one and of any shapes; returns per column one value a sample, vectors as one array (n, k)."""
+"""Takes at least one sample, of any shape; returns a value per column and sample, vectors as one array (n, k)."""
 OnStep = Callable[[str], None]
-TOLD_EVERY_S = 2.0
-_ERRORS_TOLD = 5
+REPORT_S = 2.0
+_SHOWN_ERRORS = 5
 
 
 class RowOutput(Protocol):
     """Takes rows and writes them."""
 
     def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Add rows: per column one value a row, vectors as one array (n, k) or one a row, None for nothing."""
+        """Add rows: a value per column and row; vectors as one array (n, k) or an array per row; None for nothing."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How it went.
+    """Figures of a call.
 
     Attributes:
         output: The file.
-        n_records: Its rows.
+        n_records: Rows of the file.
         n_errors: Rows that have an error instead of an answer.
-        first_errors: The first of them, ``id: error``.
-        seconds: From the first input to the last answer.
-        remarks: What differs between inputs and training samples -> in how many inputs.
+        first_errors: First errors, ``id: error``.
+        seconds: Time from the first input to the last answer.
+        remarks: Difference between inputs and training samples -> number of inputs.
     """
 
     output: DataPath
@@ -56,21 +56,21 @@ class Summary:
         return f"output={self.output} rows={self.n_records} errors={self.n_errors} rows_per_s={rate:.0f}"
 
     def warnings(self) -> list[str]:
-        """Return a text for each remark, with the number of its inputs, and one for inputs without an answer."""
+        """Return a text for each remark, with the number of inputs, and a text about inputs without an answer."""
         remarks = [f"{count:,} of {self.n_records:,} inputs: {remark}" for remark, count in self.remarks.items()]
         return [*remarks, *([self.errors_text()] if self.n_errors else [])]
 
     def errors_text(self) -> str:
-        """Return how many inputs could not be used, and which were the first."""
+        """Return the number of inputs that could not be used, and the first errors."""
         more = self.n_errors - len(self.first_errors)
         lines = [*self.first_errors, *([f"and {more:,} more"] if more else [])]
-        said = "\n".join(f"  {line}" for line in lines)
-        found = f"{self.n_errors:,} of {self.n_records:,} inputs cannot be used"
-        return f"{found}; column error of their rows says why\n{said}"
+        text = "\n".join(f"  {line}" for line in lines)
+        counts = f"{self.n_errors:,} of {self.n_records:,} inputs cannot be used"
+        return f"{counts}; column error of their rows says why\n{text}"
 
 
 class Progress:
-    """Counts answers and says from time to time how far it is. One thread at a time."""
+    """Counts answers and reports the count from time to time. For one thread."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class Progress:
         watch: PixelWatch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to count; ``total`` is None where it is not known. ``watch`` judges the range of the images."""
+        """Begin to count; ``total`` is None if unknown. ``watch`` judges the range of the images."""
         self._total = total
         self._on_step = on_step
         self._watch = watch
         self._clock = clock
-        self._began = self._told = clock()
+        self._began = self._reported = clock()
         self.n_records = 0
         self.errors: list[str] = []
         self.n_errors = 0
@@ -99,28 +99,28 @@ class Progress:
             self._watch.add(sample.values for sample in chunk if sample.values is not None)
         bad = [sample for sample in chunk if sample.values is None]
         self.n_errors += len(bad)
-        room = max(0, _ERRORS_TOLD - len(self.errors))
+        room = max(0, _SHOWN_ERRORS - len(self.errors))
         self.errors += [f"{sample.id}: {sample.error}" for sample in bad[:room]]
         now = self._clock()
-        if now - self._told >= TOLD_EVERY_S:
-            self._told = now
+        if now - self._reported >= REPORT_S:
+            self._reported = now
             of = "" if self._total is None else f"/{self._total:,}"
             self._on_step(f"answered {self.n_records:,}{of} inputs, {self.n_records / (now - self._began):.0f}/s")
 
     def summary(self, output: DataPath) -> Summary:
-        """Return how it went."""
+        """Return the figures so far."""
         seconds = self._clock() - self._began
         remarks = {**self._remarks, **({} if self._watch is None else self._watch.remarks())}
         return Summary(output, self.n_records, self.n_errors, tuple(self.errors), seconds, remarks)
 
 
 def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """Return a chunk's rows by column; the rows of samples that cannot be used have an error and nothing else.
+    """Return a chunk's rows by column; the row of an unusable sample has an error alone.
 
     Args:
         chunk: Samples in their order.
         answer: The net.
-        columns: Names of what it answers.
+        columns: Names of the columns of the answer.
     """
     usable = [values for sample in chunk if (values := sample.values) is not None]
     answered = answer(usable) if usable else {name: () for name in columns}
@@ -129,8 +129,8 @@ def answer_chunk(chunk: Sequence[Sample], answer: Answer, columns: Sequence[str]
         if len(usable) == len(chunk):
             rows[name] = answered[name]
         else:
-            found = iter(answered[name])
-            rows[name] = [None if sample.values is None else next(found) for sample in chunk]
+            usable_values = iter(answered[name])
+            rows[name] = [None if sample.values is None else next(usable_values) for sample in chunk]
     rows["id"] = [sample.id.encode("utf-8", "replace").decode() for sample in chunk]
     rows["error"] = [sample.error or None for sample in chunk]
     return rows
@@ -140,7 +140,7 @@ def refuse_errors(chunk: Sequence[Sample]) -> None:
     """Refuse the first sample that cannot be used.
 
     Raises:
-        DataError: There is one.
+        DataError: A sample cannot be used.
     """
     for sample in chunk:
         if sample.values is None:
@@ -159,10 +159,10 @@ def answer_all(
     progress: Progress,
     n_at_once: int = 1,
 ) -> None:
-    """Write a row for every input. A thread reads, ``n_at_once`` others compute a chunk each, the caller's writes.
+    """Write a row for every input. A thread reads, ``n_at_once`` threads compute chunks, the caller's writes.
 
     Raises:
-        DataError: An input cannot be used and ``strict``, or there is none.
+        DataError: ``strict``, and an input cannot be used; or no input exists.
     """
 
     def rows_of(chunk: Sequence[Sample]) -> dict[str, Sequence[Any]]:
@@ -170,10 +170,10 @@ def answer_all(
             refuse_errors(chunk)
         return answer_chunk(chunk, answer, columns)
 
-    with closing(mapped_ahead(chunks(inputs), rows_of, n_threads=n_at_once, name="net")) as done:
-        for chunk, rows in done:
+    with closing(mapped_ahead(chunks(inputs), rows_of, n_threads=n_at_once, name="net")) as answered:
+        for chunk, rows in answered:
             output.add(rows)
             progress.add(chunk)
     if not progress.n_records:
-        msg = f"no input: the {inputs.what} is empty"
+        msg = f"no input: the {inputs.description} is empty"
         raise DataError(msg)

@@ -1,1 +1,1 @@
-"""A bundle behind HTTP: a page for pictures, JSON for programs. For trying out and for small loads."""
+"""A server for a bundle over HTTP: a page for pictures, JSON for programs. For tests and small loads."""

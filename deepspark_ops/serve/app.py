@@ -1,4 +1,4 @@
-"""The addresses of the server. The one file with FastAPI."""
+"""The addresses of the server, with FastAPI."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _log = logging.getLogger(__name__)
 
 
 def make_app(service: Service, config: ServeConfig, limits: Limits) -> App:
-    """Return the application; the service is closed when it shuts down.
+    """Return the application; the application's shutdown closes the service.
 
     Args:
         service: Answers.
         config: Time limits.
-        limits: What a request may do.
+        limits: Bounds of a request.
     """
 
     @asynccontextmanager
@@ -48,7 +48,7 @@ def make_app(service: Service, config: ServeConfig, limits: Limits) -> App:
         yield
         await run_in_threadpool(service.close)
 
-    # No pages of FastAPI's own: they load scripts from elsewhere.
+    # FastAPI's pages are off: the pages load scripts from other hosts.
     app = FastAPI(title=service.model.manifest.net, openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     _add_page(app)
     _add_answers(app, service, config)
@@ -135,8 +135,8 @@ def _add_refusals(app: FastAPI) -> None:
 
     async def of_query(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        found = [f"{problem['loc'][-1]}={problem.get('input')!r}: {problem['msg']}" for problem in error.errors()]
-        return JSONResponse({"error": "; ".join(found)}, 422)
+        problems = [f"{problem['loc'][-1]}={problem.get('input')!r}: {problem['msg']}" for problem in error.errors()]
+        return JSONResponse({"error": "; ".join(problems)}, 422)
 
     async def of_data(_: Request, error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, 422)

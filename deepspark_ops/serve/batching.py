@@ -1,4 +1,4 @@
-"""Samples of requests that arrive together go through the net together."""
+"""A queue that computes the samples of several requests in a single call of the net."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from deepspark_ops.predict.samples import Parts
 Answers = Mapping[str, Values]
 """Output -> (n, ...), a row for each sample."""
 Compute = Callable[[Sequence[Parts]], Answers]
-"""Takes samples, at least one."""
+"""Takes at least one sample."""
 OnCall = Callable[[int, float], None]
-"""Called after each graph call with its samples and seconds."""
+"""Called after each graph call with the number of samples and the seconds."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class _Waiting:
 
 
 class Batcher:
-    """One thread that computes, fed by any number of others."""
+    """A thread that computes the samples of any number of other threads."""
 
     def __init__(
         self, compute: Compute, *, batch_size: int, wait_s: float, on_call: OnCall, are_apart: bool = False
@@ -38,10 +38,10 @@ class Batcher:
 
         Args:
             compute: The net.
-            batch_size: Samples of a call at most.
-            wait_s: How long the first request of a call waits for others.
+            batch_size: Largest number of samples of a call.
+            wait_s: Time for which the first request of a call waits for further requests.
             on_call: Called after each call, by the computing thread.
-            are_apart: Whether each request has calls of its own.
+            are_apart: Whether no call holds samples of two requests.
         """
         self._compute = compute
         self._batch_size = batch_size
@@ -55,10 +55,10 @@ class Batcher:
         self._thread.start()
 
     def submit(self, samples: Sequence[Parts]) -> Future[Answers]:
-        """Return what will hold the rows of the samples, at least one; a failure of the net is its exception.
+        """Return a future with the rows of at least one sample; a failure of the net is the future's exception.
 
         Raises:
-            RuntimeError: It is closed.
+            RuntimeError: The batcher is closed.
         """
         waiting = _Waiting(samples, Future())
         with self._changed:
@@ -70,21 +70,20 @@ class Batcher:
         return waiting.answer
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Compute what waits, and end the thread."""
+        """Compute the waiting requests, and end the thread."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while taken := self._take():
-            # A caller that went away has cancelled what it waited for.
-            wanted = [one for one in taken if one.answer.set_running_or_notify_cancel()]
-            if wanted:
-                self._answer(wanted)
+        while requests := self._take():
+            # A caller that went away has cancelled the future.
+            if active := [request for request in requests if request.answer.set_running_or_notify_cancel()]:
+                self._answer(active)
 
     def _take(self) -> list[_Waiting]:
-        """Return the next requests that fit into one call, at least one; none once it is closed and all are done."""
+        """Return at least one request for the next call; no request after the batcher is closed and all are done."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._is_closed)
             deadline = time.monotonic() + self._wait_s
@@ -92,39 +91,39 @@ class Batcher:
             while not self._is_closed and self._n_waiting() < most:
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     break
-            taken: list[_Waiting] = []
+            requests: list[_Waiting] = []
             n_samples = 0
-            while self._queue and (not taken or n_samples + len(self._queue[0].samples) <= most):
-                taken.append(self._queue.popleft())
-                n_samples += len(taken[-1].samples)
-            return taken
+            while self._queue and (not requests or n_samples + len(self._queue[0].samples) <= most):
+                requests.append(self._queue.popleft())
+                n_samples += len(requests[-1].samples)
+            return requests
 
     def _n_waiting(self) -> int:
         return sum(len(waiting.samples) for waiting in self._queue)
 
-    def _answer(self, taken: Sequence[_Waiting]) -> None:
+    def _answer(self, requests: Sequence[_Waiting]) -> None:
         try:
-            rows = self._rows([sample for waiting in taken for sample in waiting.samples])
-        except Exception as error:  # noqa: BLE001 - the thread's outermost loop; each request gets its own
-            if len(taken) == 1:
-                taken[0].answer.set_exception(error)
+            rows = self._rows([sample for waiting in requests for sample in waiting.samples])
+        except Exception as error:  # noqa: BLE001 - the thread's outermost loop; each request gets an answer
+            if len(requests) == 1:
+                requests[0].answer.set_exception(error)
                 return
-            for waiting in taken:  # one request's fault is not the others'
+            for waiting in requests:  # a request with an error must not fail the other requests
                 self._answer([waiting])
             return
         first = 0
-        for waiting in taken:
+        for waiting in requests:
             last = first + len(waiting.samples)
             waiting.answer.set_result({name: values[first:last] for name, values in rows.items()})
             first = last
 
     def _rows(self, samples: Sequence[Parts]) -> Answers:
-        found: list[Answers] = []
+        answers: list[Answers] = []
         for first in range(0, len(samples), self._batch_size):
             part = samples[first : first + self._batch_size]
             began = time.monotonic()
-            found.append(self._compute(part))
+            answers.append(self._compute(part))
             self._on_call(len(part), time.monotonic() - began)
-        if len(found) == 1:
-            return found[0]
-        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+        if len(answers) == 1:
+            return answers[0]
+        return {name: np.concatenate([part[name] for part in answers]) for name in answers[0]}

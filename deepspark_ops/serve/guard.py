@@ -1,4 +1,4 @@
-"""What holds for every request, whatever it asks: who may ask, how much it may send, how many may ask at once."""
+"""Limits of every request: callers, sizes of bodies, number of requests at a time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 PREDICT: Final = "/v1/predict"
 PATHS: Final = ("/", "/page.css", "/page.js", "/health", "/metrics", "/v1/model", PREDICT)
 OPEN_PATHS: Final = frozenset({"/", "/page.css", "/page.js", "/health"})
-"""Need no token: they say nothing of the model. The page asks for the token."""
+"""Paths without a token: the answers say nothing about the model. The page asks for the token."""
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HEADERS: Final = {
-    # Nothing is loaded from elsewhere, and no other page may show this one. blob: is the picture that was chosen.
+    # The page loads nothing from other hosts, and no other page may show the page. blob: is the chosen picture.
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src blob:;"
     " connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -37,16 +37,15 @@ _FOREIGN = frozenset({"cross-site", "same-site"})
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may do.
+    """Bounds of a request.
 
     Attributes:
-        max_bytes: Of its body.
-        n_at_once: Predictions in progress, and bodies that arrive; of one client half as many bodies.
-        token: That it must have; empty for none.
-        hosts: Names by which the server may be called, without a port, in small letters; None for any. A page
-            elsewhere can lead a browser to this server's address by a name of its own, but not by an IP address: those
-            are always taken.
-        upload_timeout_s: For a whole body.
+        max_bytes: Bytes of a body.
+        n_at_once: Predictions in progress, and bodies that arrive; a client may send half of the bodies.
+        token: Token that a request must have; empty for no token.
+        hosts: Names of the server, without a port, in small letters; None for any name. A page of another site can lead
+            a browser to this server by a name of that site, but not by an IP address: IP addresses are always allowed.
+        upload_timeout_s: Time for a whole body.
     """
 
     max_bytes: int
@@ -56,15 +55,15 @@ class Limits:
     upload_timeout_s: float = 30.0
 
     def may_name(self, host: str) -> bool:
-        """Return whether the server may be called so; ``host`` has no port."""
+        """Return whether ``host``, without a port, is a name of the server."""
         return self.hosts is None or host.lower() in self.hosts or _is_address(host)
 
 
 class Guard:
-    """Stands in front of the application (ASGI); one event loop."""
+    """Checks requests before the application (ASGI); for one event loop."""
 
     def __init__(self, app: App, limits: Limits, metrics: ServerMetrics) -> None:
-        """Guard ``app``; what is answered is counted in ``metrics``."""
+        """Guard ``app``; ``metrics`` counts the answers."""
         self._app = app
         self._limits = limits
         self._metrics = metrics
@@ -74,7 +73,7 @@ class Guard:
         )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer a request or hand it on."""
+        """Refuse a request, or hand the request to the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -82,16 +81,16 @@ class Guard:
         path = scope["path"] if scope["path"] in PATHS else "other"
         status = 500
 
-        async def told(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message.get("headers", ()), *own]
+                headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message.get("headers", ()), *headers]
             await send(message)
 
         try:
-            await self._answer(scope, receive, told)
+            await self._answer(scope, receive, send_with_headers)
         finally:
             seconds = time.monotonic() - began
             self._metrics.answered(path, status, seconds, is_prediction=path == PREDICT)
@@ -132,20 +131,19 @@ class Guard:
         if scope["method"] == "POST" and not self._limits.token:  # no page of another site has the token
             self._check_origin(headers)
         if self._limits.token and scope["path"] not in OPEN_PATHS:
-            given = headers.get("authorization", "")
-            wanted = f"Bearer {self._limits.token}"
-            if not hmac.compare_digest(given.encode("latin-1"), wanted.encode()):
-                found = "another token" if given else "no token"
-                raise RequestRefused(401, f"found {found}, expected the header 'Authorization: Bearer TOKEN'")
+            authorization = headers.get("authorization", "")
+            if not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {self._limits.token}".encode()):
+                finding = "another token" if authorization else "no token"
+                raise RequestRefused(401, f"found {finding}, expected the header 'Authorization: Bearer TOKEN'")
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > self._limits.max_bytes:
             raise too_large(int(length), self._limits.max_bytes)
 
     def _check_origin(self, headers: Mapping[str, str]) -> None:
-        """Refuse what a page of another site sends.
+        """Refuse a request of a page of another site.
 
-        A browser says so by Sec-Fetch-Site, but not to an address without TLS other than loopback; Origin is there
-        always. Behind a proxy Origin has the proxy's name, which --host-names takes.
+        A browser sends Sec-Fetch-Site, except to an address without TLS other than loopback; a browser always sends
+        Origin. Behind a proxy Origin has the proxy's name, which --host-names allows.
         """
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         is_foreign = site in _FOREIGN
@@ -163,7 +161,7 @@ class Guard:
 
 
 def _name_of(authority: str) -> str:
-    """Return a host without its port.
+    """Return a host without the port.
 
     Example:
         >>> _name_of("localhost:8000"), _name_of("[::1]:8000"), _name_of("[::1]"), _name_of("")
@@ -184,7 +182,7 @@ async def send_refusal(send: Send, refused: RequestRefused) -> None:
     """Send a refusal as JSON, ``{"error": TEXT}``."""
     body = json.dumps({"error": str(refused)}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    # Some of the body may be on its way still: nothing else is read on the connection.
+    # Parts of the body may still arrive: the server reads nothing else on the connection.
     headers.append((b"connection", b"close"))
     if refused.retry_after_s is not None:
         headers.append((b"retry-after", str(refused.retry_after_s).encode()))

@@ -1,6 +1,6 @@
-"""uvicorn's HTTP protocol with a deadline and a bound for the headers of each request, which uvicorn itself lacks.
+"""uvicorn's HTTP protocol with a deadline and a bound for the headers of each request; uvicorn has neither.
 
-Without a deadline a client that sends a header a minute keeps its connection, and the memory of its headers, for ever.
+Without a deadline a client that sends a header a minute keeps a connection, and the memory of the headers, for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _HeaderDeadline(AutoHTTPProtocol):  # type: ignore[misc]
     """One connection.
 
     Attributes:
-        timeout_s: From the opened connection, or the first byte of a further request, to the end of the headers.
+        timeout_s: Time from the opened connection, or the first byte of a further request, to the end of the headers.
     """
 
     timeout_s: float

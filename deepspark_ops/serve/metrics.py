@@ -1,4 +1,4 @@
-"""What the server counts, in Prometheus' text format 0.0.4."""
+"""Counters of the server, in Prometheus' text format 0.0.4."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FIRST_ERROR = 400
 
 @dataclass
 class Histogram:
-    """Counts values by upper bounds. Guarded by whoever owns it.
+    """Counts values by upper bounds. The owner guards the counts.
 
     Attributes:
-        bounds: Upper bounds, ascending; each counts the values up to it, itself included.
+        bounds: Upper bounds, ascending; a bound counts the values up to and including the bound.
     """
 
     bounds: Sequence[float]
@@ -27,7 +27,7 @@ class Histogram:
     total: float = 0.0
 
     def __post_init__(self) -> None:
-        """Begin with nothing."""
+        """Begin with counts of 0."""
         self.counts = [0] * (len(self.bounds) + 1)
 
     def add(self, value: float) -> None:
@@ -36,7 +36,7 @@ class Histogram:
         self.total += value
 
     def lines(self, name: str) -> Iterator[str]:
-        """Yield its lines."""
+        """Yield the lines of the histogram."""
         so_far = 0
         for bound, count in zip([*self.bounds, "+Inf"], self.counts, strict=True):
             so_far += count
@@ -46,10 +46,10 @@ class Histogram:
 
 
 class ServerMetrics:
-    """What has been answered since the start. Safe to share between threads."""
+    """Counts of answers since the start. Safe to share between threads."""
 
     def __init__(self, net: str, digest: str) -> None:
-        """Begin to count for a model: its net's name and its manifest's digest."""
+        """Begin to count for a model with a net's name and a manifest's digest."""
         self._info = f'{{net="{_escaped(net)}",digest="{_escaped(digest)}"}}'
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, int]] = Counter()
@@ -64,18 +64,18 @@ class ServerMetrics:
             self._in_progress += 1
 
     def ended(self) -> None:
-        """Count one less."""
+        """Count the end of a prediction."""
         with self._lock:
             self._in_progress -= 1
 
     def answered(self, path: str, status: int, seconds: float, *, is_prediction: bool) -> None:
-        """Count an answer; the times of predictions alone are kept.
+        """Count an answer, and the time of a prediction.
 
         Args:
-            path: One of the server's own, or a word for all others: every path has a line.
+            path: A path of the server, or a word for all other paths: every path has a line.
             status: HTTP status.
-            seconds: From the request's head to the end of the answer.
-            is_prediction: Whether it was one.
+            seconds: Time from the request's head to the end of the answer.
+            is_prediction: Whether the answer is a prediction.
         """
         with self._lock:
             self._requests[path, status] += 1
@@ -89,7 +89,7 @@ class ServerMetrics:
             self._call_seconds.add(seconds)
 
     def text(self) -> str:
-        """Return all of it."""
+        """Return all counters."""
         with self._lock:
             lines = [*self._lines()]
         return "\n".join(lines) + "\n"
@@ -118,8 +118,8 @@ class ServerMetrics:
         yield from self._call_seconds.lines("deepspark_graph_call_seconds")
 
 
-def _head(name: str, kind: str, what: str) -> tuple[str, str]:
-    return f"# HELP {name} {what}", f"# TYPE {name} {kind}"
+def _head(name: str, kind: str, description: str) -> tuple[str, str]:
+    return f"# HELP {name} {description}", f"# TYPE {name} {kind}"
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""How TensorFlow Serving serves a bundle: the server for production."""
+"""Commands that serve a bundle by TensorFlow Serving, the server for production."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deepspark_ops.export.manifest import SAVED_MODEL_NAME
 
 
 def serving_name(net: str) -> str:
-    """Return a net's name as addresses have it.
+    """Return a net's name in the form of addresses.
 
     Example:
         >>> serving_name("CIFAR10 quick/full"), serving_name("")
@@ -20,10 +20,10 @@ def serving_name(net: str) -> str:
 
 
 def serving_commands(bundle: Path, net: str) -> dict[str, str]:
-    """Return command lines that serve a bundle by TensorFlow Serving, with Docker and with the program itself.
+    """Return command lines that serve a bundle by TensorFlow Serving, with Docker and with the program.
 
-    It serves a folder of numbered versions, so the SavedModel becomes version 1. It takes the same JSON at
-    ``:8501/v1/models/NAME:predict``, images as arrays only.
+    TensorFlow Serving serves a folder of numbered versions, so the SavedModel becomes version 1. The server takes the
+    same JSON at ``:8501/v1/models/NAME:predict``, with images as arrays only.
     """
     name = serving_name(net)
     model = (bundle / SAVED_MODEL_NAME).absolute()

@@ -1,4 +1,4 @@
-"""A request that is not answered: the status and the sentence that its sender gets."""
+"""The refusal of a request: status and message for the client."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ class RequestRefused(Exception):
 
     Attributes:
         status: HTTP status.
-        retry_after_s: Seconds after which it may be sent again; None where that would not help.
+        retry_after_s: Seconds after which the client may repeat the request; None if a repetition cannot help.
     """
 
     def __init__(self, status: int, text: str, *, retry_after_s: int | None = None) -> None:
-        """Refuse a request; ``text`` says where, what was found and what is expected."""
+        """Refuse a request; ``text`` has the position, the found value and the expected value."""
         super().__init__(text)
         self.status = status
         self.retry_after_s = retry_after_s

@@ -1,8 +1,8 @@
-"""From the body of a request to samples: the same checks as of ``deepspark predict``, each with its own sentence.
+"""Samples from the body of a request, with the checks of ``deepspark predict``; each check has a message.
 
-JSON is in the form that TensorFlow Serving takes, ``{"instances": [...]}``, so that a client may go on to that server.
-An instance is what the bundle's input takes, as nested lists, with null for a missing number; ``{"b64": "..."}`` is an
-image in a file's bytes. For a bundle with several inputs an instance is an object with one of these for each input.
+JSON has TensorFlow Serving's form, ``{"instances": [...]}``, so that a client may change to TensorFlow Serving. An
+instance is nested lists of the input's shape, with null for a missing number, or ``{"b64": "..."}`` with the bytes of
+an image file. For a bundle with several inputs an instance is an object with a value for each input.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def samples_of_json(body: bytes, form: BundleForm) -> list[Parts]:
     """Return the samples of a JSON request.
 
     Args:
-        body: As it was sent.
-        form: What the bundle takes.
+        body: Bytes of the client.
+        form: Form of the bundle's samples.
 
     Raises:
-        RequestRefused: 400 for what is no such request, 413 for one of too many lists, 422 for an instance that the
-            bundle does not take; the text names the instance, the input, what was found and what is expected.
+        RequestRefused: 400: the body is no request; 413: too many lists; 422: the bundle does not take an instance. The
+            text names the instance, the input, the found value and the expected value.
     """
     n_lists = body.count(b"[") + body.count(b"{")
     if n_lists > MAX_LISTS:
         text = (
             f"found a body with {n_lists:,} lists and objects, expected at most {MAX_LISTS:,}; send fewer instances in"
-            f" a request{', or images as files' if any(one.takes_images for one in form.inputs) else ''}"
+            f" a request{', or images as files' if any(input_form.takes_images for input_form in form.inputs) else ''}"
         )
         raise RequestRefused(TOO_LARGE, text)
     try:
@@ -54,8 +54,8 @@ def samples_of_json(body: bytes, form: BundleForm) -> list[Parts]:
     except (ValueError, RecursionError) as error:
         raise RequestRefused(BAD_REQUEST, f"the body is no JSON: {error}") from error
     if not isinstance(request, dict) or set(request) not in ({"instances"}, {"instance"}):
-        found = _kind(request)
-        raise RequestRefused(BAD_REQUEST, f'found {found}, expected {{"instances": [...]}} or {{"instance": ...}}')
+        kind = _kind(request)
+        raise RequestRefused(BAD_REQUEST, f'found {kind}, expected {{"instances": [...]}} or {{"instance": ...}}')
     if "instance" in request:
         return [_sample(request["instance"], "instance", form)]
     instances = request["instances"]
@@ -70,11 +70,11 @@ def samples_of_pictures(pictures: Sequence[tuple[str, bytes]], form: BundleForm)
     """Return the samples of uploaded files.
 
     Args:
-        pictures: (name, bytes) of each.
-        form: What the bundle takes.
+        pictures: (name, bytes) of each file.
+        form: Form of the bundle's samples.
 
     Raises:
-        RequestRefused: 400 without any, 422 for one that is no image or a bundle that takes no single image.
+        RequestRefused: 400: no file; 422: a file is no image, or the bundle does not take a single image.
     """
     if not pictures:
         raise RequestRefused(BAD_REQUEST, "found no file in the form, expected at least one picture")
@@ -84,8 +84,8 @@ def samples_of_pictures(pictures: Sequence[tuple[str, bytes]], form: BundleForm)
 
 
 def expected(form: BundleForm) -> str:
-    """Return in words what an instance is."""
-    inputs = {one.contract.name: _expected_of(one.contract) for one in form.inputs}
+    """Return the description of an instance."""
+    inputs = {input_form.contract.name: _expected_of(input_form.contract) for input_form in form.inputs}
     if len(inputs) == 1:
         return next(iter(inputs.values()))
     return "an object with " + "; ".join(f'"{name}": {text}' for name, text in inputs.items())
@@ -105,80 +105,82 @@ def _shape_text(contract: InputContract) -> str:
 
 def _sample(instance: Any, where: str, form: BundleForm) -> Parts:
     if len(form.inputs) == 1:
-        given = {form.names[0]: instance}
+        values = {form.names[0]: instance}
     elif isinstance(instance, dict) and set(instance) == set(form.names):
-        given = instance
+        values = instance
     else:
-        found = _kind(instance)
-        raise RequestRefused(UNUSABLE, f"{where}: found {found}, expected {expected(form)}")
-    return tuple(_values(given[one.contract.name], where, one) for one in form.inputs)
+        kind = _kind(instance)
+        raise RequestRefused(UNUSABLE, f"{where}: found {kind}, expected {expected(form)}")
+    return tuple(_values(values[input_form.contract.name], where, input_form) for input_form in form.inputs)
 
 
-def _values(given: Any, where: str, form: SampleForm) -> Values:
-    place = f'{where}: input "{form.contract.name}"'
-    if isinstance(given, Mapping):
-        return _image(given, place, form)
-    array = _array(given, place, form)
+def _values(json_value: Any, where: str, form: SampleForm) -> Values:
+    where = f'{where}: input "{form.contract.name}"'
+    if isinstance(json_value, Mapping):
+        return _image(json_value, where, form)
+    array = _array(json_value, where, form)
     if not form.takes_images:
         return array
     if form.crop_size and min(array.shape[:2]) < form.crop_size:
         raise RequestRefused(
             UNUSABLE,
-            f"{place}: found {array.shape[0]} x {array.shape[1]} pixels, expected at least"
+            f"{where}: found {array.shape[0]} x {array.shape[1]} pixels, expected at least"
             f" {form.crop_size} x {form.crop_size}, which the bundle cuts out",
         )
     if problem := form.unusable_pixels(array):
-        raise RequestRefused(UNUSABLE, f"{place}: {problem}")
+        raise RequestRefused(UNUSABLE, f"{where}: {problem}")
     stored = array[..., ::-1] if form.contract.channels == "RGB" else array
     return np.ascontiguousarray(stored.transpose(2, 0, 1))
 
 
-def _image(given: Mapping[str, Any], place: str, form: SampleForm) -> Values:
-    encoded = given.get(_ENCODED)
-    if set(given) != {_ENCODED} or not isinstance(encoded, str) or not form.takes_images:
-        raise RequestRefused(UNUSABLE, f"{place}: found {_kind(given)}, expected {_expected_of(form.contract)}")
+def _image(json_object: Mapping[str, Any], where: str, form: SampleForm) -> Values:
+    encoded = json_object.get(_ENCODED)
+    if set(json_object) != {_ENCODED} or not isinstance(encoded, str) or not form.takes_images:
+        raise RequestRefused(UNUSABLE, f"{where}: found {_kind(json_object)}, expected {_expected_of(form.contract)}")
     try:
         return form.values(base64.b64decode(encoded, validate=True))[0]
     except binascii.Error as error:
-        raise RequestRefused(UNUSABLE, f"{place}: b64 is no base64: {error}") from error
+        raise RequestRefused(UNUSABLE, f"{where}: b64 is no base64: {error}") from error
     except RecordError as error:
-        raise RequestRefused(UNUSABLE, f"{place}: {error}") from error
+        raise RequestRefused(UNUSABLE, f"{where}: {error}") from error
 
 
-def _array(given: Any, place: str, form: SampleForm) -> Values:
+def _array(json_value: Any, where: str, form: SampleForm) -> Values:
     contract = form.contract
-    wanted = f"expected {_expected_of(contract)}"
+    expectation = f"expected {_expected_of(contract)}"
     try:
-        array = np.asarray(given)
-    except ValueError as error:  # numpy's own words speak of its types
-        raise RequestRefused(UNUSABLE, f"{place}: found lists of unequal lengths, {wanted}") from error
+        array = np.asarray(json_value)
+    except ValueError as error:  # numpy's text speaks of numpy's types
+        raise RequestRefused(UNUSABLE, f"{where}: found lists of unequal lengths, {expectation}") from error
     if array.dtype.kind == "O" and array.ndim and _are_numbers_or_null(array):
         with suppress(OverflowError):
             array = array.astype(np.float64)  # null becomes NaN, a missing number
     if array.dtype.kind not in "iuf":
-        raise RequestRefused(UNUSABLE, f"{place}: found {_kind(given)} that is no numbers, {wanted}")
+        raise RequestRefused(UNUSABLE, f"{where}: found {_kind(json_value)} that is no numbers, {expectation}")
     shape = contract.shape[1:]
     fits = len(shape) == array.ndim and all(
-        found == extent or (extent < 0 < found) for found, extent in zip(array.shape, shape, strict=True)
+        size == extent or (extent < 0 < size) for size, extent in zip(array.shape, shape, strict=True)
     )
     if not fits:
-        raise RequestRefused(UNUSABLE, f"{place}: found shape {_tuple(array.shape)}, {wanted}")
+        raise RequestRefused(UNUSABLE, f"{where}: found shape {_tuple(array.shape)}, {expectation}")
     if contract.dtype == "uint8":
         if problem := form.unusable_number(array):
-            raise RequestRefused(UNUSABLE, f"{place}: {problem}, {wanted}")
+            raise RequestRefused(UNUSABLE, f"{where}: {problem}, {expectation}")
         if not ((array >= 0) & (array <= 255) & (array == np.rint(array))).all():
-            raise RequestRefused(UNUSABLE, f"{place}: found numbers that are not whole or not in 0 to 255, {wanted}")
+            raise RequestRefused(
+                UNUSABLE, f"{where}: found numbers that are not whole or not in 0 to 255, {expectation}"
+            )
         return array.astype(np.uint8)
     with np.errstate(over="ignore"):
         values = array.astype(np.float32)
     if problem := form.unusable_number(values):
-        raise RequestRefused(UNUSABLE, f"{place}: {problem}, {wanted}")
+        raise RequestRefused(UNUSABLE, f"{where}: {problem}, {expectation}")
     return values
 
 
 def _are_numbers_or_null(array: Values) -> bool:
-    """Are the elements JSON's numbers, and null for those that are missing? An integer may be a long one."""
-    return all(one is None or (isinstance(one, int | float) and not isinstance(one, bool)) for one in array.flat)
+    """Return whether all elements are JSON's numbers or null. An integer may have any number of digits."""
+    return all(item is None or (isinstance(item, int | float) and not isinstance(item, bool)) for item in array.flat)
 
 
 def _usable(form: BundleForm, where: str, record: InputRecord) -> Parts:

@@ -1,8 +1,8 @@
-"""Warnings of requests whose images have not the range of the training images.
+"""Warnings about requests with images of another range than the training images.
 
-A request of ``FEWEST_IMAGES`` images or more is judged alone, and its answer holds the warning. Smaller requests are
-judged together, so many images after so many; their warning goes into the server's log, as they may be of several
-clients.
+A request with at least ``FEWEST_IMAGES`` images is judged alone, and the answer has the warning. Smaller requests are
+judged in groups of at least ``FEWEST_IMAGES`` images. The server's log has the warning about a group, since a group may
+hold requests of several clients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RequestPixels:
     """Judges requests one after the other. Safe to share between threads."""
 
     def __init__(self, form: BundleForm, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start without images; a warning is logged every ``LOGGED_EVERY_S`` seconds at most."""
+        """Start without images; the log gets at most a warning per ``LOGGED_EVERY_S`` seconds."""
         self._form = form
         self._clock = clock
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class RequestPixels:
         self._next_log_s = clock()
 
     def warnings(self, samples: Sequence[Parts]) -> list[str]:
-        """Return what a request's client is to be told of the range of its images; log it, too."""
+        """Return and log the warnings about the range of a request's images."""
         if len(samples) >= FEWEST_IMAGES:
             watch = PixelWatch(self._form)
             watch.add(samples)

@@ -1,4 +1,4 @@
-"""What the server answers, apart from HTTP: the model's description, and rows for samples."""
+"""Answers of the server, without HTTP: the model's description, and rows for samples."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _SERVER_FAULT = 500
 
 
 class Model(Protocol):
-    """A bundle that answers; ``LoadedBundle`` is one."""
+    """A bundle in memory, as ``LoadedBundle``."""
 
     @property
     def manifest(self) -> BundleManifest:
-        """What the bundle says of itself."""
+        """The bundle's manifest."""
 
     @property
     def form(self) -> BundleForm:
-        """What its samples are."""
+        """Form of the bundle's samples."""
 
     def answers(self, samples: Sequence[Parts]) -> Answers:
         """Return every output of samples."""
@@ -42,12 +42,12 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Service:
-    """A model with its queue and its counters. Safe to share between threads.
+    """A model with a queue and counters. Safe to share between threads.
 
     Attributes:
         model: The bundle.
-        batcher: Its queue.
-        metrics: Its counters.
+        batcher: Queue of requests.
+        metrics: Counters.
         about: Answer of ``GET /v1/model``.
         pixels: Judges the range of the images of requests.
     """
@@ -74,14 +74,14 @@ class Service:
         return cls(model, batcher, metrics, about, RequestPixels(model.form))
 
     def submit(self, samples: Sequence[Parts]) -> Future[Answers]:
-        """Return what will hold every output of samples."""
+        """Return a future with every output of samples."""
         return self.batcher.submit(samples)
 
     def rows(self, answers: Answers, top_k: int, *, with_scores: bool) -> list[dict[str, Any]]:
-        """Return an object per sample, with the names that the columns of ``deepspark predict`` have.
+        """Return an object per sample, with the names of ``deepspark predict``'s columns.
 
         Raises:
-            RequestRefused: 500 where the net gave no numbers, which JSON could not hold.
+            RequestRefused: 500: the net gave a number that is not finite, which JSON cannot hold.
         """
         for name, values in answers.items():
             if not np.isfinite(values).all():
@@ -93,12 +93,12 @@ class Service:
         return [{name: _plain(columns[name][row]) for name in names} for row in range(n_rows)]
 
     def close(self) -> None:
-        """Answer what waits and end the thread."""
+        """Answer the waiting requests and end the thread."""
         self.batcher.close()
 
 
 def about_model(manifest: BundleManifest, bundle: Path) -> dict[str, Any]:
-    """Return what a client must know of a model: net, inputs, output, classes, digests."""
+    """Return the description of a model for clients: net, inputs, outputs, classes, digests."""
     return {
         "net": manifest.net,
         "bundle": bundle.absolute().name,
@@ -115,13 +115,13 @@ def about_model(manifest: BundleManifest, bundle: Path) -> dict[str, Any]:
 
 
 def warm_up(model: Model) -> None:
-    """Have a model answer one sample of zeros: its first call takes longer than all others.
+    """Compute a sample of zeros: the first call of a model takes longer than all later calls.
 
     Raises:
-        DeepSparkError: It does not take what its manifest says.
+        DeepSparkError: The model does not take the inputs of the manifest.
     """
-    model.answers([tuple(_zeros(one.contract.shape[1:], one.takes_images, one.crop_size, one.contract.dtype)
-                        for one in model.form.inputs)])  # fmt: skip
+    model.answers([tuple(_zeros(form.contract.shape[1:], form.takes_images, form.crop_size, form.contract.dtype)
+                        for form in model.form.inputs)])  # fmt: skip
 
 
 def _zeros(shape: tuple[int, ...], is_image: bool, crop_size: int, dtype: str) -> Values:

@@ -29,20 +29,20 @@ Say = Callable[[str], None]
 
 
 def limit_image_pixels(n_pixels: int) -> None:
-    """Have OpenCV refuse larger images by their headers. It reads this when it is loaded: call it before."""
+    """Let OpenCV refuse larger images by the header. OpenCV reads the limit on import: call the function before."""
     os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(n_pixels))
 
 
 def serve(config: ServeConfig, *, say: Say, warn: Say) -> None:
-    """Serve a bundle until SIGTERM or Ctrl-C; call it from the main thread.
+    """Serve a bundle until SIGTERM or Ctrl-C, in the main thread.
 
     Args:
-        config: What and where.
+        config: Bundle, address and limits.
         say: Called with the address, and with the command of TensorFlow Serving.
         warn: Called with a warning about an address that other hosts reach.
 
     Raises:
-        DeepSparkError, CaffeImportError: What the user can correct: no bundle, a port that is taken, no such device.
+        DeepSparkError, CaffeImportError: A mistake of the user: no bundle, a used port, no such device.
     """
     for number in (signal.SIGTERM, signal.SIGINT):  # a shell starts background jobs with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
@@ -51,12 +51,12 @@ def serve(config: ServeConfig, *, say: Say, warn: Say) -> None:
     with open_port(config.host, config.port) as opened:
         try:
             _serve(config, token, opened, say, warn)
-        except KeyboardInterrupt:  # what waited is answered
+        except KeyboardInterrupt:  # the waiting requests have answers
             say("serve: ended")
 
 
 def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, warn: Say) -> None:
-    # Heavy ones, so that --help needs none.
+    # Heavy imports, which --help does not need.
     from deepspark_ops.serve.app import make_app
     from deepspark_ops.serve.guard import LOOPBACK_NAMES, Limits
     from deepspark_ops.serve.production_server import serving_commands
@@ -73,7 +73,7 @@ def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, war
     names = None if token else LOOPBACK_NAMES | host_names(config)
     limits = Limits(config.max_upload, config.queue_size, token, names, config.upload_timeout_s)
     gc.collect()
-    gc.freeze()  # the graph's objects stay; the collector would look through them for each large request
+    gc.freeze()  # the graph's objects stay; the collector would visit the objects for each large request
     app = make_app(Service.of(model, config), config, limits)
     commands = serving_commands(config.bundle, model.manifest.net)
     say(
@@ -87,12 +87,12 @@ def _serve(config: ServeConfig, token: str, opened: socket.socket, say: Say, war
 
 
 def run_server(app: App, opened: socket.socket, *, header_timeout_s: float) -> None:
-    """Answer on a listening socket until SIGTERM or Ctrl-C; call it from the main thread.
+    """Answer on a listening socket until SIGTERM or Ctrl-C, in the main thread.
 
     Args:
         app: Answers requests.
         opened: The socket.
-        header_timeout_s: For all headers of a request.
+        header_timeout_s: Time for all headers of a request.
     """
     import uvicorn
 
@@ -106,11 +106,11 @@ def run_server(app: App, opened: socket.socket, *, header_timeout_s: float) -> N
 
 
 def load_served(config: ServeConfig) -> LoadedBundle:
-    """Load the bundle that a server answers by.
+    """Load the bundle of a server.
 
     Raises:
-        DeepSparkError: There is none, or a file of it is missing or changed.
-        DeviceError: No such device.
+        DeepSparkError: The bundle does not exist, or a file of the bundle is missing or changed.
+        DeviceError: The device does not exist.
     """
     from deepspark_ops.export.manifest import read_manifest
     from deepspark_ops.predict.loaded_bundle import choose_device, load_bundle
@@ -123,10 +123,10 @@ def load_served(config: ServeConfig) -> LoadedBundle:
 
 
 def read_token(file: Path | None, environment: Mapping[str, str]) -> str:
-    """Return the token that callers must send; empty for none.
+    """Return the token that callers must send; empty for no token.
 
     Raises:
-        ConfigError: The file cannot be read, or holds none.
+        ConfigError: The file cannot be read, or is empty.
     """
     if file is None:
         return environment.get(TOKEN_VARIABLE, "").strip()
@@ -145,24 +145,26 @@ def open_port(host: str, port: int) -> socket.socket:
     """Return a listening socket.
 
     Raises:
-        ConfigError: No such address on this machine, or the port is taken.
+        ConfigError: This machine has no such address, or another program uses the port.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except socket.gaierror as error:
-        known = "127.0.0.1 is this machine alone, 0.0.0.0 all its addresses"
-        msg = f"host={host}: no such address: {error.strerror}; {known}"
+        hint = "127.0.0.1 is this machine alone, 0.0.0.0 all its addresses"
+        msg = f"host={host}: no such address: {error.strerror}; {hint}"
         raise ConfigError(msg) from error
     except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        remedy = "another program listens there; give another port, 0 for any that is free" if taken else error.strerror
+        is_used = error.errno == errno.EADDRINUSE
+        remedy = (
+            "another program listens there; give another port, 0 for any that is free" if is_used else error.strerror
+        )
         msg = f"host={host}, port={port}: {remedy}"
         raise ConfigError(msg) from error
 
 
 def host_names(config: ServeConfig) -> frozenset[str]:
-    """Return the names by which a server may be called, besides this machine's loopback names; in small letters."""
+    """Return the server's names besides this machine's loopback names, in small letters."""
     names = [] if config.host_names is None else config.host_names.split(",")
     if not is_loopback(config.host):
         names += [config.host, gethostname()]

@@ -1,7 +1,7 @@
-"""Bodies of requests that arrive, before any of them takes a place in the queue.
+"""Bodies of arriving requests, before a request enters the queue.
 
-A client may send a request's headers and then one byte a second. Such requests must keep nobody out: each has a
-deadline, and where there are too many, the slowest of the address with most of them makes room for a new one.
+A client may send a request's headers and then a byte per second. Such requests must not keep other clients out. So each
+request has a deadline. If too many bodies arrive, a new body replaces the slowest body of the address with most bodies.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Receive = Callable[[], Awaitable[Message]]
 
 _TOO_SLOW: Final = 408
 _GRACE_S: Final = 1.0
-"""A body that began less than this ago counts as if it had been on its way for as long."""
+"""Smallest age of a body in the calculation of the body's speed."""
 
 
 class ClientGone(Exception):
-    """The client closed the connection before its body was whole."""
+    """The client closed the connection before the end of the body."""
 
 
 @dataclass(eq=False)
@@ -39,15 +39,15 @@ class _Upload:
 
 
 class Uploads:
-    """The bodies that are being read; one event loop."""
+    """The arriving bodies; for one event loop."""
 
     def __init__(self, *, max_bytes: int, max_uploads: int, timeout_s: float) -> None:
-        """Begin with none.
+        """Begin without a body.
 
         Args:
-            max_bytes: Of a body.
-            max_uploads: At the same time; of one address half as many, at least one.
-            timeout_s: For a whole body.
+            max_bytes: Bytes of a body.
+            max_uploads: Bodies at the same time; an address may have half of the bodies, at least one body.
+            timeout_s: Time for a whole body.
         """
         self._max_bytes = max_bytes
         self._max_uploads = max_uploads
@@ -59,23 +59,23 @@ class Uploads:
         """Return the body of a request.
 
         Raises:
-            RequestRefused: 408 for a body that is too slow or made room for another one, 413 for one that is too long.
+            RequestRefused: 408: the body is too slow or a new body replaced the body; 413: the body is too long.
             ClientGone: The connection was closed.
         """
         upload = self._enter(address)
         reading = asyncio.ensure_future(self._read(receive, upload))
         displaced = asyncio.ensure_future(upload.is_displaced.wait())
         try:
-            done, _ = await asyncio.wait(
+            ended, _ = await asyncio.wait(
                 (reading, displaced), timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
-            if reading in done:
+            if reading in ended:
                 return reading.result()
         finally:
             self._uploads.discard(upload)
             reading.cancel()
             displaced.cancel()
-        if displaced in done:
+        if displaced in ended:
             text = f"{upload.n_bytes:,} bytes of the body were here; other requests of the same client needed the room"
         else:
             text = f"{upload.n_bytes:,} bytes of the body were here after {self._timeout_s:g} s"
@@ -111,13 +111,13 @@ class Uploads:
 
 
 def too_large(n_bytes: int, allowed: int) -> RequestRefused:
-    """Return the refusal of a body with more bytes than are allowed."""
+    """Return the refusal of a body that is too long."""
     text = f"found a body of {n_bytes:,} bytes or more, expected at most {allowed:,}; send fewer samples in a request"
     return RequestRefused(413, text)
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return what hands a body out that was read already; then what ``receive`` does."""
+    """Return a function that returns ``body`` first, and then the messages of ``receive``."""
     is_read = False
 
     async def receive_again() -> Message:

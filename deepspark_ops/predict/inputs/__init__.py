@@ -1,1 +1,1 @@
-"""What a bundle is run on: files, lists, datasets and tables as one stream of records, read as it is needed."""
+"""Inputs of a bundle: files, lists, datasets and tables as a stream of records, which is read lazily."""

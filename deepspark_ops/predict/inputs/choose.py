@@ -1,4 +1,4 @@
-"""What an input is: found by a look at its path, or as the user says."""
+"""The kind of an input, by its path and content, or by an option."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
 
     Args:
         config: Names the input and its format.
-        form: What the bundle takes.
+        form: Form of the bundle's samples.
 
     Raises:
-        ConfigError: No such input, none of a known kind, or one that cannot give what a bundle of several inputs takes.
-        DataError: It is damaged.
+        ConfigError: The input does not exist, is of no known kind, or cannot serve a bundle of several inputs.
+        DataError: The input is damaged.
     """
     use_staging(staging_of(config.staging_folder, config.staging_size))
     path = config.input
@@ -61,7 +61,7 @@ def open_inputs(config: BundleInputConfig, form: BundleForm) -> Inputs:
 
 
 def _look(path: DataPath) -> InputFormat | None:
-    """Return the kind of an input; None where the formats of raw data are to be asked."""
+    """Return the kind of an input; None for a format of raw data."""
     if split_member(path)[1] is not None:
         return None
     return _look_at_folder(path) if path.is_dir() else _look_at_file(path)
@@ -84,7 +84,7 @@ def _look_at_folder(path: DataPath) -> InputFormat | None:
 def _look_at_file(path: DataPath) -> InputFormat | None:
     suffix = path.suffix.lower()
     if suffix == ".csv" and is_image_name(first_listed(path)):
-        return "list"  # its first line has no names of columns
+        return "list"  # the first line has no names of columns
     if suffix in _TABLE_NAMES:
         return _TABLE_NAMES[suffix]
     if is_image_name(path.name):

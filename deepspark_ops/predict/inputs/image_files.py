@@ -1,4 +1,4 @@
-"""Images in files: one, those below a folder, or those that the lines of a list name."""
+"""Images in files: a single image, images below a folder, or the images of a list."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def _lines(path: DataPath) -> Iterator[str]:
 
 
 def first_listed(path: DataPath) -> str:
-    """Return the first path of a list, empty of an empty one."""
+    """Return the first path of a list; empty for an empty list."""
     return next((path_of_line(line) for line in _lines(path)), "")
 
 
 def path_of_line(line: str) -> str:
-    """Return the path of a line: all of it if it ends as an image's name does, else without its last field.
+    """Return the path of a line: the line if the line ends as an image's name, else the line without the last field.
 
     Example:
         >>> path_of_line("a dir/1.jpg"), path_of_line("a dir/1.jpg 3"), path_of_line("1.jpg,cat")

@@ -1,4 +1,4 @@
-"""Samples that are stored already: an ingested dataset, or a source of any format that ``deepspark ingest`` reads."""
+"""Samples of an ingested dataset, or records of any format that ``deepspark ingest`` reads."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.store_path import DataPath
 
 _SAMPLES_READ = 256
-_NAMES_TOLD = 12
+_SHOWN_NAMES = 12
 _BYTES_READ = 2**22
-"""At most so much at a time, as float32 at the largest: one record at a time takes longer than a small image."""
+"""Bound on a read, counted as float32: a read of a single record takes longer than a small image."""
 
 
 def stored_samples(split_folder: DataPath, form: SampleForm) -> Inputs:
-    """Return the samples of an ingested split, in their order; ids are their numbers, as in ``samples.h5``.
+    """Return the samples of an ingested split in order; ids are the numbers of the samples, as in ``samples.h5``.
 
-    Features of a table are as the table has them, for a bundle that fills and standardises them itself.
+    Features get the table's values again, since the bundle fills and standardises features. Images stay as stored.
 
     Args:
         split_folder: Holds the manifest and the shards.
-        form: What the bundle takes. Images are as stored: ingestion's steps are not done again.
+        form: Form of the bundle's samples.
 
     Raises:
-        ConfigError: A table of other columns than the net was trained on.
-        DataError: No manifest, or a damaged one; on reading: a missing or damaged shard.
+        ConfigError: The table has other columns than the training.
+        DataError: The manifest is missing or damaged; on reading: a shard is missing or damaged.
     """
-    first_look = open_dataset(split_folder, color=form.color)  # a damaged manifest is told now
+    first_look = open_dataset(split_folder, color=form.color)  # a damaged manifest raises now
     table = None if first_look.manifest is None or form.table is None else first_look.manifest.table
     _check_columns(split_folder, table, form.table)
 
@@ -63,7 +63,7 @@ def stored_samples(split_folder: DataPath, form: SampleForm) -> Inputs:
 def _check_columns(split_folder: DataPath, table: TableColumns | None, trained: TableColumns | None) -> None:
     if table is None or trained is None or table.feature_names() == trained.feature_names():
         return
-    columns, trained_on = (", ".join(each.feature_names()[:_NAMES_TOLD]) for each in (table, trained))
+    columns, trained_on = (", ".join(each.feature_names()[:_SHOWN_NAMES]) for each in (table, trained))
     msg = (
         f"input={split_folder}: a dataset of the columns {columns}; the net was trained on {trained_on}, in this order"
     )
@@ -71,7 +71,7 @@ def _check_columns(split_folder: DataPath, table: TableColumns | None, trained: 
 
 
 def _differences(dataset: Dataset, form: SampleForm) -> tuple[str, ...]:
-    """Return what ingestion did to a dataset's images otherwise than to the training images."""
+    """Return the differences between the ingestion of a dataset's images and of the training images."""
     trained, held = form.contract.images, dataset.preprocessing
     if trained is None or not form.takes_images:
         return ()
@@ -86,13 +86,13 @@ def _differences(dataset: Dataset, form: SampleForm) -> tuple[str, ...]:
 
 
 def source_records(source: DataPath, source_format: SourceFormat, image_column: str | None) -> Inputs:
-    """Return the records of a source; ids are its names of them, else their numbers.
+    """Return the records of a source; ids are the names of the records, else numbers.
 
     Raises:
-        ConfigError, DataError: The source is damaged or empty, found when reading begins.
+        ConfigError, DataError: The source is damaged or empty; reading raises the error.
     """
-    given = {"source": source, "source_format": source_format, "image_column": image_column, "output": "unused"}
-    config = parse_config(IngestConfig, given)
+    options = {"source": source, "source_format": source_format, "image_column": image_column, "output": "unused"}
+    config = parse_config(IngestConfig, options)
 
     def read(start: int = 0, stop: int | None = None) -> Iterator[InputRecord]:
         with tempfile.TemporaryDirectory(prefix="deepspark-") as work:

@@ -58,7 +58,7 @@ def table_inputs(config: BundleInputConfig, form: BundleForm, table_format: Tabl
 
     Args:
         config: Names the table, and may name columns.
-        form: What the bundle takes.
+        form: Form of the bundle's samples.
         table_format: Format of the files.
 
     Raises:
@@ -153,27 +153,27 @@ def table_records(
     start: int = 0,
     stop: int | None = None,
 ) -> Iterator[InputRecord]:
-    """Yield the records of a table's rows from number ``start`` to before ``stop``.
+    """Yield the records of a table's rows ``[start, stop)``.
 
     Args:
-        batches: Rows in their order, with the number of the first of each batch.
-        columns: Which columns they are made of.
-        config: Names the table, and what its paths start from.
-        start: Rows before it are left out.
-        stop: Nothing from it on is read; None for all.
+        batches: Rows in order, with the number of the first row of each batch.
+        columns: Columns of the records.
+        config: Names the table, and the start of the table's paths.
+        start: First row.
+        stop: Row behind the last row; None for all rows.
 
     Raises:
         DataError: A part of the table cannot be read.
     """
     at = start
     try:
-        for number, whole in batches:
+        for number, rows in batches:
             at = number
             if stop is not None and number >= stop:
                 return
-            last = whole.num_rows if stop is None else min(whole.num_rows, stop - number)
+            last = rows.num_rows if stop is None else min(rows.num_rows, stop - number)
             for first in range(max(0, start - number), last, _ROWS_READ):
-                batch = whole.slice(first, min(_ROWS_READ, last - first))
+                batch = rows.slice(first, min(_ROWS_READ, last - first))
                 at = number + first
                 ids = None if columns.id is None else [str(value) for value in batch.column(columns.id).to_pylist()]
                 numbers = [str(at + row) for row in range(batch.num_rows)]
@@ -197,7 +197,7 @@ def _batch_records(
 def _several(
     batch: pa.RecordBatch, inputs: Sequence[tuple[str, str]], ids: list[str], config: BundleInputConfig
 ) -> Iterator[InputRecord]:
-    """Yield the rows of a bundle with several inputs: a cell is an image, its path, a list of numbers or one number."""
+    """Yield the rows of a bundle with several inputs: a cell is an image, a path, a list of numbers or a number."""
     root = _root_folder(config)
     cells = {name: batch.column(column).to_pylist() for name, column in inputs}
     for row, id_of_row in enumerate(ids):
@@ -222,7 +222,7 @@ def _images(
     root = _root_folder(config)
     for row, cell in enumerate(column.to_pylist()):
         value, name = cell, None
-        if isinstance(cell, dict):  # as the Hugging Face Hub keeps images: {bytes, path}
+        if isinstance(cell, dict):  # an image of the Hugging Face Hub: {bytes, path}
             value, name = cell.get("bytes") or cell.get("path"), cell.get("path")
         elif isinstance(cell, str):
             name = cell
@@ -237,9 +237,9 @@ def _images(
 
 def _samples(batch: pa.RecordBatch, columns: InputColumns, ids: list[str]) -> Iterator[InputRecord]:
     features = columns.features
-    held = [batch.column(name) for name in features]
+    feature_values = [batch.column(name) for name in features]
     rows: Any
-    rows = _matrix(held, columns) if columns.widths else held[0].to_pylist()
+    rows = _matrix(feature_values, columns) if columns.widths else feature_values[0].to_pylist()
     names = _names(columns) if columns.widths else []
     for name, row in zip(ids, rows, strict=True):
         if row is None or (not columns.may_miss and any(value is None for value in row)):
@@ -254,10 +254,10 @@ def _samples(batch: pa.RecordBatch, columns: InputColumns, ids: list[str]) -> It
             yield InputRecord(name, vector)
 
 
-def _matrix(held: Sequence[pa.Array], columns: InputColumns) -> list[npt.NDArray[np.float64] | None]:
-    """Return the numbers of each row, read as ingestion reads them; None for one with an array of another length."""
-    parts, is_bad = [], np.zeros(len(held[0]), bool)
-    for column, width in zip(held, columns.widths, strict=True):
+def _matrix(feature_values: Sequence[pa.Array], columns: InputColumns) -> list[npt.NDArray[np.float64] | None]:
+    """Return the numbers of each row, as ingestion reads numbers; None for a row with an array of another length."""
+    parts, is_bad = [], np.zeros(len(feature_values[0]), bool)
+    for column, width in zip(feature_values, columns.widths, strict=True):
         if pa.types.is_nested(column.type):
             values, is_short = arrays(column, width, np.float64)
             is_bad |= is_short

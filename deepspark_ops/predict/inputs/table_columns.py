@@ -174,8 +174,8 @@ def _columns_of_inputs(
     pairs = (part.split("=", 1) for part in (config.input_columns or "").split(",") if part)
     column_of = {name.strip(): column.strip() for name, column in pairs}
     if unknown := sorted(set(column_of) - set(form.names)):
-        known = ", ".join(form.names)
-        msg = f"input_columns={config.input_columns}: no input {', '.join(unknown)}; the bundle has {known}"
+        input_names = ", ".join(form.names)
+        msg = f"input_columns={config.input_columns}: no input {', '.join(unknown)}; the bundle has {input_names}"
         raise ConfigError(msg)
     columns = tuple((name, column_of.get(name, name)) for name in form.names)
     for name, column in columns:

@@ -111,4 +111,4 @@ def test_images_are_no_longer_read_once_their_range_is_wide_enough():
     watch = PixelWatch(form_of((0.0, 255.0)))
     watch.add(images_between(0, 100, 1))
     watch.add([Unread()])
-    assert watch.seen["x"].n_images == 1
+    assert watch.pixels["x"].n_images == 1

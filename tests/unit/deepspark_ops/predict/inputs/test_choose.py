@@ -29,7 +29,7 @@ def test_images_of_any_folders_by_name(tmp_path):
         write_image(tmp_path / name)
     (tmp_path / "notes.md").write_text("no image")
     inputs = opened(tmp_path)
-    assert (inputs.what, inputs.n_records) == ("folder of images", 4)
+    assert (inputs.description, inputs.n_records) == ("folder of images", 4)
     assert [record.id for record in inputs.read()] == ["a.png", "b/1.jpg", "b/2.png", "c/d/4.png"]
     assert [record.id for record in opened(tmp_path / "a.png").read()] == ["a.png"]
 
