@@ -1,1 +1,1 @@
-"""Scores of a trained net and the report drawn from them."""
+"""Scores of a trained net and the report of the scores."""

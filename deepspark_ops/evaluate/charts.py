@@ -2,9 +2,9 @@
 
 No scripts: browsers show the ``<title>`` of a point or cell under the pointer.
 
-Why not matplotlib? Version 3.11 was tried on the chart of two losses. Its SVG has fixed colours, which a page in light,
-dark and print cannot restyle, letters as outlines without text search, and no titles. The SVG takes 18 KB instead of 7,
-and matplotlib adds 80 MB of packages.
+Why not matplotlib? Version 3.11 was tried on the chart of two losses. Matplotlib's SVG has fixed colours, so a page
+cannot restyle the chart for light, dark and print. Letters are outlines without text search, and there are no titles.
+The SVG takes 18 KB instead of 7, and matplotlib adds 80 MB of packages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SMALLEST_FONT = 5.0
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart.
+    """A line of a chart.
 
     Attributes:
         name: Shown in the legend; empty for none.
@@ -163,10 +163,10 @@ def _draw(line: Line, x_scale: _Scale, y_scale: _Scale, y_format: Callable[[floa
 
 
 def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> str:
-    """Return the confusion matrix as a picture: right predictions in one colour, wrong ones in another.
+    """Return the confusion matrix as a picture: right predictions in blue, wrong predictions in red.
 
-    A cell's strength is the square root of its share of the row, so that a few mistakes among a thousand samples
-    are still seen. Up to ``MAX_VECTOR_CLASSES`` classes it is an SVG with a title per cell, with more an image.
+    A cell's strength is the square root of the cell's share of the row: a few mistakes among a thousand samples stay
+    visible. Up to ``MAX_VECTOR_CLASSES`` classes give an SVG with a title per cell, more classes give an image.
 
     Args:
         confusion: Counts, shape (n, n), true class by row, predicted class by column.
@@ -193,9 +193,9 @@ def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> s
 
 
 def difference_chart(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], names: Sequence[str]) -> str:
-    """Return the second confusion matrix minus the first as an SVG: more in one colour, fewer in another.
+    """Return the second confusion matrix minus the first as an SVG; more and fewer have different colours.
 
-    A cell's strength is the square root of its share of the greatest difference.
+    A cell's strength is the square root of the cell's share of the greatest difference.
 
     Args:
         first: Counts, shape (n, n) with n up to ``MAX_VECTOR_CLASSES``, true class by row, predicted class by column.
@@ -226,11 +226,11 @@ _Square = tuple[float, float, float]
 
 
 def _matrix(names: Sequence[str], label: str, cell_of: Callable[[int, int, _Square], str]) -> str:
-    """Return an SVG of a square of cells with the classes beside and above it.
+    """Return an SVG of a square of cells, with the classes beside and above the square.
 
     Args:
         names: One per class.
-        label: What it shows, for screen readers.
+        label: Content of the chart, for screen readers.
         cell_of: Takes row, column and place; returns the cell.
     """
     n = len(names)
@@ -294,7 +294,7 @@ def _cell(text: str, short: str, strength: float, square: _Square, *, kind: str,
 
 
 def _fitting_font(text: str, side: float) -> float:
-    """Return the font size at which a text stays inside of a cell."""
+    """Return the largest font size for a text inside of a cell."""
     width = sum(_WIDE if letter in "MG+-" else _DIGIT_WIDTH for letter in text)
     return min(_LARGEST_FONT, (side - 2) / width)
 
@@ -313,7 +313,7 @@ def _short_count(count: int) -> str:
 
 
 def _confusion_image(strength: npt.NDArray[np.float64]) -> str:
-    """Return a PNG with an alpha channel, so that it sits on a light and on a dark page."""
+    """Return a PNG with an alpha channel, for light and dark pages."""
     n = len(strength)
     pixels = np.zeros((n, n, 4), np.uint8)  # BGRA, as OpenCV writes it
     pixels[..., :3] = (60, 90, 214)
@@ -328,7 +328,7 @@ def _confusion_image(strength: npt.NDArray[np.float64]) -> str:
 
 
 def thin_out(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
-    """Return at most ``most`` points, each the mean of one bin of neighbours.
+    """Return at most ``most`` points, each the mean of a bin of neighbours.
 
     Example:
         >>> thin_out([(0, 1.0), (1, 3.0), (2, 5.0), (3, 7.0)], most=2)
@@ -343,7 +343,7 @@ def thin_out(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
 
 
 def nice_ticks(low: float, high: float, about: int) -> list[float]:
-    """Return about ``about`` round values that cover [low, high]; steps are 1, 2 or 5 times a power of ten.
+    """Return about ``about`` round values that cover [low, high], in steps of 1, 2 or 5 times a power of ten.
 
     Example:
         >>> nice_ticks(0.0, 1000.0, 5)
@@ -366,7 +366,7 @@ def nice_ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return round values inside [low, high], low > 0: powers of ten, or 1, 2, 5 times them if there are too few.
+    """Return round values inside [low, high], low > 0: powers of ten, for a short range also 2 and 5 times a power.
 
     Example:
         >>> log_ticks(0.02, 3.0)

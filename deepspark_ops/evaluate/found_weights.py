@@ -1,4 +1,4 @@
-"""Which weights of a run are scored or exported. Cheap to import: a run without any is refused before all else."""
+"""Finds the weights of a run to score or to export. Cheap to import: a run without any is refused before all else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deepspark_ops.run_paths import RunPaths
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights file that is scored or exported.
+    """The weights file to score or to export.
 
     Attributes:
         path: The .caffemodel (or .caffemodel.h5).
@@ -24,7 +24,7 @@ class Weights:
 
 
 def find_weights(run: RunPaths, weights: Path | None = None) -> Weights:
-    """Return ``weights``, else those of the run's last complete snapshot.
+    """Return ``weights``, else the weights of the run's last complete snapshot.
 
     Raises:
         ConfigError: There is no run, no snapshot, or no such file.

@@ -58,7 +58,7 @@ def read_metrics(path: Path) -> MetricsReport:
 
 
 def classes_of(metrics: MetricsReport | None) -> ClassificationMetrics | None:
-    """Return the metrics as those of a classification; None where they are of another task."""
+    """Return the metrics of a classification; None for another task."""
     return metrics if isinstance(metrics, ClassificationMetrics) else None
 
 

@@ -1,6 +1,6 @@
-"""``report.html``: one page that holds everything it shows, works without a network, in light, in dark and on paper.
+"""``report.html``: a page without other files, for use without a network, in light, in dark and on paper.
 
-Its text and tables are in ``report.html.jinja``, which escapes every value; here is what they show.
+``report.html.jinja`` has the text and tables and escapes every value; this module computes the values.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _page() -> Template:
 
 
 def percent(share: float | None) -> str:
-    """Return a share as text with its significant digits, a narrow space before the sign; a dash for None.
+    """Return a share as text with the significant digits, a narrow space before the sign; a dash for None.
 
     Example:
         >>> [text.replace("\u202f", " ") for text in (percent(0.98611), percent(1.0), percent(0.9997))]
@@ -136,7 +136,7 @@ def _tiles(metrics: ClassificationMetrics) -> list[Tile]:
 
 
 def _pairs(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> list[dict[str, object]]:
-    """Return the classes that are confused most often, the most frequent first."""
+    """Return the most frequently confused pairs of classes, the most frequent first."""
     wrong = confusion - np.diag(np.diag(confusion))
     support = np.maximum(confusion.sum(axis=1), 1)
     flat = np.argsort(-wrong, axis=None, kind="stable")[:MAX_CONFUSED_PAIRS]
@@ -167,7 +167,7 @@ def _loss_cards(curves: Curves) -> list[Card]:
 
 
 def _worker_lines(points: Mapping[int, list[Point]]) -> list[Line]:
-    """Return a line per worker; many share one colour, since a dozen entries of a legend say nothing."""
+    """Return a line per worker; many workers share a colour, since a dozen entries of a legend say nothing."""
     is_named = len(points) <= MAX_NAMED_WORKERS
     return [
         Line(f"worker {worker}", line, f"line-{at % N_COLOURS if is_named else 0} thin")

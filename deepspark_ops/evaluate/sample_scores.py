@@ -1,9 +1,9 @@
 """``samples.h5``: a net's compact answers for every sample, for a comparison of two nets sample by sample.
 
 Format version 3 has the attributes ``format_version``, ``task``, ``dataset_digest``, ``weights_digest`` and
-``n_classes``. Its datasets have one axis, (n_samples,): ``content``, the fields of ``SampleLosses``, for a
+``n_classes``. The datasets have a single axis, (n_samples,): ``content``, the fields of ``SampleLosses``, for a
 classification the fields of ``Answers``, and ``group`` if samples have groups. Version 2 lacks ``group``. Version 1
-also lacks ``task``: its task is classification. Texts have a fixed length; older files have texts of variable length.
+also lacks ``task``, meaning classification. Texts have a fixed length; older files have texts of variable length.
 """
 
 from __future__ import annotations

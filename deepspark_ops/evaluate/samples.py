@@ -1,4 +1,4 @@
-"""The samples that a net is scored on: every one once, in their order, transformed as in phase TEST."""
+"""The samples for scoring a net: every sample once, in order, transformed as in phase TEST."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Batch:
 
 
 class Samples:
-    """All samples of a net's data layers, read side by side. One thread at a time.
+    """All samples of a net's data layers, read side by side. For a single thread at a time.
 
     Attributes:
         layers: The data layers; their transforms never mirror.
@@ -74,7 +74,7 @@ class Samples:
         self.table = manifest.table if manifest else None
 
     def answer_names(self, task: TaskName, class_names: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """Return what the answers of a task are called, in their order: a table's label columns, or the classes.
+        """Return the names of a task's answers, in order: a table's label columns, or the classes.
 
         Args:
             task: Answers of pairs and reconstructions have no names.
@@ -96,7 +96,7 @@ class Samples:
             yield self.read(first, min(self.batch_size, end - first))
 
     def stored(self, index: int) -> Column:
-        """Return the first blob of one sample as stored, before the transform; an image is (C, H, W), BGR.
+        """Return the first blob of a sample as stored, before the transform; an image is (C, H, W), BGR.
 
         Raises:
             DataError: A shard is missing or damaged.
@@ -110,7 +110,7 @@ class Samples:
         return self.layers[0].samples.keys(start, count)
 
     def read(self, start: int, count: int) -> Batch:
-        """Return samples [start, start + count), at most ``batch_size`` of them.
+        """Return samples [start, start + count); ``count`` is at most ``batch_size``.
 
         Raises:
             DataError: A shard is missing or damaged.
@@ -127,7 +127,7 @@ class Samples:
 
 
 class SampleDigest:
-    """A short hash of each sample's stored values, which is the same wherever the sample stands, and one over all.
+    """Short hashes of each sample's stored values, independent of the position, and a hash over all samples.
 
     Hashes of ranges of samples are put together by ``merge``, in any order.
     """
@@ -137,7 +137,7 @@ class SampleDigest:
         self._content: dict[int, bytes] = {}
 
     def add(self, batch: Batch) -> None:
-        """Add samples, sample by sample, so that the batch size does not matter."""
+        """Hash sample by sample, so the batch size does not matter."""
         columns = [np.ascontiguousarray(column) for _, column in sorted(batch.stored.items())]
         rows = [(column.reshape(-1).data.cast("B"), column.nbytes // batch.count) for column in columns]  # no copy
         hashes = []
@@ -149,18 +149,18 @@ class SampleDigest:
         self._content[batch.start] = b"".join(hashes)
 
     def merge(self, other: SampleDigest) -> None:
-        """Add what another one has of other samples."""
+        """Add the hashes of other samples."""
         self._content |= other._content
 
     def text(self) -> str:
-        """Return ``sha256:<hex>``, of the samples' hashes in their order: equal ones, equal samples in equal order."""
+        """Return ``sha256:<hex>`` of the samples' hashes in order; equal for equal samples in equal order."""
         digest = hashlib.sha256()
         for start in sorted(self._content):
             digest.update(self._content[start])
         return f"sha256:{digest.hexdigest()}"
 
     def of_batch(self, start: int) -> npt.NDArray[np.uint64]:
-        """Return the hashes of the batch that begins at ``start``."""
+        """Return the hashes of the batch at ``start``."""
         return np.frombuffer(self._content[start], "<u8").astype(np.uint64)
 
     def content(self) -> npt.NDArray[np.uint64]:

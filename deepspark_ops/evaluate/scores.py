@@ -1,8 +1,8 @@
 """Classification scores in plain numpy, batch by batch: top-k, loss, confusion matrix, per-class figures, mistakes.
 
-This module knows neither nets nor files. Ties count as in Caffe, so that top-1 equals the net's Accuracy layer:
-accuracy_layer.cpp (BVLC Caffe 1.0) counts the *other* classes that score at least as much as the true class. Hence a
-tie counts against the true class.
+This module knows neither nets nor files. Ties count as in Caffe, so top-1 equals the net's Accuracy layer. In
+accuracy_layer.cpp (BVLC Caffe 1.0) the rank is the number of *other* classes with at least the true class' score. Hence
+a tie counts against the true class.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NORMAL_95 = 1.959964
 
 @dataclass(frozen=True)
 class Mistake:
-    """One sample whose prediction is wrong.
+    """A sample with a wrong prediction.
 
     Attributes:
         index: Position of the sample in the order it was read.
@@ -57,7 +57,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class SampleLosses:
-    """How far a net's answer to each sample that counts is from the truth. The arrays are read only by agreement.
+    """The error of each sample, without ignored samples. The arrays are read only by agreement.
 
     Attributes:
         index: (n_samples,) int64, position of the sample in the order it was read.
@@ -74,7 +74,7 @@ class SampleLosses:
 
 @dataclass(frozen=True)
 class Answers(SampleLosses):
-    """A classifier's answer to each sample that counts, in the order of the samples.
+    """A classifier's answer to each sample, without ignored samples, in the order of the samples.
 
     ``loss`` is -log probability of the true class, floored as Caffe does.
 
@@ -209,7 +209,7 @@ class ScoreSum:
             )
 
     def merge(self, other: ScoreSum) -> None:
-        """Count what another one with the same options has counted, of other samples."""
+        """Add the counts of another sum with the same options, over other samples."""
         self._confusion += other._confusion
         self._n_read += other._n_read
         self._n_samples += other._n_samples
@@ -223,7 +223,7 @@ class ScoreSum:
         self._answers += other._answers
 
     def last(self) -> Answers | None:
-        """Return the answers of the batch that was added last with a sample that counts; None before."""
+        """Return the answers of the last batch with a sample not ignored; None before."""
         return self._answers[-1] if self._answers else None
 
     def result(self) -> Scores:
@@ -280,12 +280,12 @@ class ScoreSum:
 
 
 def joined_answers(parts: Sequence[Answers]) -> Answers:
-    """Return the answers of batches as one, in the order of the samples, fresh arrays."""
+    """Return the joined answers of batches, in the order of the samples, as fresh arrays."""
     return _joined(Answers, parts)
 
 
 def joined_losses(parts: Sequence[SampleLosses]) -> SampleLosses:
-    """Return the errors of batches as one, in the order of the samples, fresh arrays."""
+    """Return the joined errors of batches, in the order of the samples, as fresh arrays."""
     return _joined(SampleLosses, parts)
 
 
@@ -312,8 +312,8 @@ def softmax(scores: Floats) -> npt.NDArray[np.float64]:
 def accuracy_interval(accuracy: float, n_samples: int) -> tuple[float, float]:
     """Return the 95 % interval of a share counted on ``n_samples`` samples.
 
-    Wilson, "Probable inference, the law of succession, and statistical inference" (1927): it stays inside [0, 1]
-    and is honest for shares near 1 and small sets, where the usual +-1.96 sigma is not.
+    Wilson, "Probable inference, the law of succession, and statistical inference" (1927): the interval stays inside [0,
+    1]. For shares near 1 and small sets the usual +-1.96 sigma is too narrow.
 
     Example:
         >>> [round(bound, 3) for bound in accuracy_interval(0.98, 360)]
@@ -340,9 +340,9 @@ def _whole_labels(labels: npt.NDArray[np.generic], first: int) -> Labels:
 
 
 def _rank(probabilities: Floats, labels: Labels) -> tuple[Floats, npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return, per row: the true class' probability, how many others reach it, and the predicted class.
+    """Return, per row: the true class' probability, the other classes with at least this, and the predicted class.
 
-    The prediction is the true class only if nothing else reaches it, else the first of the largest others; so the
+    The true class is predicted only if every other class has less, else the first of the largest other classes. So the
     confusion matrix' diagonal adds up to top-1.
     """
     rows = np.arange(len(labels))

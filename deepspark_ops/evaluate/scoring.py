@@ -1,4 +1,4 @@
-"""Runs a net over all samples and sums its results; whatever the net is, a trained one or an exported one."""
+"""Runs a trained or an exported net over all samples and sums the results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Answer:
-    """A net that answers.
+    """A net ready for answers.
 
     Attributes:
         of_batch: Takes samples; returns blob -> (count, ...): outputs after their activation, targets that the net
@@ -64,7 +64,7 @@ def score_samples(
     stop: int | None = None,
     each: EachBatch | None = None,
 ) -> tuple[tuple[TaskSum, ...], SampleDigest]:
-    """Score every sample once, in order, or those from ``start`` to before ``stop``.
+    """Score every sample once, in order, or the samples from ``start`` to before ``stop``.
 
     Args:
         answer: The net.
@@ -101,7 +101,7 @@ def score_samples(
 
 
 class _Waiting:
-    """Consecutive batches that are answered and not yet counted. One thread at a time."""
+    """Consecutive batches, answered but not yet counted. For a single thread at a time."""
 
     def __init__(self, sums: Sequence[TaskSum], digest: SampleDigest, each: EachBatch | None) -> None:
         self._sums = sums
@@ -112,7 +112,7 @@ class _Waiting:
         self._n_rows = self._n_bytes = 0
 
     def add(self, batch: Batch, values: Mapping[str, Array]) -> None:
-        """Take a batch; count all that wait once there are many."""
+        """Take a batch; count the waiting batches at ``ROWS_AT_ONCE`` rows or ``BYTES_AT_ONCE`` bytes."""
         self._starts.append(batch.start)
         self._n_rows += batch.count
         for task_sum, parts in zip(self._sums, self._parts, strict=True):
@@ -142,14 +142,14 @@ class _Waiting:
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """Return parts as one array; a single part is returned unchanged."""
+    """Return parts as a single array; a single part is returned unchanged."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def answers_of_batch(
     answers: Callable[[Mapping[str, npt.NDArray[np.float32]]], Mapping[str, Array]], *, n_at_once: int = 1
 ) -> Answer:
-    """Return what answers a batch, its padding left out; ``n_at_once`` as of ``Answer``."""
+    """Return ``answers`` of a batch without the padding; ``n_at_once`` as for ``Answer``."""
     return Answer(
         lambda batch: {name: values[: batch.count] for name, values in answers(batch.feeds).items()}, n_at_once
     )
@@ -212,10 +212,10 @@ def report_of(
 def measure_speed(
     forward: Callable[[], Any], *, batch_size: int, device: str, clock: Callable[[], float] = time.perf_counter
 ) -> Speed:
-    """Time forward passes on one full batch for about a second, or a large net's for two.
+    """Time forward passes on a full batch for about a second, for a large net two seconds.
 
-    Passes are timed in some stretches of time. Of each the fastest pass counts, which other work on the machine
-    disturbed least; how far the stretches are apart says how exact the figure is.
+    Passes are timed in some stretches of time. The fastest pass of each stretch counts: other work on the machine
+    disturbed this pass least. The spread of the stretches shows how exact the figure is.
 
     Args:
         forward: One pass, data in memory; compiled by an earlier call.
@@ -246,7 +246,7 @@ def measure_speed(
 def scored_samples(
     metrics: MetricsReport, total: TaskSum, digest: SampleDigest, groups: npt.NDArray[np.uint64] | None
 ) -> ScoredSamples:
-    """Return the answers of the main result as ``samples.h5`` holds them.
+    """Return the answers of the main result for ``samples.h5``.
 
     Args:
         metrics: What was found.

@@ -1,7 +1,7 @@
 """Stage evaluate as a Spark application: each task scores a part of the samples, the driver puts the sums together.
 
-The figures are those of one process, bit by bit: each sample is in the same batch, and sums do not depend on order.
-Run by spark-submit with the config's path, or by ``python -m deepspark_ops.evaluate.spark_job CONFIG.json``.
+The figures have the bits of a run in a single process: each sample is in the same batch, and the order of sums does not
+matter. Run by spark-submit with the config's path, or by ``python -m deepspark_ops.evaluate.spark_job CONFIG.json``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def score_on(
 
 @contextmanager
 def open_context(config: EvaluateConfig) -> Iterator[SparkContext]:
-    """Start Spark's driver in this process, as ``config`` says; it ends with the block."""
+    """Start Spark's driver in this process, by ``config``, until the block ends."""
     master = config.master or "local[*]"
     with tempfile.TemporaryDirectory(prefix="deepspark-") as scratch:
         # The variable and not spark.local.dir, which Spark answers with a warning in every log.

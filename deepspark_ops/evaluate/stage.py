@@ -1,4 +1,4 @@
-"""Stage evaluate: score a trained net on its data and write ``metrics.json`` and ``report.html``."""
+"""Stage evaluate: score a trained net on data and write ``metrics.json`` and ``report.html``."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _speed(answers: AnswersOf, samples: Samples, device: str) -> Speed:
 def _mistake_pictures(
     samples: Samples, chosen: ChosenTask, answers: AnswersOf, losses: SampleLosses
 ) -> dict[int, EncodedPicture]:
-    """Return small pictures of what a classification gets wrong; of another task those of the largest errors."""
+    """Return small pictures of a classification's mistakes; for another task, of the largest errors."""
     if not isinstance(losses, Answers):
         return _error_pictures(samples, chosen, answers, kept_errors(losses))
     return {
@@ -170,7 +170,7 @@ def _mistake_pictures(
 def _error_pictures(
     samples: Samples, chosen: ChosenTask, answers: AnswersOf, indices: Sequence[int]
 ) -> dict[int, EncodedPicture]:
-    """Return what the net made of samples beside them, small; nothing where samples are no pictures.
+    """Return small pictures of samples beside the net's output; empty if samples are no pictures.
 
     A batch at a time: the answers of a net for pixels are large.
     """

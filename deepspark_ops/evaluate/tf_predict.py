@@ -1,4 +1,4 @@
-"""A trained net's answers, batch by batch. The one file of this stage that needs TensorFlow."""
+"""A trained net's answers, batch by batch. This file alone of the stage imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answers = Callable[[Feeds], dict[str, npt.NDArray[Any]]]
 
 
 def scoring_device(devices: Literal["auto", "cpu", "gpu"], solver: SolverSpec, *, n_threads: int) -> ReadyDevices:
-    """Set up the one device that scores: the first GPU that TensorFlow sees, or the CPU.
+    """Set up the device for scoring: TensorFlow's first GPU, or the CPU.
 
     Args:
         devices: ``EvaluateConfig.devices``; ``auto``: a GPU where the solver says so and there is one.
@@ -48,7 +48,7 @@ def scoring_device(devices: Literal["auto", "cpu", "gpu"], solver: SolverSpec, *
 
 @dataclass(frozen=True)
 class ReadyNet:
-    """A net that answers.
+    """A net ready for answers.
 
     Attributes:
         answers: Gives its results.
@@ -64,7 +64,7 @@ class ReadyNet:
 def open_answers(
     trained: TrainedNet, tasks: Sequence[ChosenTask], config: EvaluateConfig, *, n_threads: int
 ) -> ReadyNet:
-    """Compile the run's net for its results."""
+    """Compile the run's net for the results of ``tasks``."""
     ready = scoring_device(config.devices, trained.solver, n_threads=n_threads)
     if ready.kind == "gpu":
         _log.info("scores on %s", ready.description)
@@ -77,7 +77,7 @@ def open_answers(
 def compile_answers(
     net: NetSpec, params: Vector, tasks: Sequence[ChosenTask], *, n_threads: int, device: str = ""
 ) -> Answers:
-    """Compile ``net`` and return the function that gives its results.
+    """Compile ``net`` and return a function from a batch to the results.
 
     Args:
         net: Built for phase TEST.
@@ -107,7 +107,7 @@ def compile_answers(
 
 
 def compile_targets(net: NetSpec, tasks: Sequence[ChosenTask], *, n_threads: int) -> Answers:
-    """Compile what a net computes from data alone to compare answers with; gives nothing where that is fed.
+    """Compile the targets computed by a net from data alone; fed targets need no compiling.
 
     Args:
         net: Built for phase TEST.

@@ -37,7 +37,7 @@ from deepspark_ops.train.setup.run_dataset import with_its_version
 
 @dataclass(frozen=True)
 class TrainedNet:
-    """A net for phase TEST, its parameters, and the samples it can be run on.
+    """A net for phase TEST, with parameters and samples.
 
     Attributes:
         run: The run's folder.
@@ -63,7 +63,7 @@ class TrainedNet:
 
 
 def open_run(config: EvaluateConfig) -> AbstractContextManager[TrainedNet]:
-    """Open the net and the samples that ``config`` names."""
+    """Open the net and the samples of ``config``."""
     return open_trained_net(
         config.run_dir,
         weights=config.weights,
@@ -83,7 +83,7 @@ def open_trained_net(
     batch_size: int | None = None,
     default_batch_size: int = DEFAULT_BATCH_SIZE,
 ) -> Iterator[TrainedNet]:
-    """Load a run's net, its last snapshot (or ``weights``) and its data (or ``dataset``); close the data at the end.
+    """Load a run's net, last snapshot (or ``weights``) and data (or ``dataset``); close the data at the end.
 
     Args:
         run_dir: Folder of the run.
@@ -133,7 +133,7 @@ def _told_already(finding: str) -> None:
 
 
 def read_run_config(run: RunPaths) -> TrainConfig:
-    """Return the config that a run was trained with.
+    """Return the config of a run's training.
 
     Raises:
         ConfigError: A damaged config.
@@ -167,7 +167,7 @@ def load_params(net: NetSpec, weights: Path) -> Vector:
 
 
 def source_of(layer: caffe_pb2.LayerParameter) -> str:
-    """Return the text of the layer's ``source``, empty for layers that have none."""
+    """Return the text of the layer's ``source``, empty for layers without a source."""
     sources = {
         "Data": layer.data_param.source,
         "ImageData": layer.image_data_param.source,

@@ -1,1 +1,1 @@
-"""Two nets on the same samples: which is better, beyond chance, and where."""
+"""Compares two nets on the same samples: the better net, beyond chance, and the classes with a difference."""

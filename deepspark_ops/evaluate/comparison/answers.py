@@ -37,7 +37,7 @@ class _Frozen(BaseModel):
 
 
 class ClassChange(_Frozen):
-    """One class, by top-1.
+    """Top-1 of two nets for a class.
 
     Attributes:
         label: The class' number.
@@ -63,7 +63,7 @@ class ClassChange(_Frozen):
     production_takes: float | None = None
 
     def loss(self) -> float:
-        """Return how much smaller the candidate's share is; negative where it is larger."""
+        """Return production's share minus the candidate's share; negative if the candidate is better."""
         return (self.n_lost - self.n_gained) / self.n_samples if self.n_samples else 0.0
 
 
@@ -226,7 +226,7 @@ def difference_p_value(first: ScoredSamples, second: ScoredSamples) -> float:
 
 
 def groups_of(first: ScoredSamples, second: ScoredSamples) -> Groups | None:
-    """Return the groups of samples that two nets answered; an evaluation of an earlier version has none."""
+    """Return the groups of the samples of two nets; None for evaluations of an earlier version."""
     return group_numbers(first.group if first.group is not None else second.group)
 
 
@@ -235,10 +235,10 @@ def _n_new(candidate: ScoredSamples, known_content: npt.NDArray[np.uint64] | Non
 
 
 def require_same_samples(candidate: ScoredSamples, production: ScoredSamples) -> None:
-    """Refuse two evaluations that cannot be compared pair by pair.
+    """Refuse two evaluations of different samples or tasks.
 
     Raises:
-        DataError: They are of different samples, or of different tasks.
+        DataError: The samples or the tasks differ.
     """
     remedy = "evaluate both on the same data"
     if candidate.task != production.task:

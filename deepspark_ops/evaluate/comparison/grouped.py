@@ -1,7 +1,8 @@
-"""Is one net better than another where samples come in groups whose errors go together, such as a customer's rows?
+"""Is a net better than another net where samples come in groups with related errors, such as a customer's rows?
 
-A group counts as one observation. If the two nets are equally good, their answers to a whole group may be exchanged:
-the sum of a group's differences has either sign with chance 1/2. All tests are one-sided, as in ``paired.py``.
+A group counts as a single observation. If the two nets are equally good, both answers to a whole group may be
+exchanged: the sum of a group's differences has either sign with chance 1/2. All tests have one side, as in
+``paired.py``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _DRAWN_AT_ONCE: Final = 4_000_000
 
 
 def group_numbers(names: npt.NDArray[np.generic] | None) -> Groups | None:
-    """Return the number of each sample's group; None without groups, or where every sample is a group of its own."""
+    """Return the number of each sample's group; None without groups, or if every group has a single sample."""
     if names is None:
         return None
     group_names, numbers = np.unique(names, return_inverse=True)
@@ -36,7 +37,7 @@ def group_numbers(names: npt.NDArray[np.generic] | None) -> Groups | None:
 
 
 def flipped_p_value(sums: Sums) -> float:
-    """Return the chance that signs drawn by coins give a total of ``sum(sums)`` or more: exact.
+    """Return the exact chance of a total of ``sum(sums)`` or more, if coins draw the signs.
 
     With sums of 1 and -1 this is McNemar's exact test; a group whose sum is 0 says nothing.
 
@@ -65,7 +66,7 @@ def flipped_p_value(sums: Sums) -> float:
 
 
 def two_sided_flipped_p_value(sums: Sums) -> float:
-    """Return ``flipped_p_value`` of the direction that ``sums`` have, times two."""
+    """Return ``flipped_p_value`` in the direction of ``sums``, times two."""
     return min(1.0, 2 * flipped_p_value(sums if sums.sum() > 0 else -sums))
 
 
@@ -75,7 +76,7 @@ def group_sums(differences: npt.NDArray[np.integer], groups: Groups) -> Sums:
 
 
 def compare_right_groups(gains: Sums, groups: Groups, *, level: float) -> Gain:
-    """Compare two nets by the samples that they get right.
+    """Compare two nets by the correctly classified samples.
 
     Args:
         gains: (n_samples,) 1 where the candidate alone is right, -1 where production alone is, else 0.
@@ -88,7 +89,7 @@ def compare_right_groups(gains: Sums, groups: Groups, *, level: float) -> Gain:
 
 
 def compare_loss_groups(gains: Values, groups: Groups, *, level: float) -> Gain:
-    """Compare two nets by their loss on each sample.
+    """Compare two nets by the loss of each sample.
 
     Args:
         gains: (n_samples,) production's loss minus the candidate's.
@@ -102,9 +103,9 @@ def compare_loss_groups(gains: Values, groups: Groups, *, level: float) -> Gain:
 
 
 def group_interval(gains: Values | Sums, groups: Groups, *, level: float) -> tuple[float, float] | None:
-    """Return the interval of the mean gain: the values that an exchange of groups does not reject.
+    """Return the interval of the mean gain: the values not rejected by an exchange of groups.
 
-    A mean m is rejected if few subsets of groups have a mean below it: Hartigan, "Using subsample values as typical
+    A mean m is rejected if few subsets of groups have a mean below m: Hartigan, "Using subsample values as typical
     values" (1969). Each group is in a subset with chance 1/2; the empty subset counts as below every value.
 
     Args:
@@ -113,7 +114,7 @@ def group_interval(gains: Values | Sums, groups: Groups, *, level: float) -> tup
         level: Share of intervals that hold the true mean.
 
     Returns:
-        None where there are so few groups that nothing is rejected.
+        None if the groups are too few to reject any value.
     """
     return _interval(_subset_means(gains, groups), level)
 
@@ -138,7 +139,7 @@ def _interval(means: Values, level: float) -> tuple[float, float] | None:
 
 
 def _subset_means(values: Values | Sums, groups: Groups) -> Values:
-    """Return the mean of the values in each subset of groups that is not empty."""
+    """Return the mean of the values in each subset of groups but the empty subset."""
     sums = np.stack([np.bincount(groups, values), np.bincount(groups).astype(np.float64)], axis=1)
     n_groups = len(sums)
     if n_groups <= _LISTED_GROUPS:

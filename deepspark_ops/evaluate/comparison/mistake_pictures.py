@@ -1,8 +1,8 @@
 """Pictures of misclassified samples, or of samples with a large error, stored with the evaluation.
 
-Samples that two nets classify differently are mistakes of one of the nets. So a comparison of two evaluations can show
-the pictures without the dataset, which may have been removed. For nets without classes the pictures also show the net's
-output for the sample.
+If two nets classify a sample differently, a net of the two is wrong. So the stored pictures suffice for a comparison of
+two evaluations, even after the dataset was removed. For nets without classes the pictures also show the net's output
+for the sample.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PICTURE_PIXELS: Final = 112
 def kept_mistakes(answers: Answers, most: int = MOST_KEPT) -> list[int]:
     """Return the positions of the mistakes whose pictures are kept.
 
-    Of many the first of each class come before the second of any, and within a class those with the smallest loss:
-    another net is likeliest to get these right.
+    The first mistake of each class precedes the second mistake of any class. Within a class the smallest loss is first:
+    another net is likeliest to get this sample right.
 
     Args:
         answers: Of the net.
@@ -47,9 +47,9 @@ def kept_mistakes(answers: Answers, most: int = MOST_KEPT) -> list[int]:
 
 
 def kept_errors(losses: SampleLosses, most: int = MOST_KEPT_ERRORS) -> list[int]:
-    """Return the positions of the samples with the largest errors, whose pictures are kept of nets without classes.
+    """Return the positions of the samples with the largest errors, for nets without classes.
 
-    Where the errors of two nets differ much, one of the two is large.
+    If the errors of two nets differ much, the larger error is among the largest of a net.
     """
     order = np.argsort(-losses.loss, kind="stable")[:most]
     return [int(index) for index in losses.index[order]]
@@ -71,7 +71,7 @@ def write_mistake_pictures(folder: Path, samples: ScoredSamples, pictures: Mappi
 
 
 def open_mistake_pictures(folder: Path, samples: ScoredSamples) -> PictureArchive:
-    """Return the pictures of an evaluation's folder; none if they are of another evaluation."""
+    """Return the pictures of an evaluation's folder; none if the pictures belong to another evaluation."""
     return PictureArchive(folder / PICTURES_NAME, _made_of(samples))
 
 

@@ -1,6 +1,6 @@
 """Significance of the difference of two nets on the same samples: paired statistics in plain numpy.
 
-All tests are one-sided: p is the probability of at least the observed gain if the two nets were equally good.
+All tests have one side: p is the probability of at least the observed gain if the two nets were equally good.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _DRAWN_AT_ONCE = 4_000_000
 
 
 def mcnemar_p_value(n_gained: int, n_lost: int) -> float:
-    """Return the p-value of McNemar's exact test, one-sided.
+    """Return the p-value of McNemar's exact test in the direction of a gain.
 
-    Samples that both nets get right, or both wrong, say nothing. Of the others each goes either way with chance 1/2
+    Samples with two right or two wrong answers say nothing. Each other sample goes either way with chance 1/2
     if the nets are equally good, so p is the chance of ``n_gained`` or more heads in ``n_gained + n_lost`` tosses:
 
         p = sum over k >= n_gained of binomial(n, k) / 2^n,    n = n_gained + n_lost
 
-    McNemar, "Note on the sampling error of the difference between correlated proportions or percentages" (1947), in
-    its exact form. Summed in whole numbers, so it is exact for any count.
+    McNemar, "Note on the sampling error of the difference between correlated proportions or percentages" (1947), in the
+    exact form. The sum is of whole numbers, so p is exact for any count.
 
     Example:
         >>> mcnemar_p_value(1, 0), mcnemar_p_value(5, 0), mcnemar_p_value(0, 3)
@@ -50,7 +50,7 @@ def mcnemar_p_value(n_gained: int, n_lost: int) -> float:
 
 
 def two_sided_p_value(n_first: int, n_second: int) -> float:
-    """Return the two-sided p-value of McNemar's exact test, for two nets without a candidate among them.
+    """Return the two-sided p-value of McNemar's exact test, for two nets of equal standing.
 
     Args:
         n_first: Samples that the first alone gets right.
@@ -67,11 +67,11 @@ def two_sided_p_value(n_first: int, n_second: int) -> float:
 
 
 def compare_right(candidate: Right, production: Right, *, level: float, groups: Groups | None = None) -> Gain:
-    """Compare two nets by their correctly classified samples.
+    """Compare two nets by the correctly classified samples.
 
     The interval is Bonett and Price's, "Adjusted Wald confidence interval for a difference of binomial proportions
-    based on paired data" (2012). One pseudo-sample is added to either side, so that few discordant samples do not give
-    an interval of width 0.
+    based on paired data" (2012). A pseudo-sample is added to either side: without a discordant sample the interval
+    would have width 0.
 
     Args:
         candidate: (n_samples,), which samples the candidate gets right.
@@ -92,7 +92,7 @@ def compare_right(candidate: Right, production: Right, *, level: float, groups: 
 
 
 def compare_losses(candidate: Losses, production: Losses, *, level: float, groups: Groups | None = None) -> Gain:
-    """Compare two nets by their loss on each sample: paired bootstrap of the mean difference, percentile interval.
+    """Compare two nets by the loss of each sample: paired bootstrap of the mean difference, percentile interval.
 
     Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 8 and 13. p counts the resamples without a
     gain, plus 1, so p is never 0 (Davison and Hinkley, "Bootstrap Methods and their Application", 4.2).
@@ -114,7 +114,7 @@ def compare_losses(candidate: Losses, production: Losses, *, level: float, group
 
 
 def p_text(value: float) -> str:
-    """Return a p-value with its significant digits.
+    """Return a p-value with the significant digits.
 
     Example:
         >>> p_text(0.5), p_text(0.0312), p_text(0.00195), p_text(3e-9)

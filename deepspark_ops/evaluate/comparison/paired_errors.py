@@ -1,4 +1,4 @@
-"""Two nets without classes on the same samples: whose error is the smaller one how often, and where it differs most."""
+"""Compares two nets without classes on the same samples: counts of smaller errors, largest differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report's section on the candidate against production: figures, classes, and the samples on which they differ."""
+"""The report's section on the candidate against production: figures, classes, and samples with different answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARK = re.compile(r"<!-- decision -->.*?<!-- end of decision -->", re.DOTALL)
 
 @dataclass(frozen=True)
 class Difference:
-    """A sample that one of the two alone gets right.
+    """A sample with one right answer, by the candidate or by production.
 
     Attributes:
         index: Position of the sample.
@@ -57,11 +57,11 @@ class ComparisonSection:
     lost: tuple[Difference, ...]
 
     def changed_classes(self) -> Sequence[ClassChange]:
-        """Return the classes that changed most, by the number of samples that changed sides."""
+        """Return the classes with the largest net change, at most ``MAX_SHOWN_CLASSES``."""
         return changed_classes(self.comparison)[:MAX_SHOWN_CLASSES]
 
     def shown_samples(self) -> tuple[int, ...]:
-        """Return the positions of the samples that are shown as pictures."""
+        """Return the positions of the samples to show as pictures."""
         return tuple(difference.index for difference in (*self.gained, *self.lost))
 
 
@@ -113,14 +113,14 @@ def make_section(
 
 
 def changed_classes(comparison: Comparison) -> Sequence[ClassChange]:
-    """Return the classes with samples that changed sides, largest change first."""
+    """Return the classes with gained or lost samples, largest net change first."""
     changed = [change for change in comparison.classes if change.n_gained or change.n_lost]
     changed.sort(key=lambda change: (-abs(change.n_gained - change.n_lost), -change.n_gained - change.n_lost))
     return changed
 
 
 def with_decision(page: str, *, promotes: bool, reason: str) -> str:
-    """Return the report with the decision in its section; a page without such a section is returned unchanged.
+    """Return the report with the decision in its section; without this section the page is returned unchanged.
 
     A repeated call replaces the decision.
     """
@@ -130,7 +130,7 @@ def with_decision(page: str, *, promotes: bool, reason: str) -> str:
 
 
 def section_view(section: ComparisonSection, names: Sequence[str], pictures: Mapping[int, object]) -> dict[str, object]:
-    """Return the values that the template shows.
+    """Return the values for the template.
 
     Args:
         section: What to show.
@@ -184,7 +184,7 @@ def _test_text(comparison: Comparison) -> str:
 
 
 def _of_many_classes(labels: npt.NDArray[np.int32], chosen: Sequence[int]) -> list[int]:
-    """Return some of the chosen places, one of each class before the second of any."""
+    """Return some of the chosen samples, the first of each class before the second of any class."""
     nth_of_class: dict[int, int] = {}
     ranked = []
     for at in chosen:

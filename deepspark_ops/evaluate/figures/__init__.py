@@ -1,1 +1,1 @@
-"""Figures over samples: sums with ``add``, ``merge``, ``result``, and their charts."""
+"""Figures over samples: sums with ``add``, ``merge``, ``result``, and charts of the figures."""

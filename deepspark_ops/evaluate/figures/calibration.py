@@ -1,8 +1,8 @@
-"""Difference between a net's confidence and its accuracy: the expected calibration error and its table.
+"""Difference between a net's confidence and accuracy: the expected calibration error, with a table.
 
 Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks" (2017): samples are put into M bins of equal
-width by confidence, bin m being ((m - 1) / M, m / M]. Accuracy and confidence of a bin are the means over its samples
-(equations 1 and 2). ECE is the mean distance of both over the bins, weighted by samples (equation 3).
+width by confidence, bin m being ((m - 1) / M, m / M]. Accuracy and confidence of a bin are the means over the bin's
+samples (equations 1 and 2). ECE is the mean distance of both over the bins, weighted by samples (equation 3).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ N_BINS = 15
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """One bin of confidence.
+    """A bin of confidence.
 
     Attributes:
         low: Confidence above which it begins; the first one holds 0 too.

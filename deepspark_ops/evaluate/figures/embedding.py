@@ -1,9 +1,9 @@
-"""Figures of vectors that are compared by distance: verification of pairs, and nearest neighbours by class.
+"""Figures of vectors, compared by distance: verification of pairs, and nearest neighbours by class.
 
 Verification predicts "equal" for a pair whose distance is at most a threshold. At the equal error rate, the share of
-different pairs that are accepted equals the share of equal pairs that are rejected, interpolated linearly between two
-points of the ROC curve. The best accuracy is the accuracy of the best threshold on the same pairs, so it is slightly
-optimistic for new pairs.
+accepted different pairs equals the share of rejected equal pairs. The rate is interpolated linearly between two points
+of the ROC curve. The best accuracy is the accuracy of the best threshold on the same pairs: slightly optimistic for new
+pairs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BLOCK_ROWS = 256
 
 @dataclass(frozen=True)
 class Verification:
-    """What pairs say. A figure that needs equal and different pairs is None where one kind is missing.
+    """Figures of pairs. A figure of equal and different pairs is None if a kind is missing.
 
     Attributes:
         n_pairs: Pairs that count.
@@ -56,7 +56,7 @@ class VerificationSum:
     """
 
     def __init__(self, *, most_exact: int = MOST_EXACT) -> None:
-        """Start at nothing; ``most_exact`` as ``ThresholdSum`` takes it."""
+        """Start at nothing; ``most_exact`` as for ``ThresholdSum``."""
         self._ranking = RankingSum(1, is_probability=False, most_exact=most_exact)
 
     def add(self, distances: npt.NDArray[np.floating], is_same: npt.NDArray[np.bool_], *, start: int = 0) -> None:
@@ -74,7 +74,7 @@ class VerificationSum:
         self._ranking.add(-np.asarray(distances, np.float64)[:, None], np.asarray(is_same, np.bool_)[:, None])
 
     def merge(self, other: VerificationSum) -> None:
-        """Count what another one with the same options has counted."""
+        """Add the counts of another sum with the same options."""
         self._ranking.merge(other._ranking)
 
     def result(self) -> Verification:
@@ -137,11 +137,11 @@ class Neighbours:
 class NeighbourSum:
     """Keeps a bounded sample of vectors. Not thread-safe.
 
-    Which ones it keeps is said by a hash of their positions alone, so batches and processes do not matter.
+    A hash of the position decides alone whether a vector stays, so batches and processes do not matter.
     """
 
     def __init__(self, *, most: int = MAX_NEIGHBOURS) -> None:
-        """Start at nothing; ``most``: vectors that are kept."""
+        """Start at nothing; ``most``: number of vectors to keep."""
         self._most = most
         self._n_samples = 0
         self._indices = np.zeros(0, np.int64)
@@ -164,13 +164,13 @@ class NeighbourSum:
         self._keep(start + np.arange(len(vectors), dtype=np.int64), vectors.astype(np.float32), labels.astype(np.int64))
 
     def merge(self, other: NeighbourSum) -> None:
-        """See what another one with the same options has seen."""
+        """Take the vectors of another sum with the same options."""
         self._n_samples += other._n_samples
         if other._vectors is not None:
             self._keep(other._indices, other._vectors, other._labels)
 
     def result(self) -> Neighbours:
-        """Compare all kept vectors by their Euclidean distance; of equal ones the earlier is nearer."""
+        """Compare all kept vectors by Euclidean distance; at equal distance the earlier vector is nearer."""
         _, ranks = self.ranks()
         together = ranks[ranks >= 0]
         return Neighbours(
@@ -182,7 +182,7 @@ class NeighbourSum:
         )
 
     def ranks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return, of each kept vector, its position and how many of other classes are nearer than any of its own.
+        """Return each kept vector's position and rank: the number of nearer vectors of other classes.
 
         Returns:
             Positions, ascending, and numbers, -1 for a sample without another of its class.
@@ -210,7 +210,7 @@ class NeighbourSum:
 def _ranks_of_class(
     vectors: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], start: int
 ) -> npt.NDArray[np.int64]:
-    """Return, for a block of rows, how many vectors of other classes are before the first of its own; -1: alone."""
+    """Return, per row of a block, the number of other classes' vectors before the first of the class; -1: alone."""
     rows = np.arange(start, min(start + _BLOCK_ROWS, len(vectors)))
     block = vectors[rows]
     squares = (vectors * vectors).sum(axis=1)
@@ -222,7 +222,7 @@ def _ranks_of_class(
 
 
 def _hash(indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return numbers that look random: the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
+    """Return numbers like random numbers: the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
     mixed = indices.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

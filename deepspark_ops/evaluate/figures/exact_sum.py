@@ -41,11 +41,11 @@ class ExactSums:
             self._add(np.asarray(values[start : start + step], np.float64))
 
     def merge(self, other: ExactSums) -> None:
-        """Add what another one holds."""
+        """Add other sums."""
         self._units = [mine + other_units for mine, other_units in zip(self._units, other._units, strict=True)]
 
     def exact(self) -> tuple[Fraction, ...]:
-        """Return the sums as they are."""
+        """Return the sums without rounding."""
         unit = Fraction(1, 1 << -_LOWEST_EXPONENT)
         return tuple(units * unit for units in self._units)
 

@@ -1,4 +1,4 @@
-"""The few samples with the largest or smallest of a value, over any number of them."""
+"""The few samples with the largest or smallest of a value, among any number of samples."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class NamedSample:
-    """A sample and its value.
+    """A sample with a value.
 
     Attributes:
-        index: Its position in the order it was read.
+        index: Position in the order of reading.
         value: Of the sample.
     """
 
@@ -22,7 +22,7 @@ class NamedSample:
 
 
 class Extremes:
-    """Keeps the samples with the ``most`` largest values; of equal ones the earlier. Not thread-safe.
+    """Keeps the samples with the ``most`` largest values; among equal values the earlier sample. Not thread-safe.
 
     Example:
         >>> kept = Extremes(1)
@@ -43,7 +43,7 @@ class Extremes:
         self._keep(np.asarray(values, np.float64), start + np.arange(len(values), dtype=np.int64))
 
     def merge(self, other: Extremes) -> None:
-        """See what another one with the same options has kept."""
+        """Take the samples of another object with the same options."""
         self._keep(other._values, other._indices)
 
     def result(self) -> tuple[NamedSample, ...]:

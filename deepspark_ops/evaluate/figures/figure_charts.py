@@ -24,7 +24,7 @@ _SIDE = 320
 
 
 def roc_chart(ranked: Mapping[str, Ranked]) -> str:
-    """Return the ROC curves of up to ``MAX_CURVES`` classes, by name, beside the line of a net that guesses.
+    """Return the ROC curves of up to ``MAX_CURVES`` classes, by name, beside the line of a guessing net.
 
     Args:
         ranked: At least one with a curve; those without are left out.
@@ -68,7 +68,7 @@ def drawn_curves(ranked: Mapping[str, Ranked]) -> list[Line]:
 
 
 def reliability_chart(calibration: Calibration) -> str:
-    """Return the share of right answers over their confidence, a bar a bin, with its distance to the diagonal."""
+    """Return the share of right answers over the confidence, a bar a bin, with the distance to the diagonal."""
     area = _Area(0.0, 1.0, 0.0, 1.0, _SIDE + 60, _SIDE)
     parts = [area.start("Reliability: share of right answers over confidence", "confidence of the answer", "right")]
     for bar in calibration.bins:
@@ -86,7 +86,7 @@ def reliability_chart(calibration: Calibration) -> str:
 
 
 def residual_chart(residuals: ResidualHistogram, *, x_label: str = "predicted minus true") -> str:
-    """Return a bar for each interval of a residual, or of any other value that was counted so."""
+    """Return a bar for each interval of a residual or another value."""
     n = len(residuals.counts)
     high = residuals.low + n * residuals.width
     area = _Area(residuals.low, high, 0.0, float(max(residuals.counts)), _WIDTH, 240)
@@ -102,7 +102,7 @@ def residual_chart(residuals: ResidualHistogram, *, x_label: str = "predicted mi
 
 
 def density_chart(density: Density) -> str:
-    """Return predicted over true values, a square the stronger the more samples it has, with the line of no error."""
+    """Return predicted over true values, a square the stronger the more samples, with the line of no error."""
     width = density.width
     n_rows, n_columns = len(density.counts), len(density.counts[0])
     area = _Area(
@@ -161,7 +161,7 @@ def bar_chart(shares: Sequence[tuple[str, float | None]], *, label: str) -> str:
 
 @dataclass(frozen=True)
 class _Area:
-    """A chart's inside: what is drawn in it by values."""
+    """A chart's inside: draws boxes and lines by values."""
 
     low_x: float
     high_x: float

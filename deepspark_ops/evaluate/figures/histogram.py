@@ -1,4 +1,4 @@
-"""Histograms of values whose range nobody knows beforehand, in bounded memory, the same in whatever order they came."""
+"""Histograms of values of unknown range, in bounded memory; the order of the values does not matter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Histogram:
 class HistogramSum:
     """Counts points in boxes; the side of the boxes doubles when an axis would need more than ``most`` boxes.
 
-    The edges of a box are multiples of its side, a power of two, so two neighbours merge without rounding. The counts
+    The edges of a box are multiples of the side, a power of two, so two neighbours merge without rounding. The counts
     equal the counts with the final side from the start. Not thread-safe.
 
     Example:
@@ -67,12 +67,12 @@ class HistogramSum:
         self._join(exponent, first, counts)
 
     def merge(self, other: HistogramSum) -> None:
-        """Count what another one has counted."""
+        """Add the counts of another sum."""
         if other._counts.size:
             self._join(other._exponent, other._first, other._counts)
 
     def result(self) -> Histogram:
-        """Return the counts; empty ones if there was no point."""
+        """Return the counts; without a point an empty histogram."""
         low = np.ldexp(self._first.astype(np.float64), self._exponent)
         return Histogram(tuple(float(edge) for edge in low), 2.0**self._exponent, self._counts.copy())
 

@@ -1,6 +1,6 @@
 """Several yes-or-no labels per sample: precision, recall, F1, subset accuracy, ranking of each label.
 
-A label counts as predicted if its probability is above the threshold. Hamming loss is the share of wrong answers over
+A label counts as predicted if the probability is above the threshold. Hamming loss is the share of wrong answers over
 samples and labels. Subset accuracy is the share of samples whose labels are all right (Zhang and Zhou, "A review on
 multi-label learning algorithms", 2014, section 2.2.2).
 """
@@ -23,7 +23,7 @@ THRESHOLD = 0.5
 
 @dataclass(frozen=True)
 class Detection:
-    """How well answers and truth agree. A share is None where its denominator is zero.
+    """How well answers and truth agree. A share is None if the denominator is zero.
 
     Attributes:
         true_positives: There and answered.
@@ -169,7 +169,7 @@ class MultiLabelSum:
         self._n_all_right += int(np.count_nonzero(has_any & ((answered == truth) | ignored).all(axis=1)))
 
     def merge(self, other: MultiLabelSum) -> None:
-        """Count what another one with the same options has counted."""
+        """Add the counts of another sum with the same options."""
         self._n_samples += other._n_samples
         self._n_ignored += other._n_ignored
         self._n_all_right += other._n_all_right
@@ -180,7 +180,7 @@ class MultiLabelSum:
         self._calibration.merge(other._calibration)
 
     def result(self, names: Sequence[str] = (), *, n_curves: int = 20) -> MultiLabel:
-        """Return the figures; labels beyond ``names`` are called by their number.
+        """Return the figures; labels beyond ``names`` are called by number.
 
         Raises:
             DataError: No label of any sample counted.

@@ -1,8 +1,8 @@
 """Ranking of positives above negatives by scores: ROC curve, ROC-AUC, precision-recall curve, average precision.
 
-ROC-AUC is the share of pairs of a positive and a negative in which the positive has the higher score; equal scores
-count one half (Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic curve",
-1982). Average precision is a sum over distinct scores, descending: the precision at the score times the gain of recall,
+ROC-AUC is the share of pairs, a positive and a negative, with the higher score for the positive. Equal scores count a
+half: Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic curve" (1982).
+Average precision is a sum over distinct scores, descending: the precision at the score times the gain of recall,
 without interpolation (Manning, Raghavan and Schuetze, "Introduction to information retrieval", 2008, section 8.4).
 """
 
@@ -23,7 +23,7 @@ Curve = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Ranked:
-    """One class against the rest. A figure that needs positives and negatives is None where one is missing.
+    """Figures of a class against the rest. A figure of positives and negatives is None if either kind is missing.
 
     Attributes:
         positives: Samples of the class.
@@ -75,7 +75,7 @@ class RankingSum:
     """
 
     def __init__(self, n_classes: int, *, is_probability: bool = True, most_exact: int = MOST_EXACT) -> None:
-        """Start at nothing; the arguments are those of ``ThresholdSum``."""
+        """Start at nothing; the arguments are as for ``ThresholdSum``."""
         self._n_classes = n_classes
         self._counts = ThresholdSum(n_classes, is_probability=is_probability, most_exact=most_exact)
 
@@ -88,15 +88,15 @@ class RankingSum:
         self._counts.add(scores, targets, start=start)
 
     def add_labels(self, scores: npt.NDArray[np.floating], labels: npt.NDArray[np.int64], *, start: int = 0) -> None:
-        """Count a batch of samples of one class each: labels (n,) in [0, n_classes)."""
+        """Count a batch of samples with a single class each: labels (n,) in [0, n_classes)."""
         self.add(scores, labels[:, None] == np.arange(self._n_classes), start=start)
 
     def merge(self, other: RankingSum) -> None:
-        """Count what another one with the same options has counted."""
+        """Add the counts of another sum with the same options."""
         self._counts.merge(other._counts)
 
     def thresholds(self, at: int = 0) -> ThresholdCounts:
-        """Return positives and negatives by score of one class."""
+        """Return positives and negatives of class ``at`` by score."""
         return self._counts.result(at)
 
     def result(self, *, n_curves: int = 20) -> Ranking:
@@ -116,7 +116,7 @@ class RankingSum:
 
 
 def rank_counts(counts: ThresholdCounts) -> Ranked:
-    """Return the figures of one class."""
+    """Return the figures of a class."""
     hits, false_alarms = np.cumsum(counts.positives), np.cumsum(counts.negatives)
     positives, negatives = int(counts.positives.sum()), int(counts.negatives.sum())
     auc = auc_within = precision = precision_within = None
@@ -162,7 +162,7 @@ def _precision_within(counts: ThresholdCounts, hits: npt.NDArray[np.int64], alar
 
 
 def _thinned(xs: Sequence[float] | npt.NDArray[np.float64], ys: Sequence[float] | npt.NDArray[np.float64]) -> Curve:
-    """Return some points of a curve in the unit square, rounded: about equally far apart along it, both ends kept."""
+    """Return some points of a curve in the unit square, rounded: about equally far apart, with both ends."""
     x, y = np.asarray(xs, np.float64), np.asarray(ys, np.float64)
     if len(x) > MAX_CURVE_POINTS:
         along = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])

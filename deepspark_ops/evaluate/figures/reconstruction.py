@@ -1,4 +1,4 @@
-"""Difference between a net's reconstruction and its input: MSE, MAE and PSNR, sample by sample.
+"""Difference between a net's reconstruction and the input: MSE, MAE and PSNR, sample by sample.
 
 PSNR = 10 log10(peak^2 / MSE) in dB. ``peak`` is the range of possible values of a picture (ITU-T J.340, section 5), or
 the range of the observed values if the caller does not know the possible values.
@@ -110,7 +110,7 @@ class ReconstructionSum:
         self._best.add(mse, start=start)
 
     def merge(self, other: ReconstructionSum) -> None:
-        """Count what another one with the same options has counted."""
+        """Add the counts of another sum with the same options."""
         self._n_samples += other._n_samples
         self._n_perfect += other._n_perfect
         self._low, self._high = min(self._low, other._low), max(self._high, other._high)

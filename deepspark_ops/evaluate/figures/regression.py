@@ -1,6 +1,6 @@
 """Difference between predicted and true numbers: MAE, RMSE, R2, bias, residuals, for each output and over all.
 
-A residual is predicted minus true. With n samples, true values y and residuals r of one output: MAE = sum |r| / n, RMSE
+A residual is predicted minus true. With n samples, true values y and residuals r of an output: MAE = sum |r| / n, RMSE
 = sqrt(sum r^2 / n), bias = sum r / n, R2 = 1 - sum r^2 / sum (y - mean y)^2. Sums are exact if the squares of the
 values are exact in float64, as for float32 values. So a mean far from zero does not affect R2.
 """
@@ -171,7 +171,7 @@ class RegressionSum:
         self._worst.add((residual * residual).mean(axis=1), start=start)
 
     def merge(self, other: RegressionSum) -> None:
-        """Count what another one with the same options has counted."""
+        """Add the counts of another sum with the same options."""
         self._n_samples += other._n_samples
         for mine, other_sum in (
             (self._absolute, other._absolute),
@@ -188,7 +188,7 @@ class RegressionSum:
         self._worst.merge(other._worst)
 
     def result(self, names: Sequence[str] = ()) -> Regression:
-        """Return the figures; outputs beyond ``names`` are called by their number.
+        """Return the figures; outputs beyond ``names`` are called by number.
 
         Raises:
             DataError: No sample counted.
@@ -230,7 +230,7 @@ class RegressionSum:
 
 
 def refuse_not_finite(values: Floats, subject: str, remedy: str, start: int) -> None:
-    """Say which sample holds a number that is not finite.
+    """Refuse a number that is not finite, with the sample's position.
 
     Args:
         values: (n, ...).
@@ -239,7 +239,7 @@ def refuse_not_finite(values: Floats, subject: str, remedy: str, start: int) -> 
         start: Position of the first sample.
 
     Raises:
-        DataError: There is one.
+        DataError: A number is not finite.
     """
     broken = np.argwhere(~np.isfinite(values))
     if len(broken):
@@ -255,7 +255,7 @@ def _r2(squared: Fraction, total: Fraction, total_squared: Fraction, n: int) -> 
 
 
 def shown_histogram(total: HistogramSum) -> ResidualHistogram:
-    """Return bars without the outermost 0.5 % on either side, merged until there are few."""
+    """Return a few merged bars, without the outermost 0.5 % on either side."""
     histogram = total.result()
     counts = histogram.counts
     n = int(counts.sum())

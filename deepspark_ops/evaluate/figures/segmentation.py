@@ -1,9 +1,9 @@
 """A class for every pixel: pixel accuracy, mean accuracy, mean IoU, frequency-weighted IoU.
 
-Long, Shelhamer and Darrell, "Fully convolutional networks for semantic segmentation" (2015), section 5. With n_ij
-pixels of class i that are predicted as class j and t_i = sum_j n_ij: pixel accuracy sum_i n_ii / sum_i t_i, mean
-accuracy (1/n_cl) sum_i n_ii / t_i, mean IoU (1/n_cl) sum_i n_ii / (t_i + sum_j n_ji - n_ii), frequency-weighted IoU
-sum_i t_i IoU_i / sum_k t_k. Means are over the classes whose denominator is not zero.
+Long, Shelhamer and Darrell, "Fully convolutional networks for semantic segmentation" (2015), section 5. n_ij pixels of
+class i are predicted as class j, and t_i = sum_j n_ij. Pixel accuracy is sum_i n_ii / sum_i t_i. Mean accuracy is
+(1/n_cl) sum_i n_ii / t_i. IoU_i is n_ii / (t_i + sum_j n_ji - n_ii), and mean IoU is (1/n_cl) sum_i IoU_i.
+Frequency-weighted IoU is sum_i t_i IoU_i / sum_k t_k. Means are over the classes with a denominator above zero.
 """
 
 from __future__ import annotations
@@ -128,14 +128,14 @@ class SegmentationSum:
         self._worst.add(np.where(pixels > 0, right / np.maximum(pixels, 1), 1.0), start=start)
 
     def merge(self, other: SegmentationSum) -> None:
-        """Count what another one with the same options has counted."""
+        """Add the counts of another sum with the same options."""
         self._confusion += other._confusion
         self._n_samples += other._n_samples
         self._n_ignored += other._n_ignored
         self._worst.merge(other._worst)
 
     def result(self, names: Sequence[str] = ()) -> Segmentation:
-        """Return the figures; classes beyond ``names`` are called by their number.
+        """Return the figures; classes beyond ``names`` are called by number.
 
         Raises:
             DataError: No pixel counted.

@@ -1,9 +1,9 @@
 """Counts of positives and negatives per score, for ROC and precision-recall curves.
 
 Up to ``MOST_EXACT`` scores every score is stored, and the figures are exact. Beyond, positives and negatives are
-counted in bins that ascend with the score, so memory does not grow with the samples. Scores in the same bin then count
-as equal, and the figures have bounds of their error. The number of scores alone decides between both ways, not batches
-or processes.
+counted in bins of ascending scores, so memory does not grow with the samples. Scores in the same bin then count as
+equal, and the figures have error bounds. The number of scores alone decides between both ways, not batches or
+processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHARE_KEYS = 2 * (_HALF_KEY - _LOWEST_KEY) + 1
 
 @dataclass(frozen=True)
 class ThresholdCounts:
-    """Of one class: distinct scores, or bins of them, that have a sample, descending.
+    """Counts of a class for distinct scores, or for bins of scores, with a sample, descending.
 
     Attributes:
         thresholds: (n,) float64, the score, or the lowest one that falls into the bin.
@@ -101,7 +101,7 @@ class ThresholdSum:
         self._take(wide, np.array(targets, np.bool_))
 
     def merge(self, other: ThresholdSum) -> None:
-        """Count what another one with the same options has counted."""
+        """Add the counts of another sum with the same options."""
         for scores, targets in other._kept:
             self._take(scores, targets)
         if other._bins is not None:
@@ -162,10 +162,10 @@ def _exact_counts(scores: npt.NDArray[np.float64], targets: npt.NDArray[np.bool_
 
 
 def _keys_of_shares(shares: npt.NDArray[np.float64]) -> Counts:
-    """Return whole numbers that ascend with a probability, as fine near 1 as near 0.
+    """Return whole numbers in the order of the probabilities, as fine near 1 as near 0.
 
-    The bits of a positive float32, read as a whole number, ascend with it. A probability above one half has the number
-    of 1 minus it, counted from the other end.
+    The bits of a positive float32, read as a whole number, ascend with the float32. For p above a half the number is
+    the number of 1 - p, counted from the other end.
     """
     is_low = shares <= 0.5
     distances = np.maximum(np.where(is_low, shares, 1.0 - shares).astype(np.float32), _SMALLEST_SHARE)
@@ -182,7 +182,7 @@ def _shares_of_keys(keys: Counts) -> npt.NDArray[np.float64]:
 
 
 def _keys_of_numbers(numbers: npt.NDArray[np.float64]) -> Counts:
-    """Return whole numbers in [0, 2^32) that ascend with a number's float32."""
+    """Return whole numbers in [0, 2^32) in the order of the numbers' float32."""
     with np.errstate(over="ignore"):
         bits = (numbers.astype(np.float32) + np.float32(0.0)).view(np.uint32).astype(np.int64)  # no -0
     return np.where(bits >> 31, 0xFFFFFFFF - bits, bits | 0x80000000)

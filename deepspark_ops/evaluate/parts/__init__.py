@@ -1,1 +1,1 @@
-"""How are samples scored in parts, by processes of their own, and put together?"""
+"""Scores parts of the samples in several processes, and merges the results."""

@@ -1,4 +1,4 @@
-"""Scores of a part of the samples, in this process, which keeps the net for its next part. No pyspark in here."""
+"""Scores of a part of the samples, in this process; the net stays open for the next part. No pyspark in here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Scored:
     slices: tuple[SliceSums, ...]
 
     def merged(self, other: Scored) -> Scored:
-        """Return this with what is known of other samples; this one is used up."""
+        """Return these scores together with the scores of other samples; changes this object."""
         for mine, other_sum in zip(self.sums, other.sums, strict=True):
             mine.merge(other_sum)
         self.digest.merge(other.digest)
@@ -48,7 +48,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class PartConfig:
-    """Options of a part. Travels to the process that scores the part.
+    """Options of a part. Travels to the process of the part.
 
     Attributes:
         text: The config, JSON, its paths absolute, its weights named.
@@ -62,7 +62,7 @@ class PartConfig:
 
 
 def part_bounds(n_samples: int, *, batch_size: int, n_at_once: int, most: int) -> list[tuple[int, int]]:
-    """Return the parts [first sample, end): at least as many as can run in parallel.
+    """Return the parts [first sample, end): enough to run ``n_at_once`` in parallel.
 
     A part begins at a batch boundary of a single process: so each sample is computed in the same batch, and the answers
     have the same bits.
@@ -102,7 +102,7 @@ def score_range(
     start: int = 0,
     stop: int | None = None,
 ) -> Scored:
-    """Score samples from ``start`` to before ``stop`` by a net that is there; the rows' file is in folder ``rows``."""
+    """Score samples from ``start`` to before ``stop`` by an open net, and write the rows' file in folder ``rows``."""
     path = None if rows is None else rows_file(rows, start)
     with each_batch(config.slice_columns, samples, tasks, path, has_scores=config.scores) as (each, slices):
         scores = score_samples(answer, samples, tasks, worst=config.worst, start=start, stop=stop, each=each)
@@ -111,7 +111,7 @@ def score_range(
 
 @cache
 def _opened(text: str, threads: int) -> tuple[EvaluateConfig, TrainedNet, Sequence[ChosenTask], Answer]:
-    """Compile the net in this process; the next part finds it, and its files stay open as long as the process."""
+    """Compile the net in this process for all parts; the net's files stay open until the process ends."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from deepspark_ops.evaluate.tf_predict import open_answers  # TensorFlow
 

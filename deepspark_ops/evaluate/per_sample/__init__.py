@@ -1,1 +1,1 @@
-"""What is known of each sample by itself, and of groups of samples?"""
+"""Results of each sample alone, and of groups of samples."""

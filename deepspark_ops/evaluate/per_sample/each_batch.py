@@ -1,4 +1,4 @@
-"""Further use of each scored batch, besides its figures: rows of ``samples.parquet``, and slices."""
+"""Further use of each scored batch, besides the figures: rows of ``samples.parquet``, and slices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def each_batch(
     *,
     has_scores: bool,
 ) -> Iterator[tuple[EachBatch, tuple[SliceSums, ...]]]:
-    """Return what takes each batch, and each result's slices, which it fills; rows are in their file after the block.
+    """Return a function to take each batch, and the slices of each result; the block's end completes the rows' file.
 
     Args:
         slice_columns: Properties of the slices.
@@ -74,9 +74,10 @@ def each_batch(
 
 @contextmanager
 def rows_folder(output: Path) -> Iterator[Path | None]:
-    """Return a folder for the files of rows, gone after the block; None without pyarrow, which writes them.
+    """Return a folder for the files of rows, removed after the block; None without pyarrow.
 
-    It is beside ``output`` or in the nearest folder above that is there: what sees the one sees the other.
+    The folder is in the nearest existing folder above ``output``, so a host with access to ``output`` can reach the
+    rows.
     """
     if find_spec("pyarrow") is None:
         yield None
@@ -92,7 +93,7 @@ def rows_file(folder: Path, start: int) -> Path:
 
 
 def write_rows(output: Path, folder: Path | None, weights_digest: str) -> None:
-    """Write ``samples.parquet`` of the files of rows; without pyarrow an older one goes: it is of other scores."""
+    """Write ``samples.parquet`` from the files of rows; without pyarrow remove an older file with other scores."""
     path = output / ROWS_NAME
     if folder is None:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Properties of samples besides their class: folder, shard, a table's group."""
+"""Properties of samples besides the class: folder, shard, a table's group."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def known_properties(samples: Samples, tasks: Sequence[ChosenTask]) -> tuple[str
 
 
 def check_properties(columns: Sequence[str], samples: Samples, tasks: Sequence[ChosenTask]) -> None:
-    """Refuse a property that the samples do not have.
+    """Refuse an unknown property of the samples.
 
     Raises:
-        ConfigError: There is one; says which there are.
+        ConfigError: A property is unknown; the message lists the known properties.
     """
     properties = known_properties(samples, tasks) if columns else ()
     for column in columns:
@@ -83,7 +83,7 @@ def sample_groups(samples: Samples) -> npt.NDArray[np.uint64] | None:
 
 
 def folder_of(name: str) -> str:
-    """Return the folder of an image by its key or path.
+    """Return the folder of an image by the key or path.
 
     Example:
         >>> folder_of("00000017_dir/cat.jpg"), folder_of("cat.jpg"), folder_of("/data/a/1.png")
@@ -95,7 +95,7 @@ def folder_of(name: str) -> str:
 
 
 def _table_columns(samples: Samples) -> dict[str, str]:
-    """Return the names that rows of a table can be told apart by -> the column of the shards."""
+    """Return the properties of a table's rows: name -> column of the shards."""
     manifest = samples.layers[0].samples.dataset.manifest
     if manifest is None or manifest.table is None or manifest.shard_format != "hdf5":
         return {}

@@ -1,4 +1,4 @@
-"""Some rows of ``samples.parquet``, for a page that shows single samples."""
+"""Some rows of ``samples.parquet``, for a page with single samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WEIGHTS: Final = b"deepspark.weights"
 
 
 def read_rows(folder: Path, indices: Collection[int], weights_digest: str) -> dict[int, dict[str, Any]]:
-    """Return position -> row of an evaluation's folder, of the samples that are there.
+    """Return position -> row, for each of ``indices`` in the evaluation's file.
 
     Nothing without pyarrow, without a readable file, or with a file of other weights: the rows are an addition.
 

@@ -1,10 +1,11 @@
-"""``samples.parquet``: a row for each sample, for tools that read tables.
+"""``samples.parquet``: a row for each sample, for readers of tables.
 
-Columns of every task: ``index`` (position in the order of reading), ``name`` (file or LMDB key; null if the source has
-no names), ``content`` (hash of the stored values, as in ``samples.h5``), ``loss`` (the sample's error, null for an
-ignored sample), and the columns of ``task_fields``. If a net has several results, each has ``loss`` and its task's
-columns, prefixed with its blob, as ``age_loss``. The file's metadata hold the results, the task of the main result, the
-net's weights and the format's version: 1 had the main result alone.
+Every task has the columns ``index``, ``name``, ``content``, ``loss`` and the columns of ``task_fields``. ``index`` is
+the position in the order of reading. ``name`` is the file or LMDB key, null if the source has no names. ``content`` is
+the hash of the stored values, as in ``samples.h5``. ``loss`` is the sample's error, null for an ignored sample. With
+several results each result has ``loss`` and the task's columns, prefixed with the blob, as ``age_loss``. The file's
+metadata hold the results, the task of the main result, the net's weights and the format's version: 1 had the main
+result alone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LOSS = pa.field("loss", pa.float64())
 
 
 def rows_schema(tasks: Sequence[ChosenTask], *, has_scores: bool) -> pa.Schema:
-    """Return the columns of the rows of a net's results, the main one first."""
+    """Return the columns of the rows of a net's results, the main result first."""
     fields = [
         field.with_name(f"{prefix}{field.name}")
         for prefix, chosen in zip(result_prefixes(tasks), tasks, strict=True)
@@ -57,9 +58,10 @@ def rows_schema(tasks: Sequence[ChosenTask], *, has_scores: bool) -> pa.Schema:
 
 
 def result_prefixes(tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
-    """Return what the columns of each result begin with: nothing for a single one, else its blobs.
+    """Return the prefix of each result's columns: empty for a single result, else the result's blobs.
 
-    Two results of one blob have their targets, too; what is still no name of one result alone is numbered.
+    Two results of the same blob also have the target. If two columns still have the same name, all results are
+    numbered.
     """
     if len(tasks) == 1:
         return ("",)
@@ -80,10 +82,11 @@ def result_prefixes(tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
 def task_fields(chosen: ChosenTask, *, has_scores: bool) -> list[pa.Field]:
     """Return a task's own columns.
 
-    Classification: ``label``, ``predicted``, ``probability`` (of ``predicted``), ``label_probability``, ``rank`` (other
-    classes that score as much as the true one), on demand ``scores``, a probability a class. Several labels: ``labels``
-    and ``probabilities``. Regression: ``true``, ``predicted``. Pairs: ``is_same``, ``distance``; single vectors:
-    ``class``, ``vector``. Reconstruction: ``mae``. A class a pixel: ``pixels`` (that count), ``right``.
+    Classification: ``label``, ``predicted``, ``probability`` (of ``predicted``), ``label_probability``, ``rank``
+    (number of other classes with at least the true class' score), on demand ``scores``, a probability a class. Several
+    labels: ``labels`` and ``probabilities``. Regression: ``true``, ``predicted``. Pairs: ``is_same``, ``distance``;
+    single vectors: ``class``, ``vector``. Reconstruction: ``mae``. A class a pixel: ``pixels`` (without ignored
+    pixels), ``right``.
 
     Args:
         chosen: The result.
@@ -114,7 +117,7 @@ _FIELDS: Final[Mapping[TaskName, Mapping[str, pa.DataType]]] = {
 def task_columns(
     chosen: ChosenTask, answers: Sequence[Array], targets: Array, losses: SampleLosses, start: int
 ) -> dict[str, Sequence[Any]]:
-    """Return a batch's values of a task's own columns; more of them than are written may be there.
+    """Return a batch's values of a task's own columns, perhaps with columns outside the schema.
 
     Args:
         chosen: The result.
@@ -200,7 +203,7 @@ _COLUMNS: Final[Mapping[TaskName, Callable[..., dict[str, Sequence[Any]]]]] = {
 
 
 def _spread(values: Array, at: Array, n: int) -> pa.Array:
-    """Return (n,) values with those of the rows ``at``, null elsewhere."""
+    """Return (n,) values: ``values`` in the rows ``at``, null elsewhere."""
     wide = np.zeros(n, values.dtype)
     wide[at] = values
     is_missing = np.ones(n, np.bool_)
@@ -212,13 +215,13 @@ class SampleRows:
     """Writes rows batch by batch, some megabytes at a time. Not thread-safe."""
 
     def __init__(self, output: ParquetOutput, tasks: Sequence[ChosenTask], schema: pa.Schema) -> None:
-        """Write to ``output``, whose columns are those of ``schema``, the rows of a net's results."""
+        """Write the rows of a net's results to ``output``, with the columns of ``schema``."""
         self._output = output
         self._tasks = tuple(zip(result_prefixes(tasks), tasks, strict=True))
         self._names = set(schema.names)
 
     def add(self, scored: ScoredBatch, names: Sequence[str] | None) -> None:
-        """Write a batch; ``names`` are those of its samples, None where they have none."""
+        """Write a batch; ``names``: of the samples, None without names."""
         start, n = scored.start, len(scored.content)
         columns: dict[str, Any] = {
             "index": start + np.arange(n, dtype=np.int64),
@@ -234,7 +237,7 @@ class SampleRows:
 
 
 def join_rows(path: Path, parts: Sequence[Path], weights_digest: str) -> None:
-    """Write the rows of files, in their order, as one file, a row group at a time; it is there whole or not at all."""
+    """Join files of rows, in order, a row group at a time; after a failure there is no file at ``path``."""
     schema = pq.read_schema(regular_path(parts[0]))
     metadata = {**(schema.metadata or {}), b"deepspark.weights": weights_digest.encode()}
     with parquet_output(path, schema.with_metadata(metadata)) as output:

@@ -1,4 +1,4 @@
-"""Samples that were scored together, and what each result of the net came to on them."""
+"""Samples scored together, with the answers and errors of each result of the net."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ScoredResult:
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """Consecutive samples that were scored.
+    """Consecutive scored samples.
 
     Attributes:
         start: Position of the first.

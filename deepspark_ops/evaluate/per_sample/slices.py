@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 class SliceSums:
-    """Sums one result of a net, for each value of each property apart. Not thread-safe."""
+    """Sums a result of a net, for each value of each property apart. Not thread-safe."""
 
     def __init__(self, columns: Sequence[str], chosen: ChosenTask) -> None:
         """Start at nothing; ``columns``: the properties, in the order of the report."""
@@ -31,7 +31,7 @@ class SliceSums:
         self._sums: dict[str, dict[str, TaskSum]] = {column: {} for column in columns}
 
     def add(self, values: Mapping[str, Sequence[str]], answers: Sequence[Array], targets: Array, *, start: int) -> None:
-        """Count a batch that the sum over all samples has taken.
+        """Count a batch; the sum over all samples has checked the batch.
 
         Args:
             values: Property -> its value of each sample.
@@ -49,13 +49,13 @@ class SliceSums:
                 self._sum(column, value).add([answer[rows] for answer in answers], targets[rows], start=start)
 
     def merge(self, other: SliceSums) -> None:
-        """Count what another one of the same properties has counted."""
+        """Add the counts of another object with the same properties."""
         for column, sums in other._sums.items():
             for value, total in sums.items():
                 self._sum(column, value).merge(total)
 
     def result(self, head: ReportHead) -> tuple[SliceReport, ...]:
-        """Return the slices, by property and value; those without a sample that counts are left out."""
+        """Return the slices, by property and value; a slice with ignored samples alone is left out."""
         reports = []
         for column in self._columns:
             for value, total in sorted(self._sums[column].items()):

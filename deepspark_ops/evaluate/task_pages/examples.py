@@ -47,7 +47,7 @@ class Example:
 
 
 def wanted_examples(metrics: MetricsReport) -> list[int]:
-    """Return the positions of the samples that a report shows; none of a classification, which shows its mistakes."""
+    """Return the positions of the samples in a report; empty for a classification, which shows mistakes."""
     if isinstance(metrics, ReconstructionMetrics):
         shown_samples = [*metrics.figures.worst[:MOST_SHOWN], *metrics.figures.best[:MOST_SHOWN]]
     elif isinstance(metrics, RegressionMetrics | SegmentationMetrics):
@@ -124,7 +124,7 @@ def _given_and_given_back(fed: Array, output: Array, target: Array) -> list[tupl
 
 
 def _overlays(chosen: ChosenTask, fed: Array, scores: Array, target: Array) -> list[tuple[str, Picture]]:
-    """Return the picture with the true classes in colours over it, and with those that the net found."""
+    """Return the picture under the true classes in colours, and under the predicted classes."""
     below = to_picture(fed)
     if below is None or scores.ndim != 3:
         return []

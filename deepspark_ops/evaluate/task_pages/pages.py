@@ -65,7 +65,7 @@ def task_page(metrics: MetricsReport, examples: Examples) -> TaskPage:
 
 
 def tiles_of(metrics: MetricsReport) -> list[Tile]:
-    """Return the figures at the top, the main one first."""
+    """Return the figures at the top, the main figure first."""
     rows = [row for row in metrics.rows() if row.value is not None and row.name not in ("loss", "best_threshold")]
     tiles = [Tile(row.label, row.text().replace(" %", "\u202f%"), _NOTES.get(row.name, "")) for row in rows]
     return [*tiles[: MOST_TILES - 1], Tile("Samples", grouped(metrics.n_samples), _ignored(metrics))]

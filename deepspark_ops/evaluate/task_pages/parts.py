@@ -26,7 +26,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Card:
-    """A chart with its title; a legend of one line is not shown."""
+    """A chart with a title; a legend of a single line is not shown."""
 
     title: str
     chart: Markup
@@ -91,7 +91,7 @@ class TaskPage:
 
 
 def shown(example: Example, lines: Sequence[str]) -> Shown:
-    """Return an example as the page takes it; what is no picture is left out."""
+    """Return an example for the page, with small pictures."""
     return Shown(
         example.index,
         [

@@ -13,7 +13,7 @@ MAX_ROWS = 100
 
 
 def slice_sections(metrics: MetricsReport) -> Sequence[Section]:
-    """Return a section for each property that was asked for, of each result of the net; none without."""
+    """Return a section for each property and each result of the net; empty without slices."""
     return [
         _section(column, [report for report in result.slices if report.column == column], of)
         for at, result in enumerate(metrics.results())

@@ -1,1 +1,1 @@
-"""Tasks of nets, and their consequences: a file per task, and the choice of a task."""
+"""Tasks of nets: a file per task, and the choice of a task."""

@@ -16,14 +16,14 @@ Array = npt.NDArray[Any]
 
 
 def wanted_blobs(tasks: Sequence[ChosenTask]) -> tuple[str, ...]:
-    """Return the blobs that a forward pass must give: the outputs, and targets that the net computes from data."""
+    """Return the blobs needed from a forward pass: the outputs, and targets computed by the net from data."""
     names = [name for task in tasks for name in task.outputs]
     names += [task.target for task in tasks if task.target is not None and not task.is_target_fed]
     return tuple(dict.fromkeys(names))
 
 
 def activated(values: Array, task: ChosenTask) -> Array:
-    """Return a blob after the activation of its task.
+    """Return a blob after the activation of the task.
 
     Classes and labels are (n, n_classes) probabilities in float64. The scores of a segmentation are not activated: the
     greatest score and the greatest probability belong to the same class.

@@ -1,6 +1,6 @@
-"""Task of a net, and the blobs of its results: inferred from the net's losses and outputs, or set by the user.
+"""Task of a net, and the blobs of the results: inferred from the net's losses and outputs, or set by the user.
 
-No TensorFlow and no data: stages check, evaluate and export all use this module, so that they agree.
+No TensorFlow and no data: stages check, evaluate and export all use this module, so the stages agree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NEEDED: Final = (
 
 @dataclass(frozen=True)
 class ChosenTask:
-    """One result that a net has.
+    """A result of a net.
 
     Attributes:
         task: What it is.
@@ -69,11 +69,11 @@ class ChosenTask:
 
     @property
     def n_values(self) -> int:
-        """Numbers in one sample's answer."""
+        """Numbers in a sample's answer."""
         return prod(self.shape)
 
     def text(self) -> str:
-        """Return the choice in one line, for people."""
+        """Return the choice in a line, for people."""
         blobs = " and ".join(f'"{name}"' for name in self.outputs)
         through = "" if self.activation == "none" else f" through a {self.activation}"
         against = "nothing to compare with" if self.target is None else f'target "{self.target}"'
@@ -96,7 +96,7 @@ class TaskWish:
 
 
 def task_wish(task: TaskName | Literal["auto"], output_blob: str | None, target_blob: str | None) -> TaskWish:
-    """Return the wish of the options ``task``, ``output_blob`` (names with commas between them) and ``target_blob``."""
+    """Return the wish of the options ``task``, ``output_blob`` (names with commas between) and ``target_blob``."""
     names = tuple(name.strip() for name in (output_blob or "").split(",") if name.strip())
     return TaskWish(task, names, target_blob or None)
 
@@ -112,8 +112,8 @@ def choose_task(net: NetSpec, wish: TaskWish = NO_WISH) -> ChosenTask:
 def choose_tasks(net: NetSpec, wish: TaskWish = NO_WISH) -> tuple[ChosenTask, ...]:
     """Return the tasks of a net, the main result first.
 
-    The tasks come from the net's losses, then from Accuracy layers, then from blobs that no layer consumes. Several
-    losses with the same target are one result: the result of the loss with the largest weight (GoogLeNet has two
+    The tasks come from the net's losses, then from Accuracy layers, then from blobs without a consumer. Several
+    losses with the same target are a single result: the result of the loss with the largest weight (GoogLeNet has two
     auxiliary losses). Losses with different targets are separate results. The main result has the largest weight; among
     equal weights a classification precedes, then the last loss. With ``outputs`` or ``target`` in the wish there is
     only this result.
@@ -152,7 +152,7 @@ def _candidates(net: NetSpec) -> tuple[ChosenTask, ...]:
 
 
 def _one_for_each_target(candidates: Sequence[ChosenTask]) -> tuple[ChosenTask, ...]:
-    """Return the results, the main one first; of several with one target the heaviest stands for all."""
+    """Return the results, the main result first; of several with the same target only the heaviest."""
 
     def rank(item: tuple[int, ChosenTask]) -> tuple[float, bool, int]:
         at, task = item
@@ -166,7 +166,7 @@ def _one_for_each_target(candidates: Sequence[ChosenTask]) -> tuple[ChosenTask, 
 
 
 def _of_loss(net: NetSpec, layer: LayerSpec) -> ChosenTask | None:
-    """Return the result that a loss layer stands for; None for a loss between two blobs that are both learned."""
+    """Return the result of a loss layer; None for a loss between two learned blobs."""
     if layer.type in _CLASS_LOSSES:
         return replace(_of_classes(net, layer, layer.bottoms[1]), weight=layer.loss_weights[0])
     if layer.type == "ContrastiveLoss":
@@ -196,7 +196,7 @@ def _of_loss(net: NetSpec, layer: LayerSpec) -> ChosenTask | None:
 
 
 def _of_classes(net: NetSpec, layer: LayerSpec, label: str) -> ChosenTask:
-    """Return the classification or segmentation of a layer that reads scores and integer labels.
+    """Return the classification or segmentation of a layer with scores and integer labels.
 
     Raises:
         NetError: Classes on another axis than 1, or labels that the net computes.
@@ -241,7 +241,7 @@ def _of_pair(net: NetSpec, layer: LayerSpec) -> ChosenTask:
 
 
 def _of_ends(net: NetSpec) -> list[ChosenTask]:
-    """Return results of blobs that nothing consumes, Softmax ends last: they tell the most."""
+    """Return results of blobs without a consumer; Softmax outputs are last, as the surest results."""
     blob_origins = origins(net)
     ends = [name for name in net.outputs if name not in net.inputs and blob_origins[name].is_learned]
     makers = {name: maker.type for name in ends if (maker := maker_of(net, name)) is not None}
@@ -263,7 +263,7 @@ def _of_ends(net: NetSpec) -> list[ChosenTask]:
 
 
 def _as_wished(net: NetSpec, wish: TaskWish, candidates: Sequence[ChosenTask]) -> ChosenTask:
-    """Return the result of the blobs that the user named; what they did not name is taken from what was found."""
+    """Return the result of the blobs in ``wish``; the candidates complete the wish."""
     for name in (*wish.outputs, *((wish.target,) if wish.target else ())):
         if name not in net.blob_shapes:
             msg = f'no blob "{name}" in net "{net.name}"; known: {", ".join(_names(net))}'
@@ -297,7 +297,7 @@ def _as_wished(net: NetSpec, wish: TaskWish, candidates: Sequence[ChosenTask]) -
 
 
 def _made_as_wished(net: NetSpec, task: TaskName, outputs: tuple[str, ...], target: str | None) -> ChosenTask:
-    """Return a result of blobs that no loss layer connects."""
+    """Return a result of blobs without a loss layer between."""
     read_by_sigmoid_loss = {
         user_name(net, layer.bottoms[0]) for layer in net.layers if layer.type == "SigmoidCrossEntropyLoss"
     }
@@ -357,10 +357,10 @@ def _chosen(
 
 
 def _checked(net: NetSpec, chosen: ChosenTask) -> ChosenTask:
-    """Return the result if its blobs have shapes that its task can have.
+    """Return the result if the blobs' shapes fit the task.
 
     Raises:
-        NetError: They have not.
+        NetError: A shape does not fit the task.
     """
     where, full = chosen.found_by, net.blob_shapes[chosen.output]
     shapes = {name: net.blob_shapes[name] for name in chosen.outputs}
@@ -409,7 +409,7 @@ def _target_fits(net: NetSpec, task: TaskName, shape: Shape, target: str) -> boo
 
 
 def _ignored(layer: LayerSpec) -> int | None:
-    """Return the ``ignore_label`` of a layer that has one."""
+    """Return the ``ignore_label`` of a layer."""
     if layer.type == "Accuracy":
         option = layer.message.accuracy_param
         return option.ignore_label if option.HasField("ignore_label") else None
@@ -423,7 +423,7 @@ def _is_made_by(net: NetSpec, blob: str, layer_type: str) -> bool:
 
 
 def _unused_label(net: NetSpec) -> str | None:
-    """Return the second top of the first data layer: Caffe's data layers put the label there."""
+    """Return the second top of the first data layer, the label in Caffe's data layers."""
     for layer in net.layers:
         if layer.definition.is_data:
             return layer.tops[1] if len(layer.tops) > 1 else None
@@ -431,6 +431,6 @@ def _unused_label(net: NetSpec) -> str | None:
 
 
 def _names(net: NetSpec) -> list[str]:
-    """Return the blobs as the user named them."""
+    """Return the blobs by the user's names."""
     splits = {top for layer in net.layers if layer.type == "Split" for top in layer.tops}
     return [name for name in net.blob_shapes if name not in splits]

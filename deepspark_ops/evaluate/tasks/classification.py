@@ -26,7 +26,7 @@ from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
 
 
 class ClassReport(Frozen):
-    """One class. A share is None where its denominator is zero.
+    """Figures of a class. A share is None if the denominator is zero.
 
     Attributes:
         label: The class' number.
@@ -50,7 +50,7 @@ class ClassReport(Frozen):
 
 
 class MistakeReport(Frozen):
-    """One wrong prediction; the fields are those of ``scores.Mistake``."""
+    """A wrong prediction, with the fields of ``scores.Mistake``."""
 
     index: int
     label: int
@@ -86,7 +86,7 @@ class ClassificationMetrics(MetricsReport):
     ranking: Ranking | None = None
 
     def rows(self) -> tuple[FigureRow, ...]:
-        """Return the figures that tables have."""
+        """Return the figures for tables."""
         top5 = [FigureRow(name="top5", label="Top-5 accuracy", value=self.top5, is_share=True)]
         return (
             FigureRow(name="top1", label="Top-1 accuracy", value=self.top1, is_share=True),
@@ -149,7 +149,7 @@ class ClassificationTask(TaskSum):
         return f"top-1 {figure_text(scores.top1, is_share=True)}, loss {scores.loss:.4f}, {n_wrong:,} mistakes"
 
     def last(self) -> Answers | None:
-        """Return the answers of the batch that was added last with a sample that counts; None before."""
+        """Return the answers of the last batch with a sample not ignored; None before."""
         return self._sum.last()
 
     def samples(self) -> Answers:
@@ -164,7 +164,7 @@ def build_metrics(
     speed: Speed | None = None,
     others: tuple[MetricsReport, ...] = (),
 ) -> ClassificationMetrics:
-    """Return the report of ``scores``; classes beyond ``class_names`` are named by their number."""
+    """Return the report of ``scores``; classes beyond ``class_names`` are named by number."""
     matrix = scores.confusion
     interval = accuracy_interval(scores.top1, scores.n_samples)
     return ClassificationMetrics(

@@ -1,4 +1,4 @@
-"""Embedding: similarity of samples by the distance of their vectors. The main figure of pairs is their ROC-AUC.
+"""Embedding: similarity of samples by the distance of vectors. The main figure of pairs is the ROC-AUC.
 
 For a vector and a class per sample the main figure is the share of samples whose nearest neighbour has the same class.
 A sample's error is 0 if the classes agree, else 1. ``figures.embedding.MAX_NEIGHBOURS`` limits the compared samples.
@@ -44,7 +44,7 @@ class EmbeddingMetrics(MetricsReport):
     neighbours: Neighbours | None = None
 
     def rows(self) -> tuple[FigureRow, ...]:
-        """Return the figures that tables have."""
+        """Return the figures for tables."""
         if (neighbours := self.neighbours) is not None:
             return (
                 FigureRow(name="recall_at_1", label=NEAREST, value=neighbours.recall_at_1, is_share=True),
@@ -128,7 +128,7 @@ class EmbeddingTask(TaskSum):
 
 
 class NeighbourTask(TaskSum):
-    """Sums single vectors over batches, by the classes of their samples."""
+    """Sums single vectors over batches, by the classes of the samples."""
 
     task = "embedding"
     figures = "nearest neighbours of the same class"
@@ -146,11 +146,11 @@ class NeighbourTask(TaskSum):
         self._sum.merge(other._sum)
 
     def counts_any(self) -> bool:
-        """Return whether two samples are of one class."""
+        """Return whether two samples have the same class."""
         return bool((self._sum.ranks()[1] >= 0).any())
 
     def samples(self) -> SampleLosses:
-        """Return of each compared sample whether its nearest neighbour is of another class."""
+        """Return the error of each compared sample: 1 if the nearest neighbour has another class, else 0."""
         index, rank = self._sum.ranks()
         return SampleLosses(index[rank >= 0], (rank[rank >= 0] > 0).astype(np.float64))
 

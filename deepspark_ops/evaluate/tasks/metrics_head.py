@@ -51,7 +51,7 @@ class ScoredOn(Frozen):
 
 
 class Speed(Frozen):
-    """How fast the net scores, data already in memory: comparable on one machine and for one batch size only.
+    """Speed of scoring, with data already in memory: comparable on the same machine and with the same batch size only.
 
     Attributes:
         images_per_s: Of the fastest of many forward passes.
@@ -68,7 +68,7 @@ class Speed(Frozen):
 
 
 class MainFigure(Frozen):
-    """The figure that a net of this task is judged by.
+    """The main figure to judge a net of this task.
 
     Attributes:
         name: ``top1``, ``mean_average_precision``, ``rmse``, ``roc_auc``, ``mse`` or ``mean_iou``.
@@ -96,12 +96,12 @@ class MainFigure(Frozen):
         return figure_text(self.value, is_share=self.is_share)
 
     def is_better_than(self, other: MainFigure) -> bool:
-        """Return whether this value is better than another one of the same figure."""
+        """Return whether this value is better than another value of the same figure."""
         return self.value > other.value if self.higher_is_better else self.value < other.value
 
 
 def interval_text(figure: MainFigure, *, between: str = " to ") -> str:
-    """Return the figure's interval for people, shares in percent without its sign; empty where it is not known."""
+    """Return the figure's interval for people, shares in percent without the sign; empty if the interval is unknown."""
     if figure.interval is None:
         return ""
     low, high = figure.interval
@@ -129,7 +129,7 @@ class FigureRow(Frozen):
 
 
 class SliceReport(Frozen):
-    """The samples that have one value of a property.
+    """Figures of the samples with the same value of a property.
 
     Attributes:
         column: The property, ``class``, ``folder``, ``group``, ...
@@ -147,7 +147,7 @@ class SliceReport(Frozen):
 
 
 def figure_text(value: float, *, is_share: bool) -> str:
-    """Return a figure's value with its significant digits.
+    """Return a figure's value with the significant digits.
 
     Example:
         >>> figure_text(0.98611, is_share=True), figure_text(12.3456, is_share=False)
@@ -160,7 +160,7 @@ def figure_text(value: float, *, is_share: bool) -> str:
 
 
 def _read_others(reports: Any) -> Any:
-    """Return further results as what their ``task`` says they are."""
+    """Return further results as reports of the class for ``task``."""
     if not isinstance(reports, list | tuple):
         return reports
     return tuple(
@@ -172,7 +172,7 @@ def _read_others(reports: Any) -> Any:
 
 
 class MetricsReport(Frozen):
-    """The head of the whole file; the classes below it are discriminated by ``task``.
+    """The head of the whole file; ``task`` discriminates the subclasses.
 
     Attributes:
         format_version: Version of this form. 1 has no ``speed`` and no ``split_rule``; 1 and 2 are of classifications
@@ -203,16 +203,16 @@ class MetricsReport(Frozen):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Note which class reads a further result of its task."""
+        """Note the class as the reader of the task's results."""
         super().__pydantic_init_subclass__(**kwargs)
         _FORMS[cls.model_fields["task"].default] = cls
 
     @abstractmethod
     def rows(self) -> tuple[FigureRow, ...]:
-        """Return the figures that tables for people and MLflow have, the main one first."""
+        """Return the figures for MLflow and for tables for people, the main figure first."""
 
     def further_rows(self) -> tuple[FigureRow, ...]:
-        """Return figures that MLflow and the report have, beside those of ``rows``."""
+        """Return further figures for MLflow and the report, beside ``rows``."""
         return ()
 
     def results(self) -> tuple[MetricsReport, ...]:
@@ -220,7 +220,7 @@ class MetricsReport(Frozen):
         return (self, *self.others)
 
     def summary(self) -> str:
-        """Return the figures in one line."""
+        """Return the figures in a line."""
         figures = " ".join(f"{row.name}={row.value:.4f}" for row in self.rows() if row.value is not None)
         further_figures = "".join(
             f" | {other.task} {other.scored.score_blob}: {other.summary()}" for other in self.results()[1:]

@@ -1,4 +1,4 @@
-"""Several labels a sample. Judged by the mean average precision; a sample's own error is its mean cross entropy."""
+"""Several labels a sample. Judged by the mean average precision; a sample's error is the mean cross entropy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MultiLabelMetrics(MetricsReport):
     figures: MultiLabel
 
     def rows(self) -> tuple[FigureRow, ...]:
-        """Return the figures that tables have."""
+        """Return the figures for tables."""
         figures, shares = self.figures, []
         for name, label, value in (
             ("mean_average_precision", "Mean average precision", figures.ranking.macro_average_precision),

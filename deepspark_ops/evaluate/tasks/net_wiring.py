@@ -1,4 +1,4 @@
-"""Where a net's blobs come from: which data they are made of, and whether anything learned has a part in them."""
+"""Origin of a net's blobs: the data blobs behind a blob, and whether a learned layer takes part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Origin:
 
 
 def origins(net: NetSpec) -> dict[str, Origin]:
-    """Return the origin of every blob, by name after automatic splits; of one written in place the last."""
+    """Return the origin of every blob, by name after automatic splits; for layers in place the last origin."""
     learned = {entry.layer for entry in net.params.entries}
     origin_of: dict[str, Origin] = {}
     for layer in net.layers:
@@ -41,7 +41,7 @@ def origins(net: NetSpec) -> dict[str, Origin]:
 
 
 def user_name(net: NetSpec, blob: str) -> str:
-    """Return the blob that an automatic Split layer copied into ``blob``, else ``blob`` itself."""
+    """Return the source of ``blob`` if an automatic Split layer wrote ``blob``, else ``blob``."""
     producers = {top: layer for layer in net.layers for top in layer.tops}
     while blob in producers and producers[blob].type == "Split":
         blob = producers[blob].bottoms[0]
@@ -49,11 +49,11 @@ def user_name(net: NetSpec, blob: str) -> str:
 
 
 def maker_of(net: NetSpec, blob: str) -> LayerSpec | None:
-    """Return the last layer that writes ``blob``; None if there is no such blob."""
+    """Return the last layer with the top ``blob``; None for an unknown blob."""
     makers = [layer for layer in net.layers if blob in layer.tops]
     return makers[-1] if makers else None
 
 
 def named(layer: LayerSpec) -> str:
-    """Return the layer as messages call it."""
+    """Return the layer's name for messages."""
     return f'layer "{layer.name}" ({layer.type})'

@@ -1,4 +1,4 @@
-"""Reconstruction: what a net gives back of what it was given. Judged by MSE, which is a sample's own error, too."""
+"""Reconstruction of a net's input. Judged by MSE; a sample's error is the MSE of the sample."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReconstructionMetrics(MetricsReport):
     figures: Reconstruction
 
     def rows(self) -> tuple[FigureRow, ...]:
-        """Return the figures that tables have."""
+        """Return the figures for tables."""
         figures = self.figures
         return (
             FigureRow(name="mse", label="Mean squared error", value=figures.mse),

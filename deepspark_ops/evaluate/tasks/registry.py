@@ -28,7 +28,7 @@ assert set(TASKS) == set(TASK_NAMES)
 
 
 def sum_of(chosen: ChosenTask, *, worst: int = 0) -> TaskSum:
-    """Return a fresh sum of one result of a net; ``worst``: samples to keep for the report."""
+    """Return a fresh sum of a net's result; ``worst``: samples to keep for the report."""
     return kind_of(chosen)(chosen, worst=worst)
 
 
@@ -39,5 +39,5 @@ def kind_of(chosen: ChosenTask) -> type[TaskSum]:
 
 
 def slice_sum_of(chosen: ChosenTask) -> TaskSum:
-    """Return a fresh sum for one of many groups of samples: without what takes memory and is not shown of them."""
+    """Return a fresh sum for a slice: without the ranking, which takes memory and is not shown for slices."""
     return ClassificationTask(chosen, wants_ranking=False) if chosen.task == "classification" else sum_of(chosen)

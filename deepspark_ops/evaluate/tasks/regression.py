@@ -1,4 +1,4 @@
-"""Regression: numbers against numbers. Judged by RMSE; a sample's own error is its mean squared residual."""
+"""Regression: numbers against numbers. Judged by RMSE; a sample's error is the mean squared residual."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RegressionMetrics(MetricsReport):
     figures: Regression
 
     def rows(self) -> tuple[FigureRow, ...]:
-        """Return the figures that tables have."""
+        """Return the figures for tables."""
         figures = self.figures
         return (
             FigureRow(name="rmse", label="RMSE", value=figures.rmse),

@@ -1,4 +1,4 @@
-"""Segmentation: a class a pixel. Judged by the mean IoU; an image's own error is its share of wrong pixels."""
+"""Segmentation: a class a pixel. Judged by the mean IoU; an image's error is the share of wrong pixels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SegmentationMetrics(MetricsReport):
     figures: Segmentation
 
     def rows(self) -> tuple[FigureRow, ...]:
-        """Return the figures that tables have."""
+        """Return the figures for tables."""
         figures = self.figures
         return (
             FigureRow(name="mean_iou", label="Mean IoU", value=figures.mean_iou, is_share=True),
@@ -87,7 +87,7 @@ class SegmentationTask(TaskSum):
 
 
 def predicted_classes(scores: Array) -> npt.NDArray[np.int64]:
-    """Return the class of each pixel, (n, ...): the best score, or with one score a pixel 1 where it is above 0.5.
+    """Return the class of each pixel, (n, ...): the best score, or with a single score a pixel 1 for a score above 0.5.
 
     Args:
         scores: (n, classes, ...), scores or probabilities; with one class probabilities.

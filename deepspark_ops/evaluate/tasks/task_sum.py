@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class ReportHead:
-    """Fields of a report that do not depend on the task.
+    """Fields of a report of any task.
 
     Attributes:
         scored: What was scored on what.
@@ -36,7 +36,7 @@ class ReportHead:
 
 
 class TaskSum(ABC):
-    """Sums one result of a net over batches. Not thread-safe.
+    """Sums a result of a net over batches. Not thread-safe.
 
     Attributes:
         task: What it counts.
@@ -92,7 +92,7 @@ class TaskSum(ABC):
         return joined_losses(self._losses)
 
     def last(self) -> SampleLosses | None:
-        """Return the errors of the batch that was added last with a sample that counts; None before."""
+        """Return the errors of the last batch with a sample not ignored; None before."""
         return self._losses[-1] if self._losses else None
 
     def _keep_losses(self, losses: npt.NDArray[np.floating], start: int, counted: Array | None = None) -> None:
@@ -103,7 +103,7 @@ class TaskSum(ABC):
     def _common(
         self, head: ReportHead, *, n_samples: int, n_ignored: int = 0, loss: float | None = None
     ) -> dict[str, Any]:
-        """Return the fields that the reports of all tasks have; the loss is the mean of the samples' own by default."""
+        """Return the fields of the reports of all tasks; the default loss is the mean of the samples' errors."""
         return {
             "created": now_text(),
             "scored": head.scored,
