@@ -1,4 +1,4 @@
-"""Devices of a worker, as plain data that travels to the worker. Standard library only."""
+"""Devices of a worker, as plain data to send to the worker. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Kind = Literal["cpu", "gpu"]
 
 @dataclass(frozen=True)
 class AssignedDevices:
-    """Devices of one worker.
+    """Devices of a worker.
 
     Attributes:
         kind: ``gpu``: the GPUs in ``gpus``; ``cpu``: the host's cores, and no GPU is visible to the worker.

@@ -1,4 +1,4 @@
-"""The cgroups of this process and their ancestors, whose limits apply to the process, too."""
+"""The cgroups of this process and the cgroups above; all limits apply to the process."""
 
 from __future__ import annotations
 

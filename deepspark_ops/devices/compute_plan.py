@@ -40,7 +40,7 @@ def compute_plan(config: TrainConfig | CheckConfig, net: NetSpec, solver: Solver
 
 
 def _placement(config: TrainConfig | CheckConfig, net: NetSpec, solver: SolverSpec) -> Placement | None:
-    """Return device of each layer; None if all layers are on one device."""
+    """Return device of each layer; None if all layers are on the same device."""
     n_devices = config.gpus_per_worker
     placement = None
     if isinstance(config.placement, Path):
@@ -61,7 +61,7 @@ def _segments(net: NetSpec, solver: SolverSpec, placement: Placement | None) -> 
 
 
 def precision_note(plan: ComputePlan, net: NetSpec) -> str | None:
-    """Return the line of a run's log about its arithmetic; None for float32."""
+    """Return the line of a run's log about the arithmetic; None for float32."""
     if plan.precision == "float32":
         return None
     names = layers_in_16_bit(net)

@@ -44,8 +44,8 @@ def devices_of_run(config: TrainConfig, solver: SolverSpec, environment: Mapping
 def deal(requested: RequestedDevices, host: HostGpus, *, n_workers: int, cores: int) -> tuple[AssignedDevices, ...]:
     """Return the devices of each worker, by worker id.
 
-    Each GPU belongs to one worker. Shared GPUs are assigned round-robin: worker w gets the GPUs from w * ``per_worker``
-    on, modulo their number.
+    Each GPU belongs to a single worker. Shared GPUs are assigned round-robin: worker w gets the GPUs from w *
+    ``per_worker`` on, modulo the number of GPUs.
 
     Args:
         requested: Devices that each worker requests.

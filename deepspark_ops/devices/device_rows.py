@@ -23,7 +23,7 @@ _UNEQUAL_NOTED: Final = 1.5
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """One device of a worker.
+    """A device of a worker.
 
     Attributes:
         device: Number of the device.

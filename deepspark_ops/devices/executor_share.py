@@ -1,7 +1,6 @@
-"""A worker's share of its executor's cores, looked up in its Spark task. Standard library only.
+"""A worker's share of the executor's cores, computed in the Spark task. Standard library only.
 
-With dynamic allocation Spark starts executors only for tasks that wait, so the driver cannot know the share before it
-submits them.
+With dynamic allocation Spark starts executors only for waiting tasks, so the driver cannot know the share beforehand.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def executor_share(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Return the cores of this executor over the workers that run in it, 1 or more.
+    """Return the cores of this executor over the executor's workers, 1 or more.
 
     Wait until no further worker has started for ``SETTLED_S``, or until the executor is full.
 
@@ -60,7 +59,7 @@ def executor_share(
 
 
 def _executor_cores(proc: Path, parents: Mapping[int, int], pid: int) -> int:
-    """Return the cores that the executor above a process was started with; the host's where no parent says so."""
+    """Return the cores of the executor above a process, from the command line; the host's cores without an executor."""
     for _ in range(_PARENTS):
         words: list[str] = []
         with suppress(OSError):

@@ -24,7 +24,7 @@ _SMI_TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True)
 class HostGpus:
-    """GPUs that this process may assign.
+    """GPUs for this process to assign.
 
     Attributes:
         addresses: Addresses in the form and order of CUDA_VISIBLE_DEVICES.
@@ -36,7 +36,7 @@ class HostGpus:
 
 
 def host_gpus(environment: Mapping[str, str]) -> HostGpus:
-    """Return the GPUs that a process with this environment sees.
+    """Return the visible GPUs of a process with this environment.
 
     The value of CUDA_VISIBLE_DEVICES is not checked; TensorFlow reports GPUs that do not exist.
     """
@@ -58,7 +58,7 @@ def host_gpus(environment: Mapping[str, str]) -> HostGpus:
 
 
 def gpu_names(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return name and memory of each GPU that a process with this environment sees, from nvidia-smi.
+    """Return name and memory of each visible GPU of a process with this environment, from nvidia-smi.
 
     Example:
         ``("NVIDIA H200, 143771 MiB",)``; empty without GPUs, or if nvidia-smi does not answer.
@@ -79,7 +79,7 @@ def gpu_names(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _uuids(addresses: Sequence[str]) -> tuple[str, ...]:
-    """Return the addresses that are prefixes of a UUID, as CUDA accepts them."""
+    """Return the addresses with a UUID or a prefix of a UUID; CUDA accepts both."""
     return tuple(address for address in addresses if address.startswith("GPU-"))
 
 
@@ -101,12 +101,12 @@ def ask_nvidia_smi(query: Sequence[str], environment: Mapping[str, str]) -> subp
 
 
 def without_gpus(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a process that must not see any GPU."""
+    """Return the environment of a process without visible GPUs."""
     return {**environment, VISIBLE: NO_GPU}
 
 
 def hide_gpus() -> None:
-    """Hide every GPU from this process and its children; call before TensorFlow is imported."""
+    """Hide every GPU from this process and the children; call before TensorFlow is imported."""
     os.environ.update(without_gpus(os.environ))
 
 

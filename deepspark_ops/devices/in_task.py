@@ -1,4 +1,4 @@
-"""Devices of a worker inside its Spark task: chooses the devices and hides others, before TensorFlow is imported.
+"""Devices of a worker inside a Spark task: chooses the devices and hides others, before TensorFlow is imported.
 
 Standard library only.
 """
@@ -26,7 +26,7 @@ _NOT_ASSIGNED = (
 
 @dataclass(frozen=True)
 class TaskGrant:
-    """Resources that Spark assigned to a task.
+    """Resources assigned to a task by Spark.
 
     Attributes:
         gpus: Addresses of the GPUs; empty in local mode, and if Spark assigns no resources.

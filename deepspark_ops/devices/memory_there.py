@@ -1,4 +1,4 @@
-"""Memory for training: of this host, limited by its containers, and of its GPUs."""
+"""Memory for training: of this host, limited by cgroups, and of the GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIMIT_FILES: Final = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 
 def host_memory_bytes(root: Path = Path("/")) -> int:
-    """Return the memory for processes like this process: the machine's memory, limited by their cgroups.
+    """Return the memory for processes like this process: the machine's memory, limited by the cgroups.
 
     Args:
         root: Folder of ``proc`` and ``sys``.

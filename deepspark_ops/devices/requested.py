@@ -1,4 +1,4 @@
-"""Devices that options and solver request, and the devices of a worker with known GPUs. Standard library only."""
+"""Devices requested by options and solver, and the devices of a worker with known GPUs. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OTHERWISE = "use devices=auto or devices=cpu"
 
 @dataclass(frozen=True)
 class RequestedDevices:
-    """Devices that every worker of a run requests.
+    """Devices requested by every worker of a run.
 
     Attributes:
         kind: ``gpu``: GPUs if the host has GPUs; ``cpu``: never GPUs.

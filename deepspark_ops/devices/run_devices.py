@@ -33,5 +33,5 @@ class RunDevices:
         return cls(RequestedDevices.from_plain(plain["wanted"]), dealt)
 
     def lines(self) -> list[str]:
-        """Return the devices of each worker, if known, one text per worker."""
+        """Return the devices of each worker, if known, as a text per worker."""
         return [devices.line() for devices in self.dealt]

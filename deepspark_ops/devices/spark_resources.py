@@ -26,7 +26,7 @@ TASK_CPUS: Final = "spark.task.cpus"
 def gpu_properties(
     master: str, settings: Mapping[str, str], requested: RequestedDevices, *, n_workers: int
 ) -> dict[str, str]:
-    """Return the additional properties that assign each task, which is one worker, its GPUs.
+    """Return the additional properties to assign GPUs to each task, which is a worker.
 
     Properties in ``settings`` are never changed. Optional GPUs are used if the settings grant GPUs to executors.
     Required GPUs are requested, with executors of a size that uses each GPU.
@@ -57,7 +57,7 @@ def gpu_properties(
 
 
 def _gpus_of_a_task(settings: Mapping[str, str], requested: RequestedDevices) -> float:
-    """Return the GPUs that a task requests; a fraction stands for a GPU that several tasks share."""
+    """Return the number of GPUs of a task; a fraction stands for a GPU shared by several tasks."""
     if requested.is_shared and TASK_GPUS not in settings:
         msg = (
             "share_gpus=true: on a cluster Spark says how many tasks share a GPU, and its settings do not; put e.g."
@@ -75,7 +75,7 @@ def _gpus_of_a_task(settings: Mapping[str, str], requested: RequestedDevices) ->
 
 
 def _discovery(master: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of the script by which an executor learns its GPUs; empty on a standalone cluster."""
+    """Return the properties of an executor's script to list the GPUs; empty on a standalone cluster."""
     if SCRIPT in settings:
         return _vendor(master)
     is_shipped = master == "yarn" and settings.get("spark.submit.deployMode", "client") == "client"
@@ -92,7 +92,7 @@ def _vendor(master: str) -> dict[str, str]:
 
 
 def _executors(master: str, settings: Mapping[str, str], tasks: int, n_workers: int) -> dict[str, str]:
-    """Return executors with cores for all tasks of their GPUs, and as many executors as the workers need.
+    """Return the properties for enough executors for the workers, with cores for all tasks of an executor's GPUs.
 
     Otherwise a standalone cluster would start a single executor with all cores of a host, and leave the other GPUs
     idle.

@@ -13,7 +13,7 @@ MAX_NAMED: Final = 8
 
 
 def devices_text(events: Iterable[Event]) -> str:
-    """Return one line: each device with its workers, the most used first; empty if the events lack devices.
+    """Return a line: each device with the workers, the most used first; empty if the events lack devices.
 
     For a restarted worker the last devices count.
     """

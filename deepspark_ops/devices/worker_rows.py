@@ -20,7 +20,7 @@ from deepspark_ops.devices.requested import requested_devices
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """One device of a worker; every worker has the same.
+    """A device of a worker; all workers have the same devices.
 
     Attributes:
         device: Number of the device in the worker.

@@ -1,1 +1,1 @@
-"""A stage as a process: start, log lines with levels, exit codes, end with its parent."""
+"""A stage as a process: start, log lines with levels, exit codes, end with the parent."""

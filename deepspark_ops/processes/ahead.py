@@ -30,9 +30,9 @@ class _End:
 def ahead(items: Iterable[_Item], *, most: int = 2, name: str = "ahead") -> Generator[_Item, None, None]:
     """Yield ``items`` in order; a thread prefetches up to ``most`` items.
 
-    The thread starts with the first request, and has ended when the generator has ended: at the last item, at an error
-    of the iterable, which the generator raises unchanged, or when the generator is closed. Only the thread touches the
-    iterable, also at its end, so a generator's ``finally`` runs in the thread.
+    The thread starts with the first request, and ends before the generator. The generator ends at the last item, at an
+    error of the iterable, or at ``close``. An error of the iterable is raised unchanged. Only the thread touches the
+    iterable, also at the end, so a generator's ``finally`` runs in the thread.
 
     Args:
         items: Iterable; only the thread may use it from now on.
@@ -61,9 +61,9 @@ def mapped_ahead(
 ) -> Generator[tuple[_Item, _Result], None, None]:
     """Yield each item with the result of ``make``, in order.
 
-    One thread takes items, ``n_threads`` threads call ``make``. So the last result is used, and the next item is read,
-    while other results are computed. All threads have ended when the generator has ended. An error of ``make`` is
-    raised at its item; an error of the iterable is raised as soon as it occurs.
+    A single thread takes items, ``n_threads`` threads call ``make``. So the last result is used, and the next item is
+    read, while other results are computed. All threads have ended when the generator has ended. An error of ``make`` is
+    raised in place of the result; an error of the iterable is raised at once.
 
     Args:
         items: Iterable; only one thread may use it from now on, as in ``ahead``.
@@ -114,7 +114,7 @@ class _Maker(Generic[_Item]):
                 iterator.close()
 
     def stop(self) -> None:
-        """Tell the producer that the consumer has ended."""
+        """Tell the producer about the end of the consumer."""
         self._is_over.set()
 
     def next_item(self, thread: threading.Thread) -> _Item | _Failure | _End:

@@ -52,7 +52,7 @@ class ExchangeProtection:
 
 @dataclass(frozen=True)
 class ClusterNetwork:
-    """Spark's settings for the network of one job.
+    """Spark's settings for the network of a job.
 
     Attributes:
         properties: Spark properties to set before the context starts.
@@ -64,7 +64,7 @@ class ClusterNetwork:
 
 
 def stays_on_host(master: str) -> bool:
-    """Return whether driver and executors of a Spark master all run on this host, so that no traffic leaves the host.
+    """Return whether driver and executors of a Spark master all run on this host, so no traffic leaves the host.
 
     Example:
         >>> [stays_on_host(m) for m in ("local[2]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077", "yarn")]
@@ -159,7 +159,7 @@ def choose_protection(
 def cluster_network(
     master: str, settings: Mapping[str, str], *, listen_address: str, insecure_network: bool = False
 ) -> ClusterNetwork:
-    """Return the Spark properties that bind the driver and encrypt traffic between driver and executors.
+    """Return the Spark properties to bind the driver and to encrypt traffic between driver and executors.
 
     YARN and Kubernetes create a secret for each application. A standalone cluster gives executors the cluster's secret
     and no secret of an application, so the cluster must have a secret.
@@ -189,7 +189,7 @@ def cluster_network(
 def _cipher(settings: Mapping[str, str]) -> Mapping[str, str]:
     """Return the properties of an authenticating cipher, unless daemons of the cluster need the same setting.
 
-    A master, a worker and a shuffle service that encrypt use their own settings.
+    Encrypting daemons (master, worker, shuffle service) follow the cluster's settings.
     """
     if settings.get("spark.shuffle.service.enabled", "false").strip().lower() == "true" or any(
         name.startswith("spark.network.crypto.") for name in settings
@@ -258,7 +258,7 @@ def endpoints(master: str) -> list[tuple[str, int]]:
 
 
 def _addresses(host: str) -> list[str]:
-    """Return the addresses of a host; empty if its name is unknown."""
+    """Return the addresses of a host; empty if the name is unknown."""
     with suppress(OSError):
         return [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     return []

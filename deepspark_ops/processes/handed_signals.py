@@ -1,4 +1,4 @@
-"""Signals that a stage handles: Ctrl-C on ``deepspark train`` and Airflow's kill reach the training process."""
+"""Signals for a stage: Ctrl-C on ``deepspark train`` and Airflow's kill reach the training process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEFT_TO_THE_CHILD = 2
 def handed_on(process: subprocess.Popen[str]) -> Iterator[None]:
     """Pass this process' SIGINT, SIGTERM and SIGHUP to a child until the block ends.
 
-    Use in the main thread. Ignored signals stay ignored (``nohup``, background jobs). The child should have its own
+    Use in the main thread. Ignored signals stay ignored (``nohup``, background jobs). The child should have another
     process group: a terminal sends Ctrl-C to the whole group.
 
     Raises:
@@ -49,7 +49,7 @@ def handed_on(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def raise_interruption(exit_code: int) -> None:
-    """End this process as its child ended, if a signal ended the child or its exit code is 128 + signal.
+    """End this process like the child, if a signal ended the child or the exit code is 128 + signal.
 
     Raises:
         KeyboardInterrupt: The signal was SIGINT.

@@ -1,7 +1,7 @@
 """The log of a stage's process: levels, dropped noise, and the last error message.
 
 A stage writes log lines to stderr as ``LEVEL: text``, further lines of the same message as ``LEVEL| text``. Exit code 0
-is success, ``USER_MISTAKE`` a mistake that only the user can correct, ``FAILED`` an error that a retry may solve.
+is success, ``USER_MISTAKE`` a mistake for the user to correct, ``FAILED`` an error, perhaps solved by a retry.
 ``stage_process`` writes the lines, ``JobLog`` reads them.
 """
 
@@ -55,7 +55,7 @@ class StageFailed(DeepSparkError):
     """
 
     def __init__(self, message: str, exit_code: int) -> None:
-        """Store the stage's last error message and its exit code."""
+        """Store the stage's last error message and the exit code."""
         super().__init__(message)
         self.exit_code = exit_code
         self.is_user_mistake = exit_code == USER_MISTAKE
@@ -64,7 +64,7 @@ class StageFailed(DeepSparkError):
 class JobLog:
     """Reads a job's output line by line: levels, noise, the last error message.
 
-    Not thread-safe: one reader.
+    Not thread-safe: use a single reader.
     """
 
     def __init__(self, on_line: LineHandler) -> None:
@@ -76,7 +76,7 @@ class JobLog:
         self._last_line = ""
 
     def feed(self, raw: str) -> None:
-        """Process one line, with or without its newline."""
+        """Process a line, with or without the newline."""
         line = raw.rstrip()
         if not line or _NOISE.match(line):
             return
@@ -112,7 +112,7 @@ class JobLog:
         return self._level if is_continuation else logging.INFO
 
     def failure(self, stage: str, exit_code: int, *, ended_by: str | None = None, reads: str = "") -> StageFailed:
-        """Return the error of a job that ended with ``exit_code``: the stage's last message, else the kind of end.
+        """Return the error of a job with this ``exit_code``: the stage's last message, else the kind of end.
 
         Args:
             stage: Name of the stage.

@@ -1,4 +1,4 @@
-"""Limits on files and modules that a net or a solver names."""
+"""Limits on the files and modules in a net or a solver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def limit_named_files(
     scratch: Path | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Apply the config's limits on files and modules that nets and solvers name, until the next call.
+    """Apply the config's limits on the files and modules in nets and solvers, until the next call.
 
     Args:
         config: The options.

@@ -1,6 +1,6 @@
 """Start of a stage's Spark context, bound and encrypted according to ``cluster_network``.
 
-The only file outside ``spark_job.py`` that imports pyspark; so the conversion of Spark's types to Arrow's is here, too.
+No other file outside ``spark_job.py`` imports pyspark, so the conversion of Spark's types to Arrow's is here, too.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class SparkOnDemand:
         return answers
 
     def stop(self) -> None:
-        """Stop the context if it was started."""
+        """Stop the context after a start."""
         if self._context is not None:
             self._context.stop()
 
@@ -199,7 +199,7 @@ def _not_started(error: Exception, master: str, settings: Mapping[str, str]) -> 
 def arrow_schema(schema: Any) -> Any:
     """Return the columns of a Spark frame, a ``StructType``, as a ``pyarrow.Schema``.
 
-    A type that Arrow lacks becomes an empty struct.
+    A type without an Arrow type becomes an empty struct.
     """
     # Most stages do not need pyarrow and Spark's SQL.
     import pyarrow as pa

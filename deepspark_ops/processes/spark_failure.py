@@ -41,9 +41,9 @@ _LOST_PEER = (ConnectionError, BrokenPipeError)
 
 
 def jvm_has_ended(error: BaseException) -> bool:
-    """Return whether an error means that the driver's JVM has ended: py4j lost the connection.
+    """Return whether an error means the end of the driver's JVM: py4j lost the connection.
 
-    An error that Java raised proves that the JVM lives.
+    An error from Java proves a living JVM.
 
     Args:
         error: Error of py4j or pyspark.
@@ -104,7 +104,7 @@ def spark_failure(error: Exception, *, master: str, task: str, has_stopped: bool
 
 
 def error_of_task(line: str) -> DeepSparkError | None:
-    """Return the error that DeepSpark raised in a task; None for other lines.
+    """Return DeepSpark's error in a task; None for other lines.
 
     Args:
         line: Result of ``spark_failure``.

@@ -1,4 +1,4 @@
-"""Stages as processes, seen from their parent: start, supervision and end.
+"""Stages as processes, seen from the parent: start, supervision and end.
 
 Used by the command line and by the Airflow operators; imports neither Airflow nor pyspark. ``job_log`` describes the
 reports of a stage to its parent.
@@ -39,18 +39,17 @@ _JAVA_TIMEOUT_S = 60.0
 
 
 def popen_arguments() -> dict[str, object]:
-    """Return arguments of ``subprocess.Popen`` for a child that cannot outlive its parent.
+    """Return arguments of ``subprocess.Popen`` for a child that ends with the parent.
 
-    ``stdin`` is closed because an Airflow task's stdin is the socket to its supervisor: a child that holds the socket
-    keeps a dead task "running" for a minute. The death signal is bound to the thread that starts the child: use the
-    main thread.
+    ``stdin`` is closed because an Airflow task's stdin is the socket to the supervisor: a child with the socket keeps a
+    dead task "running" for a minute. The death signal is bound to the starting thread: use the main thread.
     """
     parent = os.getpid()
     return {"stdin": subprocess.DEVNULL, "preexec_fn": lambda: end_with_parent_thread(parent)}
 
 
 def job_variables(inherited: Mapping[str, str], *, master: str = "local[*]") -> dict[str, str]:
-    """Return the environment variables of a stage's process and its Spark workers, in addition to ``inherited``.
+    """Return the environment variables of a stage's process and of the Spark workers, in addition to ``inherited``.
 
     Args:
         inherited: Base environment; its settings for TensorFlow and addresses take precedence.
@@ -268,7 +267,7 @@ def run_command(
     answers_signals: bool = False,
     reads: str = "",
 ) -> None:
-    """Run a stage's command, pass its lines on, and raise its last message if it fails; see ``run_job``.
+    """Run a stage's command, pass the lines on, and raise the last message of a failed command; see ``run_job``.
 
     Raises:
         StageFailed: The exit code is not 0.
@@ -303,7 +302,7 @@ def run_command(
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """End a live child with its own children: ask, wait, then kill."""
+    """End a live child with all grandchildren: ask, wait, then kill."""
     if process.poll() is None:
         process.terminate()
         try:

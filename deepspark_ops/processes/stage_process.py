@@ -1,4 +1,4 @@
-"""A stage as a separate process: its outermost loop, its exit code, and its end when its parent dies."""
+"""A stage as a separate process: outermost loop, exit code, and end at the parent's death."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 class _StageFormatter(logging.Formatter):
-    """``LEVEL: first line``, then ``LEVEL| next line`` for each further line, so that a reader can join the message."""
+    """``LEVEL: first line``, then ``LEVEL| next line`` for each further line, so a reader can join the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         first, *further = super().format(record).splitlines() or [""]
@@ -35,7 +35,7 @@ class _StageFormatter(logging.Formatter):
 
 
 def _is_for_people(record: logging.LogRecord) -> bool:
-    """Filter out the tracebacks that py4j writes to the root logger for each call to a JVM that has ended."""
+    """Filter out py4j's tracebacks in the root logger for each call to an ended JVM."""
     return record.levelno >= logging.WARNING or f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
@@ -49,7 +49,7 @@ def keep_imports() -> None:
 
 
 def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = None) -> int:
-    """Run a stage as the outermost loop of its process and return the exit code.
+    """Run a stage as the outermost loop of the process and return the exit code.
 
     Args:
         run: The stage, a function of the path of its config, JSON.
@@ -88,7 +88,7 @@ def stage_main(run: Callable[[Path], None], arguments: Sequence[str] | None = No
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Write the log of this process from ``level`` on to stderr, in the lines that ``JobLog`` reads."""
+    """Write the log of this process from ``level`` on to stderr, in lines for ``JobLog``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_StageFormatter("%(message)s"))
     handler.addFilter(_is_for_people)
@@ -140,10 +140,10 @@ def read_config_file(path: Path) -> str:
 
 
 def end_with_parent() -> None:
-    """Request the end of this process when its parent dies, if the process was started with ``job_variables``.
+    """Request the end of this process at the parent's death, if the process was started with ``job_variables``.
 
-    Needed in the Python driver below spark-submit: the JVM between driver and task is its parent, and a killed JVM
-    leaves its Python child alive. Linux only; on other systems the child ends when its pipe to the JVM breaks.
+    Needed in the Python driver below spark-submit: the JVM between driver and task is the parent, and a killed JVM
+    leaves the Python child alive. Linux only; on other systems the child ends when the pipe to the JVM breaks.
     """
     if PARENT_WATCH in os.environ:
         end_with_parent_thread(os.getppid())
