@@ -44,7 +44,7 @@ def write_certificate(report: PreflightReport, cases: Path | None, path: Path) -
 
 
 def certified(report: PreflightReport, folder: Path | None, *, on_gpu: bool = False) -> PreflightReport:
-    """Return the report with the comparison for the layer types of its nets; a failed case becomes an error.
+    """Return the report with the comparison for the layer types of the nets; a failed case becomes an error.
 
     Args:
         report: Report with the layer types.

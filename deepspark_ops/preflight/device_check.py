@@ -37,7 +37,7 @@ class DeviceFindings:
 
 
 def check_devices(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> DeviceFindings:
-    """Return the findings for a training net and the solver as in its file."""
+    """Return the findings for a training net and the unchanged solver."""
     plan, problems = ComputePlan(), []
     try:
         plan = compute_plan(config, net, solver)
@@ -58,7 +58,7 @@ def with_worker_devices(
 ) -> tuple[WorkReport, list[Problem]]:
     """Return the work with each worker's devices, and a warning for each device with too little memory.
 
-    ``solver`` is as in its file. The warning about too little memory for all workers together comes from
+    ``solver`` is unchanged from the file. The warning about too little memory for all workers together comes from
     ``machine_notes``.
     """
     rows = worker_rows(
@@ -77,7 +77,7 @@ def with_worker_devices(
 
 
 def with_precision_notes(report: NetReport, net: NetSpec, precision: Precision) -> NetReport:
-    """Return the training net's report with a note at each layer that computes in 16 bits."""
+    """Return the training net's report with a note at each layer in 16 bits."""
     names = layers_in_16_bit(net) if precision != "float32" else ()
     layers = tuple(
         layer.model_copy(update={"notes": (*layer.notes, f"computes in {precision} in training")})

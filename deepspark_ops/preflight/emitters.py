@@ -1,4 +1,4 @@
-"""Layer types that a worker can compute; determined without TensorFlow."""
+"""Layer types with an emitter for workers; determined without TensorFlow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _emitter_modules() -> frozenset[str]:
 
 
 def require_emitter(layer: caffe_pb2.LayerParameter) -> None:
-    """Refuse a layer that no worker can compute: tf_graph/layers/ lacks the module of the same name as in layers/.
+    """Refuse a layer without an emitter: tf_graph/layers/ lacks the module of the same name as in layers/.
 
     Raises:
         NetError: The type is unknown, or has no emitter.

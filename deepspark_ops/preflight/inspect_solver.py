@@ -1,4 +1,4 @@
-"""Reads a solver, its nets and their data, without TensorFlow, and reports problems."""
+"""Reads a solver with nets and data, without TensorFlow, and reports problems."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ MAX_RATE_POINTS = 12
 
 
 def inspect_solver(config: CheckConfig) -> PreflightReport:
-    """Return the report on a solver, its nets, their data and the initial weights.
+    """Return the report on a solver with nets, data and initial weights.
 
     Raises:
         CaffeImportError: The solver or a net's file cannot be read. Later errors are problems in the report.
@@ -97,7 +97,7 @@ def inspect_solver(config: CheckConfig) -> PreflightReport:
 
 
 class _Inspection:
-    """Collects the nets and problems of one solver. Used once."""
+    """Collects the nets and problems of a solver. Used once."""
 
     def __init__(self, config: CheckConfig, solver: LoadedSolver, scratch: Path) -> None:
         self._config = config
@@ -117,7 +117,7 @@ class _Inspection:
         self.no_result = ""
 
     def _look_ahead(self, source: SourceConfig, scratch: Path) -> Preview | None:
-        """Return the first samples of data that are ingested later; None, with the reason noted, if reading fails."""
+        """Return the first samples of data before the ingestion; None, with the reason noted, if reading fails."""
         try:
             if reason := why_no_preview(source):
                 self._note("warning", f"shapes are not checked, the data are ingested later: {reason}")
@@ -300,7 +300,7 @@ class _Inspection:
         self._check_weights(net, self._config.weights or [Path(path) for path in self._solver.weights])
 
     def _check_weights(self, net: NetSpec, files: Sequence[Path]) -> None:
-        """Note the layers that no weights file fills; a file that fills no layer is an error."""
+        """Note the layers without weights in any file; a file without a layer of the net is an error."""
         owners = dict.fromkeys(entry.layer for entry in net.params.entries)
         filled: set[str] = set()
         for path in files:
@@ -400,7 +400,7 @@ def _layer_report(
 
 
 def _work(spec: SolverSpec, nets: Sequence[NetReport], net: NetSpec, n_workers: int, saved_bytes: int) -> WorkReport:
-    """Return the work of a solver; ``nets`` are the reports of its nets, the training net's report first.
+    """Return the work of a solver; ``nets`` are the reports of the nets, the training net's report first.
 
     A worker's memory is reduced by ``saved_bytes``.
     """
@@ -438,7 +438,7 @@ def _work(spec: SolverSpec, nets: Sequence[NetReport], net: NetSpec, n_workers: 
 
 
 def _sample_bytes(data: DataReport) -> int:
-    """Return the bytes of a source's stored samples: one byte per pixel, four bytes per other value."""
+    """Return the bytes of a source's stored samples: a byte per pixel, four bytes per other value."""
     return (data.n_samples or 0) * sum(prod(shape) * (1 if len(shape) == 3 else 4) for shape in data.sample_shapes)
 
 

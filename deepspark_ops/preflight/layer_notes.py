@@ -1,4 +1,4 @@
-"""Notes on a layer for the report: silent effects in Caffe that a user may not intend."""
+"""Notes on a layer for the report: silent effects in Caffe, perhaps not intended by the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOUR_CHANNELS: Final = 3
 
 
 def layer_notes(layer: LayerSpec, phase: Phase) -> tuple[str, ...]:
-    """Return the notes of a layer: first the notes of its type, then frequent oversights."""
+    """Return the notes of a layer: first the notes of the layer type, then frequent oversights."""
     notes = list(layer.definition.notes)
     if layer.definition.is_data:
         notes += _data_notes(layer)

@@ -1,4 +1,4 @@
-"""Format versions of the files of a solver and its nets."""
+"""Format versions of the files of a solver and the nets."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Problem(_Frozen):
 
 
 class FormatReport(_Frozen):
-    """Format version of a net in its file, or of an old solver.
+    """Format version of a net's file, or of an old solver.
 
     Attributes:
         file: The net's file; the solver's file for a net inside a solver.
@@ -81,7 +81,7 @@ class Certificate(_Frozen):
 
 
 class LayerReport(_Frozen):
-    """One layer of a net.
+    """A layer of a net.
 
     Attributes:
         name: Name of the layer.
@@ -125,7 +125,7 @@ class DataReport(_Frozen):
 
 
 class NetReport(_Frozen):
-    """One net of the solver.
+    """A net of the solver.
 
     Attributes:
         title: ``train``, ``test`` or ``test 1``.
@@ -242,7 +242,7 @@ class MemoryReport(_Frozen):
 
 
 class ResultReport(_Frozen):
-    """A result that evaluation scores and export exports; the main result is first.
+    """A result for evaluation and export; the main result is first.
 
     Attributes:
         task: Task of the net, as ``config.shared_options.task.TaskName``.
@@ -298,5 +298,5 @@ class PreflightReport(_Frozen):
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Findings that prevent training."""
+        """Findings of severity ``error``: training would fail."""
         return tuple(problem.finding for problem in self.problems if problem.severity == "error")

@@ -1,4 +1,4 @@
-"""Results that evaluation will score and export will export, reported before training."""
+"""Results for evaluation and export, reported before training."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _NAMES_SHOWN = 4
 
 
 def report_view(report: PreflightReport) -> RenderableType:
-    """Return the report without its errors, which the caller prints last."""
+    """Return the report without errors; the caller prints the errors last."""
     parts: list[RenderableType] = [_format_line(format_report) for format_report in report.formats]
     for net in report.nets:
         parts += [_title(net), _net_table(net), _layer_notes(net)]
@@ -92,7 +92,7 @@ def _net_table(net: NetReport) -> Table:
 
 
 def _layer_notes(net: NetReport) -> Group:
-    """Show each note once, with its layers."""
+    """Show each note once, with all layers of the note."""
     layers: dict[str, list[str]] = {}
     for layer in net.layers:
         for note in layer.notes:
@@ -121,7 +121,7 @@ def _result_lines(report: PreflightReport) -> list[Text]:
 
 
 def _exported(result: ResultReport) -> str:
-    """Return the exported form of a result; for a pair one branch, because both branches share weights."""
+    """Return the exported form of a result; for a pair a single branch, because both branches share weights."""
     through = "" if result.activation == "none" else f" through a {result.activation}"
     side = "one side of the pair, " if len(result.outputs) > 1 else ""
     return f'{side}blob "{result.outputs[0]}"{through}'
@@ -236,7 +236,7 @@ def _work_table(work: WorkReport) -> Table:
 
 
 def _worker_lines(work: WorkReport) -> list[str]:
-    """Return a line per device of a worker, with equal devices in one line."""
+    """Return a line per device of a worker, with equal devices in the same line."""
     numbers_by_row: dict[tuple[str, int, int | None, str], list[int]] = {}
     for row in work.worker_devices:
         numbers_by_row.setdefault((row.computes_on, row.needed_bytes, row.there_bytes, row.room), []).append(row.device)

@@ -1,4 +1,4 @@
-"""``deepspark check --memory``: memory by layer, and changes that make a training net fit into the memory."""
+"""``deepspark check --memory``: memory by layer, and changes to fit a training net into the memory."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def memory_rows(net: NetSpec, solver: SolverSpec) -> tuple[MemoryRow, ...]:
 
 
 def memory_report(config: CheckConfig, net: NetSpec, solver: SolverSpec, work: WorkReport) -> MemoryReport:
-    """Return the memory of a training step with and without recompute, and changes that make the step fit.
+    """Return the memory of a training step with and without recompute, and changes to make the step fit.
 
     Args:
         config: Config; ``memory_limit``, if set, is the available memory.
@@ -111,7 +111,7 @@ def memory_report(config: CheckConfig, net: NetSpec, solver: SolverSpec, work: W
 
 
 def saved_by_recompute(config: CheckConfig, net: NetSpec, solver: SolverSpec) -> int:
-    """Return the bytes by which the config's ``recompute`` reduces a worker's peak; 0 without ``recompute``."""
+    """Return the bytes saved by the config's ``recompute`` at a worker's peak; 0 without ``recompute``."""
     if not config.recompute:
         return 0
     plain, recomputed = (
@@ -149,7 +149,7 @@ def _room(config: CheckConfig, solver: SolverSpec, work: WorkReport, step: StepM
 def _advice(
     config: CheckConfig, net: NetSpec, solver: SolverSpec, room: _Room, largest: Mapping[bool, int], with_recompute: int
 ) -> tuple[str, ...]:
-    """Return a line per change that alone, or with recompute, makes the net fit; empty if the net fits."""
+    """Return a line per change to make the net fit, alone or with recompute; empty if the net fits."""
     advice = []
     batch = largest[config.recompute]
     if batch:

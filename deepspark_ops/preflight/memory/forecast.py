@@ -1,8 +1,8 @@
-"""How much memory a run will take, from shapes alone: a worker, the driver, and one machine with all of them.
+"""Forecast of a run's memory, from shapes alone: a worker, the driver, and a machine with all processes.
 
-Fitted to peaks of resident memory (VmHWM, MiB) of ``deepspark train`` with one thread per worker, TensorFlow 2.21,
-Python 3.11, tau 1, a test net, one snapshot, a small LMDB; of two workers the one that also ran the tests (the other
-took 3,541)::
+The forecast is fitted to peaks of resident memory (VmHWM, MiB) of ``deepspark train``. Each run had a thread per
+worker, TensorFlow 2.21, Python 3.11, tau 1, a test net, a snapshot and a small LMDB. With two workers the peak is of
+the testing worker (3,541 for the other worker)::
 
     net (solver)          batch  workers  worker   forecast  driver  forecast
     LeNet (SGD)              64        1     786        784     194       212
@@ -64,12 +64,12 @@ def worker_bytes(
 
 
 def driver_bytes(n_params: int, n_slots: int, n_workers: int) -> int:
-    """Forecast the peak memory of the driver: during a snapshot, which holds every worker's history."""
+    """Forecast the peak memory of the driver: during a snapshot, with every worker's history."""
     vectors = _DRIVER_VECTORS + (_DRIVER_VECTORS_PER_SLOT + n_workers - 1) * n_slots
     return int(DRIVER_BYTES + 4 * vectors * n_params)
 
 
 def machine_bytes(worker: int, driver: int, n_params: int, n_workers: int) -> int:
-    """Return the memory of one machine for all workers and the driver, which share libraries and center."""
+    """Return the memory of a machine for all workers and the driver, with shared libraries and center."""
     shared = LIBRARY_BYTES + 4 * n_params
     return n_workers * (worker - shared) + shared + driver + OTHER_BYTES

@@ -1,1 +1,1 @@
-"""Picture of a net: positions of its boxes, and the SVG text."""
+"""Picture of a net: positions of the boxes, and the SVG text."""

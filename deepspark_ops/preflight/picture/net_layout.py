@@ -1,9 +1,9 @@
 """Positions of the boxes in a net's picture: ranks from top to bottom, few crossings, straight lines.
 
 The method of K. Sugiyama, S. Tagawa and M. Toda, "Methods for visual understanding of hierarchical system structures"
-(1981): ranks by longest path, points in every rank that an edge passes, order by the neighbours' mean, then places.
+(1981): ranks by longest path, points in every rank along an edge, order by the neighbours' mean, then places.
 
-Why not Graphviz: it is a program of the system, which no Python package brings; matplotlib has no layout of graphs.
+Why not Graphviz: no Python package contains the program. Matplotlib has no layout of graphs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def lay_out(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Layout
 
 
 def _ranks(n_boxes: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return longest paths from a source; a source with a late reader is drawn directly above its reader."""
+    """Return longest paths from a source; a source with a late reader is drawn directly above the reader."""
     ranks = [0] * n_boxes
     for upper, lower in sorted(edges, key=lambda edge: edge[1]):
         ranks[lower] = max(ranks[lower], ranks[upper] + 1)
@@ -115,7 +115,7 @@ class _Drawing:
                 _number(row, positions)
 
     def set_positions(self) -> None:
-        """Move every node towards its neighbours' mean as far as the order and the widths allow."""
+        """Move every node towards the neighbours' mean as far as the order and the widths allow."""
         for row in self._rows:
             self._spread(row, [0.0] * len(row))
         for sweep in range(4 * _SWEEPS):

@@ -39,7 +39,7 @@ _STYLE: Final = (
 
 @dataclass
 class _Box:
-    """A layer with the layers that work in place on its tops."""
+    """A layer with the in-place layers on the tops."""
 
     layer: LayerReport
     in_place: list[LayerReport] = field(default_factory=list)
@@ -79,7 +79,7 @@ def write_picture(report: PreflightReport, path: Path | None) -> None:
 def net_svg(net: NetReport) -> str:
     """Return the picture of a net as an SVG document: a box per layer with name, type and top shapes.
 
-    In-place layers are shown in the box of the layer whose top they change. Data flow from top to bottom.
+    In-place layers are shown in the box of the changed top's layer. Data flow from top to bottom.
 
     Example:
         >>> empty = NetReport(title="train", phase="TRAIN", name="a<b", batch_size=None, layers=(), data=(),
@@ -152,7 +152,7 @@ def _edge(
     tops: Sequence[float],
     shift: float,
 ) -> str:
-    """Draw an edge straight through its ranks, with bends in the gaps between ranks."""
+    """Draw an edge straight through the ranks, with bends in the gaps between ranks."""
     x, y = start[0] + shift, tops[start[1]] + upper.height()
     path = [f"M{x:.1f} {y:.1f}"]
     for to_x, rank in [*route, end]:
