@@ -1,1 +1,1 @@
-"""Runs and models in MLflow: planned without MLflow, sent by a child process, which alone imports MLflow."""
+"""Runs and models in MLflow: planned without MLflow, sent by a child process; only the child imports MLflow."""

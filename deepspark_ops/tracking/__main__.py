@@ -1,4 +1,4 @@
-"""The client's process: ``python -m deepspark_ops.tracking CONFIG.json``. See ``tell``, which starts the process."""
+"""The client's process: ``python -m deepspark_ops.tracking CONFIG.json``. ``tell`` starts the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def main(config_path: Path) -> None:
-    """Send the data of a run or a model that MLflow lacks."""
+    """Send the data missing in MLflow, of a run or a model."""
     from deepspark_ops.tracking.mlflow_client import MlflowServer  # the import takes seconds
 
     config = TrackConfig.model_validate_json(read_config_file(config_path))

@@ -1,4 +1,4 @@
-"""MLflow's client: the only file that imports MLflow, and only in a separate process."""
+"""MLflow's client: no other file imports MLflow, and only a separate process imports this file."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _reason(error: BaseException) -> str:
 
 
 class MlflowServer:
-    """The server of MLflow's variables, as ``send.TrackingServer``. Used by one thread."""
+    """The server of MLflow's variables, as ``send.TrackingServer``. Used by a single thread."""
 
     def __init__(self) -> None:
         """Create the client without a connection.
@@ -158,7 +158,7 @@ class MlflowServer:
 
     @_own_errors()
     def register(self, model: str, version: ModelVersion) -> int:
-        """Register the next version, store its number at the model, and return the number."""
+        """Register the next version, store the number at the model, and return the number."""
         run = None if version.run is None else self._existing_run(*version.run)
         # MLflow requires a source for a version; without a run in MLflow the source names our version.
         source = f"deepspark:/{model}/v{version.number}" if run is None else f"{run.info.artifact_uri}/bundle"

@@ -1,7 +1,7 @@
 """Plan of a model in MLflow: the same versions with the same numbers, and the version in production.
 
-MLflow numbers a model's versions itself: 1, 2, ... Its databases never reuse a number, even after a version is deleted.
-Our versions are v1, v2, ... without a gap, and their records are permanent. So the numbers are equal as long as every
+MLflow numbers a model's versions itself: 1, 2, ... The databases never reuse a number, even after a version is deleted.
+Our versions are v1, v2, ... without a gap, and the records are permanent. So the numbers are equal as long as every
 version is registered, in order, and nobody else registers versions; both are checked before each registration.
 """
 
@@ -97,7 +97,7 @@ def plan_model(folder: ModelFolder) -> ModelPlan:
 
 
 def missing_versions(plan: ModelPlan, registered: Registered) -> list[ModelVersion]:
-    """Return the versions to register, in order, so that MLflow gives each version our number.
+    """Return the versions to register, in order, so MLflow gives each version our number.
 
     Raises:
         NumbersDiffer: Numbers would differ: MLflow has versions under this name from another model.

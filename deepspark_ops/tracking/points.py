@@ -44,8 +44,8 @@ class MetricPoint:
 def curve_points(series: RunSeries, *, after_offset: int = -1) -> list[MetricPoint]:
     """Return the points of a run's curves, thinned out for a single transfer.
 
-    In a line with too many points each stretch of the clock keeps its smallest and its greatest value. Values that are
-    not finite are left out.
+    In a line with too many points each stretch of the clock keeps the smallest and the greatest value. Infinite values
+    and NaN are left out.
 
     Args:
         series: Series of the run.

@@ -143,7 +143,7 @@ def run_params(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def plan_points(run_dir: Path, reading: RunReading, transfer: TransferState) -> list[MetricPoint]:
-    """Return the numbers that MLflow lacks."""
+    """Return the numbers missing in MLflow."""
     points = curve_points(reading.series, after_offset=transfer.offset(reading.token))
     for folder, group in _EVALUATIONS.items():
         path = run_dir / folder / METRICS_NAME
@@ -160,7 +160,7 @@ def plan_points(run_dir: Path, reading: RunReading, transfer: TransferState) -> 
 
 
 def plan_artefacts(run_dir: Path, transfer: TransferState) -> list[Artefact]:
-    """Return the files that MLflow lacks or has in an older version."""
+    """Return the files missing in MLflow or present in an older version."""
     return [file for file in _files(run_dir) if transfer.files.get(file.name) != file.digest]
 
 

@@ -61,7 +61,7 @@ class TrackingServer(Protocol):
         """Return MLflow's state of a model; create the model if MLflow lacks it."""
 
     def register(self, model: str, version: ModelVersion) -> int:
-        """Register the next version, store its number at the model, and return the number."""
+        """Register the next version, store the number at the model, and return the number."""
 
     def set_production(self, model: str, number: int | None) -> None:
         """Move the alias of the version in production; None removes the alias."""
@@ -72,9 +72,9 @@ class TrackingFailed(DeepSparkError):
 
 
 def send_run(server: TrackingServer, run_dir: Path, *, over: bool) -> str:
-    """Send the data of a run that a server lacks; return a summary in one line.
+    """Send a run's data missing at a server; return a summary in a line.
 
-    Progress is noted in the run's folder piece by piece, so that an interrupted transfer is continued.
+    Progress is noted in the run's folder piece by piece, so the next call continues an interrupted transfer.
 
     Raises:
         ConfigError: The folder is no run.
@@ -118,8 +118,7 @@ def _send_points(
 def _settings(head: RunHead, run: OpenRun) -> tuple[dict[str, str], dict[str, str]]:
     """Return the new parameters, and the tags; an empty tag replaces the text of an earlier transfer.
 
-    MLflow never changes a parameter; a parameter that a later start of the run changes, such as a larger max_iter,
-    becomes a tag.
+    MLflow never changes a parameter. A parameter changed by a later start, such as a larger max_iter, becomes a tag.
     """
     new = {name: text for name, text in head.params.items() if name not in run.params}
     changed = {f"now.{name}": text for name, text in head.params.items() if run.params.get(name, text) != text}
@@ -127,7 +126,7 @@ def _settings(head: RunHead, run: OpenRun) -> tuple[dict[str, str], dict[str, st
 
 
 def send_model(server: TrackingServer, folder: ModelFolder, *, lock_timeout_s: float = _LOCK_TIMEOUT_S) -> str:
-    """Register a model's versions that a server lacks, and move its alias; return a summary in one line.
+    """Register a model's versions missing at a server, and move the alias; return a summary in a line.
 
     Raises:
         DataError: The model's folder is damaged.

@@ -1,7 +1,7 @@
 """Sends a run or a model to MLflow by a child process, with a time limit; a failure is a warning.
 
-MLflow is never loaded into this process, which may be Airflow's. Each transfer sends everything that MLflow lacks, so
-the next transfer makes up for a failed one.
+MLflow is never loaded into this process, perhaps a process of Airflow. Each transfer sends all data missing in MLflow,
+so the next transfer makes up for a failed transfer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_MESSAGE_CHARS: Final = 400
 
 
 def tell_run(run_dir: Path, on_line: LineHandler, *, timeout_s: float = TELL_TIMEOUT_S) -> None:
-    """Send a run after the end of a stage, if MLflow is configured; a failure is one warning."""
+    """Send a run after the end of a stage, if MLflow is configured; a failure is a warning."""
     _tell_or_warn(TrackConfig(folder=run_dir, over=True), on_line, timeout_s)
 
 
@@ -75,7 +75,7 @@ def tell(config: TrackConfig, on_line: LineHandler, *, timeout_s: float = TELL_T
 
 
 def _run_client(config: TrackConfig, timeout_s: float) -> tuple[int, str]:
-    """Run the client to its end; return its exit code and output.
+    """Run the client to the end; return the exit code and output.
 
     Raises:
         StageFailed: The client could not be started, or took too long.

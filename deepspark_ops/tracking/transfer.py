@@ -1,4 +1,4 @@
-"""State of a run's transfer to MLflow, in the run's folder, so that a retry continues with the same MLflow run."""
+"""State of a run's transfer to MLflow, in the run's folder, so a retry continues with the same MLflow run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TransferState(BaseModel):
         return int(told_end) if is_same else -1
 
     def n_sent(self, token: str) -> int:
-        """Return the number of points before a position that an interrupted transfer sent."""
+        """Return the number of points before a position, sent by an interrupted transfer."""
         return self.sent if self.sending == token else 0
 
 
