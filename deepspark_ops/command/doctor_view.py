@@ -25,7 +25,7 @@ def doctor_view(checks: Sequence[Check]) -> RenderableType:
 
 
 def summary(checks: Sequence[Check]) -> str:
-    """Return the numbers of checks, failures and warnings in one line.
+    """Return the numbers of checks, failures and warnings in a line.
 
     Example:
         >>> summary([Check("a", True, "x"), Check("b", True, "x", "y"), Check("c", False, "x", "y")])

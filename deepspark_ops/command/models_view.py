@@ -15,7 +15,7 @@ _SHOWN_HISTORY = 20
 
 
 def headline(model: ModelOverview) -> str:
-    """Return the version in production and the reason of its promotion, in one line."""
+    """Return the version in production and the reason of the promotion, in a line."""
     current = model.production
     if current is None:
         return f"{model.name}: nothing is in production"
@@ -89,7 +89,7 @@ def history_table(model: ModelOverview) -> Table:
 
 
 def lineage(record: VersionRecord) -> str:
-    """Return the sources of a version, in one line of short digests."""
+    """Return the sources of a version, in a line of short digests."""
     origin = record.origin
     data = (
         ", ".join(f"{split} {_short(digest)}" for split, digest in origin.datasets.items()) or "the net's own sources"

@@ -51,9 +51,9 @@ def with_options(
     flags: Mapping[str, str] | None = None,
     names: Mapping[str, Sequence[str]] | None = None,
 ) -> Callable[..., None]:
-    """Return a function for ``typer`` that takes the fields of ``model`` as options and passes the config to ``run``.
+    """Return a function for ``typer``: takes the fields of ``model`` as options and passes the config to ``run``.
 
-    A field that is itself a config stands for its fields; the field is None if none of its fields is set.
+    A nested config stands for the fields of the config, and is None if all these fields are unset.
 
     Args:
         run: Function of the config, with absolute paths, and the flags as keywords; its docstring is the help text.
@@ -98,7 +98,7 @@ def with_options(
 
 
 def _argument(name: str, info: FieldInfo) -> inspect.Parameter:
-    """Return a positional argument; the model reports a missing argument that other options may replace."""
+    """Return a positional argument; the model reports a missing argument, since another option may suffice."""
     extra = info.json_schema_extra
     common: dict[str, Any] = {"metavar": name.upper(), "help": _help(info), "show_default": False}
     if isinstance(extra, dict) and extra.get("may_be_left_out"):

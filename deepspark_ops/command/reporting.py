@@ -1,4 +1,4 @@
-"""Output of the command: results on stdout, an error as one message on stderr with an exit code."""
+"""Output of the command: results on stdout, an error as a message on stderr with an exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INTERRUPTED = 130
 
 @contextmanager
 def reported_errors() -> Iterator[None]:
-    """Print an error that a user can act on as one message on stderr, without a traceback, and exit.
+    """Print an expected error as a single message on stderr, without a traceback, and exit.
 
     Raises:
         typer.Exit: 2 for a mistake of the user, 1 for a stage that may succeed another time, 130 after Ctrl-C.
@@ -54,7 +54,7 @@ def print_text(text: str) -> None:
 
 
 def print_view(view: RenderableType) -> None:
-    """Print a table or another view to stdout; a file or a pipe, which has no width, gets the width of a log."""
+    """Print a table or another view to stdout; a file or a pipe gets the width of a log."""
     from deepspark_ops.preflight.table import LOG_WIDTH  # loads the readers of data
 
     Console(width=None if sys.stdout.isatty() else LOG_WIDTH).print(view, highlight=False)

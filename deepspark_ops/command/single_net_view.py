@@ -15,7 +15,7 @@ _LISTED = 100
 
 
 def time_table(net_time: NetTime) -> Table:
-    """Return a row per layer, with its share of the time of all kernels."""
+    """Return a row per layer, with the layer's share of the time of all kernels."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("layer")
     table.add_column("type")
@@ -34,7 +34,7 @@ def time_table(net_time: NetTime) -> Table:
 
 
 def time_summary(net_time: NetTime) -> str:
-    """Return the times of the whole net, one per line."""
+    """Return the times of the whole net, a time per line."""
     times = net_time.times
     kernels = sum(layer.forward_ms + layer.backward_ms for layer in times.layers)
     threads = "1 thread" if net_time.n_threads == 1 else f"{net_time.n_threads} threads"
