@@ -1,1 +1,1 @@
-"""Trainings of one solver in several ways: trials, their courses, and the table and page of the comparison."""
+"""Trainings of a solver in several ways: trials, courses, and the table and page of the comparison."""

@@ -71,9 +71,9 @@ class _Start:
 def read_course(events: Iterable[Event]) -> Course:
     """Return the course of a training.
 
-    Time starts when the first worker begins its first minibatch or test, after the start of Spark and TensorFlow and
-    the construction of the net: this is equal for every trial. A restarted training continues with the time and the
-    bytes so far. Tests after the resumed snapshot belong to lost work and do not count.
+    Time starts at the first minibatch or test of any worker. The start of Spark and TensorFlow and the construction of
+    the net are before; this is equal for every trial. A restarted training continues with the time and the bytes so
+    far. Tests after the resumed snapshot belong to lost work and do not count.
     """
     starts: list[_Start] = []
     for event in events:
@@ -129,7 +129,7 @@ def _total(counts: Sequence[int | None]) -> int | None:
 
 
 def time_to(tests: Iterable[AccuracyPoint], target: float) -> AccuracyPoint | None:
-    """Return the first test, by time, that reached an accuracy; None without such a test.
+    """Return the first test, by time, with at least ``target``; None without a test.
 
     Example:
         >>> tests = [AccuracyPoint(0, 0.1, 0.1), AccuracyPoint(100, 2.0, 0.93), AccuracyPoint(200, 4.0, 0.97)]

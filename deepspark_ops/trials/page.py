@@ -1,4 +1,4 @@
-"""Page of a comparison, like the report of a run: one self-contained file, for light, dark and paper."""
+"""Page of a comparison, like the report of a run: a single self-contained file, for light, dark and paper."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _style(at: int) -> str:
 
 
 def _rank(figure: MainFigure) -> float:
-    """Return a number that is larger for a better value."""
+    """Return a number, larger for a better value."""
     return figure.value if figure.higher_is_better else -figure.value
 
 

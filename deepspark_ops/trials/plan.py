@@ -53,7 +53,7 @@ class Trial(_Frozen):
 
 
 class Plan(_Frozen):
-    """The trials of one DAG run.
+    """The trials of a DAG run.
 
     Attributes:
         format_version: Version of the file; 1 lacks ``same_runs``.
@@ -77,7 +77,7 @@ def make_plan(
     folder_of: Callable[[str], Path],
     training_of: Callable[[Mapping[str, Value]], object] | None = None,
 ) -> Plan:
-    """Return all combinations of the lists, one trial per training; the last list varies first.
+    """Return all combinations of the lists, a trial per training; the last list varies first.
 
     Args:
         config: The lists.
@@ -131,7 +131,7 @@ def make_plan(
 def _equal_trainings(
     combined: Sequence[Mapping[str, Value]], training_of: Callable[[Mapping[str, Value]], object] | None
 ) -> list[list[int]]:
-    """Return the indices of combinations that are the same training, a list per training."""
+    """Return the indices of equal combinations, a list per training."""
     groups: list[tuple[object, list[int]]] = []
     for at, values in enumerate(combined):
         training = at if training_of is None else training_of(values)
@@ -165,7 +165,7 @@ def _shown(name: str, values: Sequence[Value]) -> dict[Value, str]:
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
-    """Return the files' names without suffix, with as many folders as distinguish the names."""
+    """Return the files' names without suffix, with enough folders to distinguish the names."""
     for n_parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = [str(Path(*path.with_suffix("").parts[-n_parts:])) for path in paths]
         if len(set(names)) == len(names):
@@ -187,7 +187,7 @@ def form_values(values: Mapping[str, Value], params: Mapping[str, Any]) -> dict[
 
 
 def trial_run_id(run: str, number: int) -> str:
-    """Return the run id of a trial, for the names of its pages and its folder.
+    """Return the run id of a trial, for the names of the trial's pages and folder.
 
     Example:
         >>> trial_run_id("manual__2026-01-31T04:05:06+00:00", 3)
@@ -220,7 +220,7 @@ def write_plan(run_dir: Path, plan: Plan) -> None:
 
 
 class Member(_Frozen):
-    """A trial's file about its comparison.
+    """A trial's file about the comparison.
 
     Attributes:
         format_version: Version of this form.
@@ -244,7 +244,7 @@ def read_plan(run_dir: Path) -> Plan | None:
 
 
 def read_member(run_dir: Path) -> Member | None:
-    """Return a trial's file about its comparison; None for other runs."""
+    """Return a trial's file about the comparison; None for other runs."""
     try:
         return Member.model_validate_json(regular_bytes(RunPaths(run_dir).stages / MEMBER_NAME))
     except (OSError, ValidationError):

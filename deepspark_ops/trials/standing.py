@@ -1,4 +1,4 @@
-"""State of a trial, from the status files of its tasks."""
+"""State of a trial, from the status files of the tasks."""
 
 from __future__ import annotations
 

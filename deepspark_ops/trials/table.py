@@ -1,4 +1,4 @@
-"""Table of the trials of a comparison: a row per trial, from its folder; as JSON and as CSV."""
+"""Table of the trials of a comparison: a row per trial, from the trial's folder; as JSON and as CSV."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Table(_Frozen):
         return self.model_dump_json(indent=1) + "\n"
 
     def lines(self) -> list[str]:
-        """Return the rows for a log, one line per trial, except for the reason of a failure."""
+        """Return the rows for a log, a line per trial, except for the reason of a failure."""
         target = "" if self.target_accuracy is None else f" to {self.target_accuracy:.4g}"
         lines = []
         for row in self.rows:
@@ -142,7 +142,7 @@ def _judged(row: Row) -> dict[str, float | None]:
 
 
 def _safe(value: Any) -> Any:
-    """Return a cell that spreadsheets do not interpret as a formula."""
+    """Return a cell, never interpreted as a formula by spreadsheets."""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and value else value
 
 
