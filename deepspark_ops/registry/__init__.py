@@ -1,1 +1,1 @@
-"""Models in production: versions, the pointer, and the rule that changes the pointer."""
+"""Models in production: versions, the pointer, and the rule for changing the pointer."""

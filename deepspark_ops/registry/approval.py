@@ -1,4 +1,4 @@
-"""A person's approval of a candidate that passed the gate: the question, and the decision with the answer."""
+"""A person's approval of a candidate after the gate: the question, and the decision with the answer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def waiting_text(decision: Decision) -> str:
 
 
 def subject(decision: Decision, model: str) -> str:
-    """Return the question in one line of plain text."""
+    """Return the question in a line of plain text."""
     figures = decision.reason.removeprefix(PROMOTED)
     return f"Put a new version of {model} into production? {figures[:1].upper()}{figures[1:]}"
 
@@ -66,7 +66,7 @@ def question(
     timeout: str,
     links: Mapping[str, str],
 ) -> str:
-    """Return the question with its facts, in Markdown; special characters in names are escaped.
+    """Return the question with all facts, in Markdown; special characters in names are escaped.
 
     Args:
         decision: Decision of the gate.

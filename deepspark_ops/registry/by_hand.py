@@ -25,7 +25,7 @@ class ByHand:
 
 
 def promote_by_hand(config: HandPromoteConfig, person: str, score: Score, *, force: bool) -> ByHand:
-    """Put a bundle into production if it passes the gate.
+    """Put a bundle into production if the gate allows the promotion.
 
     The model's history has a line for a rejected candidate, too.
 

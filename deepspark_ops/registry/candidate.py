@@ -1,4 +1,4 @@
-"""A bundle that a person wants to promote: its scores, and the gate."""
+"""A bundle for promotion by a person: the bundle's scores, and the gate."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def find_candidate(path: Path) -> Candidate:
 
 
 def decide_by_hand(candidate: Candidate, config: PromoteConfig, score: Score) -> Decision:
-    """Decide with the gate of retraining about a bundle that a person chose.
+    """Decide with the gate of retraining about a person's bundle.
 
     Production's answers are compared if production was scored on the candidate's samples. Otherwise ``score`` scores
     production, if the candidate lies in a run, and the run keeps the scores.

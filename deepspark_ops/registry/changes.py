@@ -1,6 +1,6 @@
 """Changes of a model's folder: promotion, rollback, retention, and the history's lines of decisions.
 
-Every change holds the model's lock, writes the history before the pointer, and replaces the pointer by one rename.
+Every change holds the model's lock, writes the history before the pointer, and replaces the pointer by a rename.
 """
 
 from __future__ import annotations

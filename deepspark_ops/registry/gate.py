@@ -41,7 +41,7 @@ KEPT_PRODUCTION: Final = "kept production: "
 
 
 class Approval(BaseModel):
-    """A person's answer about a candidate that passed the gate.
+    """A person's answer about a candidate after the gate.
 
     Attributes:
         answer: The answer; ``nobody`` without an answer in time.
@@ -109,9 +109,9 @@ def decide(
     known_content: npt.NDArray[np.uint64] | None = None,
     against: str | None = None,
 ) -> Decision:
-    """Compare two models that were scored on the same samples; without a model in production the candidate is promoted.
+    """Compare two models by scores on the same samples; without a model in production the candidate is promoted.
 
-    The candidate must be better by at least ``min_gain``, with ``confidence`` that the gain is not chance. No class may
+    The candidate must be better by at least ``min_gain``, with ``confidence`` in the gain against chance. No class may
     be worse by more than ``max_class_loss`` (beyond chance), the net must not be slower by more than ``max_slowdown``,
     and the label sets must be equal.
 
@@ -157,7 +157,7 @@ def decide(
 
 
 def compared_metric(metrics: MetricsReport, metric: str) -> Metric | Literal["main"]:
-    """Return the metric that ``main`` stands for; other metrics are returned unchanged.
+    """Return the metric for ``main``; other metrics are returned unchanged.
 
     Raises:
         ConfigError: The task has no such metric.
@@ -292,7 +292,7 @@ def _small_gain(comparison: Comparison, config: PromoteConfig) -> str | None:
 
 
 def _but(comparison: Comparison, problem: str | None) -> str | None:
-    """Return the refusal of a candidate that is better as a whole and has this problem."""
+    """Return the refusal of a candidate with a gain as a whole and this problem."""
     return None if problem is None else f"{_gain_text(comparison)}, but {problem}"
 
 

@@ -1,4 +1,4 @@
-"""Compares every byte of every version in a model's folder with its digest."""
+"""Compares every byte of every version in a model's folder with the recorded digest."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def verify_model(model: ModelFolder) -> tuple[VerifiedVersion, ...]:
 
 
 def bytes_to_verify(model: ModelFolder) -> int:
-    """Return the bytes that ``verify_model`` reads; damaged files count with their present size."""
+    """Return the bytes read by ``verify_model``; damaged files count with the present size."""
     files = (path for path in model.versions.rglob("*") if path.is_file()) if model.versions.is_dir() else ()
     return sum(path.stat().st_size for path in files)
 

@@ -1,7 +1,7 @@
 """A model's history: author, time and reason of each change. Lines are only appended.
 
 The line of a change of production is written before the pointer, with the number of the change, ``change``. The pointer
-has the number of the last completed change. So a line without its pointer does not count, and of two lines with the
+has the number of the last completed change. So a line without a pointer does not count, and of two lines with the
 same number the later line counts.
 """
 

@@ -1,9 +1,12 @@
 """A model's folder: paths, and the writers' lock.
 
-<models>/<name>/production.json        the version in production <models>/<name>/journal.jsonl          history, one
-JSON object per line, only appended <models>/<name>/versions/v7/           a copy of a bundle; written once, never
-changed <models>/<name>/versions/v7.json       sources of the version; kept when the bundle is removed
-<models>/<name>/.lock                  held by the writer
+Files of the folder ``<models>/<name>``:
+
+    production.json   the version in production
+    journal.jsonl     history, a JSON object per line, only appended
+    versions/v7/      a copy of a bundle; written once, never changed
+    versions/v7.json  sources of the version; kept after the bundle is removed
+    .lock             held by the writer
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ class RegistryBusy(DeepSparkError):
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """Paths of one model."""
+    """Paths of a model."""
 
     root: Path
 
@@ -48,7 +51,7 @@ class ModelFolder:
 
     @property
     def versions(self) -> Path:
-        """Folder of the bundles and their records."""
+        """Folder of the bundles and records."""
         return self.root / "versions"
 
     def bundle(self, folder: str) -> Path:
@@ -61,7 +64,7 @@ class ModelFolder:
 
     @contextmanager
     def locked(self, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-        """Hold the model's lock: one writer at a time, across processes and machines that share the folder.
+        """Hold the model's lock: a single writer at a time, across processes and machines with the same folder.
 
         Raises:
             RegistryBusy: The lock was not free within ``timeout_s``.

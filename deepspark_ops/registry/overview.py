@@ -1,4 +1,4 @@
-"""All facts of a model in one value, for the command and for ``--json``."""
+"""All facts of a model in a single value, for the command and for ``--json``."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class ModelOverview(BaseModel):
     def made_by(self) -> list[str]:
         """Return the ids of the DAGs whose runs created versions.
 
-        Users who may trigger all of them may change the model.
+        A user with the right to trigger all these DAGs may change the model.
         """
         dags = {dag for record in self.versions if (dag := dag_of_run(record.run_dir))}
         return sorted(dags) or [OWNER_OF_THE_REST]
 
     def judged_data(self) -> dict[str, str]:
-        """Return digest of a training set -> the judged candidate that was trained on the set, in words."""
+        """Return digest of a training set -> the judged candidate of the training set, in words."""
         rejected = {
             entry.train_digest: f"the candidate of run {entry.run}, which stayed out"
             for entry in self.history

@@ -1,4 +1,4 @@
-"""Pointer to the version in production; one rename replaces the pointer."""
+"""Pointer to the version in production; a rename replaces the pointer."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def production_weights(models: Path, model: str) -> Path | None:
 
 
 def read_pointer(folder: ModelFolder) -> Production | None:
-    """Return the pointer even if its version is missing, so that a repair can read the pointer.
+    """Return the pointer even if the version is missing, for a repair.
 
     Raises:
         DataError: The pointer is damaged.
@@ -113,7 +113,7 @@ def read_pointer(folder: ModelFolder) -> Production | None:
 
 
 def write_pointer(folder: ModelFolder, production: Production) -> None:
-    """Replace the pointer by one rename. The caller holds the model's lock."""
+    """Replace the pointer by a rename. The caller holds the model's lock."""
     write_text_whole(folder.production, production.model_dump_json(indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Versions of a model: numbered bundles, each with a record of its sources."""
+"""Versions of a model: numbered bundles, each with a record of the sources."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def make_record(
     *,
     run_dir: Path | None,
 ) -> VersionRecord:
-    """Return the record of a bundle in its version folder."""
+    """Return the record of a bundle in a version folder."""
     metrics = bundle / METRICS_NAME
     start = manifest.origin.started_from_digest
     parents = [record.version for record in earlier if start is not None and record.weights_digest == start]
@@ -162,7 +162,7 @@ def next_version(records: Sequence[VersionRecord]) -> str:
 
 
 def find_version(records: Sequence[VersionRecord], version: str) -> VersionRecord:
-    """Return a version by ``v7``, ``7`` or the name of its run.
+    """Return a version by ``v7``, ``7`` or the name of the run.
 
     Raises:
         ConfigError: The version does not exist.
