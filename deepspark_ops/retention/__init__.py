@@ -1,1 +1,1 @@
-"""Runs and datasets of an installation that may be removed, and their removal."""
+"""Finds and removes unneeded runs and datasets of an installation."""

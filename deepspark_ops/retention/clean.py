@@ -36,7 +36,7 @@ class _Frozen(BaseModel):
 
 
 class CleanEntry(_Frozen):
-    """A run or a dataset, with the decision about its removal.
+    """A run or a dataset, with the decision about the removal.
 
     Attributes:
         kind: ``run`` or ``dataset``.
@@ -87,9 +87,9 @@ class CleanReport(_Frozen):
 def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> CleanReport:
     """Find unneeded folders below ``config.home``; remove the folders if ``config.remove`` is set.
 
-    A folder is removed if it did not change for ``older_than`` days, is not among the newest of its kind, no version of
-    a model came from it, and no remaining run names it. A run elsewhere counts by the run's note in the dataset. The
-    folder is first renamed, so that a partly removed folder is never taken for a complete folder.
+    A folder is removed after ``older_than`` days without change. The newest folders of each kind stay, and also the
+    sources of a model's versions and of remaining runs. A run elsewhere counts by the run's note in the dataset. The
+    folder is first renamed, so a partly removed folder is never taken for a complete folder.
 
     Args:
         config: Options of the stage.
@@ -132,7 +132,7 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
 
 
 def _used_elsewhere(runs: Sequence[Stored], datasets: Sequence[Stored]) -> dict[Path, str]:
-    """Return dataset -> run outside of the home that has noted in the dataset that the run reads the dataset."""
+    """Return dataset -> user, for each dataset with a note of a run outside of the home."""
     known_runs = {run.path for run in runs}
     return {
         dataset.path: f"run {user.run_dir} of host {user.host} uses it"
@@ -166,7 +166,7 @@ def _newest(group: Sequence[Stored], count: int, reason: str) -> dict[Path, str]
 
 
 def _follow(stays: dict[Path, str], stored_by_path: Mapping[Path, Stored]) -> None:
-    """Add the folders that remaining runs name, recursively."""
+    """Add the folders named by remaining runs, recursively."""
     waiting = [path for path in stays if stored_by_path[path].kind == "run"]
     while waiting:
         run = waiting.pop()
@@ -177,7 +177,7 @@ def _follow(stays: dict[Path, str], stored_by_path: Mapping[Path, Stored]) -> No
 
 
 def _remove(stored: Stored, oldest: float, on_step: OnStep, is_named: Callable[[], bool]) -> bool:
-    """Remove a folder unless a process has begun to use it; return whether the folder was removed."""
+    """Remove a folder unless a process has begun to use it; return True after a removal."""
     with unused(stored) as is_free:
         if not is_free or last_change(stored.path) > oldest or is_named():
             return False
@@ -192,7 +192,7 @@ def _remove(stored: Stored, oldest: float, on_step: OnStep, is_named: Callable[[
 
 
 def _is_named_now(home: Path, models: Path, stored: Stored, started: float) -> bool:
-    """Return whether a version of a model, or a run that began since ``started``, refers to a folder.
+    """Return whether a version of a model, or a run started since ``started``, refers to a folder.
 
     A removal takes minutes; meanwhile runs start and models are promoted.
 
@@ -206,7 +206,7 @@ def _is_named_now(home: Path, models: Path, stored: Stored, started: float) -> b
 
 
 def _config_changed(run: Path) -> float:
-    """Return the last change of the files that name a run's data, seconds since the epoch."""
+    """Return the last change of a run's configs, seconds since the epoch."""
     changed = 0.0
     for path in (RunPaths(run).config, RunPaths(run).stages):
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Earlier versions of a dataset that are no longer needed, and their removal; the newest version is always kept."""
+"""Finds and removes unneeded earlier versions of a dataset; the newest version is always kept."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Frozen(BaseModel):
 
 
 class PrunedVersion(_Frozen):
-    """An earlier version of a dataset, with the decision about its removal.
+    """An earlier version of a dataset, with the decision about the removal.
 
     Attributes:
         path: Folder of the version.
@@ -105,8 +105,8 @@ def prune_versions(
 ) -> PruneReport:
     """Find the unneeded earlier versions of a dataset; on request remove the versions with their shards.
 
-    A version is kept if it is among the newest, a run began with it, or a version of a model came from it. Runs are
-    those of the home, and those that left a note in the dataset.
+    The newest versions are kept, and also the source of a run or of a model's version. The runs are all runs of the
+    home, and all runs with a note in the dataset.
 
     Args:
         dataset: Folder of the dataset, also in a store; the present version is always kept.
@@ -161,7 +161,7 @@ def prune_versions(
 
 
 def _reasons(dataset: DataPath, paths: list[DataPath], keep: int, uses: dict[str, str]) -> dict[DataPath, str]:
-    """Return version -> reason to keep it."""
+    """Return version -> reason to keep the version."""
     reasons: dict[DataPath, str] = {}
     newest = set(paths[len(paths) - keep :]) if keep else set()
     for path in paths:
@@ -209,7 +209,7 @@ def _named_dataset(run: Path) -> str | None:
 
 
 def _freed(dataset: DataPath, paths: list[DataPath], going: list[DataPath]) -> dict[DataPath, int]:
-    """Return version -> bytes of its shards that neither the dataset nor a remaining version has."""
+    """Return version -> bytes of the shards missing in the dataset and in all remaining versions."""
     kept_digests = {shard.sha256 for path in (dataset, *paths) if path not in going for shard in _shards(path)}
     freed_bytes = dict.fromkeys(paths, 0)
     for path in going:
@@ -232,7 +232,7 @@ def _manifests(dataset: DataPath) -> list[DatasetManifest]:
 def _remove(
     dataset: DataPath, going: list[DataPath], users: Callable[[], dict[str, str]], on_step: Callable[[str], None]
 ) -> dict[DataPath, str]:
-    """Remove versions; return the reasons of versions that are kept because a run began with them meanwhile."""
+    """Remove versions; return the reasons for keeping versions with a new run."""
     reasons: dict[DataPath, str] = {}
     for path in going:
         if new_reasons := _reasons(dataset, [path], 0, users()):

@@ -44,7 +44,7 @@ def find_runs(home: Path) -> list[Stored]:
 
 
 def run_folders(home: Path) -> list[Path]:
-    """Return the folders of all runs, without a look at their files.
+    """Return the folders of all runs, without reading the runs' files.
 
     Raises:
         ConfigError: ``runs`` is a link.

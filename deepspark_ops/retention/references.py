@@ -17,7 +17,7 @@ from deepspark_ops.shards.manifest import split_digests
 
 
 def model_references(models: Path, runs: Sequence[Stored], datasets: Sequence[Stored]) -> dict[Path, str]:
-    """Return folder -> version that came from it, for every version with an existing bundle.
+    """Return folder -> version with the folder as source, for every version with an existing bundle.
 
     Raises:
         DataError: A model's file is damaged, so its references are unknown.
@@ -45,7 +45,7 @@ def model_references(models: Path, runs: Sequence[Stored], datasets: Sequence[St
 
 
 def run_references(run: Path, stored_by_path: Mapping[Path, Stored]) -> set[Path]:
-    """Return the runs and datasets that a run names in its config or in the configs of its stages.
+    """Return the runs and datasets named in a run's config or in the configs of the stages.
 
     Args:
         run: Folder of the run.
