@@ -1,7 +1,7 @@
-"""The pipeline around the importer, and its Python API: ``import deepspark_ops as ds``, ``ds.train(solver, ...)``.
+"""The pipeline around the importer, and the Python API: ``import deepspark_ops as ds``, ``ds.train(solver, ...)``.
 
-Names of the API are loaded when they are used, so that ``import deepspark_ops`` loads nothing: every process of a
-stage imports this package.
+Names of the API are loaded at the first use, so ``import deepspark_ops`` loads nothing: every process of a stage
+imports this package.
 """
 
 from __future__ import annotations

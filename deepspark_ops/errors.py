@@ -1,4 +1,4 @@
-"""Errors of the pipeline, by what the caller can do about them.
+"""Errors of the pipeline, by the caller's remedy.
 
     DeepSparkError              base
       ConfigError               fix the input: an option, a path, a file's content
@@ -12,22 +12,22 @@
       TrainingFailed            the run itself failed: loss not finite, workers given up, nothing exchanged
 
 ``str(error)`` is the whole message for the user: where, what was found, what is allowed, what to do.
-The command line prints it and exits with code 2, as it does for ``caffe_import.errors.CaffeImportError``.
+The command line prints the message and exits with code 2, also for ``caffe_import.errors.CaffeImportError``.
 """
 
 from __future__ import annotations
 
 
 class DeepSparkError(Exception):
-    """Anything that ends a stage with one clear message."""
+    """An error with a clear message, which ends a stage."""
 
 
 class ConfigError(DeepSparkError, ValueError):
-    """An option, a path or a file that the user can correct."""
+    """The user can correct an option, a path or a file."""
 
 
 class DataError(DeepSparkError):
-    """Data that is missing, damaged or not what its manifest says."""
+    """Data are missing, damaged or different from the manifest."""
 
 
 class ExchangeUnavailable(DeepSparkError):
@@ -35,7 +35,7 @@ class ExchangeUnavailable(DeepSparkError):
 
 
 class ProtocolError(DeepSparkError):
-    """A peer sent something that the wire format does not allow, or could not prove who it is."""
+    """A peer broke the wire format, or failed to authenticate."""
 
 
 class HandshakeFailed(ProtocolError):
@@ -43,7 +43,7 @@ class HandshakeFailed(ProtocolError):
 
 
 class PushRefused(ProtocolError):
-    """A worker's push is nonsense: not finite, or absurdly long; the center has not changed by it."""
+    """A worker's push is refused: not finite, or absurdly long; the center is unchanged."""
 
 
 class WorkerFenced(ProtocolError):

@@ -1,4 +1,4 @@
-"""Events of a run, one JSON object per line, versioned: the only source of pages, TensorBoard files and reports."""
+"""Events of a run, a JSON object per line, versioned: the only source of pages, TensorBoard files and reports."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Event:
     time: float
 
     def to_json(self) -> str:
-        """Return one line without its newline; NaN and infinities become strings, which every JSON reader accepts."""
+        """Return a line without newline; NaN and infinities become strings, for any JSON reader."""
         plain = {key: _plain(value) for key, value in self.data.items()}
         head = {"v": EVENT_VERSION, "time": round(self.time, 3), "kind": self.kind, "clock": self.clock}
         return json.dumps({**head, "worker": self.worker, **plain}, allow_nan=False)
@@ -110,7 +110,7 @@ def parse_event(line: str | bytes) -> Event | None:
 
 
 def append_event(path: Path, event: Event) -> None:
-    """Append one line in one write, so that several processes may append to the same file.
+    """Append a line in a single write, so several processes may append to the same file.
 
     Raises:
         OSError: The file cannot be written, or the disk took a part of the line only.
@@ -127,7 +127,7 @@ def append_event(path: Path, event: Event) -> None:
 def read_events(path: Path) -> Iterator[Event]:
     """Yield the events of a file, oldest first; a missing file has no events.
 
-    An invalid line is logged with its number and skipped; an incomplete last line is skipped without a log line.
+    An invalid line is logged with the number and skipped; an incomplete last line is skipped without a log line.
     """
     if not path.exists():
         return
@@ -169,7 +169,7 @@ def format_event(event: Event, *, max_iter: int | None = None) -> str:
     """Return the log line of an event, e.g. ``worker 1 loss clock=200/1000 loss=0.31 lr=0.01 images/s=4800``.
 
     The line of a worker's report has at most ``LOG_COLUMNS`` characters, without the least important fields. A
-    ``debug`` event has one line per value, in Caffe's words; ``worker_devices`` reads ``worker 1: GPU 0, 2 threads``.
+    ``debug`` event has a line per value, in Caffe's words; ``worker_devices`` reads ``worker 1: GPU 0, 2 threads``.
     """
     sender = "driver" if event.worker == DRIVER else f"worker {event.worker}"
     if event.kind == "debug":
@@ -189,7 +189,7 @@ def format_event(event: Event, *, max_iter: int | None = None) -> str:
 
 
 def _worded(data: Mapping[str, Any], words: Mapping[str, str], *, has_rest: bool) -> list[str]:
-    """Return the numbers in the words' order, then the other fields; text such as ``nan`` keeps its name."""
+    """Return the numbers in the words' order, then the other fields; text such as ``nan`` follows the name."""
     fields = [
         word.format(data[key]) if isinstance(data[key], int | float) else f"{word.partition('=')[0]}={data[key]}"
         for key, word in words.items()

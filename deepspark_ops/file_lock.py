@@ -1,4 +1,4 @@
-"""A lock that processes share: a file that one of them holds at a time."""
+"""Locks between processes, on a file or on a folder."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _POLL_S: Final = 0.02
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[bool]:
-    """Hold a lock on a folder itself, which leaves no file behind; False if another process holds it.
+    """Yield True with a lock on a folder, without a lock file; yield False if another process holds the lock.
 
-    A file system that locks no folders (NFS) lets everybody in.
+    A file system without locks on folders (NFS) yields True for all processes.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -37,7 +37,9 @@ def locked_folder(folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def held_lock(path: Path, timeout_s: float, busy: DeepSparkError) -> Iterator[None]:
-    """Hold a file's lock: one process at a time, over machines that share the folder. It ends with the process.
+    """Hold a file's lock: a single process at a time, across machines with the same folder.
+
+    The lock ends with the process.
 
     Raises:
         DeepSparkError: ``busy``, if the lock was not free in ``timeout_s``.

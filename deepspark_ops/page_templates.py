@@ -1,4 +1,4 @@
-"""Pages as HTML: the one way in which their templates are read, so that every value is escaped."""
+"""Templates of HTML pages: all pages use this environment, so every value is escaped."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def template_environment(package: str, folder: str = "", *, keeps_last_newline: bool = True) -> Environment:
-    """Return a fresh environment for the templates of a package: it escapes, and refuses names that nobody gave.
+    """Return a fresh environment for a package's templates: escapes values and refuses undefined names.
 
     Args:
-        package: Dotted name of the package that has the templates.
-        folder: Where in it they are.
+        package: Dotted name of the package with the templates.
+        folder: Folder of the templates in the package.
         keeps_last_newline: Whether a page ends as its template's file does; not for pieces of a page.
     """
     return Environment(

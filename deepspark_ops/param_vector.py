@@ -1,4 +1,4 @@
-"""The one float32 vector of a net: how it is cut into chunks, and where BatchNorm's running sums lie in it.
+"""The float32 vector of a net's parameters: the ranges of chunks, and the positions of BatchNorm's running sums.
 
 No framework and no Caffe message: the exchange server imports this module and must start in a blink.
 """
@@ -30,7 +30,7 @@ Measured by ``benchmarks/exchange.py --chunks`` at 0.4, 7 and 61 million paramet
 
 
 def chunk_ranges(n_params: int, chunk: int = CHUNK_FLOATS) -> tuple[ChunkRange, ...]:
-    """Cut ``[0, n_params)`` into ranges ``(start, stop)`` of ``chunk`` floats, the last one shorter.
+    """Cut ``[0, n_params)`` into ranges ``(start, stop)`` of ``chunk`` floats; the last range may be shorter.
 
     Example:
         >>> chunk_ranges(10, 4)
@@ -44,9 +44,9 @@ def chunk_ranges(n_params: int, chunk: int = CHUNK_FLOATS) -> tuple[ChunkRange, 
 
 @dataclass(frozen=True)
 class StatisticLayer:
-    """One BatchNorm layer's running sums: ``mean`` and ``var`` are (start, stop), ``factor`` one position.
+    """Running sums of a BatchNorm layer: ``mean`` and ``var`` are (start, stop), ``factor`` is a position.
 
-    ``fraction`` is what a minibatch multiplies the sums by before it is added, in [0, 1].
+    ``fraction``, in [0, 1], multiplies the sums before a minibatch is added.
     """
 
     mean: ChunkRange
@@ -57,25 +57,25 @@ class StatisticLayer:
 
 @dataclass(frozen=True)
 class StatisticBlobs:
-    """The ``statistic`` entries of a vector that training moves, and how the center gathers those of its workers.
+    """The ``statistic`` entries of a vector changed in training, and the center's sums over all workers.
 
-    Caffe stores, per BatchNorm layer, three blobs: a decayed sum of batch means, one of batch variances, and the sum
-    of the decay weights, here called the factor; mean and variance are the sums divided by the factor. Each minibatch
-    multiplies all three by ``fraction`` and adds its own, the factor's own being 1
-    (BVLC Caffe, batch_norm_layer.cpp, BatchNormLayer::Forward_cpu).
+    Caffe stores three blobs per BatchNorm layer: a decayed sum of batch means, a decayed sum of batch variances, and
+    the sum of the decay weights, here called the factor. Mean and variance are the sums divided by the factor. Each
+    minibatch multiplies all three blobs by ``fraction`` and adds the minibatch's values, to the factor 1 (BVLC Caffe,
+    batch_norm_layer.cpp, BatchNormLayer::Forward_cpu).
 
-    With several workers the center's sums are those of one worker that has seen every minibatch, in the order of the
-    exchanges: a clock forgets as fast for statistics as for one worker. A worker hands over its sums since it last did
-    and begins again at 0; training never reads them.
+    With several workers the center's sums equal the sums of a single worker over all minibatches, in the order of the
+    exchanges. So the statistics decay per clock as with a single worker. A worker hands over the sums since the last
+    hand-over and starts again at 0; training never reads the sums.
 
-    Packed form: all layers' ``mean, var, factor`` one after another, float32, shape (n_values,).
+    Packed form: ``mean, var, factor`` of each layer in turn, float32, shape (n_values,).
     """
 
     layers: tuple[StatisticLayer, ...] = ()
 
     @classmethod
     def from_layout(cls, layout: ParamLayout, fractions: Mapping[str, float]) -> StatisticBlobs:
-        """Find the triples of ``statistic`` blobs of a net; layers that share them are counted once.
+        """Find the triples of ``statistic`` blobs of a net; a shared triple counts once.
 
         Args:
             layout: The net's.
@@ -117,9 +117,9 @@ class StatisticBlobs:
         return ordered[low:high] - start
 
     def gathered(self, center: Vector, sums: Vector) -> Vector:
-        """Return the center's sums with a worker's added, ``fraction^k * center + sums``; packed, fresh.
+        """Return the center's sums plus a worker's sums, ``fraction^k * center + sums``; packed, fresh.
 
-        k is how many minibatches the worker's sums are of: its factor, 1 + fraction + ... + fraction^(k-1), tells.
+        k is the number of minibatches in the worker's sums, known from the factor: 1 + fraction + ... + fraction^(k-1).
 
         Args:
             center: The center's, packed; not written.
@@ -131,7 +131,7 @@ class StatisticBlobs:
         return (total + sums).astype(np.float32)
 
     def since(self, sums: Vector, handed_over: Vector) -> Vector:
-        """Return the sums of the minibatches that came after those of ``handed_over``; packed, fresh.
+        """Return the sums of the minibatches after ``handed_over``; packed, fresh.
 
         Args:
             sums: A worker's of both, packed; not written.
@@ -160,7 +160,7 @@ class StatisticBlobs:
         )
 
     def _spans(self) -> Iterator[tuple[slice, StatisticLayer]]:
-        """Yield where each layer lies in the packed form."""
+        """Yield each layer with the layer's slice of the packed form."""
         start = 0
         for layer in self.layers:
             stop = start + 2 * (layer.mean[1] - layer.mean[0]) + 1

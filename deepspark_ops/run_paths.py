@@ -1,4 +1,4 @@
-"""Every path of a run's folder and of a dataset's folder; files in them are written whole or not at all."""
+"""Every path of a run's folder and of a dataset's folder; files in both are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERSIONS_NAME = "versions"
 
 @dataclass(frozen=True)
 class RunPaths:
-    """One run, one folder."""
+    """Paths of a run's folder."""
 
     root: Path
 
@@ -30,7 +30,7 @@ class RunPaths:
 
     @property
     def dataset(self) -> Path:
-        """Which dataset the run began with, and the digest of its manifest, JSON."""
+        """The dataset at the run's start, and the digest of the dataset's manifest, JSON."""
         return self.root / "dataset_version.json"
 
     @property
@@ -39,7 +39,7 @@ class RunPaths:
         return self.root / "net.prototxt"
 
     def test_net(self, index: int) -> Path:
-        """A test net as used; there where not all nets are the one of ``net.prototxt``."""
+        """A test net as used; exists unless all nets equal ``net.prototxt``."""
         return self.root / f"test_net_{index}.prototxt"
 
     @property
@@ -49,12 +49,12 @@ class RunPaths:
 
     @property
     def placement(self) -> Path:
-        """Which device of a worker computes which layer, if there is more than one."""
+        """The device of each layer in a worker, for workers with several devices."""
         return self.root / "placement.txt"
 
     @property
     def events(self) -> Path:
-        """One JSON object a line, appended while the run lives."""
+        """A JSON object a line, appended while the run lives."""
         return self.root / "events.jsonl"
 
     @property
@@ -89,46 +89,46 @@ class RunPaths:
 
     @property
     def stages(self) -> Path:
-        """Folder of what each task of the DAG ran with (``<task>.json``) and how it went (``<task>.status.json``)."""
+        """Folder of each task's config (``<task>.json``) and status (``<task>.status.json``) in the DAG."""
         return self.root / "stages"
 
     def stage_status(self, stage: str) -> Path:
-        """How far the task of a stage is, and how it ended."""
+        """Progress and result of a stage's task."""
         return self.stages / f"{stage}.status.json"
 
     @property
     def decided(self) -> Path:
-        """What task check decided: the run's dataset, the weights in production then, the model's name; JSON."""
+        """Decisions of task check: the run's dataset, the weights in production then, the model's name; JSON."""
         return self.stages / "decided.json"
 
     @property
     def index(self) -> Path:
-        """The few numbers that a list of runs shows, JSON; made again whenever what it was made of has changed."""
+        """The few numbers for a list of runs, JSON; rewritten after a change of the source files."""
         return self.root / "index.json"
 
     @property
     def mlflow(self) -> Path:
-        """Which MLflow run this one is, and what was sent there, JSON."""
+        """The id of this run in MLflow, and the state of the transfer, JSON."""
         return self.root / "mlflow.json"
 
     @property
     def work(self) -> Path:
-        """Scratch of a live run (center file, Spark's local folders); nothing in it outlives the run."""
+        """Scratch of a live run (center file, Spark's local folders); no file outlives the run."""
         return self.root / "work"
 
     def snapshot(self, prefix: str, iteration: int, suffix: str) -> Path:
-        """Path of one snapshot file; ``suffix`` is ``caffemodel``, ``solverstate`` or ``state.h5``."""
+        """Path of a snapshot file; ``suffix`` is ``caffemodel``, ``solverstate`` or ``state.h5``."""
         return self.snapshots / f"{prefix}_iter_{iteration}.{suffix}"
 
     def snapshot_iterations(self) -> list[int]:
-        """Iterations of which the state.h5 stands here (written last), ascending."""
+        """Iterations with a state.h5 (the last file of a snapshot), ascending."""
         matches = (re.search(r"_iter_(\d+)\.state\.h5$", p.name) for p in self.snapshots.glob("*_iter_*.state.h5"))
         return sorted(int(match[1]) for match in matches if match)
 
 
 @dataclass(frozen=True)
 class DatasetPaths:
-    """An ingested dataset: ``dataset.json``, which names the manifests of its version, and a folder for each split."""
+    """An ingested dataset: ``dataset.json``, with the version's manifests, and a folder for each split."""
 
     root: DataPath
 
@@ -138,29 +138,29 @@ class DatasetPaths:
 
     @property
     def versions(self) -> DataPath:
-        """Folder of the earlier versions that are kept; each is a dataset of its own."""
+        """Folder of the earlier versions; each version is a complete dataset."""
         return self.root / VERSIONS_NAME
 
     def version(self, digest: str) -> DataPath:
-        """Where an earlier version is kept, by the digest of its training set's manifest (``sha256:...``)."""
+        """Folder of an earlier version, by the digest of the training set's manifest (``sha256:...``)."""
         return self.versions / digest.removeprefix("sha256:")[:12]
 
     @property
     def used(self) -> DataPath:
-        """An empty file that a training touches when it begins, so that nothing takes the dataset for unused."""
+        """An empty file, touched at the start of a training to show recent use."""
         return self.root / ".last_used"
 
     @property
     def users(self) -> DataPath:
-        """A note for each run that has read the dataset."""
+        """Folder with a note for each run on the dataset."""
         return self.root / ".users"
 
     @property
     def report(self) -> DataPath:
-        """A page about the dataset, for people; it may be missing."""
+        """A page about the dataset, for people; may be missing."""
         return self.root / "report.html"
 
     @property
     def contact_sheet(self) -> DataPath:
-        """A strip of samples of each class, for people; it may be missing."""
+        """A strip of samples of each class, for people; may be missing."""
         return self.root / "contact_sheet.zip"

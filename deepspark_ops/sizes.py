@@ -6,7 +6,7 @@ _STEP = 1024
 
 
 def size_text(n_bytes: float) -> str:
-    """Return a size in the largest unit that is not larger than the size, with one decimal.
+    """Return a size with one decimal, in the largest unit up to the size.
 
     Example:
         >>> size_text(7), size_text(1_536), size_text(2**20 - 1), size_text(3 * 2**30)
