@@ -171,12 +171,12 @@ def file_list_text(files: tuple[Path, ...]) -> str:
 
 
 class StageConfig(BaseModel):
-    """Base of all stages: frozen, no unknown fields, no infinite numbers, which JSON lacks."""
+    """Base of all stages: frozen, no unknown fields, no infinite numbers, because JSON lacks infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     def paths_inside(self) -> frozenset[str]:
-        """Return the path fields inside an archive, which are no paths of the file system."""
+        """Return the path fields inside an archive; such paths are no paths of the file system."""
         return frozenset()
 
 

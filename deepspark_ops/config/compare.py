@@ -15,7 +15,7 @@ _LIST: Final = [{"type": "string"}, {"type": "array"}]
 
 
 def _items(value: Any) -> Any:
-    """Split one value, a text with commas or line breaks, or a list of such values."""
+    """Split a value, a text with commas or line breaks, or a list of such values."""
     parts = value if isinstance(value, list | tuple) else [value]
     items: list[Any] = []
     for part in parts:

@@ -1,6 +1,6 @@
 """A stage's config as a flat list of fields, for the options of commands and Python functions.
 
-A field that is itself a config stands for the fields of that config.
+A nested config stands for the fields of the config.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from deepspark_ops.errors import ConfigError
 
 
 def flat_fields(model: type[StageConfig]) -> dict[str, FieldInfo]:
-    """Return name -> field of a config and of the configs in its fields, in order."""
+    """Return name -> field of a config and of the nested configs, in order."""
     fields: dict[str, FieldInfo] = {}
     for name, info in model.model_fields.items():
         part = nested_config(info)
@@ -33,7 +33,7 @@ def nested_config(info: FieldInfo) -> type[StageConfig] | None:
 
 
 def config_from_fields(model: type[Config], values: Mapping[str, Any]) -> Config:
-    """Return the config of flat values. A nested config is None, or its default, without values for its fields.
+    """Return the config of flat values. A nested config without values is None, or the default.
 
     Raises:
         ConfigError: An unknown field, with the most similar name; or one line per wrong value.

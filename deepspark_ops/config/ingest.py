@@ -272,7 +272,7 @@ class SourceConfig(StageConfig):
     )
 
     def paths_inside(self) -> frozenset[str]:
-        """Return ``root_folder`` for a list in an archive, and sources that are tables of Spark's catalog."""
+        """Return ``root_folder`` for a list in an archive, and sources in Spark's catalog."""
         inside = {"root_folder"} if ARCHIVE_MARK in str(self.source) else set()
         tables = {
             name for name in ("source", "validation_source", "test_source") if is_catalog_table(getattr(self, name))

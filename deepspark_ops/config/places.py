@@ -1,4 +1,4 @@
-"""Where an Airflow's runs, datasets and models are: the fields of its connection ``deepspark_default``."""
+"""Folders of an Airflow's runs, datasets and models: the fields of connection ``deepspark_default``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _empty_as_none(value: Any) -> Any:
 
 
 class PlacesConfig(StageConfig):
-    """Folders that the connection names; a missing field takes the value of the environment's variable."""
+    """Folders of the connection; a missing field takes the value of the environment's variable."""
 
     home: Annotated[Path | None, BeforeValidator(_empty_as_none)] = Field(
         None, title="Home", description="Folder that holds runs/, datasets/ and models/; default: DEEPSPARK_HOME"

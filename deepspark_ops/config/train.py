@@ -212,7 +212,7 @@ class TrainConfig(StageConfig):
     @field_validator("strategy_options", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        """Convert a mapping, which is easier to write in JSON and Python, into text."""
+        """Convert a mapping into text; in JSON and Python a mapping is easier to write."""
         if not isinstance(value, Mapping):
             return value
         # JSON's words for booleans are also the text's.

@@ -10,5 +10,5 @@ class CompareTrainingsConfig(TrialLists, TrainConfig):
     """Train in several ways, one training after another, score each, and compare; a list replaces the single value."""
 
     def training_values(self) -> dict[str, object]:
-        """Return the values of the fields that all trials share."""
+        """Return the values of the fields equal in all trials."""
         return {name: value for name, value in self if name in TrainConfig.model_fields}

@@ -52,7 +52,7 @@ class RawImageConfig(StageConfig):
 
 
 class BundleInputConfig(RawImageConfig):
-    """A bundle, its inputs, and their preprocessing."""
+    """A bundle, the inputs, and the preprocessing."""
 
     bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")
     input: DataPathField = Field(

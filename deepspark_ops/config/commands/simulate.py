@@ -121,14 +121,14 @@ class _VirtualCluster(StageConfig):
 
     @property
     def latency_s(self) -> float:
-        """Seconds from host to host, one way."""
+        """Seconds from host to host, in a single direction."""
         match = _NETWORK.fullmatch(self.network)
         assert match is not None, "validated"
         return float(match["latency"]) * (1e-6 if match["part"] == "us" else 1e-3)
 
 
 class VirtualRunConfig(_VirtualCluster):
-    """One run in virtual time: a strategy, a number of workers, a seed."""
+    """A run in virtual time: a strategy, a number of workers, a seed."""
 
     strategy: str = Field(description="How workers and center exchange parameters")
     n_workers: int = Field(ge=1, le=MOST_WORKERS, description="Virtual workers")

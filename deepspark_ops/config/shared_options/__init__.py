@@ -1,1 +1,1 @@
-"""Options that several stages declare, and their types: durations, schedules, formats."""
+"""Options of several stages, with types: durations, schedules, formats."""

@@ -1,4 +1,4 @@
-"""Option batch_size of the stages and commands that run a net; the default depends on the net."""
+"""Option batch_size of all stages and commands with a net; the default depends on the net."""
 
 from __future__ import annotations
 

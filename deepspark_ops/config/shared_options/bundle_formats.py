@@ -1,4 +1,4 @@
-"""Option of the stages that write a bundle: the formats of the model."""
+"""Option of the stages with a bundle: the formats of the model."""
 
 from __future__ import annotations
 

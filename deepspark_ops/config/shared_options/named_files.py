@@ -1,4 +1,4 @@
-"""Options about files and code that a net, a solver and their lists may name."""
+"""Options about the files and code of a net, a solver and lists."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ModuleList = Annotated[tuple[str, ...], BeforeValidator(_list), _TEXT]
 
 
 class ListedFiles(StageConfig):
-    """Files that a net, a solver and lists may name."""
+    """Files of a net, a solver and lists."""
 
     allowed_root: FolderList = Field(
         (),
@@ -43,7 +43,7 @@ class ListedFiles(StageConfig):
 
 
 class NamedFiles(ListedFiles):
-    """Files and code that a net, a solver and their lists may name."""
+    """Files and code of a net, a solver and lists."""
 
     allow_python_layers: bool = Field(
         False, description="Import whatever module a net's Python layers name: its code runs with your rights"

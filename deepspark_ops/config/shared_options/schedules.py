@@ -1,4 +1,4 @@
-"""Schedules ``VALUE@CLOCK ...``: values that depend on the clock."""
+"""Schedules ``VALUE@CLOCK ...``: values over the clock."""
 
 from __future__ import annotations
 

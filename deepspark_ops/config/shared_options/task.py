@@ -1,4 +1,4 @@
-"""Options about a net's task, for nets that do not show their task."""
+"""Options about a net's task, for nets with an unclear task."""
 
 from __future__ import annotations
 
