@@ -23,7 +23,7 @@ from deepspark_ops.run_paths import write_text_whole
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.series import net_outputs
 from deepspark_ops.shards.manifest import split_digests
-from deepspark_ops.train.worker import inner_product_rate, rate_scale
+from deepspark_ops.train.worker import measured_rates, rate_scale
 from deepspark_ops.train.worker.center_velocity import LEAST_FALL
 from deepspark_ops.train.worker.comm_period import MAX_COMM_PERIOD
 
@@ -152,7 +152,7 @@ def _defaults_of(config: VirtualRunConfig) -> str:
     warmup = _numbers_of(rate_scale)
     falls = (LEAST_FALL,) if strategy.momentum_from_center else ()
     most = strategy.inner_product_rate_limit(p)
-    measured = (most, _numbers_of(inner_product_rate)) if most > 1.0 else ()
+    measured = (most, _numbers_of(measured_rates)) if most > 1.0 else ()
     return repr((strategy, strategy_values, strategy.rate_limit(p), warmup, *falls, *measured))
 
 

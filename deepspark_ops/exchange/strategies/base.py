@@ -254,7 +254,7 @@ class Strategy:
         return 4.0
 
     def inner_product_rate_limit(self, n_workers: int) -> float:
-        """Return the largest factor on the rate of inner products beside convolutions; see ``InnerProductRate``."""
+        """Return the largest factor on the rate of inner products beside convolutions; see ``MeasuredRates``."""
         return 1.0
 
     def default_moving_rate(self, n_workers: int) -> float:

@@ -41,7 +41,7 @@ class Easgd(Elastic):
         momentum_from_center: The share, in [0, 1].
         center_weight: What the center weighs by a worker, at least 1; 0: with up to four workers 1, with more 2, from
             sixteen on p/8.
-        measured_rates: Whether inner products beside convolutions have a rate by their measured curvature.
+        measured_rates: Whether measured curvature bounds the rates of three workers and more, beside convolutions.
     """
 
     name = "easgd"

@@ -1,1 +1,1 @@
-"""Snapshots: written by the driver, read at the start of a run and by its workers."""
+"""Snapshots: the driver writes snapshots; a starting run and the workers read them."""

@@ -1,7 +1,7 @@
-"""Snapshots: the driver assembles what Caffe can load and what our own retry needs; a worker takes its part back.
+"""Snapshots: the driver assembles files for Caffe and for a retry; a worker takes its state back.
 
-``<prefix>_iter_N.caffemodel`` and ``.solverstate`` are Caffe's; ``<prefix>_iter_N.state.h5`` is written last, so its
-presence says that the snapshot is whole.
+``<prefix>_iter_N.caffemodel`` and ``.solverstate`` are Caffe's. ``<prefix>_iter_N.state.h5`` is written last: a
+snapshot with this file is whole.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class SnapshotWriter:
-    """Assembles snapshots of one run on the driver.
+    """Assembles snapshots of a run on the driver.
 
     Attributes:
         paths: The run's folder.
         prefix: First part of the files' names.
         net: The training net.
-        solver: Says the format and the rate policy.
+        solver: Has the format and the rate policy.
         origin: As in ``RunState``.
         random_seed: As in ``RunState``.
-        start_digest: ``vector_digest`` of the parameters that this life of the run began with.
-        unchanged: Message to the user where they have not changed.
-        moves_late: Whether they may be those of the start at any snapshot but the last.
+        start_digest: ``vector_digest`` of the parameters at the start of this life of the run.
+        unchanged: Message to the user for unchanged parameters.
+        moves_late: Whether the parameters may be unchanged at any snapshot but the last.
     """
 
     paths: RunPaths
@@ -83,25 +83,25 @@ class SnapshotWriter:
         return PendingSnapshot(self.paths.work, iteration).complete.is_file()
 
     def assemble(self, iteration: int) -> Snapshot:
-        """Write the snapshot's files, whole or not at all, and remove its parts.
+        """Write the snapshot's files, whole or not at all, and remove the gathered parts.
 
-        The solverstate holds the history beside the center, or that of the live worker with the lowest id; without
-        any, zeros.
+        The solverstate holds the center's history, or the history of the live worker with the lowest id; without
+        workers, zeros.
 
         Raises:
-            TrainingFailed: The center has taken exchanges and is that of the start, bit for bit: a retry must not find
-                a result here.
+            TrainingFailed: The center has taken exchanges and equals the start, bit for bit: a retry must not find a
+                result here.
         """
         pending = PendingSnapshot(self.paths.work, iteration)
-        found = json.loads(regular_text(pending.complete))
+        gathered = json.loads(regular_text(pending.complete))
         center = np.fromfile(regular_path(pending.center), np.float32)
-        may_be_start = found["applied"] == 0 or (self.moves_late and iteration < self.solver.max_iter)
+        may_be_start = gathered["applied"] == 0 or (self.moves_late and iteration < self.solver.max_iter)
         if not may_be_start and vector_digest(center) == self.start_digest:
             raise TrainingFailed(self.unchanged)
         history = _load_history(pending.history, center.size)
         workers = {
             int(worker): WorkerState.from_parts(meta, _load_arrays(pending.arrays(int(worker))))
-            for worker, meta in sorted(found["workers"].items(), key=lambda item: int(item[0]))
+            for worker, meta in sorted(gathered["workers"].items(), key=lambda item: int(item[0]))
         }
         if history is not None:
             workers = {worker: replace(state, history=history) for worker, state in workers.items()}
@@ -115,7 +115,7 @@ class SnapshotWriter:
             random_seed=self.random_seed,
             weights=snapshot.weights.name,
             workers=tuple(workers),
-            leases=found["leases"],
+            leases=gathered["leases"],
             current_step=step_counter(self.solver, iteration),
         )
         write_run_state(snapshot.state, state, workers, pending.server_state())
@@ -144,19 +144,19 @@ class SnapshotWriter:
 
 
 def _load_history(path: Path, n_params: int) -> Vector | None:
-    """Return the history that lies beside the center, (n_slots, n_params); None where every worker has its own."""
+    """Return the center's history, (n_slots, n_params); None if each worker has a history."""
     return np.fromfile(regular_path(path), np.float32).reshape(-1, n_params) if path.is_file() else None
 
 
-def check_history(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def check_history(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     """Refuse a solver's history of another shape than (n_slots, n_params) of the run.
 
     Raises:
-        ConfigError: Says both.
+        ConfigError: Names both shapes.
     """
-    if found != expected:
+    if shape != expected:
         msg = (
-            f"saved solver history has shape {found} (slots, parameters), this solver and net need {expected};"
+            f"saved solver history has shape {shape} (slots, parameters), this solver and net need {expected};"
             " go on with the solver type that the state was saved with"
         )
         raise ConfigError(msg)
@@ -169,10 +169,10 @@ def _load_arrays(path: Path) -> dict[str, Any]:
 
 def last_state(paths: RunPaths) -> Path | None:
     """Return the ``state.h5`` of the run's last whole snapshot."""
-    done = paths.snapshot_iterations()
-    if not done:
+    iterations = paths.snapshot_iterations()
+    if not iterations:
         return None
-    return max(paths.snapshots.glob(f"*_iter_{done[-1]}.state.h5"), key=lambda path: path.stat().st_mtime)
+    return max(paths.snapshots.glob(f"*_iter_{iterations[-1]}.state.h5"), key=lambda path: path.stat().st_mtime)
 
 
 def load_center(state_path: Path, state: RunState, net: NetSpec) -> Vector:
@@ -180,7 +180,7 @@ def load_center(state_path: Path, state: RunState, net: NetSpec) -> Vector:
 
     Raises:
         ConfigError: The snapshot is of another net.
-        WeightsError: The weights beside it are damaged.
+        WeightsError: The snapshot's weights are damaged.
     """
     if state.n_params != net.params.n_params:
         msg = (
@@ -195,7 +195,7 @@ def load_center(state_path: Path, state: RunState, net: NetSpec) -> Vector:
 
 
 def load_solverstate(path: Path, layout: ParamLayout) -> tuple[SolverState, WorkerState]:
-    """Return a Caffe solverstate and what every worker takes from it.
+    """Return a Caffe solverstate and every worker's state from the file.
 
     Adam's t goes on from the restored iteration, as in Caffe; data begin at the first row again.
 

@@ -1,4 +1,4 @@
-"""Where a run begins: from its own last snapshot, a Caffe solverstate, weights, or fillers, in this order."""
+"""The start of a run: the run's last snapshot, a Caffe solverstate, weights, or fillers, in this order."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ SPARK_SCRATCH = "spark"
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins.
+    """The start of a run.
 
     Attributes:
         clock: First minibatch.
         origin: Clock at which the run first began; not 0 after a Caffe solverstate.
         center: Parameters, shape (n_params,), float32; the caller's.
-        state: ``state.h5`` that the workers take their own state from; None where they begin with nothing.
-        run_state: What it says of the run; None likewise.
-        notes: What was chosen, for the log.
+        state: ``state.h5`` with the workers' states; None if the workers begin with empty states.
+        run_state: The run's part of this file; None without the file.
+        notes: Lines on the choice, for the log.
     """
 
     clock: int
@@ -56,28 +56,28 @@ class Start:
 
 
 def plan_start(run: Run) -> Start:
-    """Return where the run begins.
+    """Return the start of the run.
 
-    The scratch of an earlier life is removed, and what it had not finished of a snapshot. A retry of our own run goes
-    on from its ``state.h5``; a Caffe solverstate gives iteration and history to every worker, with data from row one,
-    as Caffe; weights count only where there is neither.
+    The scratch and unfinished snapshots of an earlier life are removed. A retry goes on from the run's ``state.h5``. A
+    Caffe solverstate gives iteration and history to every worker, with data from the first row, as in Caffe. Weights
+    count only without these files.
 
     Raises:
         ConfigError: Options that exclude each other, or a snapshot of another net.
-        WeightsError: A file that is damaged or does not fit the net.
+        WeightsError: A damaged file, or a file of another net.
     """
     _clear_scratch(run.paths.work)
     remove_unfinished(run.paths.snapshots)
-    own = last_state(run.paths)
-    if own is not None:
-        return _from_own_state(run, own)
+    state_path = last_state(run.paths)
+    if state_path is not None:
+        return _from_own_state(run, state_path)
     if run.config.resume is not None:
         return _from_solverstate(run, run.config.resume)
     return _from_weights(run, run.config.weights or [Path(path) for path in run.weights])
 
 
 def _clear_scratch(work: Path) -> None:
-    """Remove what an earlier life left; Spark's folder may be this one's already."""
+    """Remove the files of an earlier life, but not Spark's folder, which may belong to this life."""
     for path in work.glob("*"):
         if path.is_dir() and path.name != SPARK_SCRATCH:
             shutil.rmtree(path)
@@ -86,7 +86,7 @@ def _clear_scratch(work: Path) -> None:
 
 
 def start_file(run: Run) -> Path:
-    """Return where ``plan_start`` puts the workers' state of a run that goes on from a Caffe solverstate."""
+    """Return the path where ``plan_start`` writes the workers' state after a Caffe solverstate."""
     return run.paths.work / "start.state.h5"
 
 
@@ -127,7 +127,7 @@ def _from_solverstate(run: Run, path: Path) -> Start:
 
 
 def _learned_net(path: Path, written: str) -> Path:
-    """Return the weights that a solverstate names: as written (Caffe), else by that name beside it."""
+    """Return the weights named by a solverstate: the path as written (Caffe), else the name in the state's folder."""
     candidates = (Path(written), path.parent / written, path.parent / Path(written).name)
     for candidate in candidates:
         if written and candidate.is_file():
@@ -137,7 +137,7 @@ def _learned_net(path: Path, written: str) -> Path:
 
 
 def _from_weights(run: Run, files: Sequence[Path]) -> Start:
-    """Fill the net, then copy the files over it in order, so that a later one overrides (Caffe's LoadNetWeights)."""
+    """Fill the net, then copy the files in order, so that a later file overrides (Caffe's LoadNetWeights)."""
     net = run.train_net
     center = initial_vector(net, run.random_seed)
     notes = [] if files else [f"weights from fillers, random_seed {run.random_seed}"]
@@ -146,12 +146,12 @@ def _from_weights(run: Run, files: Sequence[Path]) -> Start:
             msg = f"weights={path}: no such file"
             raise ConfigError(msg)
         blobs = read_caffemodel(path, net=net)
-        own = {layer for layer, _ in net.params.uses}
-        if not own & {name for name, arrays in blobs.items() if arrays}:
+        layers = {layer for layer, _ in net.params.uses}
+        if not layers & {name for name, arrays in blobs.items() if arrays}:
             held = ", ".join(f'"{name}"' for name, arrays in blobs.items() if arrays) or "none"
             msg = (
                 f"weights={path}: holds none of the net's layers; the net has"
-                f" {', '.join(f'{chr(34)}{name}{chr(34)}' for name in sorted(own))}, the file {held};"
+                f" {', '.join(f'{chr(34)}{name}{chr(34)}' for name in sorted(layers))}, the file {held};"
                 " is it the file of another net?"
             )
             raise ConfigError(msg)
@@ -160,7 +160,7 @@ def _from_weights(run: Run, files: Sequence[Path]) -> Start:
 
 
 def with_restored_step(run: Run, state: Path | None) -> Run:
-    """Return the run with the rate policy's counter of the ``state.h5`` that it goes on from.
+    """Return the run with the rate policy's counter of the ``state.h5`` at the start.
 
     Raises:
         DataError: The file cannot be read.
@@ -209,12 +209,12 @@ def exchange_settings(prepared: PreparedRun, start: Start) -> ExchangeSettings:
 
 
 def restore_server(start: Start, settings: ExchangeSettings, center: Center) -> list[str]:
-    """Write what the server keeps beside the center, if the run goes on from a state. Before anybody joins.
+    """Write the server's vectors besides the center, if the run goes on from a state. Before any worker joins.
 
-    That is what the strategy keeps, and the solver's history where the server makes the updates.
+    The vectors are the strategy's, and the solver's history if the server makes the updates.
 
     Returns:
-        What the user should know of what does not fit.
+        Notes for the user on vectors that do not fit.
 
     Raises:
         ConfigError: The history is of another net or solver.

@@ -1,7 +1,7 @@
-"""``state.h5``: what our own retry needs besides the weights, of the data, of the workers and of the server.
+"""``state.h5``: the state of data, workers and server for a retry, besides the weights.
 
-Checksums reveal damage, so that a run never goes on from numbers that were not written. Texts are of fixed length;
-files written before have them of variable length.
+Checksums reveal damage, so that a run never goes on from wrong numbers. Texts are of fixed length; older files have
+texts of variable length.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from deepspark_ops.run_paths import write_whole
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 
 _STABILISER = "stabiliser"
-STATE_VERSION = 6
-READABLE_VERSIONS = (2, 3, 4, 5, 6)
-"""2 has no checksums, 2 and 3 nothing of the server, 2 to 4 no loss scale, 2 to 5 nothing of the stabiliser."""
+STATE_VERSION = 7
+READABLE_VERSIONS = (2, 3, 4, 5, 6, 7)
+"""2 has no checksums, 2 and 3 nothing of the server, 2 to 4 no loss scale, 2 to 5 nothing of the stabiliser, 6 only
+curvatures of inner products."""
 
 
 @dataclass(frozen=True)
 class RunState:
-    """What ``state.h5`` holds besides the workers' arrays.
+    """The content of ``state.h5`` besides the workers' arrays.
 
     Attributes:
         clock: Minibatches done.
         origin: Clock at which the run began; not 0 after a Caffe solverstate.
         n_params: Length of the parameter vector.
         random_seed: Seed of the run.
-        weights: File with the parameters, in the same folder; empty where the caller has them.
-        workers: Ids whose state is saved, ascending; may be empty.
+        weights: File with the parameters, in the same folder; empty if the caller has the parameters.
+        workers: Ids of saved workers, ascending; may be empty.
         leases: Data position per dataset, as the exchange wrote it.
         current_step: Counter of the rate policy, as in a Caffe solverstate.
-        server_vectors: How many vectors the server keeps beside the center.
+        server_vectors: Number of the server's vectors besides the center.
     """
 
     clock: int
@@ -62,7 +63,7 @@ class RunState:
 def write_run_state(
     path: Path, state: RunState, workers: Mapping[int, WorkerState], server: ServerState | None = None
 ) -> None:
-    """Write a ``state.h5``, whole or not at all; ``server`` is what the server keeps beside the center, if anything."""
+    """Write a ``state.h5``, whole or not at all; ``server`` has the server's vectors besides the center, if any."""
     state = replace(state, server_vectors=0 if server is None else len(server.vectors))
     text = json.dumps(asdict(state)).encode()
     with write_whole(path) as temporary:
@@ -76,17 +77,17 @@ def write_run_state(
                 group.attrs["strategy"] = fixed_text(server.strategy)
                 group.attrs["crc32"] = _server_checksum(server)
                 group["counts"], group["vectors"] = server.counts, server.vectors
-            for worker, own in workers.items():
+            for worker, saved in workers.items():
                 group = file.create_group(f"workers/{worker}")
-                layers = sorted(own.layer_state.items())
-                group.attrs["updates"] = own.updates
-                if own.loss_scale is not None:
-                    group.attrs["loss_scale"] = own.loss_scale.scale
-                    group.attrs["good_steps"] = own.loss_scale.good_steps
-                label = _numbers(own.updates, own.loss_scale)
-                group.attrs["crc32"] = _checksum(label, [("history", own.history), *layers, *_stabiliser(own)])
-                group["history"] = own.history
-                for name, numbers in _stabiliser(own):
+                layers = sorted(saved.layer_state.items())
+                group.attrs["updates"] = saved.updates
+                if saved.loss_scale is not None:
+                    group.attrs["loss_scale"] = saved.loss_scale.scale
+                    group.attrs["good_steps"] = saved.loss_scale.good_steps
+                label = _numbers(saved.updates, saved.loss_scale)
+                group.attrs["crc32"] = _checksum(label, [("history", saved.history), *layers, *_stabiliser(saved)])
+                group["history"] = saved.history
+                for name, numbers in _stabiliser(saved):
                     group[name] = numbers
                 for position, (name, value) in enumerate(layers):
                     group[f"layer_state/{position}"] = value
@@ -124,7 +125,7 @@ def _run_state_of_version_2(file: h5py.File) -> RunState:
 
 
 def read_server_state(path: Path) -> ServerState | None:
-    """Return what the server kept beside the center; None if it kept nothing.
+    """Return the server's vectors besides the center; None without such vectors.
 
     Raises:
         DataError: Not such a file, damaged, or of another version.
@@ -141,9 +142,7 @@ def read_server_state(path: Path) -> ServerState | None:
 
 
 def read_worker_state(path: Path, worker: int) -> WorkerState | None:
-    """Return the state that ``worker`` goes on with: its own, or where that is not saved another's, in turn.
-
-    None if the file holds no worker's state.
+    """Return the state for ``worker``: the worker's saved state, else another worker's in turn, else None.
 
     Raises:
         DataError: Not such a file, damaged, or of another version.
@@ -154,9 +153,9 @@ def read_worker_state(path: Path, worker: int) -> WorkerState | None:
     chosen = worker if worker in saved else saved[worker % len(saved)]
     with _opened(path) as file:
         group = file[f"workers/{chosen}"]
-        found = group.get("layer_state", {})
+        items = group.get("layer_state", {})
         layers = [
-            (str(attribute(item, "name")), item[()]) for item in (data_set(found, str(i)) for i in range(len(found)))
+            (str(attribute(item, "name")), item[()]) for item in (data_set(items, str(i)) for i in range(len(items)))
         ]
         updates, history = int(attribute(group, "updates")), data_set(group, "history")[()]
         scale = None
@@ -180,19 +179,19 @@ def _numbers(updates: int, scale: LossScale | None) -> str:
 
 def _checksum(label: str, arrays: Iterable[tuple[str, npt.NDArray[Any]]]) -> int:
     """Return the CRC-32 of a label and of arrays: names, dtypes, shapes and bytes."""
-    found = zlib.crc32(label.encode())
+    checksum = zlib.crc32(label.encode())
     for name, array in arrays:
-        found = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), found)
-        found = zlib.crc32(np.ascontiguousarray(array).data, found)
-    return found
+        checksum = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
+    return checksum
 
 
 def _server_checksum(server: ServerState) -> int:
     return _checksum(server.strategy, [("counts", server.counts), ("vectors", server.vectors)])
 
 
-def _check(found: int, written: Any) -> None:
-    if found != int(written):
+def _check(checksum: int, written: Any) -> None:
+    if checksum != int(written):
         msg = "its checksum is another one"
         raise ValueError(msg)
 
@@ -202,7 +201,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     """Open a ``state.h5`` to read.
 
     Raises:
-        DataError: Whatever h5py raises: of a damaged file that is nearly anything.
+        DataError: In place of any error of h5py: a damaged file raises errors of many kinds.
     """
     try:
         with open_hdf5(path) as file:

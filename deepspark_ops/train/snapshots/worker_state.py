@@ -1,4 +1,4 @@
-"""What a worker knows and the center does not: solver history, layer state, update count. As numpy arrays."""
+"""The state of a worker besides the center: solver history, layer state, update count. As numpy arrays."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _STABILISER = "stabiliser"
 
 @dataclass(frozen=True)
 class WorkerState:
-    """One worker's own state after some number of its steps. The arrays are the holder's.
+    """The state of a worker after some steps. The arrays are the holder's.
 
     Attributes:
         history: Solver history, shape (n_slots, n_params), float32.
         layer_state: Recurrent h and c by ``layer/name``, float32.
-        updates: Updates this worker has made; the t of Adam, the seed of its random draws.
-        loss_scale: What loss scaling goes on with; None but for float16.
-        stabiliser: What the worker's stabiliser goes on with, float32; None for nothing.
+        updates: Updates that this worker has made; the t of Adam, a part of the seed of random draws.
+        loss_scale: State of loss scaling; None but for float16.
+        stabiliser: State of the worker's stabiliser, float32; None without a state.
     """
 
     history: npt.NDArray[np.float32]
@@ -34,7 +34,7 @@ class WorkerState:
     stabiliser: npt.NDArray[np.float32] | None = None
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[np.float32]]]:
-        """Return ``(meta, arrays)`` as ``WorkerLink.send_state`` takes them; nothing is copied."""
+        """Return ``(meta, arrays)`` for ``WorkerLink.send_state``, without copies."""
         arrays = {"history": self.history}
         arrays |= {_LAYER_STATE + name: value for name, value in self.layer_state.items()}
         if self.stabiliser is not None:

@@ -1,1 +1,1 @@
-"""A worker: its Spark task, its loop, its model, tau and rate; TensorFlow in ``tf_model`` alone."""
+"""A worker: Spark task, loop, model, tau and rate; TensorFlow in ``tf_model`` alone."""

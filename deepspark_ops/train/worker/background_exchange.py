@@ -1,4 +1,4 @@
-"""An exchange that runs while the worker computes on: elastic strategies allow it, at the price of staleness."""
+"""An exchange in the background of a worker's steps: elastic strategies allow this, at the price of staleness."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from deepspark_ops.param_vector import StatisticBlobs, Vector
 
 
 class BackgroundExchange:
-    """One exchange at a time, in a thread of its own. ``start`` and ``finish`` in turn, by one thread.
+    """Runs an exchange at a time in a background thread. Another thread calls ``start`` and ``finish`` in turn.
 
-    The elastic difference ``e`` is that of the parameters given to ``start``. What the worker has computed since then
-    is kept: ``finish`` gives ``local - e`` of the parameters as they are by then, so the sum of worker and center is
-    kept as by an exchange that the worker waits for. Of BatchNorm's statistics, which the center gathers, those of the
-    steps since then are left.
+    The elastic difference ``e`` comes from the parameters at ``start``. The steps since then stay: ``finish`` returns
+    ``local - e`` of the present parameters. So the sum of worker and center is kept, as by an exchange in the
+    foreground. The center has gathered BatchNorm's statistics up to ``start``; the later steps' statistics stay with
+    the worker.
     """
 
     def __init__(self, link: WorkerLink, statistics: StatisticBlobs) -> None:
@@ -32,15 +32,15 @@ class BackgroundExchange:
         self._last_staleness = 0
 
     def start(self, read_local: Callable[[], Vector], *, measure_distance: bool) -> None:
-        """Begin to exchange what ``read_local`` returns, shape (n_params,); it must stay as it is until ``finish``.
+        """Begin to exchange the result of ``read_local``, shape (n_params,), which must not change until ``finish``.
 
-        The thread calls it: where it copies from a device, the worker computes on meanwhile.
+        The background thread calls ``read_local``: during a copy from a device the worker computes on.
         """
         assert self._running is None, "finish comes before the next start"
         self._running = self._thread.submit(self._exchange, read_local, measure_distance)
 
     def finish(self, local: Vector) -> tuple[Vector, ExchangeReport]:
-        """Wait for the exchange and return ``local``, what it has become since, with the exchange applied: fresh.
+        """Wait for the exchange and return the present ``local`` with the exchange applied, in a fresh vector.
 
         Raises:
             ExchangeUnavailable, ProtocolError: As the link's exchange.
@@ -51,17 +51,17 @@ class BackgroundExchange:
         np.add(local, correction, out=correction)
         positions = self._statistics.positions
         correction[positions] = self._statistics.since(local[positions], self._handed_over)
-        # The steps made meanwhile know the center as it was one exchange earlier.
+        # The steps made meanwhile know the center of the exchange before.
         staleness = report.staleness + self._last_staleness
         self._last_staleness = report.staleness
         return correction, report._replace(staleness=staleness)
 
     def close(self) -> None:
-        """Wait for what runs and end the thread."""
+        """Wait for a running exchange and end the thread."""
         self._thread.shutdown()
 
     def _exchange(self, read_local: Callable[[], Vector], measure_distance: bool) -> tuple[Vector, ExchangeReport]:
-        """Return what is to be added to the worker's parameters, -e, in a vector of the caller's own."""
+        """Return -e, the correction of the worker's parameters, in a vector for the caller."""
         local = read_local()
         new_local, report = self._link.exchange(local, measure_distance=measure_distance)
         if self._vectors is None:

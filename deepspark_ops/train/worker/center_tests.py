@@ -18,18 +18,18 @@ from deepspark_ops.train.worker.progress import ProgressLines
 
 HEARTBEAT_S = 1.0
 LISTED_VALUES = 100
-"""Values of one output that an event lists; of a larger output it has a summary."""
+"""Values of an output in an event; a larger output has a summary."""
 MEANS_FILE = "means.npz"
-"""Large outputs of a test net's last test, mean over its batches, by blob; in ``outputs/test_<i>/`` of the run."""
+"""Large outputs of a test net's last test, mean over all batches, by blob; in ``outputs/test_<i>/`` of the run."""
 
 
 class CenterTests:
-    """The tests that one worker runs. Used by the loop's thread."""
+    """The tests of a worker. Used by the loop's thread."""
 
     def __init__(
         self, model: Model, link: WorkerLink, batches: BatchSource, plan: LoopPlan, progress: ProgressLines
     ) -> None:
-        """Take what the loop has."""
+        """Take the loop's objects."""
         self._model = model
         self._link = link
         self._batches = batches
@@ -39,7 +39,7 @@ class CenterTests:
         self._last_sign = self._now()
 
     def run(self, clock: int) -> None:
-        """Run every test net on a copy of the center; with one worker that is its own parameters, as in Caffe."""
+        """Run every test net on a copy of the center, which equals the parameters of a single worker, as in Caffe."""
         params = self._link.look()
         ordinal = self._plan.tests_before(clock)
         for net in range(self._plan.n_test_nets):
@@ -59,7 +59,7 @@ class CenterTests:
             self._progress.send("evaluation", clock, test_net=net, **means, seconds=round(self._now() - began, 3))
 
     def _reported(self, net: int, means: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, Any]:
-        """Return what the event says of a test's mean outputs; large ones are written to a file and summed up."""
+        """Return a test's mean outputs for the event; large outputs go to a file and have a summary."""
         large = {name: mean.astype(np.float32) for name, mean in means.items() if mean.size > LISTED_VALUES}
         file = Path(f"test_{net}", MEANS_FILE)
         if large:

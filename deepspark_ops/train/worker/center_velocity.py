@@ -1,4 +1,4 @@
-"""The center's velocity, as a worker sees it at its exchanges. Pure arithmetic."""
+"""The center's velocity, measured by a worker at exchanges. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
 MIXED_CHUNK_FLOATS = 65_536
 """Floats of one chunk of ``mix_history``: its four arrays share a core's L2 cache."""
 LEAST_FALL = 0.01
-"""A rate that falls by less from one step of a worker to the next leaves momentum as it is: with momentum 0.9 the last
-ten steps make it up, and theirs were nearly the same."""
+"""A smaller fall of the rate between two steps of a worker does not change momentum: with momentum 0.9 the last ten
+steps count, and their rates were nearly the same."""
 
 
 class Velocity(NamedTuple):
-    """``factors * (before - center)``: what a step of a worker would subtract. Worked out where it is used, by chunks.
+    """``factors * (before - center)``, as the subtracted step of a worker. ``mix_history`` computes it by chunks.
 
     Attributes:
         before: The center at the exchange before, (n_params,), float32; the receiver may write it.
-        center: As the last exchange left it, likewise.
-        factors: Of each blob of the layout, (n_blobs,), or of all, (1,); at least 0.
+        center: The center after the last exchange, likewise.
+        factors: Of each blob of the layout, (n_blobs,), or of all blobs, (1,); at least 0.
     """
 
     before: Vector
@@ -31,19 +31,19 @@ class Velocity(NamedTuple):
 
 
 class CenterVelocity:
-    """Tells the center's movement from one exchange to the next, as what a step of a worker would subtract.
+    """Measures the center's movement from an exchange to the next, as the subtracted step of a worker.
 
-    Workers that average parameters and not momentum pull at each other: each goes on where its own minibatches have
-    sent it, ten steps long with momentum 0.9, and is brought back. Taking part of the momentum from the center damps
-    that. With p workers in turn, tau 1 and moving rate 0.3, on a slope of one curvature (the eigenvalues of
-    ``test_center_velocity.py``), a share of one half lets the rate be 1.3 (p = 4) to 1.7 times (p = 8) as large, as
-    large as one worker bears, and leaves the mean's progress as it is.
+    Workers that average parameters and not momentum swing about the center. Each worker follows its own minibatches,
+    ten steps long with momentum 0.9, and is brought back. Momentum from the center damps these swings. On a slope with
+    a constant curvature (p workers in turn, tau 1, moving rate 0.3, the eigenvalues of ``test_center_velocity.py``) a
+    share of one half allows a rate 1.3 (p = 4) to 1.7 times (p = 8) as large: the limit of a single worker. The mean's
+    progress stays the same.
 
-    Used by one thread.
+    Used by a single thread.
     """
 
     def __init__(self, n_workers: int, center_weight: float = 1.0) -> None:
-        """Take the run's p, and what its center weighs by a worker."""
+        """Take the run's p and the weight of the center in workers."""
         self._n_workers = n_workers
         self._center_weight = center_weight
         self._center: Vector | None = None
@@ -51,48 +51,48 @@ class CenterVelocity:
         self._falls = np.ones(1, np.float32)
 
     def observe(self, center: Vector, clock: int, n_steps: int) -> Velocity | None:
-        """Return the velocity since the last call; None at the first, or where the clock stood still.
+        """Return the velocity since the last call; None at the first call, or if the clock stood still.
 
-        With q workers and a center of weight m a minibatch moves it by 1/(q + m) of a step. Of the p workers some may
-        be gone: then q is how many this one's share of the clock tells of. Taken too large, the velocity would feed
-        itself.
+        With q workers and a center of weight m a minibatch moves the center by 1/(q + m) of a step. Some of the p
+        workers may be gone: q is estimated by this worker's share of the clock. If q is overestimated, the velocity
+        grows at every exchange.
 
         Args:
-            center: As the exchange left it, (n_params,), float32; kept, not written.
-            clock: Where the steps end that it exchanged.
+            center: The center after the exchange, (n_params,), float32; kept until the velocity after the next.
+            clock: End of the exchanged steps.
             n_steps: This worker's steps since the last call, at least 1.
         """
-        before, elapsed, falls = self._center, clock - self._clock, self._falls
+        last_center, elapsed, falls = self._center, clock - self._clock, self._falls
         self._center, self._clock, self._falls = center, clock, np.ones(1, np.float32)
-        if before is None or elapsed <= 0:
+        if last_center is None or elapsed <= 0:
             return None
         live = min(self._n_workers, elapsed / n_steps)
-        return Velocity(before, center, (falls * (live + self._center_weight) / elapsed).astype(np.float32))
+        return Velocity(last_center, center, (falls * (live + self._center_weight) / elapsed).astype(np.float32))
 
     def slow_down(self, falls: Vector) -> None:
-        """Have the center's movement since the last ``observe`` count by ``falls``, of each blob or of all."""
+        """Multiply the center's movement since the last ``observe`` by ``falls``, of each blob or of all blobs."""
         self._falls = self._falls * falls
 
 
-def falls_of_rates(before: Vector, rates: Vector) -> Vector:
-    """Return by what momentum is to be multiplied where the rates of a worker's steps have changed, each in [0, 1].
+def falls_of_rates(old_rates: Vector, rates: Vector) -> Vector:
+    """Return the factors on momentum after a change of the rates of a worker's steps, each in [0, 1].
 
-    A solver's history is in steps of the rate they were made with. After a drop steps of the large rate go on, and the
-    force that would turn them has become small: with eight workers of cifar10_quick accuracy first falls by two points.
-    Scaled with the rate they do not go on. A rate that grows leaves momentum as it is.
+    A solver's history holds steps of the old rate. After a drop these large steps go on, while the correcting force has
+    become small: with eight workers of cifar10_quick accuracy first falls by two points. Scaling the history with the
+    rate ends these steps. A growing rate does not change momentum.
 
     Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD", arXiv 1706.02677, remark 2 (momentum correction).
 
     Args:
-        before: Rates of the step before, at least 0.
-        rates: Of the step that follows.
+        old_rates: Rates of the step before, at least 0.
+        rates: Rates of the next step.
 
     Example:
         >>> falls_of_rates(np.float32([1, 1, 1]), np.float32([0.25, 0.995, 2.0])).tolist()
         [0.25, 1.0, 1.0]
     """
     falls = np.ones_like(rates)
-    return np.divide(rates, before, out=falls, where=rates < (1.0 - LEAST_FALL) * before)
+    return np.divide(rates, old_rates, out=falls, where=rates < (1.0 - LEAST_FALL) * old_rates)
 
 
 def mix_history(blobs: Sequence[Vector], velocity: Velocity, share: float, statistics: StatisticBlobs) -> Vector:

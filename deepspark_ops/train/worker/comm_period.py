@@ -1,6 +1,6 @@
 """tau, the minibatches between a worker's exchanges: fixed, scheduled, chosen from measured times, or a loss budget.
 
-Pure arithmetic; the worker loop feeds it measurements and logs the reasons it gives.
+Pure arithmetic; the worker loop passes measurements in and logs the returned reasons.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def scheduled(entries: Sequence[tuple[int, float]], clock: int) -> float:
 
 
 class CommPeriod:
-    """tau, the minibatches between two exchanges: given, or chosen from measured times. Not thread-safe.
+    """tau, the minibatches between two exchanges: fixed, or chosen from measured times. Not thread-safe.
 
-    ``auto`` starts at the least, measures, and takes the smallest tau from there on with ``exchange / (tau * step +
-    exchange)`` at or below ``share``, at most ``MAX_COMM_PERIOD``. It measures on and changes its mind when
-    the answer moves by half or more, so that noise does not fill the log.
+    ``auto`` starts at the least tau and measures. ``auto`` takes the smallest tau with ``exchange / (tau * step +
+    exchange)`` at or below ``share``, at most ``MAX_COMM_PERIOD``. Measurements go on, and tau changes again when the
+    result moves by half or more, so that noise does not fill the log.
     """
 
     def __init__(self, setting: Literal["auto"] | int, *, least: int = 1, share: float = 1.0) -> None:
@@ -44,104 +44,104 @@ class CommPeriod:
         self._share = share
         self._least = least
         self.value = least if setting == "auto" else int(setting)
-        self._seen = 0
+        self._n_observed = 0
         self._step_s: deque[float] = deque(maxlen=_WINDOW)
         self._exchange_s: deque[float] = deque(maxlen=_WINDOW)
 
     @property
     def is_due(self) -> bool:
-        """Whether the steps since the last exchange are enough for the next; here, those of any grant are."""
+        """Whether the steps since the last exchange are enough for the next; here, the steps of any grant."""
         return True
 
     @property
     def only_measures(self) -> bool:
-        """Whether the steps of a period move no parameters: a grant of them is done when it is computed."""
+        """Whether the steps of a period move no parameters: then a computed grant needs no exchange."""
         return False
 
     def reach(self, clock: int) -> str | None:
-        """Note the clock of the next steps; return the reason when ``value`` changed with it."""
+        """Note the clock of the next steps; return the reason for a change of ``value``."""
         return None
 
     def spend(self, losses: Sequence[float]) -> None:
         """Take the losses of some steps since the last exchange."""
 
     def exchanged(self) -> str | None:
-        """Begin the next period, also where this one ends early; return the reason when its length changed."""
+        """Begin the next period, also after an early end; return the reason for a change of length."""
         return None
 
     @property
     def proposal(self) -> int:
-        """Tau as this worker would choose it, where all take one; 0: it is not asked."""
+        """This worker's choice of a tau for all workers; 0 if each worker chooses its own tau."""
         return 0
 
     def agree(self, comm_period: int) -> str | None:
-        """Take the tau of all workers, 0 for one's own; return the reason when ``value`` changed."""
+        """Take the tau of all workers, 0 for the worker's own; return the reason for a change of ``value``."""
         return None
 
     def observe(self, *, n_steps: int, compute_s: float, exchange_s: float) -> str | None:
-        """Take the times of one grant; return the reason when ``value`` changed.
+        """Take the times of a grant; return the reason for a change of ``value``.
 
         Args:
             n_steps: Minibatches of the grant.
-            compute_s: Seconds for all of them, without waiting for data.
+            compute_s: Seconds for all minibatches, without waiting for data.
             exchange_s: Seconds for the grant, the exchange and the acknowledgement, without waiting for others.
         """
         if not self._auto or n_steps == 0:
             return None
-        self._seen += 1
-        if self._seen == 1:  # the first call of the graph also optimises it
+        self._n_observed += 1
+        if self._n_observed == 1:  # the first call also optimises the graph
             return None
         self._step_s.append(compute_s / n_steps)
         self._exchange_s.append(exchange_s)
-        is_due = self._seen == 1 + _FIRST_DECISION or self._seen % _DECIDE_EVERY == 0
+        is_due = self._n_observed == 1 + _FIRST_DECISION or self._n_observed % _DECIDE_EVERY == 0
         return self._decide() if is_due else None
 
     def _decide(self) -> str | None:
         step_s, exchange_s = median(self._step_s), median(self._exchange_s)
-        wanted = max(self._least, smallest_comm_period(step_s, exchange_s, self._share))
-        if 2 * max(wanted, self.value) < 3 * min(wanted, self.value) or wanted == self.value:
+        period = max(self._least, smallest_comm_period(step_s, exchange_s, self._share))
+        if 2 * max(period, self.value) < 3 * min(period, self.value) or period == self.value:
             return None
-        share = exchange_s / (wanted * step_s + exchange_s)
+        share = exchange_s / (period * step_s + exchange_s)
         return self._choose(
-            wanted,
-            f"comm_period {wanted}: an exchange takes {exchange_s * 1e3:.2f} ms, a minibatch {step_s * 1e3:.2f} ms;"
+            period,
+            f"comm_period {period}: an exchange takes {exchange_s * 1e3:.2f} ms, a minibatch {step_s * 1e3:.2f} ms;"
             f" exchanging costs {share:.1%} of the time",
         )
 
-    def _choose(self, wanted: int, reason: str) -> str | None:
-        self.value = wanted
+    def _choose(self, period: int, reason: str) -> str | None:
+        self.value = period
         return reason
 
 
 class AgreedPeriod(CommPeriod):
-    """``auto`` where all workers wait for each other: each says what it would choose, all take the longest.
+    """``auto`` for workers that wait for each other: each worker proposes a tau, all take the longest.
 
     Not thread-safe.
     """
 
     def __init__(self, least: int, share: float) -> None:
-        """Begin with the least, as all do."""
+        """Begin with the least tau, like all workers."""
         super().__init__("auto", least=least, share=share)
-        self._wanted, self._reason = least, f"comm_period {least}: the least"
+        self._proposal, self._reason = least, f"comm_period {least}: the least"
 
     @property
     def proposal(self) -> int:
         """See ``CommPeriod``."""
-        return self._wanted
+        return self._proposal
 
     def agree(self, comm_period: int) -> str | None:
         """See ``CommPeriod``."""
         if comm_period in (0, self.value):
             return None
         self.value = comm_period
-        return self._reason if comm_period == self._wanted else f"comm_period {comm_period}: another worker needs it"
+        return self._reason if comm_period == self._proposal else f"comm_period {comm_period}: another worker needs it"
 
-    def _choose(self, wanted: int, reason: str) -> None:
-        self._wanted, self._reason = wanted, reason
+    def _choose(self, period: int, reason: str) -> None:
+        self._proposal, self._reason = period, reason
 
 
 class ScheduledPeriod(CommPeriod):
-    """A period that changes with the clock. Not thread-safe."""
+    """A period by a schedule of the clock. Not thread-safe."""
 
     def __init__(self, entries: Sequence[tuple[int, float]], clock: int) -> None:
         """Begin at a clock; ``entries`` are (clock, period), from 0 on and ascending."""
@@ -150,20 +150,20 @@ class ScheduledPeriod(CommPeriod):
 
     def reach(self, clock: int) -> str | None:
         """See ``CommPeriod``."""
-        before, self.value = self.value, int(scheduled(self._entries, clock))
-        return f"comm_period {self.value}, was {before}: as scheduled" if self.value != before else None
+        old_value, self.value = self.value, int(scheduled(self._entries, clock))
+        return f"comm_period {self.value}, was {old_value}: as scheduled" if self.value != old_value else None
 
 
 class LossBudget(CommPeriod):
-    """A period that ends when the loss summed in it exceeds that of the first period. Not thread-safe.
+    """A period that ends when the period's summed loss exceeds the sum of the first period. Not thread-safe.
 
-    Kim, Park, Jang and Yoon 2016: as the loss falls, workers exchange less often. As many steps are asked for as the
-    last loss lets fit, so that the exchange comes after the very step that exceeds the budget; where the loss rises
-    within a grant, it comes after that grant.
+    Kim, Park, Jang and Yoon 2016: as the loss falls, workers exchange less often. The worker asks for the steps that
+    fit at the last loss, so the exchange follows the step that exceeds the budget. If the loss rises within a grant,
+    the exchange follows the grant.
     """
 
     def __init__(self, first: int) -> None:
-        """Begin with a period of ``first`` minibatches, whose loss is the budget."""
+        """Begin with a period of ``first`` minibatches; the period's loss is the budget."""
         super().__init__(first)
         self._first = first
         self._longest = MAX_PERIOD_GROWTH * first
@@ -177,7 +177,7 @@ class LossBudget(CommPeriod):
         return self.value == 0
 
     def spend(self, losses: Sequence[float]) -> None:
-        """Add them up; what is asked for next is what is thought to fit."""
+        """Add up the losses, and ask next for the steps that probably fit."""
         self._spent += sum(losses)
         self._steps += len(losses)
         self._last_loss = losses[-1]
@@ -191,7 +191,7 @@ class LossBudget(CommPeriod):
     def exchanged(self) -> str | None:
         """Begin the next period; the reason names a length that has changed by half.
 
-        A period that is cut short (by a snapshot, a test, the end of the run) says nothing of the budget.
+        A period cut short (by a snapshot, a test, the end of the run) does not count for the budget.
         """
         was_whole = self.is_due
         if self._budget is None and was_whole:
@@ -203,24 +203,24 @@ class LossBudget(CommPeriod):
         self._reported = steps
         return f"comm_period {steps}: so many minibatches for the loss of the first period, {self._budget:.4g}"
 
-    def _fitting(self, left: float, limit: int) -> int:
-        """Return the fewest steps at the last loss that exceed ``left``."""
+    def _fitting(self, budget: float, limit: int) -> int:
+        """Return the fewest steps at the last loss that exceed ``budget``."""
         if self._last_loss <= 0.0:
             return limit
-        return max(1, min(limit, int(left / self._last_loss) + 1))
+        return max(1, min(limit, int(budget / self._last_loss) + 1))
 
 
 class FixedSet(CommPeriod):
-    """A period of so many minibatches, however many grants that takes: what a worker measures over. Not thread-safe."""
+    """A period with a fixed number of minibatches in any number of grants, for measurements. Not thread-safe."""
 
     def __init__(self, n_steps: int) -> None:
-        """Begin the first."""
+        """Begin the first period."""
         super().__init__(n_steps)
         self._n_steps = n_steps
 
     @property
     def is_due(self) -> bool:
-        """Whether all of them are done."""
+        """Whether all minibatches of the period are done."""
         return self.value == 0
 
     @property
@@ -229,7 +229,7 @@ class FixedSet(CommPeriod):
         return True
 
     def spend(self, losses: Sequence[float]) -> None:
-        """Count them; the rest is what is asked for next."""
+        """Count the minibatches; the next grants take the rest."""
         self.value -= len(losses)
 
     def exchanged(self) -> str | None:

@@ -1,4 +1,4 @@
-"""How a worker joins the run and leaves it again, whatever it does in between. Knows no TensorFlow."""
+"""The joining and leaving of a worker, around any kind of work. Knows no TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from deepspark_ops.train.worker.outcome import WorkerOutcome
 
 
 def to_its_end(worker: int, link: WorkerLink, work: Callable[[Welcome], WorkerOutcome]) -> WorkerOutcome:
-    """Join, work, tell the driver what no other worker can make up for, leave; the link is closed.
+    """Join, work, report an outcome that ends the run to the driver, leave; the link is closed.
 
-    What the user or the run itself did wrong is an outcome. Everything else is raised: another try may help.
+    An error of the user or of the run is an outcome. Every other error is raised: another try may help.
 
     Raises:
-        ExchangeUnavailable, ProtocolError, OSError: The server stayed silent, a disk, anything unforeseen.
+        ExchangeUnavailable, ProtocolError, OSError: A silent server, a disk, an unforeseen error.
     """
     try:
         welcome = link.join(worker)
         outcome = _outcome(worker, work, welcome)
         if outcome.ends_the_run:
-            # The driver sees it now, not when the last of the other workers is done.
+            # The driver sees the event now, and not at the end of the last worker.
             data = {"reason": outcome.message, "ending": outcome.ending}
             link.send_event(make_event("worker_lost", clock=welcome.clock, worker=worker, **data))
         link.leave()
     finally:
-        # Without leave() the server sees a crash at once; a process that is used again would keep the socket open.
+        # Without leave() the server sees a crash at once; a reused process would keep the socket open.
         link.close()
     return outcome
 

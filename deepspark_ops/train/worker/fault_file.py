@@ -1,7 +1,8 @@
-"""What a worker's process leaves when a signal that it raised itself ends it: which one, and what it was reading.
+"""Notes of a worker's process on a fatal signal of its own: the signal, and the data being read.
 
-An LMDB is read through memory: where the file was cut short, the read is a SIGBUS, which Python cannot turn into an
-error. Python's ``faulthandler`` can write a few words before the process ends, and the worker's next start reads them.
+The reader maps an LMDB into memory. Reading beyond the end of a truncated file raises SIGBUS, and Python cannot turn
+SIGBUS into an error. Python's ``faulthandler`` can write a few words before the process ends. The worker's next start
+reads these words.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ _BUS_ERROR: Final = "Bus error"
 
 
 def note_faults(work: Path, worker: int) -> None:
-    """Have this process leave a note when it ends by SIGBUS, SIGSEGV, SIGFPE, SIGILL or SIGABRT; once in a process.
+    """Have this process write a note on SIGBUS, SIGSEGV, SIGFPE, SIGILL or SIGABRT; once in a process.
 
     Args:
         work: The run's scratch folder.
-        worker: Which one this process is.
+        worker: Id of this process' worker.
     """
-    with suppress(OSError):  # a run must not fail for want of it
+    with suppress(OSError):  # a run must not fail for want of the note
         path = _path(work, worker, "fault")
         _make_folder(work)
         faulthandler.enable(path.open("w", encoding="utf-8"))  # which keeps the file
 
 
 def note_reads(work: Path, worker: int, reads: Iterable[str]) -> None:
-    """Note which data a worker's process reads."""
+    """Note the data that a worker's process reads."""
     with suppress(OSError):
         path = _path(work, worker, "reads")
         _make_folder(work)
@@ -40,21 +41,21 @@ def note_reads(work: Path, worker: int, reads: Iterable[str]) -> None:
 
 
 def last_fault(work: Path, worker: int) -> str:
-    """Return by what the worker's last process ended, as what follows "ended by"; empty if it left no note."""
-    found = _FATAL.search(_text(work, worker, "fault"))
-    if found is None:
+    """Return the end of the worker's last process, for a text after "ended by"; empty without a note."""
+    fault = _FATAL.search(_text(work, worker, "fault"))
+    if fault is None:
         return ""
     reads = _text(work, worker, "reads") or "no data yet"
-    if found[1] == _BUS_ERROR:
+    if fault[1] == _BUS_ERROR:
         return (
             f"a bus error (SIGBUS) while it read {reads}: a file of it was cut short meanwhile, or its disk fails;"
             " make the data anew"
         )
-    return f'"{found[1]}", a crash in compiled code, while it read {reads}'
+    return f'"{fault[1]}", a crash in compiled code, while it read {reads}'
 
 
 def _make_folder(work: Path) -> None:
-    """Make the folder of the notes, but not a run's folder that was removed while the run trained."""
+    """Make the folder of the notes, but not a run's folder removed during the training."""
     for folder in (work, work / _FOLDER):
         folder.mkdir(exist_ok=True)
 

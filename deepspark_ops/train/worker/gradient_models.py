@@ -1,4 +1,4 @@
-"""Models for strategies that work on gradients: they take the place of the compiled net in the worker loop."""
+"""Models for strategies that work on gradients, in place of the compiled net in the worker loop."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from deepspark_ops.train.worker.model import Model, StepReport
 
 
 class GradientSource(Model, Protocol):
-    """A compiled net whose step can be made in two parts; used by one thread.
+    """A compiled net with steps in two parts; used by a single thread.
 
     Attributes:
-        statistics: BatchNorm's blobs in its parameters.
-        n_passes: iter_size: a gradient is the sum over so many passes.
+        statistics: BatchNorm's blobs in the parameters.
+        n_passes: iter_size: a gradient is the sum over these passes.
     """
 
     statistics: StatisticBlobs
     n_passes: int
 
     def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
-        """Return the gradient of one step, (n_params,), before clipping and decay, and what ``run`` would report.
+        """Return the gradient of a step, (n_params,), before clipping and decay, and the report of ``run``.
 
-        Nothing is updated; statistics and layer state move on.
+        Parameters stay; statistics and layer state move on.
         """
 
     def count_update(self) -> int:
-        """Count an update that the server makes; returns its number among the worker's own, from 1."""
+        """Count an update by the server; returns the number of this worker's updates, from 1."""
 
     def apply(self, gradient: Vector, *, step: int, rate_scale: float) -> None:
-        """Make the solver's update by a gradient as ``gradient`` returns it."""
+        """Make the solver's update by a result of ``gradient``."""
 
 
 def works_on_gradients(strategy: Strategy) -> bool:
-    """Return whether a worker's step is made in two parts."""
+    """Return whether a worker's step has two parts."""
     return strategy.compensates or strategy.unit == "gradient"
 
 
 def model_for(strategy: Strategy, model: GradientSource, link: WorkerLink) -> Model:
-    """Return what the loop runs: the model itself, or one around it that does what the strategy asks for."""
+    """Return the loop's model: the model itself, or a wrapper for the strategy."""
     if strategy.compensates:
         return CompensatedModel(model, link, strategy)
     if strategy.unit != "gradient":
@@ -59,7 +59,7 @@ def model_for(strategy: Strategy, model: GradientSource, link: WorkerLink) -> Mo
 
 
 class _ModelAround:
-    """Does everything but steps and exchanges as the model inside."""
+    """Forwards all calls but steps and exchanges to the inner model."""
 
     def __init__(self, model: GradientSource) -> None:
         self._model = model
@@ -119,10 +119,10 @@ class _ModelAround:
 
 
 class CompensatedModel(_ModelAround):
-    """Takes each gradient at the worker's parameters and makes the step from the center as it is by then."""
+    """Computes each gradient at the worker's parameters and makes the step from the present center."""
 
     def __init__(self, model: GradientSource, link: WorkerLink, strategy: Strategy) -> None:
-        """Take a model that holds what it pulled from the link."""
+        """Take a model with the parameters pulled from the link."""
         super().__init__(model)
         self._link = link
         self._strategy = strategy
@@ -143,10 +143,10 @@ class CompensatedModel(_ModelAround):
 
 
 class PushingModel(_ModelAround):
-    """Takes gradients and leaves the update to the center: what it has to exchange is the last gradient."""
+    """Computes gradients and leaves the update to the center: the loop exchanges the last gradient."""
 
     def __init__(self, model: GradientSource) -> None:
-        """Take a model that holds the center's parameters."""
+        """Take a model with the center's parameters."""
         super().__init__(model)
         self._gradient: Vector | None = None
         self._note: RoundNote | None = None
@@ -162,7 +162,7 @@ class PushingModel(_ModelAround):
         return report
 
     def local(self) -> Vector:
-        """Return the gradient, (n_params,), with the worker's statistics in their places."""
+        """Return the gradient, (n_params,), with the worker's statistics at the statistics' positions."""
         assert self._gradient is not None, "run comes first"
         return self._gradient
 
@@ -172,17 +172,17 @@ class PushingModel(_ModelAround):
 
 
 class AveragingModel(_ModelAround):
-    """Adds up loss and gradient of many minibatches at the same parameters; what it exchanges is their mean."""
+    """Adds up loss and gradient of many minibatches at the same parameters; the loop exchanges the mean."""
 
     def __init__(self, model: GradientSource) -> None:
-        """Take a model that holds the parameters to measure at."""
+        """Take a model with the parameters of the measurement."""
         super().__init__(model)
         self._losses: list[float] = []
         self._total = np.zeros(model.local().size)
         self._is_first = True
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
-        """See ``Model``; nothing is updated, and the rate is 0."""
+        """See ``Model``; parameters stay, and the rate is 0."""
         n_passes = self._model.n_passes
         reports = []
         for k in range(n_steps):
@@ -198,11 +198,11 @@ class AveragingModel(_ModelAround):
         return StepReport(losses, rates, outputs, scales=StepScales.joined(scales) if scales else None)
 
     def write_outputs(self, offset: int) -> None:
-        """See ``Model``; of the minibatches of a set the last one's blobs are at hand."""
+        """See ``Model``; the files hold the blobs of the set's last minibatch."""
         super().write_outputs(-1)
 
     def local(self) -> Vector:
-        """Return the mean gradient, (n_params,), with the worker's statistics in their places."""
+        """Return the mean gradient, (n_params,), with the worker's statistics at the statistics' positions."""
         mean = self._total / (len(self._losses) * self._model.n_passes)
         return with_own_statistics(mean.astype(np.float32), self._model.local(), self._model.statistics)
 
@@ -219,16 +219,16 @@ class AveragingModel(_ModelAround):
         self._total.fill(0.0)
 
 
-def with_own_statistics(vector: Vector, own: Vector, statistics: StatisticBlobs) -> Vector:
-    """Return ``vector`` with the statistics of ``own``, which are exchanged in their own way; fresh if it has any.
+def with_own_statistics(vector: Vector, local: Vector, statistics: StatisticBlobs) -> Vector:
+    """Return ``vector`` with the statistics of ``local``: statistics have their own exchange.
 
     Args:
-        vector: Parameters or a gradient, (n_params,); not written.
-        own: The worker's parameters.
-        statistics: Their positions.
+        vector: Parameters or a gradient, (n_params,); not written, and returned itself for a net without statistics.
+        local: The worker's parameters.
+        statistics: Positions of the statistics.
     """
     if not statistics.layers:
         return vector
     mixed = vector.copy()
-    mixed[statistics.positions] = own[statistics.positions]
+    mixed[statistics.positions] = local[statistics.positions]
     return mixed

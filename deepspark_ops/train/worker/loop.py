@@ -1,8 +1,9 @@
-"""The one loop of every worker: ask for a grant, compute it, exchange, return it. No framework and no socket.
+"""The loop of every worker: ask for a grant, compute, exchange, return the grant. No framework and no socket.
 
 The loop sees a ``Model`` (the compiled net), a ``WorkerLink`` (the way to server and center) and a ``BatchSource``.
-It is the same for all six solver types, for one worker and for many; with one worker it is Caffe's ``Solver::Step``
-(BVLC Caffe @9b89154, src/caffe/solver.cpp): test, display and snapshot happen before the update of their iteration.
+The loop is the same for all six solver types and for any number of workers. With a single worker the loop is Caffe's
+``Solver::Step`` (BVLC Caffe @9b89154, src/caffe/solver.cpp): test, display and snapshot come before an iteration's
+update.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from deepspark_ops.train.worker.stabiliser import Stabiliser
 
 @dataclass(frozen=True)
 class WorkerSummary:
-    """What a worker did, for the driver."""
+    """A worker's counts for the driver."""
 
     worker: int
     steps: int
@@ -38,10 +39,10 @@ class WorkerSummary:
 
 
 class WorkerLoop:
-    """Runs one worker to the end of the run. Used by one thread; ``run`` once."""
+    """Runs a worker to the end of the run. Used by a single thread; ``run`` is called once."""
 
     def __init__(self, model: Model, link: WorkerLink, batches: BatchSource, plan: LoopPlan) -> None:
-        """Take a joined link and a model that already holds the center's parameters (or the worker's saved ones)."""
+        """Take a joined link and a model with the center's parameters, or with the worker's saved parameters."""
         self._model = model
         self._link = link
         self._batches = batches
@@ -50,24 +51,26 @@ class WorkerLoop:
         self._progress = ProgressLines(plan, link)
         self._tests = CenterTests(model, link, batches, plan, self._progress)
         self._background = BackgroundExchange(link, plan.statistics) if plan.overlaps else None
-        self._held: list[Grant] = []  # computed, to be exchanged and then acknowledged
-        self._exchanging: list[Grant] = []  # their exchange runs in the background
+        self._held: list[Grant] = []  # computed, not yet exchanged and acknowledged
+        self._exchanging: list[Grant] = []  # the exchange runs in the background
         self._next: GrantAnswer | None = None
         self._was_idle = True  # rounds may have gone on since the model pulled its parameters
         self._last_rate = 0.0
         self._last_clock = 0
         self._last_report: StepReport | None = None
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
-        self._stabiliser = Stabiliser(plan.stabiliser, model, self._rate_at) if plan.stabiliser is not None else None
+        self._stabiliser: Stabiliser | None = None
+        if plan.stabiliser is not None:
+            self._stabiliser = Stabiliser(plan.stabiliser, model, self._rate_at, plan.solver_rate)
         if self._stabiliser is not None and self._stabiliser.needs_center:
             link.report_center()
 
     def run(self) -> WorkerSummary:
-        """Work until the server says that the run is finished.
+        """Work until the server reports the end of the run.
 
         Raises:
-            TrainingFailed: The loss stopped being finite and the strategy does not search, and the vector that caused
-                it is not pushed; or the center refused a push: so a net diverges whose loss is bounded.
+            TrainingFailed: The loss stopped being finite and the strategy does not search; the vector behind this loss
+                is not pushed. Or the center refused a push: so a net with a bounded loss diverges.
             ExchangeUnavailable: The server stayed silent; the worker may be started again.
         """
         try:
@@ -75,27 +78,27 @@ class WorkerLoop:
         finally:
             if self._background is not None:
                 self._background.close()
-        done = self._progress
+        progress = self._progress
         if self._last_report is not None:
             self._model.write_outputs(-1)
-            done.finish(self._last_clock, self._last_report)
-        done.send_fetched(self._last_clock)
-        return WorkerSummary(self._plan.worker, done.n_steps, done.n_exchanges, done.last_loss)
+            progress.finish(self._last_clock, self._last_report)
+        progress.send_fetched(self._last_clock)
+        return WorkerSummary(self._plan.worker, progress.n_steps, progress.n_exchanges, progress.last_loss)
 
     def _run(self) -> None:
         while True:
-            asked = self._now()
+            requested_at = self._now()
             answer, self._next = self._next or self._request_grant(), None
             if isinstance(answer, Grant):
-                self._work(answer, self._now() - asked)
+                self._work(answer, self._now() - requested_at)
                 continue
-            # What this worker holds may be all that is missing.
+            # This worker's steps may be the only missing steps.
             if not self._exchange_rest():
                 if isinstance(answer, Finished):
                     return
                 self._plan.time.sleep(answer.seconds)
                 self._was_idle = self._was_idle or not answer.is_expected
-            self._progress.sums.aside_s += self._now() - asked
+            self._progress.sums.aside_s += self._now() - requested_at
 
     def _request_grant(self) -> GrantAnswer:
         return self._link.request_grant(self._plan.comm_period.value, held=self._held[-1] if self._held else None)
@@ -112,13 +115,13 @@ class WorkerLoop:
         waited_s = self._give_back(grant)
         exchange_s = request_s + self._now() - began
         self._progress.sums.exchange_s += exchange_s
-        found = self._plan.comm_period.observe(
+        reason = self._plan.comm_period.observe(
             n_steps=grant.count, compute_s=compute_s, exchange_s=exchange_s - waited_s
         )
-        self._progress.note(grant.stop, found)
+        self._progress.note(grant.stop, reason)
 
     def _prepare(self, grant: Grant) -> None:
-        """Do what comes before the steps: state for a snapshot, tests, and what is scheduled for this clock."""
+        """Send the state for a snapshot, run tests and follow the schedules, before the steps."""
         if grant.state_for or grant.tests:
             self._exchange_rest()
         if grant.state_for:
@@ -133,8 +136,8 @@ class WorkerLoop:
     def _follow_moving_rate(self, clock: int) -> None:
         if not self._plan.moving_rates:
             return
-        before, self._moving_rate = self._moving_rate, scheduled(self._plan.moving_rates, clock)
-        if self._moving_rate != before:
+        old_rate, self._moving_rate = self._moving_rate, scheduled(self._plan.moving_rates, clock)
+        if self._moving_rate != old_rate:
             self._link.use_moving_rate(self._moving_rate)
             self._progress.note(clock, f"moving_rate {self._moving_rate:g}: as scheduled from minibatch {clock} on")
 
@@ -144,16 +147,16 @@ class WorkerLoop:
         while step < grant.stop:
             began = self._now()
             feeds, n_steps = self._batches.take(grant.stop - step)
-            if n_steps == 0:  # another worker was given these steps and has done them, and the run has ended
+            if n_steps == 0:  # another worker has done these steps, and the run has ended
                 break
             ready = self._now()
             if self._stabiliser is not None:
                 note = self._stabiliser.before_steps(step, n_steps, feeds)
                 self._progress.note(step, note if self._plan.worker == 0 else None)  # one line, not one of each worker
             report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._plan.rate_scale.at(step), feeds=feeds)
-            done = self._now()
-            compute_s += done - ready
-            self._progress.begin_block(began, ready, done, n_steps=len(report.losses))
+            ended = self._now()
+            compute_s += ended - ready
+            self._progress.begin_block(began, ready, ended, n_steps=len(report.losses))
             self._account(step, report)
             step += n_steps
         return compute_s
@@ -185,9 +188,9 @@ class WorkerLoop:
         self._progress.note(clock, scales.note(offset))
 
     def _give_back(self, grant: Grant) -> float:
-        """Exchange after the grant's steps, if due, and acknowledge it then; return the seconds of waiting for others.
+        """Exchange after the grant's steps, if due, and acknowledge; return the seconds of waiting for others.
 
-        A grant without an exchange is held: acknowledged means that the center has its steps.
+        A grant without an exchange is held: an acknowledged grant's steps are in the center.
         """
         period = self._plan.comm_period
         if not grant.count or (period.only_measures and not period.is_due):
@@ -202,20 +205,20 @@ class WorkerLoop:
         return self._exchange_held()
 
     def _exchange_held(self) -> float:
-        """Exchange and acknowledge what is held; return the seconds of waiting for others."""
+        """Exchange and acknowledge the held grants; return the seconds of waiting for others."""
         grants = self._end_period()
         clock = grants[-1].stop
         note = self._model.round_note() or self._period_note()
-        near = self._progress.is_line_near(clock)
+        is_near = self._progress.is_line_near(clock)
         try:
-            local, report = self._link.exchange(self._model.local(), measure_distance=near, note=note)
+            local, report = self._link.exchange(self._model.local(), measure_distance=is_near, note=note)
         except PushRefused as error:
             raise self._refused(grants, error) from error
         self._take(grants, local, report)
         return report.round_end.waited_s
 
     def _exchange_rest(self) -> bool:
-        """Exchange what is not at the center yet and wait for it; return whether there was anything."""
+        """Exchange all steps that the center lacks, and wait; return whether the center lacked steps."""
         was_exchanging = self._take_exchanged()
         if not self._held:
             return was_exchanging
@@ -223,7 +226,7 @@ class WorkerLoop:
         return True
 
     def _end_period(self) -> list[Grant]:
-        """Return the grants of the period that ends, and begin the next one."""
+        """Return the grants of the ending period, and begin the next period."""
         grants, self._held = self._held, []
         self._progress.note(grants[-1].stop, self._plan.comm_period.exchanged())
         return grants
@@ -233,16 +236,16 @@ class WorkerLoop:
         return RoundNote(comm_period=proposal) if proposal else None
 
     def _exchange_in_background(self, background: BackgroundExchange) -> None:
-        """Have what is held exchanged while the next grant is computed; the exchange before is over then."""
+        """Finish the exchange before, and exchange the held grants while the next grant is computed."""
         self._take_exchanged()
         grants = self._end_period()
-        # Asked for first: by socket, an exchange has the connection to itself.
+        # The request comes first: by socket, an exchange has the connection to itself.
         self._next = self._link.request_grant(self._plan.comm_period.value, held=grants[-1])
         background.start(self._model.reader_of_local(), measure_distance=self._progress.is_line_near(grants[-1].stop))
         self._exchanging = grants
 
     def _take_exchanged(self) -> bool:
-        """Wait for the exchange under way, if there is one, and apply it to what the model has become meanwhile."""
+        """Wait for a running exchange and apply the exchange to the model's present parameters; False without one."""
         grants, self._exchanging = self._exchanging, []
         if not grants or self._background is None:
             return False
@@ -266,9 +269,9 @@ class WorkerLoop:
             self._link.acknowledge(grant)
 
 
-def _divergence(plan: LoopPlan, clock: int, loss: float, learning_rate: float, seen: str = "") -> TrainingFailed:
+def _divergence(plan: LoopPlan, clock: int, loss: float, learning_rate: float, refusal: str = "") -> TrainingFailed:
     return TrainingFailed(
         f"worker {plan.worker}: loss is {loss} at minibatch {clock} (learning_rate={learning_rate:.6g} ="
-        f" base_lr={plan.base_lr:g} by its policy, times rate_scale={plan.rate_scale.at(clock):g}){seen};"
+        f" base_lr={plan.base_lr:g} by its policy, times rate_scale={plan.rate_scale.at(clock):g}){refusal};"
         " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
     )

@@ -1,4 +1,4 @@
-"""What the worker loop must know about the run: numbers that are settled before it begins."""
+"""The worker loop's knowledge of the run: numbers fixed before the loop begins."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from deepspark_ops.train.worker.stabiliser import StabiliserPlan
 
 
 class WorkerClock(Protocol):
-    """What a worker takes its times from."""
+    """Source of a worker's times."""
 
     def now(self) -> float:
-        """Return seconds that never go back, from some moment on."""
+        """Return monotonic seconds."""
 
     def sleep(self, seconds: float) -> None:
-        """Let so many seconds pass."""
+        """Let these seconds pass."""
 
 
 class HostClock:
@@ -41,31 +41,31 @@ HOST_CLOCK = HostClock()
 
 @dataclass(frozen=True)
 class LoopPlan:
-    """What the loop must know about the run.
+    """The loop's knowledge of the run.
 
     Attributes:
         worker: This worker's id.
         n_workers: Workers of the run.
         comm_period: As in TrainConfig.
         rate_scale: The run's factor on base_lr.
-        images_per_step: Samples of one minibatch, batch_size times iter_size.
+        images_per_step: Samples of a minibatch, batch_size times iter_size.
         origin: Clock at which the run began: 0, or the iteration of a Caffe solverstate.
         base_lr: For messages.
         solver_rate: The solver's rate by the clock, without the factor.
         display: Minibatches of the clock between loss lines, 0 for none.
-        outputs: The run's folder for what nets put out.
-        average_loss: Steps that the displayed loss is averaged over.
+        outputs: The run's folder for outputs of nets.
+        average_loss: Number of steps in the displayed mean loss.
         n_test_nets: Number of test nets.
         test_interval: Minibatches of the clock between tests, 0 for none.
-        test_initialization: Is there a test at clock 0?
+        test_initialization: Whether a test runs at clock 0.
         snapshot: Minibatches of the clock between snapshots, 0 for none.
-        overlaps: Does the exchange of one grant run while the next one is computed?
-        searches: Does the strategy step back from a loss that is not finite?
-        waits_in_rounds: Do all workers have the same parameters after an exchange (the strategy's choice)?
-        moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty where it stays as the link has it.
-        stabiliser: What keeps the steps of many workers stable; None where each is left alone.
+        overlaps: Whether the exchange of a grant runs during the next grant.
+        searches: Whether the strategy steps back from a loss that is not finite.
+        waits_in_rounds: Whether all workers have the same parameters after an exchange, by the strategy.
+        moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty for the link's constant alpha.
+        stabiliser: Plan of the worker's stabiliser; None without a stabiliser.
         statistics: BatchNorm's blobs in the parameters.
-        time: What all times of the loop are taken from.
+        time: Source of all times of the loop.
     """
 
     worker: int
@@ -92,7 +92,7 @@ class LoopPlan:
     time: WorkerClock = HOST_CLOCK
 
     def is_snapshot(self, clock: int) -> bool:
-        """Return whether a snapshot follows the step before ``clock``: it holds what has been exchanged by then."""
+        """Return whether a snapshot, with all steps exchanged so far, follows the step before ``clock``."""
         return self.snapshot > 0 and clock % self.snapshot == 0
 
     def tests_before(self, clock: int) -> int:

@@ -1,4 +1,4 @@
-"""A compiled net, as the worker loop sees it. No framework."""
+"""A compiled net in the view of the worker loop. No framework."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from deepspark_ops.train.worker.center_velocity import Velocity
 
 @dataclass(frozen=True)
 class StepReport:
-    """What some consecutive steps gave.
+    """The results of consecutive steps.
 
     Attributes:
-        losses: Weighted loss of each step, mean over its iter_size passes, before its update; shape (n_steps,).
-        learning_rates: Rate each update used, rate scale included; shape (n_steps,).
-        outputs: Output blob -> its value in each step's last pass, shape (n_steps, ...).
-        debug_lines: Position of a step -> its lines for ``debug_info``; None if the solver does not ask for them.
-        scales: What loss scaling did; None but for float16.
+        losses: Weighted loss of each step, mean over iter_size passes, before the update; shape (n_steps,).
+        learning_rates: Rate of each update, rate scale included; shape (n_steps,).
+        outputs: Output blob -> values in each step's last pass, shape (n_steps, ...).
+        debug_lines: Position of a step -> lines for ``debug_info``; None without ``debug_info`` in the solver.
+        scales: Loss scales of the steps; None but for float16.
     """
 
     losses: npt.NDArray[np.float32]
@@ -36,7 +36,7 @@ class StepReport:
     scales: StepScales | None = None
 
     def scalars(self, offset: int, *, loss: float) -> dict[str, float]:
-        """Return one step's scalar outputs; none where the only output is the ``loss`` that is reported anyway."""
+        """Return a step's scalar outputs; none if the only output is the ``loss``, which has its own place."""
         scalars = {
             name: round(float(value[offset]), 6) for name, value in self.outputs.items() if value[offset].size == 1
         }
@@ -44,52 +44,52 @@ class StepReport:
 
 
 class Model(Protocol):
-    """A compiled net with a worker's own parameters and state; used by one thread."""
+    """A compiled net with a worker's own parameters and state; used by a single thread."""
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         """Make ``n_steps`` updates, the first at clock ``step``; ``feeds`` holds n_steps * iter_size batches."""
 
     def local(self) -> Vector:
-        """Return a read-only view of what is exchanged, shape (n_params,), valid until the next change.
+        """Return a read-only view of the vector to exchange, shape (n_params,), valid until the next change.
 
-        That is the parameters, or the gradient of the last step where the strategy's workers push gradients.
+        The vector has the parameters, or the gradient of the last step if the strategy's workers push gradients.
         """
 
     def reader_of_local(self) -> Callable[[], Vector]:
-        """Return a function that returns what ``local`` would return now; another thread may call it, later.
+        """Return a function for any thread and any time that returns the present result of ``local``.
 
-        From a device it copies, and only then.
+        The function itself copies from a device, not this method.
         """
 
     def round_note(self) -> RoundNote | None:
-        """Return what the server needs to know of a pushed gradient; None where parameters are exchanged."""
+        """Return the server's note on a pushed gradient; None if parameters are exchanged."""
 
     def replace_local(self, local: Vector) -> None:
-        """Take a fresh vector as the parameters; the caller gives it away."""
+        """Take a fresh vector as the parameters; the caller gives the vector away."""
 
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
         """Replace ``share`` of the momentum, in [0, 1], by the center's ``velocity``; may write its ``before``."""
 
     def scale_momentum(self, factors: Vector) -> None:
-        """Multiply the momentum, of SGD or Nesterov, by a factor for each blob of the layout, or one for all."""
+        """Multiply the momentum, of SGD or Nesterov, by a factor for each blob of the layout, or for all blobs."""
 
     def use_blob_factors(self, factors: Vector) -> None:
-        """Multiply the rate of each blob of the layout by its factor from the next run on."""
+        """Multiply the rate of each blob of the layout by a factor from the next run on."""
 
     def step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
-        """Return the function of ``InnerProductRate.measure``, of the first minibatch of ``feeds``."""
+        """Return the function of ``MeasuredRates.measure``, of the first minibatch of ``feeds``."""
 
     def state(self) -> WorkerState:
-        """Return the worker's own state; the arrays may be views that live until the next change."""
+        """Return the worker's own state; arrays may be views, valid until the next change."""
 
     def begin_test(self, net: int, params: Vector) -> None:
-        """Take the parameters, (n_params,), for the passes of test net ``net`` that follow; they stay as they are."""
+        """Take the parameters, (n_params,), for the next passes of test net ``net``; not written."""
 
     def test(self, net: int, feeds: Feeds) -> Mapping[str, npt.NDArray[np.float32]]:
-        """Return the outputs of one forward pass of test net ``net``."""
+        """Return the outputs of a forward pass of test net ``net``."""
 
     def test_debug_lines(self, net: int) -> list[str]:
-        """Return the ``debug_info`` lines of that net's last pass; none if the solver does not ask for them."""
+        """Return the ``debug_info`` lines of the net's last pass; none without ``debug_info`` in the solver."""
 
     def write_outputs(self, offset: int) -> None:
         """Write the files of the training net's HDF5Output layers, as of step ``offset`` of the last ``run``."""

@@ -1,4 +1,4 @@
-"""The message where a worker's training step finds no memory: where, what it takes, what to do."""
+"""The message for a training step without enough memory: the layer, the needed memory, the remedies."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BLOBS_NAMED: Final = 3
 _WORTH_SAYING: Final = 0.9
 
 
-def out_of_memory(run: Run, worker: int, layer: str | None, wanted: str) -> ConfigError:
-    """Return the error that ends the run: another try of the same step would find no more memory.
+def out_of_memory(run: Run, worker: int, layer: str | None, tensorflow_text: str) -> ConfigError:
+    """Return the error that ends the run: another try of the same step would have no more memory.
 
     Args:
-        run: Its net, solver and plan.
+        run: Has net, solver and plan.
         worker: The worker's id.
-        layer: The layer at which it happened, where that is known.
-        wanted: What TensorFlow said.
+        layer: The layer of the failure, if known.
+        tensorflow_text: TensorFlow's message.
     """
     net, solver = run.train_net, run.solver
     batch_sizes = [shape[0] for shape in net.inputs.values() if shape]
@@ -31,14 +31,15 @@ def out_of_memory(run: Run, worker: int, layer: str | None, wanted: str) -> Conf
     needed = step_memory(net, step_shape(solver), run.plan.recompute).total_bytes
     remedies = ["lower batch_size (a larger iter_size keeps the minibatch as it was)"]
     if not run.plan.recompute:
-        again = step_memory(net, step_shape(solver), choose_segments(net)).total_bytes
-        if again < _WORTH_SAYING * needed:
-            remedies.append(f"give --recompute (about {size_text(again)})")
+        recomputed = step_memory(net, step_shape(solver), choose_segments(net)).total_bytes
+        if recomputed < _WORTH_SAYING * needed:
+            remedies.append(f"give --recompute (about {size_text(recomputed)})")
     if run.plan.placement is None:
         remedies.append("lay the net out over several devices (--placement auto --gpus-per-worker N)")
     return ConfigError(
-        f"worker {worker}: out of memory{where} ({wanted}); a step with batch_size={max(batch_sizes, default=1)},"
-        f" iter_size={solver.iter_size} takes about {size_text(needed)}; the largest blobs: {_largest_blobs(net)};"
+        f"worker {worker}: out of memory{where} ({tensorflow_text}); a step with"
+        f" batch_size={max(batch_sizes, default=1)}, iter_size={solver.iter_size} takes about {size_text(needed)};"
+        f" the largest blobs: {_largest_blobs(net)};"
         f' {", or ".join(remedies)}; "deepspark check SOLVER --memory" says what fits'
     )
 

@@ -1,4 +1,4 @@
-"""How a worker ended. Imports the standard library only: it must be there where nothing else can be loaded."""
+"""The end of a worker. Imports the standard library only, so that a task without TensorFlow can load this module."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ Ending = Literal["finished", "refused", "failed", "given_up", "replaced"]
 
 @dataclass(frozen=True)
 class WorkerOutcome:
-    """How a worker ended; travels to the driver as plain values.
+    """The end of a worker; travels to the driver as plain values.
 
     Attributes:
-        worker: Its id.
-        ending: ``finished``; ``refused``: the user must correct something; ``failed``: the run itself cannot go on;
-            ``given_up``: it failed in every try; ``replaced``: another process is the worker now.
+        worker: The worker's id.
+        ending: ``finished``; ``refused``: the user must correct an error; ``failed``: the run cannot go on;
+            ``given_up``: every try failed; ``replaced``: another process is the worker now.
         message: For the user; empty if finished.
-        steps: Minibatches it computed in its last try.
-        exchanges: Exchanges it made in its last try.
+        steps: Minibatches of the last try.
+        exchanges: Exchanges of the last try.
     """
 
     worker: int
@@ -29,7 +29,7 @@ class WorkerOutcome:
 
     @property
     def ends_the_run(self) -> bool:
-        """Whether no other worker can make up for this one."""
+        """Whether no other worker can make up for this worker's end."""
         return self.ending in ("refused", "failed")
 
     def to_plain(self) -> dict[str, Any]:

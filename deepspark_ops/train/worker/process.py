@@ -1,4 +1,4 @@
-"""One worker from its start to its end, as a Spark task runs it; knows TensorFlow through ``tf_model``."""
+"""A worker from start to end, inside a Spark task; knows TensorFlow through ``tf_model``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from deepspark_ops.train.worker.tf_model import TfModel
 
 
 def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:
-    """Run one worker to the end of the run; the link is left and closed. See ``to_its_end``."""
+    """Run a worker to the end of the run; the link is left and closed. See ``to_its_end``."""
     return to_its_end(task.worker, link, lambda welcome: _train(task, link, welcome))
 
 
@@ -64,26 +64,26 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
 
 
 def _reads(run: Run) -> list[str]:
-    """Return the data of a run in a few words: its dataset, and the sources that its nets read themselves."""
+    """Return the data of a run in a few words: the dataset, and the nets' own sources."""
     nets = (run.train_layers(), *run.test_layers())
     sources = [layer.samples.dataset for layers in nets for layer in layers]
-    own = [source.shards[0].name for source in sources if source.manifest is None and source.shards]
-    given = [] if run.config.dataset is None else [f"dataset {run.config.dataset}"]
-    return [*given, *own]
+    net_sources = [source.shards[0].name for source in sources if source.manifest is None and source.shards]
+    dataset = [] if run.config.dataset is None else [f"dataset {run.config.dataset}"]
+    return [*dataset, *net_sources]
 
 
 def run_loop(
     run: Run, link: WorkerLink, model: TfModel, plan: LoopPlan, *, first_step: int, shared: Ring | None = None
 ) -> WorkerSummary:
-    """Run the worker loop to the end of the run, with the batches and the model around ``model`` that it needs.
+    """Run the worker loop to the end of the run, with batches and the strategy's wrapper of ``model``.
 
     Args:
         run: The run.
         link: A joined link.
-        model: Holds what the worker begins with.
+        model: Holds the worker's parameters and state at the start.
         plan: Of this worker.
-        first_step: Steps that it has already made.
-        shared: As ``LeasedBatches`` takes it.
+        first_step: Steps that the worker has already made.
+        shared: As in ``LeasedBatches``.
     """
     strategy = plan_strategy(run.config).running
     with LeasedBatches(
@@ -107,7 +107,7 @@ def run_loop(
 
 @contextmanager
 def _at_the_model(leased: LeasedBatches, model: TfModel) -> Iterator[BatchSource]:
-    """Have batches where the model computes: on another device than the host's CPU they are copied ahead of time."""
+    """Yield batches on the model's device: for another device than the host's CPU a thread copies them ahead."""
     if model.is_on_host:
         yield leased
         return

@@ -1,4 +1,4 @@
-"""What a worker reports of its progress: loss, exchange, debug and note events, and the sums that they show."""
+"""A worker's reports of progress: loss, exchange, debug and note events, and the sums in these events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import StepReport
 
 DEBUG_LINES = 1_000
-"""Lines of one event: about 100 KiB, where a message may have 1 MiB."""
+"""Lines of an event: about 100 KiB; a message may have 1 MiB."""
 _STATM = Path("/proc/self/statm")
 
 
@@ -25,20 +25,20 @@ class Interval:
     """Sums since the last loss line.
 
     Attributes:
-        began: When that was, by the plan's clock.
+        began: Time of the last loss line, by the plan's clock.
         steps: Minibatches computed.
         compute_s: Seconds in the model.
         data_s: Seconds of waiting for batches.
         exchange_s: Seconds of waiting for grants and exchanges.
-        aside_s: Seconds that the rate of images leaves out: tests, states, nothing to do.
-        exchanges: Exchanges that ended.
-        exchanged_bytes: Bytes that they moved, up and down.
-        latencies_s: Seconds of each.
-        staleness: Sum over them.
-        overlaps: Sum over them.
-        distance: L2 norm of local - center at the last one that measured it.
-        transport: Of the last one.
-        has_first_call: Whether the model's first call is part of it, which builds the graph.
+        aside_s: Seconds of tests, states and idling, which do not count for the rate of images.
+        exchanges: Ended exchanges.
+        exchanged_bytes: Bytes of these exchanges, up and down.
+        latencies_s: Seconds of each exchange.
+        staleness: Sum over the exchanges.
+        overlaps: Sum over the exchanges.
+        distance: Last measured L2 norm of local - center.
+        transport: Transport of the last exchange.
+        has_first_call: Whether the interval has the model's first call, which builds the graph.
     """
 
     began: float
@@ -70,31 +70,31 @@ class Interval:
 
 @dataclass(frozen=True)
 class Block:
-    """Steps that the model computed in one call: each has the same share of the call's time.
+    """The steps of a call of the model: each step has the same share of the call's time.
 
     Attributes:
-        began, ready, done: Times by the plan's clock: the wait for data began, the data were there, the call ended.
+        began, ready, ended: Times by the plan's clock: the wait for data began, the data were there, the call ended.
         n_steps: Minibatches of the call, at least 1.
-        is_first: Whether it is the model's first call, which builds the graph.
+        is_first: Whether the call is the model's first call, which builds the graph.
     """
 
     began: float
     ready: float
-    done: float
+    ended: float
     n_steps: int
     is_first: bool
 
     def end_of(self, offset: int) -> float:
-        """Return when step ``offset``, from 0, ended by its share; the last one ended with the call."""
+        """Return the time at the end of step ``offset``, from 0; the last step ended with the call."""
         n_later = self.n_steps - 1 - offset
-        return self.done - (self.done - self.began) * n_later / self.n_steps
+        return self.ended - (self.ended - self.began) * n_later / self.n_steps
 
 
 class ProgressLines:
-    """Adds up what one worker does and sends it as events. Used by one thread.
+    """Adds up a worker's times and counts and sends them as events. Used by a single thread.
 
     Attributes:
-        sums: Since the last loss line; the loop adds its seconds, all but those of a block's steps.
+        sums: Since the last loss line; the loop adds all seconds but the seconds of a block's steps.
         n_steps: Minibatches so far.
         n_exchanges: Exchanges so far.
     """
@@ -117,15 +117,15 @@ class ProgressLines:
         """Of the last step; NaN before the first."""
         return self._losses[-1] if self._losses else float("nan")
 
-    def begin_block(self, began: float, ready: float, done: float, *, n_steps: int) -> None:
-        """Take the times of a model's call, as ``Block`` has them, before the first of its ``step_done``."""
-        self._block = Block(began, ready, done, n_steps, is_first=self.n_steps == 0)
+    def begin_block(self, began: float, ready: float, ended: float, *, n_steps: int) -> None:
+        """Take the times of a model's call, as in ``Block``, before the first ``step_done`` of the call."""
+        self._block = Block(began, ready, ended, n_steps, is_first=self.n_steps == 0)
         self._offset = -1
 
     def step_done(self, clock: int, loss: float) -> bool:
-        """Note a step's loss; return whether its line is due: the first step at or after a display boundary.
+        """Note a step's loss; return whether a line is due: at the first step at or after a display boundary.
 
-        One worker reaches every boundary, as Caffe; of many each shows about one line per boundary.
+        A single worker reaches every boundary, as in Caffe. Each of several workers shows about a line per boundary.
         """
         self.n_steps += 1
         self._losses.append(loss)
@@ -145,7 +145,7 @@ class ProgressLines:
         self._offset += 1
         sums.steps += 1
         sums.data_s += (block.ready - block.began) / block.n_steps
-        sums.compute_s += (block.done - block.ready) / block.n_steps
+        sums.compute_s += (block.ended - block.ready) / block.n_steps
         sums.has_first_call = sums.has_first_call or block.is_first
 
     def exchanged(self, report: ExchangeReport) -> None:
@@ -154,26 +154,26 @@ class ProgressLines:
         self.sums.add_exchange(report)
 
     def is_line_near(self, clock: int) -> bool:
-        """May a loss line come before the next exchange? The distance it shows costs a pass over the parameters."""
+        """Return whether a loss line may come before the next exchange: its distance costs a pass over parameters."""
         if self._plan.display <= 0 or self._shown is None:
             return False
         reach = 2 * self._plan.n_workers * self._plan.comm_period.value
         return clock + reach >= (self._shown + 1) * self._plan.display
 
     def show(self, clock: int, report: StepReport, offset: int) -> None:
-        """Send the lines of step ``offset`` of a report and what was summed up; begin new sums."""
+        """Send the lines of step ``offset`` of a report and the sums; begin new sums."""
         if report.debug_lines is not None:
             self.debug(clock, report.debug_lines(offset))
         self._send_sums(clock, report, offset, self._block.end_of(self._offset))
 
     def finish(self, clock: int, report: StepReport) -> None:
-        """Send what was summed up since the last line, at the clock of the worker's end.
+        """Send the sums since the last line, at the clock of the worker's end.
 
         Caffe, too, displays the loss once more after the last step (BVLC Caffe @9b89154, src/caffe/solver.cpp,
         ``Solver::Solve``).
 
         Args:
-            clock: One past the worker's last step.
+            clock: The clock after the worker's last step.
             report: Of the model's last call.
         """
         if self._plan.display > 0 and self.sums.steps:
@@ -227,23 +227,23 @@ class ProgressLines:
         )
 
     def send_fetched(self, clock: int) -> None:
-        """Send what this process has fetched from a store since the last time, if anything."""
+        """Send the counts of shards fetched from a store since the last call, if any."""
         shards, n_bytes = fetched.taken()
         if shards:
             self.send("fetch", clock, shards=shards, bytes=n_bytes)
 
     def debug(self, clock: int, lines: Sequence[str], **data: Any) -> None:
-        """Send the lines of ``debug_info``; many passes of a deep net do not fit into one message."""
+        """Send the lines of ``debug_info``; many passes of a deep net need several messages."""
         for start in range(0, len(lines), DEBUG_LINES):
             self.send("debug", clock, **data, lines=list(lines[start : start + DEBUG_LINES]))
 
     def note(self, clock: int, text: str | None) -> None:
-        """Send a note, if there is a text."""
+        """Send a note with this text, if any."""
         if text:
             self.send("note", clock, text=text)
 
     def send(self, kind: EventKind, clock: int, *, seconds_ago: float = 0.0, **data: Any) -> None:
-        """Send an event of this worker; in place of one that would be refused for its size, a note that says so."""
+        """Send an event of this worker; a note replaces an event that is too large."""
         event = make_event(kind, clock=clock, worker=self._plan.worker, **data)
         event = replace(event, time=event.time - seconds_ago)
         n_bytes = len(event.to_json())
@@ -254,9 +254,9 @@ class ProgressLines:
 
 
 def resident_bytes(statm: Path = _STATM) -> int | None:
-    """Return the memory that this process holds, its resident set; None where the kernel does not tell.
+    """Return the resident set of this process; None if the kernel gives no number.
 
-    One read of a file of the kernel's, some 20 microseconds, once a line.
+    Reads a file of the kernel in some 20 microseconds, once a line.
     """
     try:
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -265,7 +265,7 @@ def resident_bytes(statm: Path = _STATM) -> int | None:
 
 
 def _percentile(values: list[float], percent: int) -> float:
-    """Return the smallest value that ``percent`` of all do not exceed.
+    """Return the smallest value such that ``percent`` of all values are not larger.
 
     Example:
         >>> _percentile([0.3, 0.1, 0.2], 99), _percentile(list(range(1, 201)), 99)

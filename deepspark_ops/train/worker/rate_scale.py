@@ -1,4 +1,4 @@
-"""The factor on the learning rate: what several workers need to make the progress of one. Pure arithmetic."""
+"""The factor on the learning rate, for several workers with the progress of a single worker. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ WARMUP_FRACTION = 0.1
 WARMUP_LIMIT = 500
 """Minibatches of the clock; a longer warm-up costs long runs progress and adds no stability."""
 WARMUP_UPDATES = 50
-"""Updates of each worker that a warm-up takes at least, also where a run is too short for it: momentum 0.9 needs ten to
-build up, and the first steps of a deep net are its most delicate. Tried with two workers in turn, tau 1, factor 3, on
-CaffeNet with batches of 16 enlarged images of CIFAR-10: the largest loss of the first 40 to 60 minibatches was 50 after
-a warm-up of 2 minibatches, 32 after 20 (and rising again), 28 after 40, 26 after 100; 24 with the solver's own rate.
-With four workers and factor 4 it was 35 after 100, 33 after 200; 29 with the solver's own rate.
-cifar10_quick and LeNet bear a warm-up of 2 minibatches: the loss of cifar10_quick after 200 minibatches was 1.57 to
-1.60, whatever the warm-up."""
+"""Least updates of each worker in a warm-up, also in a shorter run: momentum 0.9 needs ten updates to build up, and the
+first steps of a deep net are the most delicate steps. Tried with two workers in turn, tau 1, factor 3, on CaffeNet with
+batches of 16 enlarged images of CIFAR-10: the largest loss of the first 40 to 60 minibatches was 50 after a warm-up of
+2 minibatches, 32 after 20 (and rising again), 28 after 40, 26 after 100; 24 with the solver's own rate. With four
+workers and factor 4 the largest loss was 35 after 100, 33 after 200; 29 with the solver's own rate. cifar10_quick and
+LeNet train with a warm-up of 2 minibatches: the loss of cifar10_quick after 200 minibatches was 1.57 to 1.60 for every
+warm-up."""
 
 LONG_WARMUP_ABOVE = 4.0
 LONG_WARMUP_UPDATES = 250
 LONG_WARMUP_FRACTION = 0.4
-"""A factor above 4 is borne where the rate grows slowly: meanwhile training finds parameters of less curvature (Gilmer
-et al. 2021, "A loss curvature perspective on training instabilities", arXiv 2110.04369). cifar10_quick with eight
-workers of ``easgd`` and factor 8: 67 % after a warm-up of 500 of 5,000 minibatches, 71.9 to 72.5 after 2,000."""
+"""A factor above 4 needs a slow rise of the rate: meanwhile training finds parameters of less curvature (Gilmer et al.
+2021, "A loss curvature perspective on training instabilities", arXiv 2110.04369). cifar10_quick with eight workers of
+``easgd`` and factor 8: 67 % after a warm-up of 500 of 5,000 minibatches, 71.9 to 72.5 after 2,000."""
 
 
 OVERLAP_BEARS = {1: 0.5, 2: 0.27}
 OVERLAP_BEARS_ELSE = 0.04
-"""Part of the rate borne without it that workers bear whose exchange runs beside their steps, by tau: they are moved by
-differences that are a whole period old (eigenvalues in ``test_rate_scale.py``). Without overlap tau changes a tenth."""
+"""Stable part of the rate, by tau, if the exchange overlaps the steps: the exchange moves workers by differences of the
+period before (eigenvalues in ``test_rate_scale.py``). Without overlap tau changes a tenth."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class RateScale:
         """
         if self.warmup <= 0:
             return self.target
-        done = min(1.0, max(0, clock - self.origin) / self.warmup)
-        return 1.0 + (self.target - 1.0) * done
+        progress = min(1.0, max(0, clock - self.origin) / self.warmup)
+        return 1.0 + (self.target - 1.0) * progress
 
 
 def borne_share(comm_period: object, *, overlap: bool) -> float:
-    """Return the part of the rate that is borne at tau 1 without overlap, in (0, 1].
+    """Return the stable part of the rate that is stable at tau 1 without overlap, in (0, 1].
 
     Example:
         >>> [borne_share(tau, overlap=True) for tau in (1, 4, "auto")], borne_share("auto", overlap=False)
@@ -86,26 +86,26 @@ def plan_rate_scale(
     """Return the run's rate scale.
 
     The clock fixes the work, not the progress: with p workers the mean of center and workers moves by
-    ``progress_per_step`` of a step per tick. ``auto`` makes up for it up to ``rate_limit``, with a warm-up, since the
-    first steps from a random start bear no more than the solver's own rate: the longer one for factors above
-    ``LONG_WARMUP_ABOVE``. A run that is shorter than the warm-up ends at a smaller factor. Where the limit is below 1,
-    the run has that rate from its first step.
+    ``progress_per_step`` of a step per minibatch. ``auto`` raises the rate by the inverse, up to ``rate_limit``. A
+    warm-up leads to the factor, since the first steps from a random start are stable at the solver's own rate only.
+    Factors above ``LONG_WARMUP_ABOVE`` have the longer warm-up. A run shorter than the warm-up ends at a smaller
+    factor. With a limit below 1 the run has the limit's rate from the first step.
 
     Args:
         setting: ``auto``, ``none`` or the factor itself, as in TrainConfig.
         progress_per_step: Of the strategy with this number of workers, in (0, 1].
         rate_limit: Of the strategy with this number of workers, above 0.
-        n_workers: With one worker ``auto`` is exactly 1: Caffe's own run.
+        n_workers: With a single worker ``auto`` is exactly 1: Caffe's own run.
         origin: Clock at which the run begins.
-        max_iter: Clock at which it ends.
+        max_iter: Clock at which the run ends.
     """
     if setting == "none" or (setting == "auto" and n_workers == 1):
         why = "one worker runs Caffe's own schedule" if setting == "auto" else "rate_scale=none"
         return RateScale(1.0, 0, origin, f"rate_scale 1: {why}")
     if setting != "auto":
         return RateScale(float(setting), 0, origin, f"rate_scale {setting:g}: as given")
-    wanted = 1.0 / progress_per_step
-    target = min(rate_limit, wanted)
+    full_factor = 1.0 / progress_per_step
+    target = min(rate_limit, full_factor)
     if target < 1.0:
         why = f"steps of one of {n_workers} workers that are larger overshoot what the others have done meanwhile"
         return RateScale(target, 0, origin, f"rate_scale {target:.3g}: {why}")
@@ -118,7 +118,7 @@ def plan_rate_scale(
         warmup = min(WARMUP_LIMIT, ceil(WARMUP_FRACTION * n_steps))
     warmup = max(WARMUP_UPDATES * n_workers, warmup)
     scale = RateScale(target, warmup, origin, "")
-    capped = f", at most {rate_limit:g} of {wanted:g} by the strategy's limit" if wanted > target else ""
+    capped = f", at most {rate_limit:g} of {full_factor:g} by the strategy's limit" if full_factor > target else ""
     reason = (
         f"rate_scale {target:g}: a minibatch of one of {n_workers} workers moves the whole by {progress_per_step:.3g}"
         f" of a step{capped}; linear warm-up from 1 over {warmup} minibatches"

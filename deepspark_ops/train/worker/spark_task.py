@@ -1,7 +1,7 @@
-"""A worker inside a Spark task: which try this is, and what of its failures another try may cure.
+"""A worker inside a Spark task: the count of tries, and the failures that another try may cure.
 
-Nothing heavy is imported before the tries are counted: a worker that the kernel kills while TensorFlow loads must still
-reach the last try, which only says that it is given up.
+The count comes before heavy imports: a worker killed by the kernel while TensorFlow loads must still reach the last
+try, which only reports that the worker is given up.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _LOG = logging.getLogger(__name__)
 def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) -> dict[str, Any]:
     """Run a worker inside a Spark task and return its ``WorkerOutcome`` as plain values.
 
-    What another start may cure is raised, so that Spark starts this task again, and no other. After ``worker_tries``
-    starts without progress it is an outcome, since Spark would start the task for ever; a task whose earlier starts
-    were all killed returns at once.
+    An error that another start may cure is raised, so that Spark starts only this task again. After ``worker_tries``
+    starts without progress the error is an outcome, since Spark would start the task for ever. A task whose earlier
+    starts were all killed returns at once.
 
     Args:
-        plain: What ``spark_job`` packed: ``address``, ``work``, ``n_workers``, ``worker_tries``, ``devices`` and
+        plain: The values from ``spark_job``: ``address``, ``work``, ``n_workers``, ``worker_tries``, ``devices`` and
             the fields of ``WorkerTask``.
-        worker: Its id, the task's partition.
-        attempt: Earlier starts of the task, those among them that an executor's end or preemption ended.
-        grant: What Spark assigned to this one.
+        worker: The worker's id, the task's partition.
+        attempt: Earlier starts of the task, including starts ended by an executor's end or preemption.
+        grant: Spark's grant for this task.
     """
     tries = int(plain["worker_tries"])
     work = Path(plain["work"])
@@ -60,7 +60,7 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int, grant: Task
 
 
 def _run_unless_fenced(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) -> WorkerOutcome:
-    """Run a worker that leaves in one line when it is fenced; one that was only given up joins again."""
+    """Run a worker; a replaced worker leaves with a line in the log, a worker given up in a silence joins again."""
     while True:
         try:
             return _run(plain, worker, attempt, grant)
@@ -76,7 +76,7 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
     from deepspark_ops.exchange.client import connect
 
     work = Path(plain["work"])
-    before = last_fault(work, worker) if attempt else ""
+    fault_before = last_fault(work, worker) if attempt else ""
     note_faults(work, worker)
     try:
         devices = devices_in_task(
@@ -104,6 +104,6 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
         Path(start_state) if start_state else None,
         int(plain["origin"]),
         devices,
-        before,
+        fault_before,
     )
     return run_worker(task, connect(plain["address"]))

@@ -1,4 +1,4 @@
-"""Keeps the steps of many workers stable: their momentum, its fall with the rate, and the rates of blobs."""
+"""Stabilises the steps of many workers: momentum, the fall of momentum with the rate, and the rates of blobs."""
 
 from __future__ import annotations
 
@@ -14,31 +14,29 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.worker.center_velocity import CenterVelocity, falls_of_rates
-from deepspark_ops.train.worker.inner_product_rate import InnerProductRate, inner_products
+from deepspark_ops.train.worker.measured_rates import MeasuredRates, RateGroup, rate_groups
 from deepspark_ops.train.worker.model import Model
 from deepspark_ops.train.worker.rate_scale import borne_share
 
 
 @dataclass(frozen=True)
 class StabiliserPlan:
-    """What the stabiliser of a run's workers goes by.
+    """The values of a run for the stabiliser of each worker.
 
     Attributes:
         n_workers: p.
-        blobs: The net's, in the layout's order.
-        faster: Those whose rate may be larger than the others'.
-        most: By how much at most.
+        blobs: The net's blobs in the layout's order.
+        groups: Groups of blobs whose rate follows a measurement.
         momentum: The solver's.
-        borne: Part of what momentum bears that the exchange leaves of it, in (0, 1].
+        borne: Part of momentum's bound that the exchange leaves, in (0, 1].
         momentum_from_center: Share of a worker's momentum that each exchange replaces by the center's; 0 for none.
-        center_weight: What the center weighs by a worker, at least 1.
-        state: What the worker's stabiliser knew in an earlier life of the run.
+        center_weight: Weight of the center in workers, at least 1.
+        state: State of the worker's stabiliser in an earlier life of the run.
     """
 
     n_workers: int
     blobs: tuple[ParamEntry, ...] = ()
-    faster: tuple[ParamEntry, ...] = ()
-    most: float = 1.0
+    groups: tuple[RateGroup, ...] = ()
     momentum: float = 0.0
     borne: float = 1.0
     momentum_from_center: float = 0.0
@@ -47,33 +45,42 @@ class StabiliserPlan:
 
 
 class Stabiliser:
-    """One worker's. Called before its steps and after its exchanges, by one thread.
+    """Stabilises a worker. Called before steps and after exchanges, by a single thread.
 
-    The rate of a blob is the solver's by the clock, times the run's factor, times the blob's own. Momentum falls with
-    it, blob by blob.
+    The rate of a blob is the solver's rate by the clock, times the run's factor, times the blob's factor. Momentum
+    falls with the blob's rate.
     """
 
-    def __init__(self, plan: StabiliserPlan, model: Model, rate_at: Callable[[int], float]) -> None:
-        """Take the model that it steadies.
+    def __init__(
+        self,
+        plan: StabiliserPlan,
+        model: Model,
+        rate_at: Callable[[int], float],
+        solver_rate_at: Callable[[int], float],
+    ) -> None:
+        """Take the model to stabilise.
 
         Args:
-            plan: What it goes by.
-            model: Not run before.
-            rate_at: Clock -> rate of a step, without the blobs' factors.
+            plan: The run's values.
+            model: A model that has not run yet.
+            rate_at: Maps a clock to the run's rate, without the factors of blobs.
+            solver_rate_at: Maps a clock to the solver's rate.
         """
         self._plan = plan
         self._model = model
         self._rate_at = rate_at
+        self._solver_rate_at = solver_rate_at
         self._velocity: CenterVelocity | None = None
         if plan.momentum_from_center:
             self._velocity = CenterVelocity(plan.n_workers, plan.center_weight)
-        self._faster = np.isin([blob.offset for blob in plan.blobs], [blob.offset for blob in plan.faster])
-        self._measured: InnerProductRate | None = None
-        if plan.faster:
-            self._measured = InnerProductRate(
-                plan.faster, momentum=plan.momentum, most=plan.most, borne=plan.borne, state=plan.state
-            )
-        self._rates: Vector | None = None  # of the first step of the last run, by blob: a drop within it is seen later
+        self._masks = [
+            np.isin([blob.offset for blob in plan.blobs], [blob.offset for blob in group.entries])
+            for group in plan.groups
+        ]
+        self._measured: MeasuredRates | None = None
+        if plan.groups:
+            self._measured = MeasuredRates(plan.groups, momentum=plan.momentum, borne=plan.borne, state=plan.state)
+        self._rates: Vector | None = None  # of the last run's first step, by blob: a drop within a run counts later
 
     @property
     def needs_center(self) -> bool:
@@ -81,28 +88,28 @@ class Stabiliser:
         return self._velocity is not None
 
     def state(self) -> Vector | None:
-        """Return what a snapshot keeps; None for nothing."""
+        """Return the state for a snapshot; None without a state."""
         return None if self._measured is None else self._measured.state()
 
     def before_steps(self, step: int, n_steps: int, feeds: Mapping[str, Any]) -> str:
-        """Set the blobs' factors and have momentum fall where a rate does; returns a line for the log, or nothing.
+        """Set the blobs' factors and lower momentum with a falling rate; return a line for the log, or "".
 
         Args:
-            step: Clock of the first step that follows.
-            n_steps: How many follow in one run.
+            step: Clock of the next step.
+            n_steps: Number of steps in the next run.
             feeds: Of these steps.
         """
-        rate = max(self._rate_at(step), self._rate_at(step + max(0, n_steps - 1)))
-        before = self._rates
-        if before is None:  # of what a snapshot holds, too
-            earlier = self._rate_at(max(0, step - 1))
-            before = earlier * self._factors(earlier)
-        note = self._measure(step, n_steps, rate, feeds) if self._measured is not None else ""
-        factors = self._factors(rate)
+        last = step + max(0, n_steps - 1)
+        old_rates = self._rates
+        if old_rates is None:  # a snapshot may hold curvatures
+            earlier = max(0, step - 1)
+            old_rates = self._rate_at(earlier) * self._factors(earlier, earlier)
+        note = self._measure(step, last, n_steps, feeds) if self._measured is not None else ""
+        factors = self._factors(step, last)
         if self._measured is not None:
             self._model.use_blob_factors(factors)
         self._rates = self._rate_at(step) * factors
-        falls = falls_of_rates(before, self._rates)
+        falls = falls_of_rates(old_rates, self._rates)
         if (falls != 1.0).any():
             self._model.scale_momentum(falls)
             if self._velocity is not None:
@@ -113,8 +120,8 @@ class Stabiliser:
         """Take part of the momentum from the center.
 
         Args:
-            center: As the exchange left it; None where it did not report the center.
-            clock: Where the steps end that it exchanged.
+            center: The center after the exchange; None if the exchange did not report the center.
+            clock: End of the exchanged steps.
             n_steps: This worker's steps since the exchange before.
         """
         if self._velocity is None or center is None:
@@ -123,41 +130,50 @@ class Stabiliser:
         if velocity is not None:
             self._model.mix_momentum(velocity, self._plan.momentum_from_center)
 
-    def _factors(self, rate: float) -> Vector:
-        """Return the factor on the rate of each blob."""
-        if self._measured is None:
-            return np.ones(max(1, len(self._faster)), np.float32)
-        return np.where(self._faster, self._measured.factor_at(rate), 1.0).astype(np.float32)
+    def _factors(self, first: int, last: int) -> Vector:
+        """Return the factor on the rate of each blob, for the steps from ``first`` to ``last``."""
+        factors = np.ones(max(1, len(self._plan.blobs)), np.float32)
+        if self._measured is not None:
+            for mask, factor in zip(self._masks, self._group_factors(self._measured, first, last), strict=True):
+                factors[mask] = factor
+        return factors
 
-    def _measure(self, step: int, n_steps: int, rate: float, feeds: Mapping[str, Any]) -> str:
-        measured, note = self._measured, ""
-        assert measured is not None, "asked for where something is measured"
+    def _group_factors(self, measured: MeasuredRates, first: int, last: int) -> Vector:
+        rate = max(self._rate_at(first), self._rate_at(last))
+        return measured.factors_at(rate, max(self._solver_rate_at(first), self._solver_rate_at(last)))
+
+    def _measure(self, step: int, last: int, n_steps: int, feeds: Mapping[str, Any]) -> str:
+        measured, changes = self._measured, []
+        assert measured is not None, "called where a group is measured"
+        rate = max(self._rate_at(step), self._rate_at(last))
         if n_steps and rate > 0 and measured.is_due():
-            before = measured.factor_at(rate)
+            old_factors = self._group_factors(measured, step, last)
             measured.measure(self._model.step_of(step, feeds), self._model.local())
-            factor = measured.factor_at(rate)
-            if abs(factor - before) >= 0.1 * before:
-                note = (
-                    f"inner products' rate times {factor:.3g}: their largest curvature is {measured.curvature:.3g}, the"
-                    f" others' rate {rate:.3g}; measured_rates=false leaves it as the net has it"
-                )
+            factors = self._group_factors(measured, step, last)
+            values = zip(self._plan.groups, measured.curvatures, old_factors, factors, strict=True)
+            changes = [
+                f"{factor:.3g} for {group.name} (largest curvature {curvatures[-1]:.3g})"
+                for group, curvatures, old, factor in values
+                if abs(factor - old) >= 0.1 * old
+            ]
         measured.count(n_steps)
-        return note
+        if not changes:
+            return ""
+        return f"rate {rate:.3g} times {', '.join(changes)}; measured_rates=false leaves the rate without these factors"
 
 
 def stabiliser_plan(run: Run) -> StabiliserPlan | None:
-    """Return what the workers of a run are steadied by; None where each is left alone."""
+    """Return the plan of the stabiliser of a run's workers; None without a stabiliser."""
     plan, p = plan_strategy(run.config), run.config.n_workers
     running = plan.running
     share = running.momentum_from_center if has_velocity(run) else 0.0
-    faster = inner_products(run)
-    if not share and not faster:
+    groups = rate_groups(run)
+    if not share and not groups:
         return None
     return StabiliserPlan(
         n_workers=p,
         blobs=run.train_net.params.entries,
-        faster=faster,
-        most=running.inner_product_rate_limit(p),
+        groups=groups,
         momentum=run.solver.momentum,
         borne=borne_share(plan.comm_period, overlap=run.config.overlap),
         momentum_from_center=share,
@@ -166,5 +182,5 @@ def stabiliser_plan(run: Run) -> StabiliserPlan | None:
 
 
 def has_velocity(run: Run) -> bool:
-    """Return whether the solver's history is what a step subtracts, and lives longer than one."""
+    """Return whether the solver's history is the subtracted step and has momentum."""
     return RULES[run.solver.type].rate_in_history and run.solver.momentum > 0

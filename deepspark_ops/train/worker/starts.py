@@ -1,8 +1,8 @@
-"""How often a worker was started since it last made progress. Standard library only.
+"""The number of a worker's starts since its last progress. Standard library only.
 
-An executor that is preempted, or a crash once a day, must not use up ``worker_tries``: starts count from the last
-process that exchanged with the center on. The driver sees exchanges and writes their numbers to one file. Each worker
-writes its starts to a file of its own.
+A preempted executor, or a crash once a day, must not use up ``worker_tries``: starts count from the last process with
+an exchange on. The driver sees exchanges and writes the numbers to a file. Each worker writes its starts to another
+file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PROGRESS: Final = "exchanges.json"
 
 
 class ExchangesFile:
-    """The exchanges that each worker has ended, for the next starts of workers. Used by one thread of the driver."""
+    """The ended exchanges of each worker, for the next starts of workers. Used by a single thread of the driver."""
 
     def __init__(self, work: Path, *, now: Callable[[], float] = time.monotonic) -> None:
-        """Forget what an earlier driver's workers have noted in ``work``, the run's scratch folder."""
+        """Remove the notes of an earlier driver's workers in ``work``, the run's scratch folder."""
         self._path = work / _FOLDER / _PROGRESS
         self._now = now
         self._written: tuple[int, ...] = ()
@@ -32,10 +32,10 @@ class ExchangesFile:
         shutil.rmtree(self._path.parent, ignore_errors=True)
 
     def see(self, exchanges: Sequence[int]) -> None:
-        """Take the exchanges ended by each worker; writes them at most once in ``WRITE_EVERY_S``."""
+        """Take each worker's number of ended exchanges; writes the numbers at most once in ``WRITE_EVERY_S``."""
         if tuple(exchanges) == self._written or self._now() < self._due:
             return
-        with suppress(OSError):  # a run must not fail for want of it
+        with suppress(OSError):  # a run must not fail for want of the file
             if self._path.parent.is_dir():  # no worker has started before
                 _write(self._path, list(exchanges))
                 self._written, self._due = tuple(exchanges), self._now() + WRITE_EVERY_S
@@ -47,12 +47,12 @@ def has_start(work: Path) -> bool:
 
 
 def note_start(work: Path, worker: int, attempt: int) -> int:
-    """Note a start of a worker; return the starts since its last progress, see ``starts_since_progress``.
+    """Note a start of a worker; return the starts since the worker's last progress, see ``starts_since_progress``.
 
     Args:
         work: The run's scratch folder.
-        worker: Its id.
-        attempt: Earlier starts of the task as Spark counts them; used where nothing can be noted.
+        worker: The worker's id.
+        attempt: Spark's count of earlier starts of the task; used if the note cannot be written.
     """
     starts = starts_since_progress(work, worker, attempt) + 1
     with suppress(OSError):
@@ -65,7 +65,7 @@ def note_start(work: Path, worker: int, attempt: int) -> int:
 
 
 def starts_since_progress(work: Path, worker: int, attempt: int) -> int:
-    """Return the starts from the last process on that exchanged with the center; all where none has exchanged.
+    """Return the starts from the last process with an exchange on; all starts if no process has exchanged.
 
     Args:
         work: As ``note_start``.
@@ -80,8 +80,8 @@ def starts_since_progress(work: Path, worker: int, attempt: int) -> int:
 
 
 def _exchanges(work: Path, worker: int) -> int:
-    known = _read(work / _FOLDER / _PROGRESS)
-    return int(known[worker]) if isinstance(known, list) else 0
+    counts = _read(work / _FOLDER / _PROGRESS)
+    return int(counts[worker]) if isinstance(counts, list) else 0
 
 
 def _write(path: Path, values: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""What a worker gets from the driver, its task, and what the loop gets from the run, its plan. No framework."""
+"""The driver's task for a worker, and the run's plan for the worker loop. No framework."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
-from deepspark_ops.train.worker.inner_product_rate import inner_products
 from deepspark_ops.train.worker.loop_plan import LoopPlan
+from deepspark_ops.train.worker.measured_rates import rate_groups
 from deepspark_ops.train.worker.rate_scale import RateScale, borne_share, plan_rate_scale
 from deepspark_ops.train.worker.stabiliser import has_velocity, stabiliser_plan
 
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """What a worker gets from the driver.
+    """The driver's task for a worker.
 
     Attributes:
-        run_dir: The run's folder; driver and workers see the same one.
-        worker: Its id.
-        attempt: Earlier starts of it in this application.
-        start_state: ``state.h5`` to take the own state from at the first attempt; None to begin with nothing.
+        run_dir: The run's folder, the same for driver and workers.
+        worker: The worker's id.
+        attempt: Earlier starts of the worker in this application.
+        start_state: ``state.h5`` with the worker's state for the first attempt; None to begin with an empty state.
         origin: Clock at which the run first began.
-        devices: What it computes on.
-        fault_before: By what its process before ended, if that left a note; see ``fault_file``.
+        devices: The worker's devices.
+        fault_before: Fatal signal of the worker's process before, from its note; see ``fault_file``.
     """
 
     run_dir: Path
@@ -44,7 +44,7 @@ class WorkerTask:
 
 
 def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
-    """Return what the worker loop must know of a run."""
+    """Return the plan of a run for the worker loop."""
     solver, config = run.solver, run.config
     plan = plan_strategy(config)
     return LoopPlan(
@@ -73,7 +73,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
 
 
 def with_state(plan: LoopPlan, state: WorkerState | None) -> LoopPlan:
-    """Return the plan of a worker that goes on from a snapshot."""
+    """Return the plan with the stabiliser's state from a snapshot."""
     if plan.stabiliser is None or state is None:
         return plan
     return replace(plan, stabiliser=replace(plan.stabiliser, state=state.stabiliser))
@@ -93,7 +93,7 @@ def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:
 
 
 def exchange_line(run: Run, origin: int) -> str:
-    """Return how the workers of a run exchange and at what rate, and what bounds the rate: one line for the log."""
+    """Return a line for the log: the exchange of a run's workers, their rate, and the bound of the rate."""
     plan = plan_strategy(run.config)
     running, p = plan.running, run.config.n_workers
     scale = rate_scale(run, origin).reason
@@ -112,14 +112,15 @@ def exchange_line(run: Run, origin: int) -> str:
     )  # fmt: skip
     if running.momentum_from_center and has_velocity(run):
         parts.append(f"{running.momentum_from_center:g} of the momentum from the center")
-    if inner_products(run):
-        most = running.inner_product_rate_limit(p)
-        parts.append(f"inner products' rate up to {most:g} times, as far as their measured curvature bears")
+    groups = rate_groups(run)
+    if groups:
+        parts.append(f"rates of {' and '.join(group.name for group in groups)} bounded by measured curvature")
+    parts += [f"{group.name} up to {group.most:g} times the rate" for group in groups if group.most > 1.0]
     return "; ".join([*parts, scale])
 
 
 def rate_scale(run: Run, origin: int) -> RateScale:
-    """Return the run's factor on base_lr; the same for every worker and for the driver, which logs it."""
+    """Return the run's factor on base_lr, the same for every worker and for the driver's log."""
     config, plan = run.config, plan_strategy(run.config)
     strategy = plan.running
     return plan_rate_scale(
@@ -133,6 +134,6 @@ def rate_scale(run: Run, origin: int) -> RateScale:
 
 
 def _rate_limit(strategy: Strategy, borne: float, n_workers: int) -> float:
-    """Return the strategy's limit, as far as it is borne; the solver's own rate at least."""
+    """Return the strategy's limit times the stable part, at least the solver's own rate."""
     limit = strategy.rate_limit(n_workers)
     return limit if borne == 1.0 else max(min(1.0, limit), borne * limit)

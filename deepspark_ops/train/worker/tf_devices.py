@@ -1,4 +1,4 @@
-"""From what a worker was assigned to TensorFlow's devices, and the event that says what they are."""
+"""TensorFlow's devices for a worker's assignment, and the event with these devices."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from deepspark_ops.events import Event, make_event
 def set_up_worker(
     assigned: AssignedDevices, config: TrainConfig, n_devices: int
 ) -> tuple[ReadyDevices, AssignedDevices]:
-    """Set up what a worker computes on, before TensorFlow's first operation in its process.
+    """Set up a worker's devices, before TensorFlow's first operation in the process.
 
     Args:
-        assigned: What the driver or Spark gave the worker; only its GPUs are visible in the process.
+        assigned: The worker's devices from driver or Spark; only the worker's GPUs are visible in the process.
         config: ``devices`` and ``tf32``.
         n_devices: Devices of the plan.
 
     Returns:
-        The devices, and the assignment as it is used: of the CPU, with a note, where TensorFlow sees too few GPUs.
+        The devices, and the assignment in use: the CPU, with a note, if TensorFlow sees too few GPUs.
 
     Raises:
-        DeviceError: TensorFlow sees too few GPUs and the user insists on them, or it runs with other devices.
+        DeviceError: TensorFlow sees too few GPUs and the user insists on GPUs, or TensorFlow has other devices already.
     """
     if assigned.kind == "gpu" and config.devices == "auto" and n_gpus_seen() < n_devices:
         note = f"devices=auto: computes on the CPU, since TensorFlow sees too few GPUs ({why_no_gpu()})"
@@ -35,7 +35,7 @@ def set_up_worker(
 
 
 def devices_event(ready: ReadyDevices, used: AssignedDevices, *, clock: int, worker: int) -> Event:
-    """Return the event of what ``set_up_worker`` gave; ``text`` is the log's line."""
+    """Return the event with the results of ``set_up_worker``; ``text`` is the log's line."""
     text = f"{used.line()} ({ready.description})" if used.kind == "gpu" else ready.description
     note = {"note": used.note} if used.note else {}
     gpus = list(used.gpus)

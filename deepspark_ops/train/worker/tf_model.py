@@ -1,4 +1,4 @@
-"""The ``Model`` of the worker loop over the compiled net; the only file of this stage that knows TensorFlow."""
+"""The ``Model`` of the worker loop over the compiled net; the only TensorFlow model of this stage."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests
 from deepspark_ops.train.snapshots.snapshot import check_history
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.center_velocity import Velocity, mix_history
-from deepspark_ops.train.worker.inner_product_rate import inner_products
+from deepspark_ops.train.worker.measured_rates import rate_groups
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.out_of_memory import out_of_memory
 
 
 @dataclass(frozen=True)
 class CompiledNets:
-    """A run's nets as functions; parameters and state go in and come out, so several models may share them.
+    """A run's nets as functions; parameters and state go in and come out, so several models may share the functions.
 
     Attributes:
-        train: Of the training net.
-        tests: Of the test nets.
+        train: Function of the training net.
+        tests: Functions of the test nets.
     """
 
     train: TrainFunction
@@ -52,7 +52,7 @@ class CompiledNets:
 
 
 def compile_nets(run: Run, devices: ReadyDevices) -> CompiledNets:
-    """Compile a run's nets; nothing is traced yet.
+    """Compile a run's nets, without tracing.
 
     Raises:
         NetError: A layer type that cannot be computed.
@@ -63,7 +63,7 @@ def compile_nets(run: Run, devices: ReadyDevices) -> CompiledNets:
         n_threads=devices.n_threads,
         plan=run.plan,
         devices=devices.names,
-        with_blob_factors=bool(inner_products(run)),
+        with_blob_factors=bool(rate_groups(run)),
     )
     tests = [
         compile_forward(
@@ -79,12 +79,12 @@ def compile_nets(run: Run, devices: ReadyDevices) -> CompiledNets:
 
 
 class TfModel:
-    """One worker's compiled training net, test nets and training state. Used by one thread.
+    """A worker's compiled training net, test nets and training state. Used by a single thread.
 
     Attributes:
         statistics: BatchNorm's blobs in the parameters.
         n_passes: The solver's iter_size.
-        is_on_host: Does it compute in the host's memory, so that feeds need no copy?
+        is_on_host: Whether the model computes in the host's memory, so that feeds need no copy.
     """
 
     def __init__(
@@ -99,18 +99,18 @@ class TfModel:
         others_wait: bool = False,
         nets: CompiledNets | None = None,
     ) -> None:
-        """Compile the nets and trace the training step, which takes a large net half a minute.
+        """Compile the nets and trace the training step: half a minute for a large net.
 
         Args:
             run: Nets, solver and seed.
-            worker: Workers with one seed draw different numbers.
+            worker: Workers with the same seed draw different numbers.
             pull: Returns the parameters to begin with, shape (n_params,), given away. Called after the compilation,
                 during which other workers may have trained.
             state: The worker's own state from a snapshot; None to begin with an empty history.
-            devices: What the worker computes on, as many as the run's plan needs.
-            in_parts: Will ``gradient`` be called and not ``run``?
+            devices: The worker's devices; the run's plan has their number.
+            in_parts: Whether the caller uses ``gradient`` and not ``run``.
             others_wait: Make the slow first step here, on zeros: the other workers would wait for a granted step.
-            nets: The nets, compiled already, which the caller may share between models; traced by whoever is first.
+            nets: Compiled nets to share between models; the first model traces the nets.
 
         Raises:
             NetError: A layer type that cannot be computed.
@@ -188,7 +188,7 @@ class TfModel:
 
     @contextmanager
     def _memory_errors_named(self) -> Iterator[None]:
-        """Turn what TensorFlow raises where memory runs out into the one message that ends the run."""
+        """Turn TensorFlow's error for exhausted memory into the message that ends the run."""
         try:
             yield
         except OUT_OF_MEMORY as error:
@@ -202,18 +202,18 @@ class TfModel:
     def gradient(self, *, step: int, rate_scale: float, feeds: Feeds) -> tuple[Vector, StepReport]:
         """See ``GradientSource``."""
         with self._memory_errors_named():
-            self._state, found = self._train.gradient(
+            self._state, result = self._train.gradient(
                 self._state, step=step, seed=self._seed, worker=self._worker, feeds=feeds
             )
         rate = np.float32(learning_rate(self._train.solver, step)) * np.float32(rate_scale)
-        outputs = {name: value[np.newaxis] for name, value in found.outputs.items()}
-        n_rows = {name: value[np.newaxis] for name, value in found.n_rows.items()}
-        losses, rates = np.array([found.loss], np.float32), np.array([rate], np.float32)
-        lines = partial(found.debug.lines, self._train.net) if found.debug is not None else None
-        return found.gradient, StepReport(losses, rates, self._reported(outputs, n_rows), lines, found.scales)
+        outputs = {name: value[np.newaxis] for name, value in result.outputs.items()}
+        n_rows = {name: value[np.newaxis] for name, value in result.n_rows.items()}
+        losses, rates = np.array([result.loss], np.float32), np.array([rate], np.float32)
+        lines = partial(result.debug.lines, self._train.net) if result.debug is not None else None
+        return result.gradient, StepReport(losses, rates, self._reported(outputs, n_rows), lines, result.scales)
 
     def _reported(self, blobs: Feeds, n_rows: Feeds) -> dict[str, npt.NDArray[Any]]:
-        """Keep what HDF5Output layers may write and return the net's outputs."""
+        """Keep the blobs of HDF5Output layers and return the net's outputs."""
         net = self._train.net
         self._passes = {name: (blobs[name], n_rows[name]) for name in hdf5_output_inputs(net)}
         return {name: blobs[name] for name in net.outputs}
@@ -221,9 +221,9 @@ class TfModel:
     def write_outputs(self, offset: int) -> None:
         """See ``Model``."""
         if self._passes:
-            # Behind Filter a batch has fewer rows than its place here.
-            kept = {name: values[offset][: n_rows[offset]] for name, (values, n_rows) in self._passes.items()}
-            self._side.write(kept)
+            # Behind Filter a batch has fewer rows than the array here.
+            rows = {name: values[offset][: n_rows[offset]] for name, (values, n_rows) in self._passes.items()}
+            self._side.write(rows)
 
     def count_update(self) -> int:
         """See ``GradientSource``."""
@@ -240,7 +240,7 @@ class TfModel:
         return self._state.params_view()
 
     def reader_of_local(self) -> Callable[[], Vector]:
-        """See ``Model``; what is read is the immutable state of now."""
+        """See ``Model``; the function reads the present immutable state."""
         return self._state.params_view
 
     def replace_local(self, local: Vector) -> None:
@@ -248,7 +248,7 @@ class TfModel:
         self._state = replace(self._state, params=local)
 
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
-        """See ``Model``; for solvers whose history is what a step subtracts, SGD and Nesterov."""
+        """See ``Model``; for SGD and Nesterov, whose history is the subtracted step."""
         mixed = mix_history(self._train.history_blobs(self._state), velocity, share, self.statistics)
         self._state = replace(self._state, history=mixed[np.newaxis])
 
@@ -292,16 +292,16 @@ class TfModel:
 
 def _restored(fresh: TrainState, state: WorkerState) -> TrainState:
     check_history(state.history.shape, fresh.history_view().shape)
-    known = {name: state.layer_state.get(name, value) for name, value in fresh.layer_state.items()}
-    # Where the run before had another precision, float16 begins with its first scale and the others have none.
+    layer_state = {name: state.layer_state.get(name, value) for name, value in fresh.layer_state.items()}
+    # After a run with another precision float16 begins with the first scale, and other precisions have no scale.
     scale = fresh.loss_scale and (state.loss_scale or fresh.loss_scale)
-    return TrainState(fresh.params, state.history, known, state.updates, scale)
+    return TrainState(fresh.params, state.history, layer_state, state.updates, scale)
 
 
 class _TestNet:
-    """A test net that takes its parameters from the training net's vector, by layer name.
+    """A test net with parameters from the training net's vector, by layer name.
 
-    Layers that the training net does not have keep what their fillers gave them.
+    Layers without a partner in the training net keep the values of their fillers.
     Source: BVLC Caffe @9b89154, src/caffe/net.cpp, Net::ShareTrainedLayersWith.
     """
 
@@ -311,42 +311,42 @@ class _TestNet:
         self._forward = forward
         self._is_same = net.params.entries == trained.entries
         self._copies = [] if self._is_same else _shared_pieces(net, trained)
-        self._own = None if self._is_same else initial_vector(net, seed)
+        self._filled = None if self._is_same else initial_vector(net, seed)
         self._params: Any = None
         self._layer_state: Mapping[str, Any] = initial_layer_state(net)
         self._seed = seed
         self.debug_lines: list[str] = []
 
     def begin(self, trained: Vector) -> None:
-        """Take the training net's parameters for the batches that follow."""
+        """Take the training net's parameters for the next batches."""
         params = trained
-        if self._own is not None:
-            params = self._own
+        if self._filled is not None:
+            params = self._filled
             for target, source in self._copies:
                 params[target] = trained[source]
         self._params = self._forward.held(params)
 
     def run(self, feeds: Feeds) -> dict[str, npt.NDArray[np.float32]]:
-        done = self._forward.run(self._params, feeds, layer_state=self._layer_state, seed=self._seed)
-        self._layer_state = done.layer_state
-        if done.debug is not None:
-            self.debug_lines = forward_lines(self._forward.net, done.debug.tolist())
-        self.side.add(done.blobs)
+        result = self._forward.run(self._params, feeds, layer_state=self._layer_state, seed=self._seed)
+        self._layer_state = result.layer_state
+        if result.debug is not None:
+            self.debug_lines = forward_lines(self._forward.net, result.debug.tolist())
+        self.side.add(result.blobs)
         net = self.side.net
-        return {name: _in_whole_batch(done.blobs[name], net.blob_shapes[name]) for name in net.outputs}
+        return {name: _in_whole_batch(result.blobs[name], net.blob_shapes[name]) for name in net.outputs}
 
 
 def _in_whole_batch(values: npt.NDArray[np.float32], shape: Shape) -> npt.NDArray[np.float32]:
-    """Return an output in its declared shape, so that batches can be averaged: behind Filter rows of NaN at the end."""
+    """Return an output in the declared shape, so that batches can be averaged: behind Filter with rows of NaN."""
     if values.shape == shape:
         return values
-    whole = np.full(shape, np.nan, np.float32)
-    whole[: len(values)] = values
-    return whole
+    padded = np.full(shape, np.nan, np.float32)
+    padded[: len(values)] = values
+    return padded
 
 
 def _shared_pieces(net: NetSpec, trained: ParamLayout) -> list[tuple[slice, slice]]:
-    """Return (place in the test net's vector, place in the training net's) of every blob that both have.
+    """Return the slices of every common blob in the test net's vector and in the training net's vector.
 
     Raises:
         NetError: A layer of the same name has another shape.

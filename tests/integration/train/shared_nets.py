@@ -12,7 +12,7 @@ import pytest
 from caffe_import.tf_graph.devices import ReadyDevices
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.worker import process
-from deepspark_ops.train.worker.inner_product_rate import inner_products
+from deepspark_ops.train.worker.measured_rates import rate_groups
 from deepspark_ops.train.worker.tf_model import CompiledNets, TfModel, compile_nets
 
 
@@ -23,7 +23,7 @@ def nets_compiled_once() -> Iterator[None]:
     lock = threading.Lock()
 
     def model(run: Run, *, devices: ReadyDevices, **more: Any) -> TfModel:
-        key = (run.solver.type, run.solver.restored_at, len(run.train_net.layers), inner_products(run))
+        key = (run.solver.type, run.solver.restored_at, len(run.train_net.layers), rate_groups(run))
         with lock:
             nets = compiled.setdefault(key, compiled.get(key) or compile_nets(run, devices))
         return TfModel(run, devices=devices, nets=nets, **more)

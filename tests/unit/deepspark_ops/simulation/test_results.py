@@ -19,7 +19,7 @@ from deepspark_ops.simulation.results import (
     time_to,
     write_result,
 )
-from deepspark_ops.train.worker import inner_product_rate, rate_scale
+from deepspark_ops.train.worker import measured_rates, rate_scale
 from tests.paths import ROOT
 from tests.reference.dataset_files import put_manifest_text
 from tests.unit.deepspark_ops.simulation.small_results import result
@@ -73,7 +73,7 @@ def test_a_changed_default_is_another_run(tmp_path: Path, monkeypatch: pytest.Mo
         patched.setattr(rate_scale, "LONG_WARMUP_FRACTION", 0.2)
         assert result_file(tmp_path, config(), "inputs") != own
     with monkeypatch.context() as patched:
-        patched.setattr(inner_product_rate, "SHARE", 0.25)
+        patched.setattr(measured_rates, "SHARE", 0.25)
         assert result_file(tmp_path, config(), "inputs") != own
         assert result_file(tmp_path, config(strategy="sync"), "inputs") == of_sync
     assert result_file(tmp_path, config(), "inputs") == own

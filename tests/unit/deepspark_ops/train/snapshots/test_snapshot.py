@@ -182,8 +182,8 @@ def test_later_version_and_damage_are_named(tmp_path: Path) -> None:
     path = tmp_path / "s.state.h5"
     write_run_state(path, RunState(1, 0, N_PARAMS, 5), {})
     with h5py.File(path, "r+") as file:
-        file.attrs["format_version"] = 7
-    with pytest.raises(DataError, match="format version 7; this program reads versions 2, 3, 4, 5, 6"):
+        file.attrs["format_version"] = 8
+    with pytest.raises(DataError, match="format version 8; this program reads versions 2, 3, 4, 5, 6, 7"):
         read_run_state(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(DataError, match=r"not a state\.h5 of a run, or damaged"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deepspark_ops.train.worker.task import exchange_line
-from tests.unit.deepspark_ops.train.worker.test_inner_product_rate import run_of
+from tests.unit.deepspark_ops.train.worker.test_measured_rates import run_of
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,8 @@ from tests.unit.deepspark_ops.train.worker.test_inner_product_rate import run_of
             "strategy easgd, 8 workers; alpha 0.3 of a worker and 0.15 of the center; ",
             [
                 "; tau chosen by measured times, at least 1; 0.5 of the momentum from the center; ",
-                "inner products' rate up to 8 times, as far as their measured curvature bears; rate_scale 10: ",
+                "; rates of other layers and inner products bounded by measured curvature; ",
+                "; inner products up to 8 times the rate; rate_scale 10: ",
             ],
         ),
         (

@@ -1,4 +1,4 @@
-"""The factor on the rate of inner products, on slopes whose curvature is known."""
+"""The factors on the rates of groups of layers, on slopes whose curvature is known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
-from deepspark_ops.train.worker.inner_product_rate import InnerProductRate, inner_products
+from deepspark_ops.train.worker.measured_rates import MeasuredRates, RateGroup, rate_groups
 from deepspark_ops.train.worker.stabiliser import stabiliser_plan
 
 N_OTHERS, N_OWN = 4, 6
@@ -55,63 +55,93 @@ def slope(largest: float, seed: int = 0) -> Callable[[Vector], Vector]:
     return lambda params: (hessian @ (params - lowest)).astype(np.float32)
 
 
-def measures(**changes: Any) -> InnerProductRate:
-    entries = [ParamEntry("ip", 0, N_OTHERS, (2, 2)), ParamEntry("ip", 1, N_OTHERS + 4, (2,))]
-    return InnerProductRate(entries, **{"momentum": MOMENTUM, "most": 4.0, **changes})
+def measures(most: float = 4.0, **changes: Any) -> MeasuredRates:
+    entries = (ParamEntry("ip", 0, N_OTHERS, (2, 2)), ParamEntry("ip", 1, N_OTHERS + 4, (2,)))
+    return MeasuredRates([RateGroup("inner products", entries, most)], **{"momentum": MOMENTUM, **changes})
+
+
+def factor(rates: MeasuredRates, rate: float = RATE, solver_rate: float = RATE / 10) -> float:
+    (found,) = rates.factors_at(rate, solver_rate)
+    return float(found)
 
 
 PARAMS = np.linspace(-1, 1, N_OTHERS + N_OWN).astype(np.float32)
 
 
 @pytest.mark.parametrize(
-    ("largest", "factor"),
-    [(BEARS / 100, 4.0), (BEARS / 8, 4.0), (BEARS / 5, 2.5), (BEARS / 3, 1.5), (BEARS / 2, 1.0), (BEARS * 2, 1.0)],
+    ("largest", "expected"),
+    [
+        (BEARS / 100, 4.0),
+        (BEARS / 8, 4.0),
+        (BEARS / 5, 2.5),
+        (BEARS / 3, 1.5),
+        (BEARS / 2, 1.0),
+        (BEARS / 1.2, 1.0),
+        (BEARS * 2, 0.45),
+        (BEARS * 5, 0.18),
+        (BEARS * 100, 0.1),
+    ],
 )
-def test_the_rate_is_half_of_what_momentum_bears_at_most_four_times_and_never_less(
-    largest: float, factor: float
+def test_a_rate_is_raised_to_half_of_momentums_bound_and_lowered_to_nine_tenths(
+    largest: float, expected: float
 ) -> None:
-    rate, params = measures(), PARAMS.copy()
-    rate.measure(slope(largest), params)
-    assert rate.factor_at(RATE) == pytest.approx(factor, rel=0.1)
+    """At most four times the run's rate, at least the solver's own."""
+    rates, params = measures(), PARAMS.copy()
+    rates.measure(slope(largest), params)
+    assert factor(rates) == pytest.approx(expected, rel=0.12)
     assert np.array_equal(params, PARAMS)
-    assert rate.n_gradients == 4
+    assert rates.n_gradients == 4
 
 
 def test_a_later_measurement_goes_on_where_the_one_before_has_ended() -> None:
-    rate, step_of = measures(most=100.0), slope(BEARS / 20)
+    rates, step_of = measures(most=100.0), slope(BEARS / 20)
     for _ in range(5):
-        rate.measure(step_of, PARAMS)
-    assert rate.factor_at(RATE) == pytest.approx(10.0, rel=1e-3)
-    assert rate.n_gradients == 4 + 4 * 3
+        rates.measure(step_of, PARAMS)
+    assert factor(rates) == pytest.approx(10.0, rel=1e-3)
+    assert rates.n_gradients == 4 + 4 * 3
 
 
-def test_of_two_measurements_the_steeper_holds() -> None:
-    rate = measures()
-    factors = []
-    for largest in (BEARS / 3, BEARS / 100, BEARS / 100, BEARS / 3):
-        rate.measure(slope(largest), PARAMS)
-        factors.append(round(rate.factor_at(RATE), 1))
-    assert factors == [1.5, 1.5, 4.0, 1.5]
+def test_a_rate_changes_only_if_both_of_the_last_two_measurements_ask_for_it() -> None:
+    rates, factors = measures(), []
+    for largest in (BEARS / 3, BEARS / 100, BEARS / 100, BEARS / 3, BEARS * 2, BEARS * 5, BEARS * 5, BEARS / 3):
+        rates.measure(slope(largest), PARAMS)
+        factors.append(factor(rates))
+    assert factors == pytest.approx([1.5, 1.5, 4.0, 1.5, 1.0, 0.45, 0.18, 1.0], rel=0.12)
 
 
 def test_measurements_come_four_times_later_each_and_then_every_thousand() -> None:
-    rate, at = measures(), []
+    rates, at = measures(), []
     for update in range(4_000):
-        if rate.is_due():
-            rate.measure(slope(1.0), PARAMS)
+        if rates.is_due():
+            rates.measure(slope(1.0), PARAMS)
             at.append(update)
-        rate.count(1)
+        rates.count(1)
     assert at == [8, 32, 128, 512, 1512, 2512, 3512]
 
 
 def test_the_factor_follows_the_rate_between_measurements() -> None:
     """A warm-up raises the rate thirteen times while measurements lie four times farther apart each time."""
-    rate = measures(most=8.0)
-    assert rate.factor_at(RATE) == 1.0, "nothing is known yet"
-    rate.measure(slope(BEARS / 16), PARAMS)
-    factors = [rate.factor_at(by * RATE) for by in (0.5, 1, 2, 4, 8, 13)]
-    assert factors == pytest.approx([8.0, 8.0, 4.0, 2.0, 1.0, 1.0], rel=0.1)
-    assert rate.factor_at(0.0) == 8.0
+    rates = measures(most=8.0)
+    assert factor(rates) == 1.0, "nothing is known yet"
+    rates.measure(slope(BEARS / 16), PARAMS)
+    factors = [factor(rates, by * RATE) for by in (0.5, 1, 2, 4, 8, 13, 32)]
+    assert factors == pytest.approx([8.0, 8.0, 4.0, 2.0, 1.0, 1.0, 0.45], rel=0.1)
+    assert factor(rates, 0.0) == 8.0
+
+
+def test_each_group_has_the_curvature_of_its_own_blobs() -> None:
+    """The others' part has a curvature of 10,000: their rate falls to the solver's own, the inner products' rises."""
+    others = (ParamEntry("conv", 0, 0, (N_OTHERS,)),)
+    products = (ParamEntry("ip", 0, N_OTHERS, (N_OWN,)),)
+    groups = [RateGroup("other layers", others), RateGroup("inner products", products, 8.0)]
+    rates = MeasuredRates(groups, momentum=MOMENTUM)
+    rates.measure(slope(BEARS / 8), PARAMS)
+    assert rates.n_gradients == 7
+    (steep,), (flat,) = rates.curvatures
+    assert (steep, flat) == (pytest.approx(1e4, rel=0.05), pytest.approx(BEARS / 8, rel=0.05))
+    bound = 0.9 * 2 * (1 + MOMENTUM) / 1e4
+    assert rates.factors_at(RATE, 0.0).tolist() == pytest.approx([bound / RATE, 4.0], rel=0.05)
+    assert rates.factors_at(RATE, RATE / 4).tolist() == pytest.approx([0.25, 4.0], rel=0.05)
 
 
 def test_a_later_life_of_the_run_goes_on_with_what_was_measured() -> None:
@@ -120,27 +150,34 @@ def test_a_later_life_of_the_run_goes_on_with_what_was_measured() -> None:
     for largest in (BEARS / 3, BEARS / 100):
         first.measure(slope(largest), PARAMS)
     later = measures(state=first.state())
-    assert later.factor_at(RATE) == first.factor_at(RATE) == pytest.approx(1.5, rel=0.1)
+    assert factor(later) == factor(first) == pytest.approx(1.5, rel=0.1)
     assert (later.is_due(), later.state().tolist()) == (False, first.state().tolist())
     later.count(88)
     assert later.is_due()
     later.measure(slope(BEARS / 100), PARAMS)
-    assert later.factor_at(RATE) == 4.0, "the steeper one is the last but two now"
+    assert factor(later) == 4.0, "the steeper one is the last but two now"
+
+
+def test_a_state_keeps_one_measurement_and_one_of_other_groups_counts_as_none() -> None:
+    first = measures()
+    first.measure(slope(BEARS / 3), PARAMS)
+    assert factor(measures(state=first.state())) == pytest.approx(1.5, rel=0.1)
+    assert factor(measures(state=np.float32([40, 128, 3.0]))) == 1.0
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_leaves_the_nets_own_rate(value: float) -> None:
-    rate = measures()
-    rate.measure(slope(1.0), PARAMS)
-    assert rate.factor_at(RATE) == 4.0
-    rate.measure(lambda params: np.full_like(params, value), PARAMS)
-    assert rate.factor_at(RATE) == 1.0
+    rates = measures()
+    rates.measure(slope(1.0), PARAMS)
+    assert factor(rates) == 4.0
+    rates.measure(lambda params: np.full_like(params, value), PARAMS)
+    assert factor(rates) == 1.0
 
 
 def test_a_flat_slope_bears_the_most() -> None:
-    rate = measures()
-    rate.measure(lambda params: np.zeros_like(params), PARAMS)
-    assert rate.factor_at(RATE) == 4.0
+    rates = measures()
+    rates.measure(lambda params: np.zeros_like(params), PARAMS)
+    assert factor(rates) == 4.0
 
 
 def run_of(folder: Path, *, conv: str = CONV % (1, 1), bias: float = 2, solver: str = "", **options: Any) -> Run:
@@ -151,14 +188,19 @@ def run_of(folder: Path, *, conv: str = CONV % (1, 1), bias: float = 2, solver: 
     return Run(config, paths, spec, net, (), DataBinding(None, folder, stamps={}), ComputePlan())
 
 
-def test_inner_products_beside_convolutions_have_a_rate_of_their_own(tmp_path: Path) -> None:
+def names(run: Run) -> dict[str, list[str]]:
+    return {group.name: [entry.name for entry in group.entries] for group in rate_groups(run)}
+
+
+def test_inner_products_beside_convolutions_are_a_group_of_their_own(tmp_path: Path) -> None:
     run = run_of(tmp_path)
-    assert [entry.name for entry in inner_products(run)] == ["ip[0]", "ip[1]"]
+    assert names(run) == {"other layers": ["conv[0]", "conv[1]"], "inner products": ["ip[0]", "ip[1]"]}
+    assert [group.most for group in rate_groups(run)] == [1.0, 8.0]
     plan = stabiliser_plan(run)
     assert plan is not None
-    assert (plan.faster, plan.most) == (inner_products(run), 8.0)
+    assert plan.groups == rate_groups(run)
     assert plan.momentum == pytest.approx(0.9)
-    assert [entry.name for entry in inner_products(run_of(tmp_path, bias=0))] == ["ip[0]"]
+    assert names(run_of(tmp_path, bias=0))["inner products"] == ["ip[0]"]
 
 
 @pytest.mark.parametrize(
@@ -169,6 +211,7 @@ def test_inner_products_beside_convolutions_have_a_rate_of_their_own(tmp_path: P
         {"strategy": "sync"},
         {"rate_scale": "none"},
         {"rate_scale": 3.0},
+        {"strategy_options": "measured_rates: false"},
         {"conv": ""},
         {"conv": CONV % (0, 0)},
         {"solver": "clip_gradients: 5"},
@@ -176,11 +219,10 @@ def test_inner_products_beside_convolutions_have_a_rate_of_their_own(tmp_path: P
     ],
 )
 def test_else_the_net_keeps_its_own(changes: dict[str, Any], tmp_path: Path) -> None:
-    run = run_of(tmp_path, **changes)
-    assert inner_products(run) == ()
+    assert rate_groups(run_of(tmp_path, **changes)) == ()
 
 
 @pytest.mark.parametrize("plan", [{"precision": "float16"}, {"precision": "bfloat16"}, {"n_replicas": 2}])
 def test_sixteen_bits_and_several_devices_keep_it_too(plan: dict[str, Any], tmp_path: Path) -> None:
     run = replace(run_of(tmp_path), plan=ComputePlan(**plan))
-    assert inner_products(run) == ()
+    assert rate_groups(run) == ()
