@@ -4,9 +4,9 @@ Each study varies one thing and keeps the rest; each cell is a run as ``deepspar
 a minibatch), at the same clock for every number of workers. Runs are short enough that accuracy has not reached its
 end, where all would look alike. ``--out`` keeps what is done, run by run: an interrupted benchmark goes on, and a run
 whose defaults have changed since is made again. ``--write`` adds the results to
-``docs/evidence/virtual_runs.jsonl``, where the next machine finds them, and turns all of them into the tables and the
-picture of ``docs/evidence/strategies.md`` (between its
-marks), and into the table that ``deepspark plan`` and ``--strategy auto`` read.
+``docs/evidence/virtual_runs.jsonl``, where the next machine finds them, and turns all of them into the tables of
+``docs/evidence/strategies.md`` and ``docs/guides/choose_strategy.md`` (between marks), into the picture, and into the
+table that ``deepspark plan`` and ``--strategy auto`` read.
 
   table          the perceptron on the table of examples/table_mlp, made and ingested into --work
   lenet          LeNet on the digits of examples/digits, ingested into --work
@@ -53,10 +53,14 @@ from deepspark_ops.train.worker.rate_scale import RateScale, plan_rate_scale
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "evidence"
+CHOICE_PAGE = ROOT / "docs" / "guides" / "choose_strategy.md"
 KEPT = DOCS / "virtual_runs.jsonl"
 SEEDS = (1, 2, 3)
 ASYNCHRONOUS = ("easgd", "downpour", "staleness", "softsync", "dcasgd", "async_diloco")
 IN_ROUNDS = ("sync", "local_sgd", "diloco")
+CHOSEN = ("easgd", "local_sgd", "sync")
+CHOICE_WORKERS = (2, 4, 8, 16)
+"""Columns and rows of the table of ``docs/guides/choose_strategy.md``."""
 TESTS = 20
 """Tests in a run."""
 TARGET_BELOW = 0.02
@@ -397,6 +401,26 @@ def table(study: str, nets: Sequence[str], seeds: Sequence[int], runs: Runs, *, 
     return lines
 
 
+def table_of_choice(nets: Sequence[str], seeds: Sequence[int], runs: Runs) -> list[str]:
+    """Return accuracy and times faster of the strategies in CHOSEN as Markdown: a row per net and number of workers."""
+    lines = [f"| net | workers | {' | '.join(f'`{name}`' for name in CHOSEN)} |", "| --- | ---: | --- | --- | --- |"]
+    for net in nets:
+        cells = list(cells_of("strategies", [net], seeds, ()))
+        alone = [cell for cell in cells if cell.workers == 1]
+        if not runs.results(alone):
+            continue
+        lines.append(f"| {NETS[net].title} | 1 | {' | '.join([told_accuracy(runs.results(alone))] * len(CHOSEN))} |")
+        for p in CHOICE_WORKERS:
+            texts = []
+            for name in CHOSEN:
+                strategy_cells = [cell for cell in cells if (cell.workers, cell.variant) == (p, name)]
+                times = told_times(strategy_cells, alone, runs)
+                accuracy = told_accuracy(runs.results(strategy_cells))
+                texts.append(f"{accuracy}, {times}" if accuracy else "not measured")
+            lines.append(f"| | {p} | {' | '.join(texts)} |")
+    return lines
+
+
 def table_of_defaults() -> list[str]:
     """Return what the strategies of this package do with each number of workers, as Markdown."""
     counts = STUDIES["strategies"].workers
@@ -599,6 +623,10 @@ def write_all(runs: Runs) -> None:
             times = table(study, nets, seeds, runs, of_times=True)
             text = put_between_marks(text, f"{study}_times", ["", *times, ""])
     write_text_whole(page, text)
+    choice = put_between_marks(
+        CHOICE_PAGE.read_text(encoding="utf-8"), "choice", ["", *table_of_choice(nets, seeds, runs), ""]
+    )
+    write_text_whole(CHOICE_PAGE, choice)
     write_text_whole(DOCS / "strategies.svg", picture(nets, seeds, runs))
     rows = json.dumps(measured(nets, seeds, runs), indent=1)
     write_text_whole(MEASURED_FILE, f"{rows}\n")
@@ -650,7 +678,7 @@ def main() -> int:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="write docs/evidence/strategies.md, its picture, the results and the package's file",
+        help="write both pages on strategies, the picture, the results and the package's file",
     )
     parser.add_argument("--dry", action="store_true", help="make no runs")
     options = parser.parse_args()

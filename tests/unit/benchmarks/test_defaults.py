@@ -133,6 +133,22 @@ def test_the_table_of_defaults_is_what_a_run_takes(script):
     assert diloco == "| `diloco` | 10 | 2 / 4 / 4 / 4 / 4 | 500 / 500 / 500 / 800 / 1,600 |  |"
 
 
+def test_the_table_of_the_choice_has_accuracy_and_times_and_names_what_is_missing(script, runs):
+    cells = list(script.cells_of("strategies", ["lenet"], [1, 2], []))
+    put(script, runs, [cell for cell in cells if cell.workers == 1], 0.9, seconds=10.0)
+    put(script, runs, [cell for cell in cells if (cell.workers, cell.variant) == (4, "easgd")], 0.895, seconds=4.0)
+    put(script, runs, [cell for cell in cells if (cell.workers, cell.variant) == (8, "sync")], 0.87)
+    head, _, *rows = script.table_of_choice(["lenet", "table"], [1, 2], runs)
+    assert head == "| net | workers | `easgd` | `local_sgd` | `sync` |"
+    assert rows == [
+        "| LeNet, digits | 1 | 90.0 ± 0.0 | 90.0 ± 0.0 | 90.0 ± 0.0 |",
+        "| | 2 | not measured | not measured | not measured |",
+        "| | 4 | 89.5 ± 0.0, 2.5 ± 0.0 | not measured | not measured |",
+        "| | 8 | not measured | not measured | 87.0 ± 0.0, never |",
+        "| | 16 | not measured | not measured | not measured |",
+    ]
+
+
 def test_lines_go_between_their_marks(script):
     page = "a\n<!-- delta begin -->\nold\n<!-- delta end -->\nb\n"
     assert script.put_between_marks(page, "delta", ["new"]) == page.replace("old", "new")
