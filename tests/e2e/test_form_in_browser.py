@@ -107,9 +107,15 @@ def test_the_example_is_run_by_pasting_the_conf_of_the_dags_documentation(page: 
     for kind in ("keyDown", "keyUp"):
         page.call("Input.dispatchKeyEvent", type=kind, key="a", code="KeyA", modifiers=2, windowsVirtualKeyCode=65)
     conf = example_conf(DAG, ROOT)
-    page.call("Input.insertText", text=json.dumps(conf))  # as typed: the editor takes no paste that a script makes
-    page.wait_until(f"{editor}.querySelector('.view-lines').textContent.includes('solver')")
-    page.evaluate("document.activeElement.blur()")
+    paste = "new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true})"
+    page.evaluate(
+        f"(() => {{ const data = new DataTransfer(); data.setData('text/plain', {json.dumps(json.dumps(conf))});"
+        f" document.activeElement.dispatchEvent({paste}) }})()"
+    )
+    # The form takes the text when the editor loses the focus, but the text of its last render: a person is slower.
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    press_mouse(page, f"{FORM}.querySelector('h1, h2, h3')")
+    page.wait_until("document.activeElement.closest('.monaco-editor') === null")
     run = start(page, airflow)
     assert run.read()["conf"] == conf
     run.leave_out("ingest")  # what follows is the demo's

@@ -80,23 +80,6 @@ with DAG("waits", schedule=None) as waits:
 DAGS = (alone, two, grouped, mapped, taskflow, waits)
 
 
-def await_starts_of_the_api() -> None:
-    """Let ``dag.test()`` wait until Airflow's API in this process has started.
-
-    Airflow 3.1 and 3.2 do not wait: on a busy machine the API answers the first request of each task with an error.
-    Airflow 3.3 waits.
-    """
-    submit = asyncio.run_coroutine_threadsafe
-
-    def submit_and_await_start(coroutine: Any, loop: asyncio.AbstractEventLoop) -> Any:
-        future = submit(coroutine, loop)
-        if coroutine.__name__ == "start_lifespan":
-            future.result(timeout=60)
-        return future
-
-    asyncio.run_coroutine_threadsafe = submit_and_await_start
-
-
 def main(result: Path) -> None:
     """Run every DAG to its end, and write what its stages ran with and what its tasks returned."""
     from deepspark_ops.operators import check
@@ -140,7 +123,6 @@ def main(result: Path) -> None:
 
     turn.asyncio = SimpleNamespace(to_thread=asyncio.to_thread, sleep=end_of_the_other_task)  # type: ignore[attr-defined]
     runs = {}
-    await_starts_of_the_api()
     for dag in DAGS:
         started.clear()
         if dag is waits:
