@@ -29,8 +29,10 @@ from caffe_import.tf_graph.step.device_calls import DeviceCalls
 from caffe_import.tf_graph.step.device_step import carried_state, device_step
 from caffe_import.tf_graph.step.loss_scaling import as_numpy, scale_arguments, scales_of_run
 from caffe_import.tf_graph.step.one_pass import PassGraph
+from caffe_import.tf_graph.step.results import GradientResult
 from caffe_import.tf_graph.step.solver_update import UpdateGraph
 from caffe_import.tf_graph.step.step_graph import StepGraph
+from caffe_import.tf_graph.step.traced_calls import TracedCalls
 from caffe_import.tf_graph.step.whole_calls import WholeCalls
 from caffe_import.tf_graph.threads import set_threads
 
@@ -75,6 +77,10 @@ def _on_host(vector: tf.Tensor | Pieces | Vector) -> Vector:
     if isinstance(vector, Pieces):
         return to_host(vector.layout.joined([to_host(blob) for blob in vector]))
     return to_host(vector)
+
+
+def _arrays(tensors: Mapping[str, Any]) -> dict[str, Array]:
+    return {name: as_numpy(tensor) for name, tensor in tensors.items()}
 
 
 @dataclass(frozen=True)
@@ -151,26 +157,27 @@ class TrainFunction:
         self.solver = solver
         self.rule = RULES[solver.type]
         # Caffe shows them at display iterations alone (Solver::Step).
-        with_debug = solver.debug_info and solver.display > 0
+        self._with_debug = solver.debug_info and solver.display > 0
         self._pieces = pieces_of(net, plan)
-        passes = PassGraph(net, build_forward(net, plan, devices), self._pieces, with_debug)
+        passes = PassGraph(net, build_forward(net, plan, devices), self._pieces, self._with_debug)
         self._with_blob_factors = with_blob_factors
-        self._calls = self._made_calls(passes, plan, devices, with_grad_norm=with_grad_norm)
+        self._calls = self._traced_calls(passes, plan, devices, with_grad_norm=with_grad_norm)
         self._n_replicas = plan.n_replicas
         self._with_grad_norm = with_grad_norm
         self._first_scale = LossScale() if plan.precision == "float16" else None
         self._fed = fed_blobs(net)
 
-    def _made_calls(
+    def _traced_calls(
         self, passes: PassGraph, plan: ComputePlan, devices: Sequence[str], *, with_grad_norm: bool
-    ) -> WholeCalls | DeviceCalls:
+    ) -> TracedCalls:
         is_scaled = plan.precision == "float16"
         if plan.n_devices == 1:
             update = UpdateGraph(
                 self.solver, self.rule, self._pieces, with_grad_norm, with_blob_factors=self._with_blob_factors
             )
-            return WholeCalls(StepGraph(self.net, self.solver, passes, update), devices, is_scaled)
-        return DeviceCalls(device_step(self.solver, plan, devices, passes, with_grad_norm=with_grad_norm), is_scaled)
+            return WholeCalls(StepGraph(self.net, self.solver, passes, update), is_scaled, devices=devices)
+        graph = device_step(self.solver, plan, devices, passes, with_grad_norm=with_grad_norm)
+        return DeviceCalls(graph, is_scaled, plan.n_replicas)
 
     @property
     def count_traces(self) -> int:
@@ -192,7 +199,7 @@ class TrainFunction:
             with_step: Make a step on zeros on one device, too. TensorFlow makes the loop's kernels at the first step.
         """
         nowhere = self.initial_state(np.zeros(self.net.params.n_params, np.float32))
-        n_steps = 0 if isinstance(self._calls, WholeCalls) and not with_step else 1
+        n_steps = max(self._calls.n_prepared_steps, int(with_step))
         feeds = self._empty_feeds(n_steps * self.solver.iter_size)
         self.run(nowhere, step=0, n_steps=n_steps, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
 
@@ -237,7 +244,7 @@ class TrainFunction:
         rates = np.array([learning_rate(self.solver, step + i) for i in range(n_steps)], np.float32)
         rates *= np.float32(rate_scale)
         arguments = StepArguments(
-            **self._given(state.params),
+            **{self._calls.params_field: self._calls.cut(state.params)},
             history=self._slots(state.history),
             layer_state=dict(state.layer_state),
             rates=rates,
@@ -248,18 +255,20 @@ class TrainFunction:
             feeds=self._checked(feeds, n_steps * self.solver.iter_size),
             **scale_arguments(state.loss_scale),
         )
-        params, history, layer_state, losses, outputs, norms, n_rows, debug, scaling = self._calls.run(arguments)
-        loss_scale, scales = scales_of_run(scaling) if scaling else (None, None)
+        result = self._calls.run(arguments)
+        reports = result.reports
+        loss_scale, scales = None, None
+        if result.next_scale:
+            loss_scale, scales = scales_of_run(result.next_scale, reports.scale, reports.is_made)
         n_made = int(scales.made.sum()) if scales else n_steps
-        new_state = TrainState(params, history, layer_state, state.updates + n_made, loss_scale)
-        reported = {name: as_numpy(tensor) for name, tensor in outputs.items()}
+        new_state = TrainState(result.params, result.history, result.layer_state, state.updates + n_made, loss_scale)
         return new_state, StepOutputs(
-            as_numpy(losses),
-            reported,
+            as_numpy(reports.loss),
+            _arrays(reports.outputs),
             rates,
-            as_numpy(norms) if self._with_grad_norm else None,
-            {name: as_numpy(tensor) for name, tensor in n_rows.items()},
-            StepDebug(*map(as_numpy, debug)) if debug else None,
+            as_numpy(reports.norm) if self._with_grad_norm else None,
+            _arrays(reports.n_rows),
+            StepDebug(*map(as_numpy, reports.debug)) if self._with_debug else None,
             scales,
         )
 
@@ -282,38 +291,39 @@ class TrainFunction:
             ValueError: A feed is missing or has the wrong shape.
         """
         arguments = StepArguments(
-            **self._given(state.params),
+            **{self._calls.params_field: self._calls.cut(state.params)},
             layer_state=dict(state.layer_state),
             step=np.int64(step),
             key=random_key(seed, worker),
             feeds=self._checked(feeds, self.solver.iter_size),
         )
-        reports, loss_scale, scales = self._finite_gradient(arguments, state.loss_scale)
-        gradient, params, layer_state, loss, outputs, n_rows, debug = reports
-        new_state = replace(state, params=params, layer_state=layer_state, loss_scale=loss_scale)
-        reported = {name: as_numpy(tensor) for name, tensor in outputs.items()}
-        numbers = StepDebug(as_numpy(debug[0])[np.newaxis]) if debug else None
-        rows = {name: as_numpy(tensor) for name, tensor in n_rows.items()}
-        return new_state, StepGradient(_on_host(gradient), float(loss), reported, rows, numbers, scales)
+        result, loss_scale, scales = self._finite_gradient(arguments, state.loss_scale)
+        new_state = replace(state, params=result.params, layer_state=result.layer_state, loss_scale=loss_scale)
+        reports = result.reports
+        return new_state, StepGradient(
+            _on_host(result.gradient),
+            float(reports.loss),
+            _arrays(reports.outputs),
+            _arrays(reports.n_rows),
+            StepDebug(as_numpy(reports.debug[0])[np.newaxis]) if self._with_debug else None,
+            scales,
+        )
 
     def _finite_gradient(
         self, arguments: StepArguments, begun: LossScale | None
-    ) -> tuple[Sequence[Any], LossScale | None, StepScales | None]:
-        """Return what the graph gives, the next scale, and how the scale moved."""
+    ) -> tuple[GradientResult, LossScale | None, StepScales | None]:
+        """Return the graph's result, the next scale, and how the scale moved."""
         scale = begun
         while True:
-            *reports, is_made = self._calls.gradient(replace(arguments, **scale_arguments(scale)))
+            result = self._calls.gradient(replace(arguments, **scale_arguments(scale)))
             if begun is None or scale is None:
-                return reports, None, None
-            is_finite = bool(is_made[0])
-            next_loss_scale = scale.after(is_finite=is_finite)
+                return result, None, None
+            is_finite = bool(result.reports.is_made)
+            next_scale = scale.after(is_finite=is_finite)
             if is_finite or scale.scale <= LOWEST:
-                return (
-                    reports,
-                    next_loss_scale,
-                    StepScales(*map(np.array, ([begun.scale], [is_finite], [next_loss_scale.scale]))),
-                )
-            scale = next_loss_scale
+                moves = StepScales(*map(np.array, ([begun.scale], [is_finite], [next_scale.scale])))
+                return result, next_scale, moves
+            scale = next_scale
 
     def apply(
         self, state: TrainState, gradient: Vector, *, step: int, rate_scale: float
@@ -328,12 +338,12 @@ class TrainFunction:
         """
         rate = np.float32(learning_rate(self.solver, step)) * np.float32(rate_scale)
         arguments = StepArguments(
-            **self._given(state.params),
+            **{self._calls.params_field: self._calls.cut(state.params)},
             history=self._slots(state.history),
             rates=np.array([rate]),
             blob_factors=self._given_factors(None),
             updates=np.int64(state.updates),
-            **self._given_gradient(gradient),
+            **{self._calls.gradient_field: self._calls.cut(gradient)},
         )
         params, history = self._calls.apply(arguments)
         return replace(state, params=params, history=history, updates=state.updates + 1), rate
@@ -345,21 +355,10 @@ class TrainFunction:
     def _empty_feeds(self, n_passes: int) -> dict[str, Array]:
         return {name: np.zeros((n_passes, *shape), np.float32) for name, shape in self._fed.items()}
 
-    def _given(self, params: tf.Tensor | Pieces | Vector) -> dict[str, Any]:
-        """Return the parameters as the graph takes them: one vector, or on several devices their pieces."""
-        if isinstance(self._calls, WholeCalls):
-            return {"params": params}
-        return {"pieces": list(params) if isinstance(params, Pieces) else self._pieces.cut(np.asarray(params))}
-
     def _given_factors(self, blob_factors: Vector | None) -> Vector | None:
         if not self._with_blob_factors:
             return None
         return np.ones(len(self.net.params.entries), np.float32) if blob_factors is None else blob_factors
-
-    def _given_gradient(self, gradient: Vector) -> dict[str, Any]:
-        if isinstance(self._calls, WholeCalls):
-            return {"gradient": gradient}
-        return {"gradients": self._pieces.cut(np.asarray(gradient))}
 
     def history_blobs(self, state: TrainState) -> list[Vector]:
         """Return the first slot of a state's history by blob of the layout, each flat and only to be read."""

@@ -6,10 +6,9 @@ A loop inside the graph would carry them all through one device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +16,14 @@ import tensorflow as tf
 
 from caffe_import.devices.loss_scale import LossScale
 from caffe_import.devices.pieces import Pieces
-from caffe_import.net.debug_info import n_pass_values
 from caffe_import.tf_graph.builder import fed_blobs
 from caffe_import.tf_graph.device_copies import to_device
 from caffe_import.tf_graph.step.arguments import StepArguments
-from caffe_import.tf_graph.step.device_step import (
-    DeviceStepGraph,
-    carried_devices,
-    carried_state,
-    feed_devices,
-    feed_key,
-)
-from caffe_import.tf_graph.step.loss_scaling import SCALE_SPECS, as_numpy, scale_arguments
+from caffe_import.tf_graph.step.device_step import DeviceStepGraph, carried_devices, feed_devices, feed_key
+from caffe_import.tf_graph.step.loss_scaling import as_numpy, scale_arguments
+from caffe_import.tf_graph.step.results import StepReports, StepResult, report_specs
+from caffe_import.tf_graph.step.traced_calls import Part, TracedCalls
 
-Part = Literal["run", "gradient", "apply"]
 _HOST: Final = "/device:CPU:0"
 
 
@@ -57,66 +50,38 @@ class PlacedPasses:
 
 
 @dataclass
-class DeviceCalls:
-    """Traces each part of the graph at its first call. Thread-safe.
-
-    Attributes:
-        graph: What is traced.
-        is_scaled: Is the loss scaled?
-        count_traces: How often TensorFlow traced anything.
-    """
+class DeviceCalls(TracedCalls):
+    """Calls of a ``DeviceStepGraph``. Parameters, gradients and the slots of the history come back as ``Pieces``."""
 
     graph: DeviceStepGraph
-    is_scaled: bool
-    count_traces: int = 0
-    _lock: Lock = field(default_factory=Lock)
-    _functions: dict[Part, Callable[..., Any]] = field(default_factory=dict)
     _where: dict[Part, list[str]] = field(default_factory=dict)
 
-    def run(self, run_arguments: StepArguments) -> Any:
-        """Make as many steps as there are rates; returns what ``StepGraph.run`` does, arrays where that has tensors.
+    params_field: ClassVar[str] = "pieces"
+    gradient_field: ClassVar[str] = "gradients"
+    n_prepared_steps: ClassVar[int] = 1
 
-        Parameters and the slots of the history come back as ``Pieces``.
-        """
-        scale = LossScale(float(run_arguments.loss_scale), int(run_arguments.good_steps)) if self.is_scaled else None
-        now = replace(run_arguments, feeds={}, rates=None)
-        reports: list[Sequence[Any]] = []
-        scales: list[float] = []
-        for i, rate in enumerate(run_arguments.rates):
-            arguments = replace(
-                now,
-                rates=np.array([rate]),
-                step=np.int64(run_arguments.step + i),
-                feeds=self._dealt(run_arguments.feeds, i),
-                **scale_arguments(scale),
-            )
-            pieces, history, layer_state, *report, is_made = self._call("run", arguments)
+    def run(self, arguments: StepArguments) -> StepResult:
+        """See ``TracedCalls.run``; arrays where one device has tensors."""
+        scale = LossScale(float(arguments.loss_scale), int(arguments.good_steps)) if self.is_scaled else None
+        now = arguments
+        reports: list[StepReports] = []
+        for i, rate in enumerate(arguments.rates):
+            step = np.int64(arguments.step + i)
+            now = replace(now, rates=np.array([rate]), step=step, feeds=arguments.feeds, **scale_arguments(scale))
+            result: StepResult = self._call("run", self._of_step(now, i))
             n_made = 1
             if scale is not None:
-                scales.append(scale.scale)
-                n_made = int(is_made[0])
+                n_made = int(result.reports.is_made)
                 scale = scale.after(is_finite=bool(n_made))
+            updates = np.int64(now.updates + n_made)
             now = replace(
-                now, pieces=pieces, history=history, layer_state=layer_state, updates=np.int64(now.updates + n_made)
+                now, pieces=result.params, history=result.history, layer_state=result.layer_state, updates=updates
             )
-            reports.append([*report, is_made])
-        return (*self._state(now), *self._joined(reports), self._scaling(scale, scales, reports))
-
-    def gradient(self, arguments: StepArguments) -> Any:
-        """Return what ``StepGraph.gradient`` does; gradient and parameters as ``Pieces``."""
-        gradient, pieces, *reports = self._call("gradient", replace(arguments, feeds=self._dealt(arguments.feeds, 0)))
-        return self._pieces(gradient), self._pieces(pieces), *reports
-
-    def apply(self, arguments: StepArguments) -> Any:
-        """Return parameters and slots after an update, as ``Pieces``."""
-        pieces, history = self._call("apply", arguments)
-        return self._pieces(pieces), [self._pieces(slot) for slot in history]
-
-    def _pieces(self, content: Sequence[Any]) -> Pieces:
-        return Pieces(self.graph.passes.pieces, tuple(content))
-
-    def _state(self, now: StepArguments) -> tuple[Any, ...]:
-        return self._pieces(now.pieces), [self._pieces(slot) for slot in now.history], now.layer_state
+            reports.append(result.reports)
+        specs = report_specs(self.graph.passes, self.graph.solver.iter_size, is_scaled=self.is_scaled)
+        stacked = tf.nest.map_structure(_stacked, specs, *reports)
+        next_scale = tuple(scale_arguments(scale).values())
+        return StepResult(self._vector(now.pieces), self._slots(now.history), now.layer_state, stacked, next_scale)
 
     def feed_to_device(self, name: str, rows: Any) -> PlacedPasses:
         """Return the batches of a fed blob, whole steps of them, where their passes read them."""
@@ -124,80 +89,34 @@ class DeviceCalls:
         names = [self.graph.devices[feed_devices(self.graph.passes, k % plan.n_replicas)[name]] for k in range(passes)]
         return PlacedPasses([to_device(row, names[k % passes]) for k, row in enumerate(rows)], rows.shape[1:])
 
-    def _dealt(self, feeds: Mapping[str, Any], i: int) -> dict[str, Any]:
-        """Return the batches of step ``i``, one argument per pass."""
-        n_passes = self.graph.solver.iter_size
-        return {feed_key(name, k): rows[i * n_passes + k] for name, rows in feeds.items() for k in range(n_passes)}
+    def cut(self, vector: Any) -> Sequence[Any]:
+        """Return the pieces of a vector."""
+        return list(vector) if isinstance(vector, Pieces) else self.graph.passes.pieces.cut(np.asarray(vector))
 
-    def _joined(self, reports: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-        """Return losses, outputs, norms, rows and debug of all steps."""
-        losses, outputs, norms, n_rows, debug, _ = zip(*reports, strict=True) if reports else ((),) * 6
-        net, passes = self.graph.passes.net, self.graph.passes
-        return (
-            _stacked(losses, ()),
-            {
-                name: _stacked([step_outputs[name] for step_outputs in outputs], net.blob_shapes[name])
-                for name in passes.reported()
-            },
-            _stacked(norms, ()),
-            {name: _stacked([step_rows[name] for step_rows in n_rows], (), np.int32) for name in passes.row_counts()},
-            [_stacked(column, shape) for column, shape in zip(_columns(debug, 2), self._debug_shapes(), strict=True)]
-            if passes.with_debug
-            else [],
-        )
+    def _vector(self, content: Any) -> Pieces:
+        return self._pieces(content)
 
-    def _debug_shapes(self) -> list[tuple[int, ...]]:
-        net = self.graph.passes.net
-        return [(self.graph.solver.iter_size, n_pass_values(net)), (2, len(net.params.entries))]
+    def _of_step(self, arguments: StepArguments, step: int) -> StepArguments:
+        n_passes, feeds = self.graph.solver.iter_size, arguments.feeds.items()
+        batches = {feed_key(name, k): rows[step * n_passes + k] for name, rows in feeds for k in range(n_passes)}
+        return replace(arguments, feeds=batches)
 
-    def _scaling(self, scale: LossScale | None, scales: Sequence[float], reports: Sequence[Sequence[Any]]) -> list[Any]:
-        if scale is None:
-            return []
-        is_made = _stacked([report[-1][0] for report in reports], (), np.bool_)
-        return [np.float32(scale.scale), np.int64(scale.good_steps), np.array(scales, np.float32), is_made]
+    def _placed(self, part: Part, leaves: Sequence[Any]) -> Iterable[tf.Tensor]:
+        if part not in self._where:
+            self._where[part] = self._devices(part).flat()
+        return map(to_device, leaves, self._where[part])
 
-    def _call(self, part: Part, arguments: StepArguments) -> Any:
-        with self._lock:
-            if part not in self._functions:
-                self._functions[part] = self._trace(part)
-                self._where[part] = self._devices(part).flat()
-        return self._functions[part](*map(to_device, arguments.flat(), self._where[part]))
-
-    def _trace(self, part: Part) -> Callable[..., Any]:
-        signature, compute = self._signature(part), getattr(self.graph, part)
-
-        def traced(*flat: tf.Tensor) -> Any:
-            self.count_traces += 1
-            return compute(signature.wrap(flat))
-
-        function: Callable[..., Any] = tf.function(traced, autograph=False).get_concrete_function(*signature.flat())
-        return function
-
-    def _signature(self, part: Part) -> StepArguments:
-        """Return the specs of a part's arguments."""
-        passes, n_replicas = self.graph.passes, self.graph.plan.n_replicas
-        specs = [tf.TensorSpec(piece.shape, tf.float32) for piece in passes.pieces.pieces]
-        updating = StepArguments(
-            pieces=specs,
-            history=[specs] * self.graph.update.rule.n_slots,
+    def _own_signature(self) -> StepArguments:
+        passes = self.graph.passes
+        return StepArguments(
+            pieces=[tf.TensorSpec(piece.shape, tf.float32) for piece in passes.pieces.pieces],
             rates=tf.TensorSpec((1,), tf.float32),
-            updates=tf.TensorSpec((), tf.int64),
-        )
-        if part == "apply":
-            return replace(updating, gradients=specs)
-        nothing = np.zeros(passes.net.params.n_params, np.float32)
-        carried = carried_state(passes.net, n_replicas, nothing)
-        return replace(
-            updating if part == "run" else StepArguments(pieces=specs),
-            layer_state={name: tf.TensorSpec(array.shape, tf.float32) for name, array in carried.items()},
-            step=tf.TensorSpec((), tf.int64),
             key=tf.TensorSpec((), tf.int32),
             feeds={
                 feed_key(name, k): tf.TensorSpec(shape, tf.float32)
                 for name, shape in fed_blobs(passes.net).items()
                 for k in range(self.graph.solver.iter_size)
             },
-            **(SCALE_SPECS if self.is_scaled else {}),
         )
 
     def _devices(self, part: Part) -> StepArguments:
@@ -222,16 +141,8 @@ class DeviceCalls:
         )
 
 
-def _stacked(
-    values_of_steps: Sequence[Any], shape: Sequence[int], dtype: npt.DTypeLike = np.float32
-) -> npt.NDArray[Any]:
+def _stacked(spec: tf.TensorSpec, *values_of_steps: Any) -> npt.NDArray[Any]:
     """Return the values (n_steps, *shape) of all steps."""
-    return (
-        np.stack([as_numpy(value) for value in values_of_steps])
-        if len(values_of_steps)
-        else np.zeros((0, *shape), dtype)
-    )
-
-
-def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
-    return [[row[k] for row in rows] for k in range(width)]
+    if not values_of_steps:
+        return np.zeros((0, *spec.shape), spec.dtype.as_numpy_dtype)
+    return np.stack([as_numpy(value) for value in values_of_steps])

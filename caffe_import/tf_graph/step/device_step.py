@@ -29,6 +29,7 @@ from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.step.arguments import StepArguments
 from caffe_import.tf_graph.step.loss_scaling import all_finite
 from caffe_import.tf_graph.step.one_pass import Pass, PassGraph, joined_shares, moved
+from caffe_import.tf_graph.step.results import GradientResult, StepReports, StepResult
 from caffe_import.tf_graph.step.solver_update import UpdateGraph
 from caffe_import.tf_graph.step.step_graph import debug_of_update
 
@@ -53,11 +54,10 @@ class DeviceStepGraph:
     passes: PassGraph
     update: UpdateGraph
 
-    def run(self, arguments: StepArguments) -> Any:
-        """Return what one step leaves and reports.
+    def run(self, arguments: StepArguments) -> StepResult:
+        """Return state and reports after one step.
 
-        These are pieces, slots, layer state, loss, outputs, norm, rows, debug's two arrays if asked, and where the loss
-        is scaled whether the step was made: one whose gradient is not finite leaves pieces, slots and the replicas' own
+        Where the loss is scaled, a step whose gradient is not finite leaves pieces, slots and the replicas' own
         statistics as they were.
         """
         step_pass = self._passes(arguments)
@@ -66,36 +66,30 @@ class DeviceStepGraph:
         pieces, slots, steps = self.update.update(
             pieces_before, gradients, arguments.history, arguments.rates[0], arguments.updates + 1
         )
-        is_made = self._is_made(arguments, step_pass.gradients)
         carried = dict(step_pass.layer_state)
-        for finite in is_made:
-            pieces = self._chosen(finite, pieces, arguments.pieces)
-            slots = [self._chosen(finite, *pair) for pair in zip(slots, arguments.history, strict=True)]
-            steps = {k: tf.where(finite, step, 0.0) for k, step in steps.items()}
-            carried |= self._chosen_statistics(finite, carried, arguments.layer_state)
-        debug = [step_pass.debug, self._debug_of_update(pieces_before, steps)] if self.passes.with_debug else []
-        return pieces, slots, carried, step_pass.loss, step_pass.outputs, norm, step_pass.n_rows, debug, is_made
+        of_scaling: tuple[tf.Tensor, ...] = ()
+        if arguments.loss_scale is not None:
+            is_made = self._all_finite(step_pass.gradients)
+            pieces = self._chosen(is_made, pieces, arguments.pieces)
+            slots = [self._chosen(is_made, *pair) for pair in zip(slots, arguments.history, strict=True)]
+            steps = {k: tf.where(is_made, step, 0.0) for k, step in steps.items()}
+            carried |= self._chosen_statistics(is_made, carried, arguments.layer_state)
+            of_scaling = (arguments.loss_scale, is_made)
+        debug = (step_pass.debug, self._debug_of_update(pieces_before, steps)) if self.passes.with_debug else ()
+        return StepResult(pieces, slots, carried, StepReports.of(step_pass, debug, norm, *of_scaling))
 
-    def gradient(self, arguments: StepArguments) -> Any:
-        """Return gradients by piece, pieces, layer state, loss, outputs, rows, debug and finiteness of the passes."""
+    def gradient(self, arguments: StepArguments) -> GradientResult:
+        """Return the result of the passes, gradient and parameters by piece."""
         step_pass = self._passes(arguments)
         by_place = dict(zip((k for k, _ in self.passes.pieces.of_kind("weight")), step_pass.gradients, strict=True))
         gradients = [by_place.get(k, tf.zeros_like(piece)) for k, piece in enumerate(arguments.pieces)]
-        debug = [step_pass.debug] if self.passes.with_debug else []
         pieces = self._with_statistics(arguments.pieces, step_pass.statistics)
-        is_made = self._is_made(arguments, step_pass.gradients)
-        return (
-            gradients,
-            pieces,
-            step_pass.layer_state,
-            step_pass.loss,
-            step_pass.outputs,
-            step_pass.n_rows,
-            debug,
-            is_made,
-        )
+        debug = (step_pass.debug,) if self.passes.with_debug else ()
+        is_finite = () if arguments.loss_scale is None else self._all_finite(step_pass.gradients)
+        reports = StepReports.of(step_pass, debug, (), (), is_finite)
+        return GradientResult(gradients, pieces, step_pass.layer_state, reports)
 
-    def apply(self, arguments: StepArguments) -> Any:
+    def apply(self, arguments: StepArguments) -> tuple[Tensors, list[Tensors]]:
         """Return pieces and slots after the update by given gradients, one per piece."""
         gradients, _ = self.update.clipped([arguments.gradients[k] for k, _ in self.passes.pieces.of_kind("weight")])
         pieces, slots, _ = self.update.update(
@@ -108,15 +102,13 @@ class DeviceStepGraph:
         scope: AbstractContextManager[Any] = tf.device(self.devices[device])
         return scope
 
-    def _is_made(self, arguments: StepArguments, gradients: Tensors) -> list[tf.Tensor]:
-        """Return whether all gradients are finite, where the loss is scaled; else nothing."""
-        if arguments.loss_scale is None:
-            return []
+    def _all_finite(self, gradients: Tensors) -> tf.Tensor:
+        """Return whether all gradients are finite, each examined on its device."""
         finite_gradients = []
         for gradient, (_, piece) in zip(gradients, self.passes.pieces.of_kind("weight"), strict=True):
             with self.on(piece.device):
                 finite_gradients.append(all_finite([gradient]))
-        return [tf.reduce_all(finite_gradients)]
+        return tf.reduce_all(finite_gradients)
 
     def _chosen(self, is_made: tf.Tensor, new_pieces: Sequence[tf.Tensor], old_pieces: Sequence[tf.Tensor]) -> Tensors:
         chosen_pieces = []

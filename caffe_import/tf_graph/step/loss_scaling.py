@@ -58,8 +58,8 @@ def as_numpy(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else value.numpy()
 
 
-def scales_of_run(reports: Sequence[tf.Tensor]) -> tuple[LossScale, StepScales]:
-    """Return the next scale and what became of each step, from the last part of what ``StepGraph.run`` returns."""
-    scale, good_steps, begun, is_made = map(as_numpy, reports)
+def scales_of_run(next_scale: Sequence[Any], scales: Any, is_made: Any) -> tuple[LossScale, StepScales]:
+    """Return the next scale and the scales of each step, from those fields of ``StepResult`` and ``StepReports``."""
+    scale, good_steps, begun, made = map(as_numpy, (*next_scale, scales, is_made))
     end_scales = np.append(begun, scale)[1:] if len(begun) else begun
-    return LossScale(float(scale), int(good_steps)), StepScales(begun, is_made, end_scales)
+    return LossScale(float(scale), int(good_steps)), StepScales(begun, made, end_scales)

@@ -8,31 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from caffe_import.devices.pieces import Piece
-from caffe_import.files.hdf5_output import hdf5_output_inputs
-from caffe_import.net.debug_info import n_pass_values
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.debug_values import mean_magnitude
 from caffe_import.tf_graph.step.arguments import StepArguments
 from caffe_import.tf_graph.step.loss_scaling import Scaling, all_finite, chosen
 from caffe_import.tf_graph.step.one_pass import Pass, PassGraph, moved
+from caffe_import.tf_graph.step.results import GradientResult, StepReports, StepResult, report_specs
 from caffe_import.tf_graph.step.solver_update import UpdateGraph
 
 Tensors = list[tf.Tensor]
-_SCALE_REPORTS = (tf.float32, tf.bool)
-"""Of each step: the loss scale that it began with, and whether it was made."""
 
 
-class _Updated(NamedTuple):
-    """What one step leaves; ``steps`` is what was subtracted, ``before`` what it was subtracted from.
-
-    Without loss scaling ``scaling`` and ``is_made`` are empty.
-    """
+@dataclass(frozen=True)
+class _Updated:
+    """Blobs after one step; ``steps`` was subtracted from ``before``. Absent without loss scaling: the last two."""
 
     entries: Tensors
     slots: list[Tensors]
@@ -40,7 +35,7 @@ class _Updated(NamedTuple):
     before: Tensors
     norm: tf.Tensor
     scaling: Scaling | tuple[()] = ()
-    is_made: tuple[tf.Tensor, ...] = ()
+    is_made: tuple[()] | tf.Tensor = ()
 
 
 @dataclass(frozen=True)
@@ -56,34 +51,30 @@ class StepGraph:
     passes: PassGraph
     update: UpdateGraph
 
-    def run(self, arguments: StepArguments) -> Any:
-        """Return the state and the reports after as many updates as there are rates.
+    def run(self, arguments: StepArguments) -> StepResult:
+        """Return state and reports after as many updates as there are rates.
 
-        These are parameters, slots, layer state, losses, outputs, norms, rows, the two arrays of ``StepDebug`` if
-        asked, and where the loss is scaled the next scale, its good steps and for each step the scale that it began
-        with and whether it was made. A step whose gradient is not finite leaves parameters, statistics and slots as
-        they were; what layers carry to the next pass moves on.
+        A step whose gradient is not finite leaves parameters, statistics and slots as they were, if the loss is scaled;
+        what layers carry to the next pass moves on.
         """
         n_steps = tf.size(arguments.rates)
         entries = self.passes.forward.entries(arguments.params)
-        reported, hdf5_blobs = self.passes.reported(), hdf5_output_inputs(self.net)
-        reports = [
-            tf.TensorArray(tf.float32, n_steps, element_shape=shape)
-            for shape in ((), (), *(self.net.blob_shapes[name] for name in reported), *self._debug_shapes())
-        ]
-        reports += [tf.TensorArray(tf.int32, n_steps, element_shape=()) for _ in hdf5_blobs]
         scaling = self._scaling(arguments)
-        reports += [tf.TensorArray(dtype, n_steps, element_shape=()) for dtype in _SCALE_REPORTS if scaling]
+        reports = tf.nest.map_structure(
+            lambda spec: tf.TensorArray(spec.dtype, n_steps, element_shape=spec.shape),
+            report_specs(self.passes, self.solver.iter_size, is_scaled=bool(scaling)),
+        )
         one_pass = self._own_function()
 
         def body(i: tf.Tensor, entries: Tensors, slots: list[Tensors], state: Any, scaling: Any, reports: Any) -> Any:
             step_pass = self._passes(one_pass, entries, state, i, arguments, *scaling[:1])
             updated = self._updated(entries, slots, step_pass, i, arguments, scaling)
-            values = [step_pass.loss, updated.norm, *(step_pass.outputs[name] for name in reported)]
+            debug: Any = ()
             if self.passes.with_debug:
-                values += [step_pass.debug, debug_of_update(updated.before, updated.steps)]
-            values += [*(step_pass.n_rows[name] for name in hdf5_blobs), *scaling[:1], *updated.is_made]
-            reports = [report.write(i, value) for report, value in zip(reports, values, strict=True)]
+                debug = (step_pass.debug, debug_of_update(updated.before, updated.steps))
+            of_scaling = (scaling.scale, updated.is_made) if scaling else ()
+            values = StepReports.of(step_pass, debug, updated.norm, *of_scaling)
+            reports = tf.nest.map_structure(lambda report, value: report.write(i, value), reports, values)
             return i + 1, updated.entries, updated.slots, step_pass.layer_state, updated.scaling, reports
 
         _, entries, slots, layer_state, scaling, reports = tf.while_loop(
@@ -92,21 +83,8 @@ class StepGraph:
             (tf.constant(0), entries, arguments.history, arguments.layer_state, scaling, reports),
             parallel_iterations=1,
         )
-        losses, norms, *stacked = [report.stack() for report in reports]
-        of_scaling = [*scaling[:2], *stacked[len(stacked) - len(_SCALE_REPORTS) :]] if scaling else []
-        stacked = stacked[: len(stacked) - len(_SCALE_REPORTS)] if scaling else stacked
-        n_outputs, first_rows = len(reported), len(stacked) - len(hdf5_blobs)
-        return (
-            self._vector(entries),
-            slots,
-            layer_state,
-            losses,
-            dict(zip(reported, stacked[:n_outputs], strict=True)),
-            norms,
-            dict(zip(hdf5_blobs, stacked[first_rows:], strict=True)),
-            stacked[n_outputs:first_rows],
-            of_scaling,
-        )
+        stacked = tf.nest.map_structure(lambda report: report.stack(), reports)
+        return StepResult(self._vector(entries), slots, layer_state, stacked, tuple(scaling[:2]))
 
     def _scaling(self, arguments: StepArguments) -> Scaling | tuple[()]:
         if arguments.loss_scale is None:
@@ -136,14 +114,10 @@ class StepGraph:
         is_made = all_finite(step_pass.gradients)
         nothing = {position: tf.zeros_like(step) for position, step in update_result[2].items()}
         entries, slots, steps = chosen(is_made, update_result, (entries, slots, nothing))
-        return _Updated(entries, slots, steps, old_entries, norm, scaling.after(is_made), (is_made,))
+        return _Updated(entries, slots, steps, old_entries, norm, scaling.after(is_made), is_made)
 
-    def gradient(self, arguments: StepArguments) -> Any:
-        """Return (gradient, parameters, layer state, loss, outputs, rows, debug) of one step's passes; no update.
-
-        The gradient is the sum over the passes before clipping and decay, float32 (n_params,), 0 for statistics. Where
-        the loss is scaled, whether it is finite is returned too.
-        """
+    def gradient(self, arguments: StepArguments) -> GradientResult:
+        """Return the result of one step's passes; no update."""
         entries = self.passes.forward.entries(arguments.params)
         scaling = self._scaling(arguments)
         one_pass = self._own_function()
@@ -151,20 +125,12 @@ class StepGraph:
         by_place = dict(zip((k for k, _ in self._weights()), step_pass.gradients, strict=True))
         gradient = self._vector([by_place.get(k, tf.zeros_like(entry)) for k, entry in enumerate(entries)])
         params = self._vector(moved(entries, step_pass.statistics)) if step_pass.statistics else arguments.params
-        debug = [step_pass.debug] if self.passes.with_debug else []
-        is_made = [all_finite(step_pass.gradients)] if scaling else []
-        return (
-            gradient,
-            params,
-            step_pass.layer_state,
-            step_pass.loss,
-            step_pass.outputs,
-            step_pass.n_rows,
-            debug,
-            is_made,
-        )
+        debug = (step_pass.debug,) if self.passes.with_debug else ()
+        is_finite = all_finite(step_pass.gradients) if scaling else ()
+        reports = StepReports.of(step_pass, debug, (), (), is_finite)
+        return GradientResult(gradient, params, step_pass.layer_state, reports)
 
-    def apply(self, arguments: StepArguments) -> Any:
+    def apply(self, arguments: StepArguments) -> tuple[tf.Tensor, list[Tensors]]:
         """Return (parameters, slots) after the update by a given gradient as ``gradient`` returns it."""
         entries = self.passes.forward.entries(arguments.params)
         by_place = self.passes.forward.entries(arguments.gradient)
@@ -174,11 +140,6 @@ class StepGraph:
             entries, gradients, arguments.history, arguments.rates[0], update, arguments.blob_factors
         )
         return self._vector(entries), slots
-
-    def _debug_shapes(self) -> list[tuple[int, ...]]:
-        if not self.passes.with_debug:
-            return []
-        return [(self.solver.iter_size, n_pass_values(self.net)), (2, len(self.net.params.entries))]
 
     def _weights(self) -> Sequence[tuple[int, Piece]]:
         return self.passes.pieces.of_kind("weight")
