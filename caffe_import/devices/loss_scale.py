@@ -48,7 +48,7 @@ class LossScale:
     scale: float = START
     good_steps: int = 0
 
-    def after(self, *, is_finite: bool) -> LossScale:
+    def advanced(self, *, is_finite: bool) -> LossScale:
         """Return the scale after a step whose gradient was finite, or not."""
         scale, good_steps = next_scale(self.scale, self.good_steps, is_finite, np.where)
         return LossScale(float(scale), int(good_steps))
@@ -60,23 +60,23 @@ class StepScales:
 
     Attributes:
         begun: float32 (n_steps,): the scale that each step began with.
-        made: bool (n_steps,): was there a finite gradient, and so an update?
-        after: float32 (n_steps,): the scale after each step.
+        updated: bool (n_steps,): was there a finite gradient, and so an update?
+        ended: float32 (n_steps,): the scale after each step.
     """
 
     begun: npt.NDArray[np.float32]
-    made: npt.NDArray[np.bool_]
-    after: npt.NDArray[np.float32]
+    updated: npt.NDArray[np.bool_]
+    ended: npt.NDArray[np.float32]
 
     @classmethod
     def joined(cls, parts: Sequence[StepScales]) -> StepScales:
         """Return the steps of all parts, one after another."""
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("begun", "made", "after")))
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("begun", "updated", "ended")))
 
     def note(self, offset: int) -> str | None:
-        """Return what is worth saying of one step; None where the scale stayed."""
-        begun, ended = float(self.begun[offset]), float(self.after[offset])
-        if not self.made[offset]:
+        """Return a log line for a step; None if the scale stayed."""
+        begun, ended = float(self.begun[offset]), float(self.ended[offset])
+        if not self.updated[offset]:
             return f"loss_scale {begun:g} -> {ended:g}: the gradient is not finite in float16, so no update is made"
         if ended < begun:
             return f"loss_scale {begun:g} -> {ended:g}: the gradient was not finite in float16 and was computed again"
@@ -86,4 +86,4 @@ class StepScales:
 
     def is_exhausted(self, offset: int) -> bool:
         """Was a step's gradient not finite even at the lowest scale? A smaller scale does not help then."""
-        return not self.made[offset] and float(self.begun[offset]) <= LOWEST
+        return not self.updated[offset] and float(self.begun[offset]) <= LOWEST

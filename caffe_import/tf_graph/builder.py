@@ -1,6 +1,6 @@
 """A NetSpec as one pure TensorFlow function: split the parameter vector, run the layers in order, add up the loss.
 
-No variables, no Python state: what a pass needs are its arguments, what it changes are its results. Gradients are cut
+No variables, no Python state: the inputs of a pass are arguments, the changes are results. Gradients are cut
 where Caffe cuts them, so ``tf.gradients`` of the loss gives Caffe's gradients.
 """
 
@@ -54,7 +54,7 @@ class ForwardResult:
 
 @dataclass(frozen=True)
 class Forward:
-    """One forward pass of ``net``; call it while a graph is traced. Made by ``build_forward``.
+    """A forward pass of ``net``; call the object while a graph is traced. Made by ``build_forward``.
 
     Attributes:
         net: The net.
@@ -128,7 +128,7 @@ class Forward:
         return self.places.on(self.places.of_layer(losses[-1])[0] if losses else None)
 
     def _emit_layer(self, position: int, layer: LayerSpec, pass_inputs: PassInputs, pass_outputs: PassResults) -> None:
-        """Add one layer's operations to the graph, and what they give to ``pass_outputs``."""
+        """Add a layer's operations to the graph, and the results to ``pass_outputs``."""
         first, *_ = self.places.of_layer(layer)
         if _is_fed(layer):
             tops = tuple(Blob.from_caffe(pass_inputs.feeds[top]) for top in layer.tops)
@@ -238,7 +238,7 @@ def build_forward(
 def fed_blobs(net: NetSpec) -> dict[str, Shape]:
     """Return blob name -> full shape for every top that must be fed.
 
-    These are the data layers' tops, but for types that have an emitter: DummyData fills its tops by itself.
+    These are the data layers' tops, but for types that have an emitter: DummyData fills the tops without a feed.
     """
     return {
         top: shape

@@ -1,4 +1,4 @@
-"""Scores with their classes on the last axis: the form in which Softmax-like losses and Accuracy compute."""
+"""Scores with the classes on the last axis: the form of Softmax-like losses and Accuracy."""
 
 from __future__ import annotations
 

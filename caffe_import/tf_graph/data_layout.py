@@ -1,9 +1,9 @@
 """The one place where axis orders change: Caffe's (N, C, H, W) and TensorFlow's CPU-fast (N, H, W, C), on every device.
 
-On a GPU TensorFlow's own layout optimizer turns the latter back where it expects that to be faster; not measured.
+On a GPU TensorFlow's own layout optimizer turns NHWC back if the optimizer expects NCHW to be faster; not measured.
 
-A ``Blob`` is a tensor that is converted to either order when needed. An emitter takes the order that its kernel wants
-and returns the order that it has; consecutive layers of the same order then cost no transposition.
+A ``Blob`` is a tensor that is converted to either order when needed. An emitter takes and returns the kernel's order;
+consecutive layers of the same order then cost no transposition.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Blob:
 
     @property
     def values(self) -> tf.Tensor:
-        """The tensor in the axis order that it already has, for element-wise work; wrap the result by ``wrap``."""
+        """The tensor in the present axis order, for element-wise work; wrap the result by ``wrap``."""
         return self._channels_last if self._channels_last is not None else self._caffe
 
     @property
@@ -81,7 +81,7 @@ class Blob:
         return self.values.dtype
 
     def as_dtype(self, dtype: tf.DType) -> Blob:
-        """Return the blob with its values cast; itself where they have that dtype."""
+        """Return the blob with values of a dtype; the blob itself if the dtype is the same."""
         if dtype == self.dtype:
             return self
         if dtype not in self._casts:

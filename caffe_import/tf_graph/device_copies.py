@@ -21,7 +21,7 @@ def is_on(value: Any, device: str) -> bool:
 
 
 def to_device(value: tf.Tensor | Array, device: str) -> tf.Tensor:
-    """Return ``value`` in the memory of ``device``; itself if it is there. An array may be written afterwards."""
+    """Return ``value`` in ``device``'s memory, without a copy if there already. An array may be written afterwards."""
     if is_on(value, device):
         return value
     if isinstance(value, np.ndarray) and "CPU" in device:
@@ -31,7 +31,7 @@ def to_device(value: tf.Tensor | Array, device: str) -> tf.Tensor:
 
 
 def to_host(value: tf.Tensor | Array) -> Array:
-    """Return a read-only numpy array: a view of memory that the host has, which it keeps alive, else a copy."""
+    """Return a read-only numpy array: a view that keeps the host's memory alive, else a copy."""
     if isinstance(value, np.ndarray):
         array = value.view()
     elif is_on(value, _HOST):

@@ -36,16 +36,16 @@ class ReadyDevices:
 
     @property
     def is_host(self) -> bool:
-        """Whether the first device computes in the memory of the host, so that nothing is copied to it."""
+        """Does the first device compute in the host's memory, without copies?"""
         return self.kind == "cpu"
 
 
 def set_up_devices(kind: DeviceKind, n_devices: int, *, n_threads: int, tf32: bool = False) -> ReadyDevices:
     """Choose what this process computes on. Call it once, before TensorFlow's first operation.
 
-    GPUs take memory as they need it (TensorFlow by itself takes all of it at once), and multiply float32 as float32:
-    TensorFloat-32, TensorFlow's own default on newer cards, keeps 10 bits of the mantissa. A process that computes on
-    its CPU does not touch a GPU. Several devices of a CPU are logical ones: they share its cores and memory.
+    GPUs take memory when needed (by default TensorFlow takes all memory at once), and multiply float32 as float32:
+    TensorFloat-32, TensorFlow's own default on newer cards, keeps 10 bits of the mantissa. A process for the CPU does
+    not touch a GPU. Several devices of a CPU are logical devices: all share the CPU's cores and memory.
 
     Args:
         kind: CPU or GPUs. Which GPUs there are says CUDA_VISIBLE_DEVICES, which is set before TensorFlow is imported.

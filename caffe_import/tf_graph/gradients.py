@@ -1,6 +1,6 @@
 """Gradients of a net's blobs and parameters for gradients put on its outputs: Caffe's ``Backward``, for inspection.
 
-Training has its own, leaner way (``train_step``); this one can name every blob.
+Training has a leaner way (``train_step``); here every blob has a gradient by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Passes:
-    """One forward pass and its backward pass, as numpy arrays in Caffe's shapes.
+    """A forward and backward pass, as numpy arrays in Caffe's shapes.
 
     Attributes:
         blobs: Every blob after the forward pass.
@@ -55,7 +55,7 @@ def run_passes(
     device: str = "",
     devices: Sequence[str] = (),
 ) -> Passes:
-    """Run one forward and one backward pass; traces anew at each call, so it is for single looks.
+    """Run a forward and a backward pass; each call traces anew, so use the function for single looks.
 
     Args:
         net: Any phase.

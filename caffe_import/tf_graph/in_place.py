@@ -1,10 +1,10 @@
-"""Gradients that read overwritten memory: what Caffe computes where in-place layers follow one another.
+"""Gradients from overwritten memory, as Caffe computes gradients of consecutive in-place layers.
 
-Several layers compute their gradient from what their top (or bottom) holds *at the time of the backward pass*.
-If a later in-place layer has overwritten the blob, they read that layer's values; and where bottom and top are one
-blob, some write over the incoming gradient before they use it. Frameworks without shared memory compute the true
+Several layers compute the gradient from the content of top (or bottom) *at the time of the backward pass*. If a later
+in-place layer has overwritten the blob, the gradient reads the later layer's values. With bottom and top as a single
+blob, some layers overwrite the incoming gradient before use. Frameworks without shared memory compute the true
 derivative instead. A net trained in Caffe was trained with Caffe's gradients, so they are reproduced here. Eltwise's
-product with ``stable_prod_grad: false`` belongs here even alone: it divides its top by each bottom.
+product with ``stable_prod_grad: false`` belongs here even alone: the gradient divides the top by each bottom.
 
 Source: BVLC Caffe @9b89154, src/caffe/layers/<type>_layer.cpp, ``Backward_cpu``; confirmed against recorded gradients.
 """
@@ -25,7 +25,7 @@ from caffe_import.tf_graph.emitters import registered_emitters
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory that a layer's ``Backward_cpu`` reads for the gradient of one of its bottoms.
+    """Memory that a layer's ``Backward_cpu`` reads for the gradient of a bottom.
 
     Attributes:
         layer: The layer.
@@ -102,7 +102,7 @@ def memory_gradient(
 
 
 def types_with_memory_gradient() -> frozenset[str]:
-    """Return the layer types that have one."""
+    """Return the layer types with a memory gradient."""
     registered_emitters()
     return frozenset(_RULES)
 

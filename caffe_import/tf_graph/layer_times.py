@@ -1,7 +1,7 @@
 """Milliseconds of each layer, forward and backward, by the kernels that TensorFlow really runs (``caffe time``).
 
-TensorFlow records when each kernel of a pass began and ended. The kernels run one after the other here, so that their
-times add up; in training two may run at a time. On the CPU.
+TensorFlow records when each kernel of a pass began and ended. Here the kernels run in turn, so the times add up; in
+training two kernels may run at a time. On the CPU.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def measure_layers(
 
 
 class _Traced:
-    """The net's two passes as a graph, and the layer that each of its kernels computes."""
+    """The net's two passes as a graph, and the layer of each kernel."""
 
     def __init__(self, net: NetSpec) -> None:
         self.graph = tf.Graph()
@@ -132,7 +132,7 @@ class _Traced:
         self._scopes = dict(_scopes(net, names))
 
     def layer_of(self, kernel: str) -> int | None:
-        """Return the position of the layer that a kernel is of; None if it is of none."""
+        """Return the position of a kernel's layer; None for a kernel outside layers."""
         parts = kernel.partition(f"{_BACKWARD}/")[2].split("/") if f"{_BACKWARD}/" in kernel else kernel.split("/")
         for length in range(len(parts) - 1, 0, -1):
             if (position := self._scopes.get("/".join(parts[:length]))) is not None:
@@ -141,7 +141,7 @@ class _Traced:
 
 
 def _scopes(net: NetSpec, names: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield the scope of each layer's operations; TensorFlow numbers one that is taken.
+    """Yield the scope of each layer's operations; TensorFlow adds a number to a used scope.
 
     Layers are traced in their order, so of two layers with the same scope the earlier has the lower number.
     """
@@ -169,7 +169,7 @@ def _kernels(metadata: Any) -> Iterator[tuple[str, str, float]]:
 
 
 class _Spent:
-    """Adds up kernels. A fused kernel has the name of its last layer; its time counts for its first layer."""
+    """Adds up kernels. A fused kernel has the name of the last layer; the time counts for the first layer."""
 
     def __init__(self, net: NetSpec) -> None:
         self._net = net
@@ -201,7 +201,7 @@ class _Spent:
         return position
 
     def _maker(self, position: int) -> int | None:
-        """Return the layer before ``position`` that last made its first bottom; in place, blobs have several."""
+        """Return the layer before ``position`` that last made the first bottom; an in-place blob has several makers."""
         layer = self._net.layers[position]
         makers = [k for k in range(position) if layer.bottoms and layer.bottoms[0] in self._net.layers[k].tops]
         return makers[-1] if makers else None

@@ -19,7 +19,7 @@ def is_same_padding(
 ) -> bool:
     """Does TensorFlow's SAME place the same windows on every axis?
 
-    SAME has ceil(size / stride) windows and puts the smaller half of the padding that they need in front.
+    SAME has ceil(size / stride) windows and puts the smaller half of the needed padding in front.
 
     Args:
         size: Extents of the image, in pixels.

@@ -28,7 +28,7 @@ class PassInputs:
 
 @dataclass
 class PassResults:
-    """Results of the layers of a pass so far; each layer reads them and adds its results.
+    """Results of a pass so far; each layer reads the results and adds to the results.
 
     Attributes:
         entries: The layout's blobs, statistics as the last layer left them.

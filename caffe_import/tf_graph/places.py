@@ -1,4 +1,4 @@
-"""Puts a net's layers on devices: scopes for their operations, copies of what they read, shares of split layers."""
+"""Puts a net's layers on devices: scopes for operations, copies of inputs, shares of split layers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Places:
         return nullcontext() if self.residence is None or device is None else tf.device(self.devices[device])
 
     def of_layer(self, layer: LayerSpec) -> Sequence[int | None]:
-        """Return the devices that compute the layer, one unless it is split."""
+        """Return the devices of the layer; only a split layer has several."""
         return (None,) if self.residence is None else self.residence.layers[layer.name]
 
     def on_blob(self, name: str) -> AbstractContextManager[Any]:
@@ -50,7 +50,7 @@ class Places:
         return nullcontext() if self.residence is None else self.on(self.residence.blobs[name])
 
     def bottom(self, layer: LayerSpec, index: int, blob: Blob, device: int | None, copies: Copies) -> Blob:
-        """Return a bottom of the layer on one of its devices."""
+        """Return a bottom of the layer on a device of the layer."""
         if self.residence is None or device is None:
             return blob
         source = self.residence.bottoms[layer.name][index]
@@ -77,7 +77,7 @@ class Places:
         return params_of_devices
 
     def joined(self, layer: LayerSpec, tops: Sequence[tuple[Blob, ...]]) -> tuple[Blob, ...]:
-        """Return a layer's tops from those of each of its devices."""
+        """Return a layer's tops from the tops of each device."""
         if self.residence is None or len(tops) == 1:
             return tops[0]
         first, *_ = devices = self.residence.layers[layer.name]
@@ -93,7 +93,7 @@ class Places:
         return _copied_once(copies, tensor, source, target, lambda: self._copy(tensor, source, target))
 
     def _copy(self, tensor: tf.Tensor, source: int, target: int) -> tf.Tensor:
-        """Return the tensor on another device; its gradient goes back in one piece and is added up at the source."""
+        """Return the tensor on another device; the gradient goes back whole and is added up at the source."""
 
         def gradient(of_copy: tf.Tensor) -> tf.Tensor:
             # Within a gradient operations go where the one is that they are the gradient of.
@@ -129,7 +129,7 @@ def places_of(net: NetSpec, plan: ComputePlan, devices: Sequence[str], fed: Coll
 
 
 def share_of_layer(layer: LayerSpec, number: int, n_shares: int) -> LayerSpec:
-    """Return what one device computes of an InnerProduct that is split by its outputs."""
+    """Return a device's share of an InnerProduct; the InnerProduct is split by outputs."""
     if n_shares == 1:
         return layer
     start, stop = shares_of(layer.definition.top_shapes[0][-1], n_shares)[number]

@@ -2,8 +2,8 @@
 
 A 16-bit product is, on every device: inputs and parameters rounded to 16 bits, float32 sums, the result rounded to 16
 bits; its gradients likewise. GPUs compute so, and CPUs in bfloat16 through oneDNN. TensorFlow's other CPU kernels add
-up in 16 bits, where a sum stops to grow at 256 times its terms: a gradient over the pixels of a batch comes out half as
-large or worse. There the same numbers are made by float32 kernels on rounded values; that saves no time.
+up in 16 bits: a sum stops growing at 256 times the terms, and a gradient over a batch's pixels comes out half as large
+or worse. There float32 kernels make the same numbers from rounded values, without saving time.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class ForwardFunction:
         self._function = tf.function(self._traced, input_signature=signature, autograph=False)
 
     def __call__(self, params: tf.Tensor | Vector, feeds: Mapping[str, Array], seed: int = 0) -> dict[str, Array]:
-        """Return the output blobs of one pass that starts from empty layer state.
+        """Return the output blobs of a pass from empty layer state.
 
         Args:
             params: float32 (n_params,), a tensor or a numpy vector.
@@ -79,7 +79,7 @@ class ForwardFunction:
         return self.run(params, feeds, layer_state=initial_layer_state(self.net), seed=seed).blobs
 
     def held(self, params: tf.Tensor | Vector) -> tf.Tensor | Vector:
-        """Return parameters for many calls: on a device of its own, in its memory; else as they are."""
+        """Return parameters for many calls, on a given device in the device's memory, else unchanged."""
         return to_device(params, self._device) if self._device else params
 
     def run(
@@ -90,7 +90,7 @@ class ForwardFunction:
         layer_state: Mapping[str, tf.Tensor | Array],
         seed: int = 0,
     ) -> ForwardPass:
-        """Run one pass and return all its results; arguments as in ``__call__``."""
+        """Run a pass and return all results; arguments as in ``__call__``."""
         checked = {}
         for name, shape in self._fed.items():
             if name not in feeds or tuple(feeds[name].shape) != shape:

@@ -35,10 +35,10 @@ def emit_recomputing(
     pass_inputs: PassInputs,
     pass_outputs: PassResults,
 ) -> None:
-    """Emit all layers of ``net``, so that the gradient of each of ``segments`` computes its layers again.
+    """Emit all layers of ``net``; the gradient of each of ``segments`` computes the layers again.
 
-    Statistics and layer state move once, by the first computation; the second one reads what the first one read, random
-    seeds included, so that it makes the same values.
+    Statistics and layer state move once, by the first computation. The second computation has the same inputs, random
+    seeds included, and so makes the same values.
 
     Args:
         net: The net.
@@ -115,15 +115,15 @@ class _RunInputs:
         run: The run.
         entries: Positions in the layout of the parameter blobs that it reads.
         state: Keys of its layers' state.
-        given: Of the pass.
-        before: The pass when the run begins.
+        pass_inputs: Of the pass.
+        earlier_results: The pass when the run begins.
     """
 
     run: LayerRun
     entries: tuple[int, ...]
     state: tuple[str, ...]
-    given: PassInputs
-    before: PassResults
+    pass_inputs: PassInputs
+    earlier_results: PassResults
 
     @classmethod
     def of(cls, run: LayerRun, net: NetSpec, pass_inputs: PassInputs, pass_outputs: PassResults) -> _RunInputs:
@@ -139,24 +139,29 @@ class _RunInputs:
 
     def flat(self) -> list[tf.Tensor]:
         """Return the tensors in a fixed order."""
-        blobs = [self.before.blobs[name].values for name in self.run.reads]
-        entries = [self.before.entries[at] for at in self.entries]
-        return [*blobs, *tf.nest.flatten(entries), *(self.before.state[key] for key in self.state), self.given.seed]
+        blobs = [self.earlier_results.blobs[name].values for name in self.run.reads]
+        entries = [self.earlier_results.entries[at] for at in self.entries]
+        return [
+            *blobs,
+            *tf.nest.flatten(entries),
+            *(self.earlier_results.state[key] for key in self.state),
+            self.pass_inputs.seed,
+        ]
 
     def wrap(self, tensors: Tensors) -> tuple[PassInputs, PassResults]:
         """Return the tensors of ``flat`` as what the run's layers read."""
         remaining_tensors: Iterator[tf.Tensor] = iter(tensors)
-        run_outputs = PassResults(list(self.before.entries), dict(self.before.state))
+        run_outputs = PassResults(list(self.earlier_results.entries), dict(self.earlier_results.state))
         run_outputs.blobs.update(
-            (name, self.before.blobs[name].wrap(next(remaining_tensors))) for name in self.run.reads
+            (name, self.earlier_results.blobs[name].wrap(next(remaining_tensors))) for name in self.run.reads
         )
         for at in self.entries:
-            entry = self.before.entries[at]
+            entry = self.earlier_results.entries[at]
             run_outputs.entries[at] = (
                 tuple(next(remaining_tensors) for _ in entry) if isinstance(entry, tuple) else next(remaining_tensors)
             )
         run_outputs.state.update((key, next(remaining_tensors)) for key in self.state)
-        return replace(self.given, seed=next(remaining_tensors)), run_outputs
+        return replace(self.pass_inputs, seed=next(remaining_tensors)), run_outputs
 
 
 def _emit_run(

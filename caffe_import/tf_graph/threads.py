@@ -12,15 +12,15 @@ _LOG = logging.getLogger(__name__)
 def set_threads(n_threads: int, n_devices: int = 1) -> None:
     """Let kernels use ``n_threads`` threads, and with more than one thread let two kernels run at a time.
 
-    Two, because the two gradients of a layer do not wait for each other and few kernels fill several cores to the end:
-    on two busy cores LeNet, cifar10_quick and a 784-1000-10 net trained 5 to 30 % faster than one kernel at a time, for
+    Two, because the two gradients of a layer do not wait for each other and few kernels fill several cores to the end.
+    On two busy cores LeNet, cifar10_quick and a 784-1000-10 net trained 5 to 30 % faster than one kernel at a time, for
     the same processor time. More chains than that a training step hardly has.
 
-    With several devices as many kernels as devices run at a time, or one device waits while another computes. What an
-    earlier call has asked for stays the least: a net for one device may be compiled in a process that has several.
+    With several devices as many kernels as devices run at a time, else a device waits for another. An
+    earlier call's number stays the least: a process with several devices may compile a net for a single device.
 
-    TensorFlow fixes both numbers at its first operation; if that has run with others, a warning says so and the old
-    numbers stay. Not thread-safe; call it once per process.
+    TensorFlow fixes both numbers at the first operation; later calls with other numbers only log a warning. Not
+    thread-safe; call it once per process.
 
     Raises:
         ValueError: ``n_threads`` is below 1.

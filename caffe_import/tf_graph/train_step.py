@@ -85,7 +85,7 @@ def _arrays(tensors: Mapping[str, Any]) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class StepOutputs:
-    """What the steps of one run reported.
+    """Reports of the steps of a run.
 
     Attributes:
         losses: float32 (n_steps,): total weighted loss before each update, mean over the iter_size passes.
@@ -111,7 +111,7 @@ class StepOutputs:
 
 @dataclass(frozen=True)
 class StepGradient:
-    """What the passes of one step gave, before any update.
+    """Results of the passes of a step, before any update.
 
     Attributes:
         gradient: Sum over the iter_size passes, before clipping, division and decay; float32 (n_params,), read-only,
@@ -191,9 +191,9 @@ class TrainFunction:
         return TrainState(params, history, carried, 0, self._first_scale)
 
     def prepare(self, *, with_step: bool = False) -> None:
-        """Trace ``run`` and let TensorFlow optimise it; else the first run does it.
+        """Trace ``run`` and let TensorFlow optimise the graph; else the first run does both.
 
-        A run of no steps does this. On several devices each call is a step, and a step on zeros does this.
+        By a run of no steps; on several devices, where each call is a step, by a step on zeros.
 
         Args:
             with_step: Make a step on zeros on one device, too. TensorFlow makes the loop's kernels at the first step.
@@ -260,7 +260,7 @@ class TrainFunction:
         loss_scale, scales = None, None
         if result.next_scale:
             loss_scale, scales = scales_of_run(result.next_scale, reports.scale, reports.is_made)
-        n_made = int(scales.made.sum()) if scales else n_steps
+        n_made = int(scales.updated.sum()) if scales else n_steps
         new_state = TrainState(result.params, result.history, result.layer_state, state.updates + n_made, loss_scale)
         return new_state, StepOutputs(
             as_numpy(reports.loss),
@@ -275,10 +275,10 @@ class TrainFunction:
     def gradient(
         self, state: TrainState, *, step: int, seed: int, worker: int, feeds: Mapping[str, Array]
     ) -> tuple[TrainState, StepGradient]:
-        """Make the passes of one step without its update; statistics and layer state move on.
+        """Make the passes of a step without the update; statistics and layer state move on.
 
-        In float16 a gradient that is not finite is computed again at half the loss scale, until it is or the scale is
-        the lowest.
+        In float16 a gradient with infinities or NaNs is computed again at half the loss scale, until the
+        gradient is finite or the scale is the lowest.
 
         Args:
             state: Where the gradient is taken. Not changed.
@@ -319,7 +319,7 @@ class TrainFunction:
             if begun is None or scale is None:
                 return result, None, None
             is_finite = bool(result.reports.is_made)
-            next_scale = scale.after(is_finite=is_finite)
+            next_scale = scale.advanced(is_finite=is_finite)
             if is_finite or scale.scale <= LOWEST:
                 moves = StepScales(*map(np.array, ([begun.scale], [is_finite], [next_scale.scale])))
                 return result, next_scale, moves
@@ -349,7 +349,7 @@ class TrainFunction:
         return replace(state, params=params, history=history, updates=state.updates + 1), rate
 
     def feeds_to_device(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
-        """Return the feeds of a ``run`` where they are read, which ``run`` then takes as they are."""
+        """Return the feeds of a ``run`` on the reading device, for ``run`` to take unchanged."""
         return {name: self._calls.feed_to_device(name, feeds[name]) for name in self._fed}
 
     def _empty_feeds(self, n_passes: int) -> dict[str, Array]:

@@ -48,7 +48,7 @@ def emit_batch_norm(request: EmitRequest) -> Emission:
 
 
 def _as_images(blob: Blob, shape: Shape) -> tf.Tensor:
-    """Return the values as (N, positions..., C), rank 4; a bottom of one axis has one channel."""
+    """Return the values as (N, positions..., C), rank 4; a bottom of a single axis has a single channel."""
     if len(shape) == 4:
         return blob.channels_last
     if len(shape) == 1:

@@ -11,7 +11,7 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("Concat")
 def emit_concat(request: EmitRequest) -> Emission:
-    """Join channels-last if any bottom has that order, so that inception-like nets keep it."""
+    """Join channels-last if any bottom has this order, so that inception-like nets stay channels-last."""
     options = request.layer.definition.options
     assert isinstance(options, ConcatOptions)
     if any(bottom.is_channels_last for bottom in request.bottoms):

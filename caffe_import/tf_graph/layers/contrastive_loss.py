@@ -1,4 +1,4 @@
-"""ContrastiveLoss in TensorFlow, with Caffe's gradient (it adds 1e-4 to the distance it divides by)."""
+"""ContrastiveLoss in TensorFlow, with Caffe's gradient (the divisor is the distance plus 1e-4)."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _depthwise(inputs: tf.Tensor, kernels_hwio: tf.Tensor, window: Window, group
 
 
 def _convolve_by_taps(inputs: tf.Tensor, weights: tf.Tensor, window: Window, group: int) -> tf.Tensor:
-    """Convolve as ``convolve`` does: for each kernel tap one strided slice and one matrix product.
+    """Convolve as ``convolve`` does: for each kernel tap a strided slice and a matrix product.
 
     Slower than a fused kernel, but right for every rank, dilation, stride and group. The taps of 16-bit values are
     added up in float32.

@@ -9,5 +9,5 @@ from caffe_import.tf_graph.layers.convolution import emit_convolution
 @emitter("ConvolutionDepthwise")
 @emitter("DepthwiseConvolution")
 def emit_depthwise_convolution(request: EmitRequest) -> Emission:
-    """Convolve as Convolution does, which takes the depthwise kernel where there is one."""
+    """Convolve as Convolution does; Convolution takes the depthwise kernel if TensorFlow has a fitting kernel."""
     return emit_convolution(request)

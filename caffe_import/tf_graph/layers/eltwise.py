@@ -35,7 +35,7 @@ def _weighted_sum(inputs: Sequence[tf.Tensor], coefficients: Sequence[float]) ->
 
 
 def _maximum(inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Send the gradient to one input, as Caffe: at a tie to the second of two, to a later one only if it is larger.
+    """Send the gradient to one input, as Caffe: at a tie to the second of two, to a later input only if larger.
 
     ``tf.maximum`` would split a tie's gradient otherwise.
     """

@@ -1,4 +1,4 @@
-"""How TensorFlow computes Pooling: its own kernels where their windows are Caffe's, else on a padded image."""
+"""Pooling in TensorFlow: TensorFlow's kernels if the windows equal Caffe's, else a padded image."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def average_pool(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled:
     TensorFlow's SAME padding divides by the part inside the image: equal without padding, corrected with it.
 
     SAME is not used where a kernel is larger than the image. Without oneDNN (CPUs without AVX-512 VNNI) TensorFlow 2.21
-    gives a wrong gradient there: GetBroadcastSize in its ops_util.cc forgets that the front padding shortens a window.
+    gives a wrong gradient there: GetBroadcastSize in ops_util.cc forgets to shorten a window by the front padding.
     """
     if options.is_global:
         return tf.reduce_mean(inputs, axis=(1, 2), keepdims=True)
@@ -127,7 +127,7 @@ def _windows(inputs: tf.Tensor, options: PoolingOptions, size: Pair, pooled: Pai
 
 
 def _sampled(windows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Pick one cell of each window with probability proportional to its value (values are not negative).
+    """Pick a cell of each window with probability proportional to the cell's value (values are not negative).
 
     Source: Zeiler and Fergus, "Stochastic pooling" (2013); BVLC Caffe, pooling_layer.cu, StoPoolForwardTrain.
     """

@@ -14,7 +14,7 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
 @emitter("Upsample")
 def emit_upsample(request: EmitRequest) -> Emission:
-    """Take the nearest pixel; with whole factors that is the repeated one.
+    """Take the nearest pixel; whole factors repeat each pixel.
 
     From the pixels' centres, no position is on the border of two, where rounding would decide.
     """
@@ -30,7 +30,7 @@ def emit_upsample(request: EmitRequest) -> Emission:
 
 
 def _unpooled(bottom: Blob, mask: Blob, options: UnpoolingOptions) -> Blob:
-    """Write each value to its place in a plane of zeros; where windows shared a place, the last one counts."""
+    """Write each value to the value's position in a plane of zeros; at a shared position the last window counts."""
     values = bottom.caffe
     channels, n_pixels = values.shape[1], prod(values.shape[2:])
     planes = tf.reshape(tf.cast(mask.caffe, tf.int32), (-1, n_pixels))

@@ -1,4 +1,4 @@
-"""What a traced function of a training step takes, in one flat row of tensors."""
+"""Arguments of a training step's traced functions, as a flat row of tensors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StepArguments:
-    """The arguments of a call, None where it needs none: arrays or tensors, in the signature their specs.
+    """The arguments of a call, None for an unused argument: arrays or tensors, in a signature specs.
 
-    The parameters are one vector in ``params``, or on several devices ``pieces``; so is the gradient.
+    The parameters are a single vector in ``params``, or on several devices ``pieces``; likewise the gradient.
     """
 
     params: Any = None
@@ -30,7 +30,7 @@ class StepArguments:
     good_steps: Any = None
 
     def flat(self) -> list[Any]:
-        """Return every given leaf in a fixed order."""
+        """Return every leaf but None in a fixed order."""
         return [
             *(leaf for name in self._single() if (leaf := getattr(self, name)) is not None),
             *self.pieces,
@@ -41,7 +41,7 @@ class StepArguments:
         ]
 
     def wrap(self, leaves: Sequence[Any]) -> StepArguments:
-        """Return the leaves of ``flat`` in this one's structure."""
+        """Return the leaves of ``flat`` in the structure of these arguments."""
         remaining_leaves = iter(leaves)
         single = {name: next(remaining_leaves) for name in self._single() if getattr(self, name) is not None}
         return StepArguments(

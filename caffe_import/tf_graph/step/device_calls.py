@@ -1,7 +1,7 @@
-"""Calls of the traced graph of several devices: one call per step, everything where it is used.
+"""Calls of the traced graph of several devices: a call per step, every tensor on the device that uses the tensor.
 
-Between two steps parameters, history and layer state are not moved: what a call returns is where the next one takes it.
-A loop inside the graph would carry them all through one device.
+Between two steps parameters, history and layer state stay on their devices: a call's results are the next call's
+arguments. A loop inside the graph would carry all tensors through a single device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HOST: Final = "/device:CPU:0"
 
 @dataclass(frozen=True)
 class PlacedPasses:
-    """Batches of a fed blob, each on the device that reads it. Taken apart like an array (n_passes, *blob shape).
+    """Batches of a fed blob, each on the reader's device. Sliced like an array (n_passes, *blob shape).
 
     Attributes:
         rows: One tensor per pass.
@@ -41,11 +41,11 @@ class PlacedPasses:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array that this stands for."""
+        """Shape of the equivalent array."""
         return (len(self.rows), *self.blob_shape)
 
     def __getitem__(self, index: int | slice) -> Any:
-        """Return one batch, or some as an object of this kind."""
+        """Return a batch, or for a slice ``PlacedPasses``."""
         return PlacedPasses(self.rows[index], self.blob_shape) if isinstance(index, slice) else self.rows[index]
 
 
@@ -72,7 +72,7 @@ class DeviceCalls(TracedCalls):
             n_made = 1
             if scale is not None:
                 n_made = int(result.reports.is_made)
-                scale = scale.after(is_finite=bool(n_made))
+                scale = scale.advanced(is_finite=bool(n_made))
             updates = np.int64(now.updates + n_made)
             now = replace(
                 now, pieces=result.params, history=result.history, layer_state=result.layer_state, updates=updates
@@ -84,7 +84,7 @@ class DeviceCalls(TracedCalls):
         return StepResult(self._vector(now.pieces), self._slots(now.history), now.layer_state, stacked, next_scale)
 
     def feed_to_device(self, name: str, rows: Any) -> PlacedPasses:
-        """Return the batches of a fed blob, whole steps of them, where their passes read them."""
+        """Return the batches of a fed blob, of whole steps, each on the device of the pass."""
         passes, plan = self.graph.solver.iter_size, self.graph.plan
         names = [self.graph.devices[feed_devices(self.graph.passes, k % plan.n_replicas)[name]] for k in range(passes)]
         return PlacedPasses([to_device(row, names[k % passes]) for k, row in enumerate(rows)], rows.shape[1:])

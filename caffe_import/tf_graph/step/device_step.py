@@ -1,13 +1,13 @@
-"""The graph of one training step on several devices: passes that run at the same time, their sum, one update.
+"""The graph of one training step on several devices: simultaneous passes, the passes' sum, an update.
 
 Replicas deal the passes out over devices, as Caffe's ``caffe train -gpu 0,1`` does: device k modulo n_replicas computes
-pass k with a copy of the parameters that device 0 holds, made once per step; gradients are summed on each device and
-then on device 0. A placement sends every pass through all devices: a pipeline (Huang et al. 2019,
-"GPipe"), in which a pass begins only when the one n_devices before it has left its gradients, so that no device keeps
-the activations of more passes than that (as in Narayanan et al. 2019, "PipeDream", 1F1B).
+pass k with a copy of device 0's parameters, made once per step. Gradients are summed on each device, then on device 0.
+A placement sends every pass through all devices, as a pipeline (Huang et al. 2019, "GPipe"). A pass begins after the
+pass n_devices earlier has its gradients, so a device keeps the activations of at most n_devices passes (as in Narayanan
+et al. 2019, "PipeDream", 1F1B).
 
-There is no cycle in this graph, so passes are inlined and their operations run as soon as what they read is there. A
-loop over steps would carry the parameters through one device; it is in ``device_calls``.
+This graph has no cycle, so passes are inlined and operations run as soon as their inputs exist. A loop over steps would
+carry the parameters through a single device; the loop is in ``device_calls``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Tensors = list[tf.Tensor]
 
 @dataclass(frozen=True)
 class DeviceStepGraph:
-    """The graph of one step; its arguments and results stay on their devices.
+    """The graph of a step; arguments and results stay on their devices.
 
     Attributes:
         solver: Its iter_size counts the passes of all replicas.
@@ -196,7 +196,7 @@ class DeviceStepGraph:
         return replica if self.plan.n_replicas > 1 else device
 
     def _pieces_of(self, replica: int, arguments: StepArguments) -> Tensors:
-        """Return the parameters of a replica: copies, but for statistics, which are its own."""
+        """Return the parameters of a replica: copies of the parameters, and the replica's statistics."""
         if replica == 0:
             return list(arguments.pieces)
         with self.on(replica):
@@ -216,7 +216,7 @@ class DeviceStepGraph:
         statistics: Sequence[Mapping[int, tf.Tensor]],
         old_state: Mapping[str, tf.Tensor],
     ) -> dict[str, tf.Tensor]:
-        """Return what the next step begins with, by the keys of ``carried_state``."""
+        """Return the state before the next step, by the keys of ``carried_state``."""
         carried = dict(old_state)
         for replica, (state, moves) in enumerate(zip(states, statistics, strict=True)):
             carried.update((state_key(name, replica), tensor) for name, tensor in state.items())
@@ -225,7 +225,7 @@ class DeviceStepGraph:
         return carried
 
     def _with_statistics(self, pieces: Sequence[tf.Tensor], statistics: Mapping[int, tf.Tensor]) -> Tensors:
-        """Return the pieces with statistics that layers moved, on their devices."""
+        """Return the pieces with the layers' new statistics, on their devices."""
         updated_pieces = list(pieces)
         for position, tensor in statistics.items():
             with self.on(self.passes.pieces.pieces[position].device):
@@ -274,7 +274,7 @@ class DeviceStepGraph:
 
 
 def _where_its_input_is(operation: tf.Operation) -> str:
-    """Return a device for operations that TensorFlow adds to a function's results: none of their own, no copy."""
+    """Return the input's device for operations that TensorFlow adds to a function's results, to save a copy."""
     if operation.device or not len(operation.inputs):
         return str(operation.device)
     return str(operation.inputs[0].device)
@@ -296,23 +296,23 @@ def feed_key(name: str, k: int) -> str:
 
 
 def state_key(name: str, replica: int) -> str:
-    """Return where the layer state ``name`` of a replica is carried from step to step."""
+    """Return the key of the layer state ``name`` of a replica."""
     return name if replica == 0 else f"{name}@{replica}"
 
 
 def statistic_key(entry: ParamEntry, replica: int) -> str:
-    """Return where a replica's own statistics are carried; those of the first are in the parameters."""
+    """Return the key of a further replica's statistics; the first replica's statistics are in the parameters."""
     return f"{entry.layer}/{entry.index}@{replica}"
 
 
 def feed_devices(passes: PassGraph, replica: int) -> dict[str, int]:
-    """Return fed blob -> number of the device that a pass of ``replica`` reads it on."""
+    """Return fed blob -> device number of the reading pass of ``replica``."""
     residence = passes.forward.places.residence
     return {name: replica if residence is None else residence.feeds[name] for name in passes.fed()}
 
 
 def carried_devices(passes: PassGraph, n_replicas: int) -> dict[str, int]:
-    """Return the device number of everything that ``carried_state`` has."""
+    """Return the device number of every entry of ``carried_state``."""
     residence = passes.forward.places.residence
     if residence is not None:
         return {name: residence.layers[name.rpartition("/")[0]][0] for name in initial_layer_state(passes.net)}
@@ -325,10 +325,10 @@ def carried_devices(passes: PassGraph, n_replicas: int) -> dict[str, int]:
 
 
 def carried_state(net: NetSpec, n_replicas: int, params: Vector) -> dict[str, Any]:
-    """Return what replicas carry from step to step beside the parameters, at the start of a run.
+    """Return the replicas' state beside the parameters, at the start of a run.
 
-    As in Caffe each replica has layer state and BatchNorm's statistics of its own; what is kept at the end is the
-    first one's, Caffe's root solver.
+    As in Caffe each replica has separate layer state and BatchNorm statistics. At the end the first replica's state
+    counts, as Caffe's root solver's.
     """
     fresh, state = initial_layer_state(net), {}
     for replica in range(n_replicas):

@@ -12,7 +12,7 @@ from caffe_import.devices.loss_scale import LossScale, StepScales, next_scale
 
 
 class Scaling(NamedTuple):
-    """What the loop over steps carries. Where the loss is not scaled it carries an empty tuple instead.
+    """Scaling state in the loop over steps; an empty tuple where the loss is not scaled.
 
     Attributes:
         scale: Float32 scalar, of the next step.
@@ -24,8 +24,8 @@ class Scaling(NamedTuple):
     good_steps: tf.Tensor
     n_skipped: tf.Tensor
 
-    def after(self, is_finite: tf.Tensor) -> Scaling:
-        """Return it after a step."""
+    def advanced(self, is_finite: tf.Tensor) -> Scaling:
+        """Return the scaling after a step."""
         scale, good_steps = next_scale(self.scale, self.good_steps, is_finite, tf.where)
         return Scaling(scale, good_steps, self.n_skipped + tf.cast(~is_finite, tf.int64))
 
@@ -54,12 +54,12 @@ def scale_arguments(scale: LossScale | None) -> dict[str, Any]:
 
 
 def as_numpy(value: Any) -> Any:
-    """Return a tensor's numbers; an array is returned as it is."""
+    """Return a tensor's numbers; an array stays unchanged."""
     return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else value.numpy()
 
 
 def scales_of_run(next_scale: Sequence[Any], scales: Any, is_made: Any) -> tuple[LossScale, StepScales]:
     """Return the next scale and the scales of each step, from those fields of ``StepResult`` and ``StepReports``."""
-    scale, good_steps, begun, made = map(as_numpy, (*next_scale, scales, is_made))
+    scale, good_steps, begun, updated = map(as_numpy, (*next_scale, scales, is_made))
     end_scales = np.append(begun, scale)[1:] if len(begun) else begun
-    return LossScale(float(scale), int(good_steps)), StepScales(begun, made, end_scales)
+    return LossScale(float(scale), int(good_steps)), StepScales(begun, updated, end_scales)

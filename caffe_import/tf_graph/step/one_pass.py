@@ -44,7 +44,7 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class PassGraph:
-    """Makes one pass. ``pieces`` are what gradients are taken of."""
+    """Makes a pass. Gradients are by ``pieces``."""
 
     net: NetSpec
     forward: Forward
@@ -60,7 +60,7 @@ class PassGraph:
         earlier_gradients: Tensors,
         loss_scale: tf.Tensor | None = None,
     ) -> Pass:
-        """Return what one pass gives.
+        """Return the results of a pass.
 
         Args:
             pieces: The parameters.
@@ -93,18 +93,18 @@ class PassGraph:
         return Pass(gradients[: len(weight_pieces)], result.loss, statistics, layer_state, outputs, n_rows, debug)
 
     def row_counts(self) -> Sequence[str]:
-        """Return the blobs that HDF5Output layers take."""
+        """Return the bottoms of HDF5Output layers."""
         return tuple(hdf5_output_inputs(self.net))
 
     def fed(self) -> Sequence[str]:
-        """Return the blobs that a pass is given."""
+        """Return the fed blobs of a pass."""
         return tuple(fed_blobs(self.net))
 
     def is_replaced(self) -> list[bool]:
-        """Return for each weight's piece whether a pass's gradient replaces the one before instead of adding to it.
+        """Return for each weight's piece whether a pass's gradient replaces the sum instead of adding to the sum.
 
-        The top of Caffe's Parameter layer shares the blob's gradient, and a layer that consumes a top writes it
-        afresh (parameter_layer.hpp, ``Forward_cpu``): of iter_size passes the last one counts.
+        The top of Caffe's Parameter layer shares the blob's gradient. A reader of the top writes the gradient afresh
+        (parameter_layer.hpp, ``Forward_cpu``): of iter_size passes the last one counts.
         """
         kinds = {layer.name: layer.type for layer in self.net.layers}
         return [kinds[piece.entry.layer] == "Parameter" for _, piece in self.pieces.of_kind("weight")]
@@ -132,7 +132,7 @@ class PassGraph:
         return {k: updates[piece.position] for k, piece in enumerate(self.pieces.pieces) if piece.position in updates}
 
     def _whole(self, name: str, value: tf.Tensor) -> tf.Tensor:
-        """Return an output in its declared shape: for samples that Filter dropped, rows of NaN follow at the end."""
+        """Return an output in the declared shape: rows of NaN stand at the end for dropped samples of Filter."""
         if value.shape.is_fully_defined():
             return value
         shape = self.net.blob_shapes[name]
@@ -188,5 +188,5 @@ def moved(pieces: Tensors, statistics: Mapping[int, tf.Tensor]) -> Tensors:
 
 
 def joined_shares(shares: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
-    """Return the blob that its shares make."""
+    """Return the blob from the blob's shares."""
     return shares[0] if len(shares) == 1 else tf.concat(shares, axis)

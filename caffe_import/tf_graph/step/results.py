@@ -1,4 +1,4 @@
-"""Results of a training step's graphs: dataclasses that TensorFlow takes apart and puts together, as it does tuples."""
+"""Results of a training step's graphs: dataclasses that TensorFlow flattens and packs as tuples."""
 
 from __future__ import annotations
 

@@ -125,9 +125,10 @@ class UpdateGraph:
         return computed
 
     def _decayed_statistics(self) -> Sequence[tuple[int, Piece]]:
-        """Return the statistics whose history fills with weight decay; their values stay, since their rate is 0.
+        """Return the statistics with weight decay in the history; the statistics' values stay, because the rate is 0.
 
-        Nothing reads it, but it is in Caffe's snapshots. A history that is scaled by the rate stays 0.
+        No code reads this history, but Caffe's snapshots have the history. A history that is scaled by the rate stays
+        0.
         """
         if self.solver.weight_decay == 0 or self.rule.rate_in_history:
             return []

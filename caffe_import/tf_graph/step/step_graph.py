@@ -42,8 +42,8 @@ class _Updated:
 class StepGraph:
     """The graph: the parameters are split once per call, the loop carries blobs, one concat makes the vector again.
 
-    The loop carries blobs and not the vector: each blob's rule then uses its own constants (lr_mult, decay_mult), and
-    no step pays for a split and a concat of all parameters.
+    The loop carries blobs and not the vector: each blob's rule then uses the blob's constants
+    (lr_mult, decay_mult), and no step splits and joins all parameters.
     """
 
     net: NetSpec
@@ -52,7 +52,7 @@ class StepGraph:
     update: UpdateGraph
 
     def run(self, arguments: StepArguments) -> StepResult:
-        """Return state and reports after as many updates as there are rates.
+        """Return state and reports after an update per rate.
 
         A step whose gradient is not finite leaves parameters, statistics and slots as they were, if the loss is scaled;
         what layers carry to the next pass moves on.
@@ -114,7 +114,7 @@ class StepGraph:
         is_made = all_finite(step_pass.gradients)
         nothing = {position: tf.zeros_like(step) for position, step in update_result[2].items()}
         entries, slots, steps = chosen(is_made, update_result, (entries, slots, nothing))
-        return _Updated(entries, slots, steps, old_entries, norm, scaling.after(is_made), is_made)
+        return _Updated(entries, slots, steps, old_entries, norm, scaling.advanced(is_made), is_made)
 
     def gradient(self, arguments: StepArguments) -> GradientResult:
         """Return the result of one step's passes; no update."""
@@ -145,10 +145,10 @@ class StepGraph:
         return self.passes.pieces.of_kind("weight")
 
     def _own_function(self) -> Any:
-        """Return a pass as a function of its own, kept out of the graph that calls it.
+        """Return a pass as a separate function, not inlined into the calling graph.
 
-        In a graph with a cycle TensorFlow 2.21 visits some gradients of MAX pooling before their forward kernel and
-        then leaves them on a kernel ten times slower.
+        In a graph with a cycle TensorFlow 2.21 visits some gradients of MAX pooling before the forward kernel and then
+        leaves the gradients on a kernel ten times slower.
         """
         return tf.function(self.passes.one_pass, autograph=False, experimental_attributes={"_noinline": True})
 
@@ -198,7 +198,7 @@ class StepGraph:
 
 
 def debug_of_update(old_entries: Tensors, steps: Mapping[int, tf.Tensor]) -> tf.Tensor:
-    """Return what ``debug_info`` shows of an update, (2, n_blobs): size of each blob before it and of its step."""
+    """Return what ``debug_info`` shows of an update, (2, n_blobs): magnitudes of the old blobs and of the steps."""
     data = [mean_magnitude(entry) for entry in old_entries]
     moves = [mean_magnitude(steps[k]) if k in steps else tf.zeros(()) for k in range(len(old_entries))]
     return tf.reshape(tf.stack([*data, *moves]), (2, -1)) if old_entries else tf.zeros((2, 0))

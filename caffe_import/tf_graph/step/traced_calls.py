@@ -48,7 +48,7 @@ class TracedCalls(ABC):
 
     @abstractmethod
     def run(self, arguments: StepArguments) -> StepResult:
-        """Make as many steps as there are rates; return state and stacked reports, the history as ``Pieces``."""
+        """Make a step per rate; return state and stacked reports, the history as ``Pieces``."""
 
     def gradient(self, arguments: StepArguments) -> GradientResult:
         """Return gradient and state of one step's passes."""
@@ -62,7 +62,7 @@ class TracedCalls(ABC):
 
     @abstractmethod
     def feed_to_device(self, name: str, rows: Any) -> Any:
-        """Return the batches of a fed blob, whole steps of batches, where their passes read them."""
+        """Return the batches of a fed blob, of whole steps, each on the device of the pass."""
 
     @abstractmethod
     def cut(self, vector: Any) -> Any:
@@ -91,10 +91,10 @@ class TracedCalls(ABC):
         return [self._pieces(slot) for slot in history]
 
     def _call(self, part: Part, arguments: StepArguments) -> Any:
-        """Call a traced function, which takes its tensors in one flat row.
+        """Call a traced function with a flat row of tensors.
 
-        A call through ``tf.function`` with nested arguments costs half a millisecond of Python, a flat one of the
-        traced function a fifth of that; a worker that exchanges at every step pays it at every step.
+        A call through ``tf.function`` with nested arguments costs half a millisecond of Python, a flat call of the
+        traced function a fifth. A worker with an exchange at every step pays this cost at every step.
         """
         with self._lock:
             if part not in self._functions:

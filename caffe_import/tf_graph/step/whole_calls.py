@@ -1,4 +1,4 @@
-"""Calls of the traced graph of one device: all steps in one call, the parameters as one vector."""
+"""Calls of the traced graph of one device: all steps in a single call, the parameters as a single vector."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class WholeCalls(TracedCalls):
         return map(self._on_device, leaves)
 
     def _on_device(self, leaf: Any) -> tf.Tensor:
-        """Return an argument as a tensor where it is used; what the call before returned is there already.
+        """Return an argument as a tensor on the device; results of an earlier call are there already.
 
-        The scalars too: one that is elsewhere makes TensorFlow run the loops on both devices, in step.
+        The scalars too: a scalar elsewhere makes TensorFlow run the loops on both devices, in step.
         """
         if not self.devices:
             return tf.convert_to_tensor(leaf)

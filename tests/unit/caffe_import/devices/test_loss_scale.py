@@ -8,21 +8,21 @@ from caffe_import.devices.loss_scale import DOUBLED_AFTER, HIGHEST, LOWEST, Loss
 
 
 def test_a_bad_step_halves_and_begins_to_count_anew() -> None:
-    assert LossScale(1024.0, 17).after(is_finite=False) == LossScale(512.0, 0)
+    assert LossScale(1024.0, 17).advanced(is_finite=False) == LossScale(512.0, 0)
 
 
 def test_good_steps_in_a_row_double() -> None:
     scale = LossScale()
     assert (scale.scale, DOUBLED_AFTER) == (32768.0, 2000)
     for _ in range(1999):
-        scale = scale.after(is_finite=True)
+        scale = scale.advanced(is_finite=True)
     assert scale == LossScale(32768.0, 1999)
-    assert scale.after(is_finite=True) == LossScale(65536.0, 0)
+    assert scale.advanced(is_finite=True) == LossScale(65536.0, 0)
 
 
 def test_the_scale_has_bounds() -> None:
-    assert LossScale(HIGHEST, 1999).after(is_finite=True) == LossScale(2.0**24, 0)
-    assert LossScale(LOWEST).after(is_finite=False) == LossScale(2.0**-24, 0)
+    assert LossScale(HIGHEST, 1999).advanced(is_finite=True) == LossScale(2.0**24, 0)
+    assert LossScale(LOWEST).advanced(is_finite=False) == LossScale(2.0**-24, 0)
 
 
 def test_notes_say_what_changed_and_nothing_else() -> None:
@@ -46,4 +46,4 @@ def test_the_lowest_scale_is_the_last_try() -> None:
 def test_joined_keeps_the_order() -> None:
     parts = [StepScales(np.array([k]), np.array([k > 1]), np.array([k + 1])) for k in (1.0, 2.0)]
     both = StepScales.joined(parts)
-    assert (both.begun.tolist(), both.made.tolist(), both.after.tolist()) == ([1, 2], [False, True], [2, 3])
+    assert (both.begun.tolist(), both.updated.tolist(), both.ended.tolist()) == ([1, 2], [False, True], [2, 3])

@@ -84,7 +84,7 @@ def compared(found: Ran, expected: Ran) -> dict[str, Any]:
         "difference": float(np.linalg.norm((state.params_view() - whole.params_view())[weights]) / moved),
         "losses": float(np.max(np.abs(outputs.losses / theirs.losses - 1))),
         "begun": None if outputs.scales is None else outputs.scales.begun.tolist(),
-        "made": None if outputs.scales is None else outputs.scales.made.tolist(),
+        "made": None if outputs.scales is None else outputs.scales.updated.tolist(),
         "updates": state.updates,
         "is_unmoved": all(not array.any() for array in carried),
     }

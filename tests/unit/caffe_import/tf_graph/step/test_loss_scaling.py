@@ -119,7 +119,7 @@ def test_a_skipped_step_leaves_parameters_history_and_statistics() -> None:
     feeds = {"data": np.random.default_rng(0).normal(size=(1, 4, 2)).astype(np.float32)}
     after, outputs = function.run(before, step=0, n_steps=1, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
     assert outputs.scales is not None
-    assert not outputs.scales.made.any()
+    assert not outputs.scales.updated.any()
     assert np.isfinite(outputs.losses).all()
     assert np.array_equal(after.params_view(), before.params_view())
     assert np.array_equal(after.history_view(), before.history_view())
@@ -128,7 +128,7 @@ def test_a_skipped_step_leaves_parameters_history_and_statistics() -> None:
         replace(before, loss_scale=LossScale(8.0)), step=0, n_steps=1, rate_scale=1.0, seed=0, worker=0, feeds=feeds
     )
     assert outputs.scales is not None
-    assert outputs.scales.made.all()
+    assert outputs.scales.updated.all()
     assert not np.isclose(calm.params_view(), before.params_view()).any()
 
 
@@ -140,7 +140,7 @@ def test_a_pushed_gradient_is_computed_again_until_it_is_finite() -> None:
     assert found.gradient.tolist() == [LOSS_WEIGHT]
     assert after.loss_scale == LossScale(2.0**12, 1)
     assert found.scales is not None
-    assert (found.scales.begun, found.scales.made, found.scales.after) == (2.0**15, True, 2.0**12)
+    assert (found.scales.begun, found.scales.updated, found.scales.ended) == (2.0**15, True, 2.0**12)
     again, _ = function.gradient(after, step=1, seed=0, worker=0, feeds=feeds)
     assert again.loss_scale == LossScale(2.0**12, 2)
 
@@ -151,8 +151,8 @@ def test_a_gradient_that_no_scale_makes_finite_ends_the_tries() -> None:
     before = replace(function.initial_state(np.ones(1, np.float32)), loss_scale=LossScale(8 * LOWEST))
     _, found = function.gradient(before, step=0, seed=0, worker=0, feeds=feeds)
     assert found.scales is not None
-    assert not found.scales.made[0]
-    assert found.scales.after[0] == LOWEST
+    assert not found.scales.updated[0]
+    assert found.scales.ended[0] == LOWEST
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

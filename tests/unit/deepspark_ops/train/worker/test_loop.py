@@ -59,7 +59,7 @@ class CountingModel:
         lines = (lambda offset: [f"    [Forward] step {step + offset}"]) if self.explains else None
         scales = self.scales
         if scales is not None:  # of all steps of the run
-            parts = (values[step : step + n_steps] for values in (scales.begun, scales.made, scales.after))
+            parts = (values[step : step + n_steps] for values in (scales.begun, scales.updated, scales.ended))
             scales = StepScales(*parts)
         return StepReport(losses, np.full(n_steps, 0.5 * rate_scale, np.float32), {}, lines, scales)
 
