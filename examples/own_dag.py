@@ -1,7 +1,7 @@
 """A DAG of your own in Airflow: DeepSpark's operators around a function of yours. Copy it into Airflow's DAGs folder.
 
-It trains the digits every Sunday and exports the model only if its worst class is good enough. Where runs and datasets
-are kept is said by DEEPSPARK_HOME, as for DeepSpark's own DAGs.
+The DAG trains the digits every Sunday and exports the model only if the worst class is good enough. Where runs and
+datasets are kept is said by DEEPSPARK_HOME, as for DeepSpark's own DAGs.
 """
 
 from __future__ import annotations

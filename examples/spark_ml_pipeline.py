@@ -4,7 +4,8 @@
     spark-submit --master ... examples/spark_ml_pipeline.py RUNS MODEL
 
 RUNS gets a folder for each fit, MODEL the saved pipeline; driver and workers see both under the same paths, and have
-deepspark with its extras train, spark and tables. Run it in the top folder of the repository: the rows are its digits.
+deepspark with its extras train, spark and tables. Run the script in the top folder of the repository: the rows are the
+repository's digits.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The deliverable: a bundle that is checked by running it."""
+"""The deliverable: a bundle, checked by a run of the bundle."""

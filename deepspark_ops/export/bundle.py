@@ -65,7 +65,7 @@ _OWN_READERS = ("TensorFlow", "DeepSpark")
 
 @dataclass(frozen=True)
 class Bundle:
-    """A finished bundle: its folder and what its manifest says."""
+    """A finished bundle: folder and manifest."""
 
     folder: Path
     manifest: BundleManifest

@@ -90,7 +90,7 @@ def _activated(deploy: caffe_pb2.NetParameter, task: ChosenTask, reserved_names:
 
 
 def _sides(net: NetSpec, tasks: Sequence[ChosenTask], fed: Collection[str]) -> list[DeployInput]:
-    """Return the tops of a Slice that splits a data blob by channels, where a result is one branch of a pair."""
+    """Return the tops of a Slice of a data blob by channels, where a result is a branch of a pair."""
     if not any(task.task == "embedding" for task in tasks):
         return []
     slices = [layer for layer in net.layers if layer.type == "Slice" and user_name(net, layer.bottoms[0]) in fed]

@@ -1,4 +1,4 @@
-"""Outputs of an exported model: the results that evaluation finds in a net, named by their blobs.
+"""Outputs of an exported model: evaluation's results in a net, named by blobs.
 
 The class probabilities of a classification are called ``scores``, with ``classes`` beside them; other results have the
 name of the deploy net's blob and Caffe's axis order. For a pair (embedding) one branch is exported: the branches share

@@ -1,4 +1,4 @@
-"""Code that loads a bundle, with the bundle's names and shapes: for the pages of a model, and for its card."""
+"""Code to load a bundle, with the bundle's names and shapes: for the pages and the card of a model."""
 
 from __future__ import annotations
 

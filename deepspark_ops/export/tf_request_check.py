@@ -1,7 +1,7 @@
 """Check inside the exported graph: a request with a wrong shape ends in an error that names the shape.
 
-TensorFlow compares a request's dtype with the signature, but not its shape: a kernel that trusts the shape it was
-compiled for then ends the whole process that serves the model.
+TensorFlow compares a request's dtype with the signature, but not the shape: a kernel compiled for another shape then
+ends the whole serving process.
 """
 
 from __future__ import annotations

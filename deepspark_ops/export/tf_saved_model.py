@@ -109,9 +109,9 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         return tf.function(serve, input_signature=signature, autograph=False), signature
 
     def _try_any_batch(self, feeds: Mapping[str, npt.NDArray[np.float32]]) -> None:
-        """Drop the net of any batch size unless its results equal the results of the net of one sample.
+        """Drop the net of any batch size unless the results equal the results of the net of a single sample.
 
-        A layer may compute with its batch size, which shows only when the layer runs.
+        A layer may compute with the batch size; only a run shows this.
 
         Args:
             feeds: Input samples of the net, at least one.
@@ -232,7 +232,7 @@ def _in_units(values: tf.Tensor, unit: int) -> tf.Tensor:
 
 
 def _standardized(values: tf.Tensor, table: TableColumns) -> tf.Tensor:
-    """Return a table's features in their stored form; see ``TableColumns.apply``, which computes in float64."""
+    """Return a table's features in the stored form; see ``TableColumns.apply`` for float64."""
     fill, mean, mean_residual, std = table.float32_parts()
     if fill is not None:
         values = tf.where(tf.math.is_nan(values), fill, values)

@@ -32,7 +32,7 @@ def accuracy_of(strategy: str, worker_counts: Sequence[int]) -> Iterator[Accurac
 
 
 class _Better(NamedTuple):
-    """A strategy that lost less, by how many points, mean over the nets that both were measured on."""
+    """A strategy with less loss of accuracy: the difference in points, mean over the nets measured for both."""
 
     name: str
     less: float

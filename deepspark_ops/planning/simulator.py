@@ -1,13 +1,13 @@
-"""Predicts the speed of a run: workers that exchange with one center, as discrete events. numpy and heapq alone.
+"""Predicts the speed of a run: exchanges of workers with a center, as discrete events. numpy and heapq alone.
 
-The center is a single station that serves exchanges in the order of their arrival. An exchange takes the time of its
-slowest part (link or server process): the chunks of an exchange flow through both parts in parallel. A worker computes
-for ``comm_period`` minibatches, then queues. This is the closed queue of the machine repairman (Feller, "An
-Introduction to Probability Theory", vol. 1, XVII.7) with fixed service times, simulated and not solved, because workers
-differ and a round of ``sync`` waits for all workers.
+The center is a single station and serves exchanges in the order of arrival. An exchange takes the time of its slowest
+part (link or server process): the chunks of an exchange flow through both parts in parallel. A worker computes for
+``comm_period`` minibatches, then queues. This is the closed queue of the machine repairman (Feller, "An Introduction to
+Probability Theory", vol. 1, XVII.7) with fixed service times. It is simulated and not solved, because workers differ
+and a round of ``sync`` waits for all workers.
 
-The model leaves out late data, tests, snapshots, the first call of a graph, and the memory bandwidth that workers on
-one host share.
+The model leaves out late data, tests, snapshots, the first call of a graph, and the shared memory bandwidth of workers
+on a host.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def socket_cost(
 ) -> ExchangeCost:
     """Return the cost of an exchange of workers on other hosts.
 
-    The server processes of ``n_servers`` key ranges work in parallel on one host and share its link: more servers
+    The server processes of ``n_servers`` key ranges work in parallel on a host and share the link: more servers
     multiply the computing speed, not the link's speed. The slowest range, which is the longest by whole chunks,
     decides.
 

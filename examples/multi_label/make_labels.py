@@ -21,7 +21,7 @@ N_TEST = 360
 
 
 def main(folder: Path) -> None:
-    """Write ``train.h5``, ``test.h5`` and the lists that name them."""
+    """Write ``train.h5``, ``test.h5`` and the lists of both."""
     images = np.frombuffer(
         gzip.decompress((DIGITS / "digits8x8-images-idx3-ubyte.gz").read_bytes()), np.uint8, offset=16
     )

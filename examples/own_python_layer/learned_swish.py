@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 @python_layer(module="learned_swish", name="LearnedSwish")
 class LearnedSwish:
-    """One bottom (N, C, ...), one top of its shape; ``param_str`` is what beta begins with, 1 without."""
+    """A bottom (N, C, ...), a top of the same shape; ``param_str`` is the first beta, 1 without."""
 
     def setup(self, param_str: str, bottom_shapes: tuple[Shape, ...]) -> None:
         """Read what beta begins with."""

@@ -1,7 +1,7 @@
 """Make the example's table: ``python examples/table_mlp/make_table.py OUTPUT.parquet [--rows 20000]``.
 
-30 numbers of very different sizes a row, one value in 50 missing; ``risk``, a class of 2, and ``cost``, a number, are
-made from them by a small net that is drawn here and a product, with noise: a straight boundary gets 0.79 of ``risk``
+A row has 30 numbers of very different sizes; 2 % of the values are missing. ``risk``, a class of 2, and ``cost``, a
+number, come from the numbers by a small random net and a product, with noise. A straight boundary gets 0.79 of ``risk``
 right, a perceptron more. The same numbers on every call.
 """
 

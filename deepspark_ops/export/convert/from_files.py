@@ -1,4 +1,4 @@
-"""Model that was trained elsewhere: a net's prototxt, a .caffemodel, and options for facts that a deploy net lacks."""
+"""Model from elsewhere: a net's prototxt, a .caffemodel, and options for facts missing in a deploy net."""
 
 from __future__ import annotations
 

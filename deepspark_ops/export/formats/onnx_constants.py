@@ -44,7 +44,7 @@ def put_constants(model: onnx.ModelProto, values: Arrays) -> None:
 def _folded(
     nodes: list[onnx.NodeProto], arrays: Arrays, opsets: Mapping[str, int]
 ) -> tuple[list[onnx.NodeProto], dict[str, npt.NDArray[Any]]]:
-    """Return the nodes that depend on a request, in order, and every array that does not, by name."""
+    """Return the nodes that depend on a request, in order, and every other array by name."""
     constants = dict(arrays)
     request_nodes = []
     for node in nodes:

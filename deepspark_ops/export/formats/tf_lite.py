@@ -86,7 +86,7 @@ def _with_float_divisions(converter: Any) -> bytes:
 
 @contextmanager
 def _saved_model(model: ExportedModel) -> Iterator[Path]:
-    """Yield a SavedModel that TensorFlow Lite can convert: the bundle's, or a temporary one if the bundle has none."""
+    """Yield a SavedModel for TensorFlow Lite: the bundle's, or a temporary SavedModel."""
     written = model.folder / SAVED_MODEL_NAME
     served = model.served()
     if served.has_operation(_HAS_NO_FORM):

@@ -47,7 +47,7 @@ def _write(model: ExportedModel) -> None:
 
 
 class OwnForms:
-    """DeepSpark's handlers for operations that tf2onnx does not know, for one conversion.
+    """DeepSpark's handlers for operations unknown to tf2onnx, for a single conversion.
 
     Attributes:
         n_used: Number of calls of the handlers.

@@ -1,4 +1,4 @@
-"""Layers that compute each value from one value."""
+"""Layers with a value from a single value."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def relu(request: FormRequest) -> list[Value]:
 
 @keras_form("PReLU")
 def prelu(request: FormRequest) -> list[Value]:
-    """Add PReLU with one slope, or one for each channel."""
+    """Add PReLU with a single slope, or a slope for each channel."""
     options, bottom = request.options(PReLUOptions), request.bottoms[0]
     rank = len(request.shape())
     (slope,) = request.params

@@ -30,7 +30,7 @@ def convolution(request: FormRequest) -> list[Value]:
 
 @keras_form("Deconvolution")
 def deconvolution(request: FormRequest) -> list[Value]:
-    """Add one transposed convolution for each bottom, then cut its padding off."""
+    """Add a transposed convolution for each bottom, then cut the padding off."""
     options = _checked(request)
     return [
         _from_last(_spread(request, options, _to_last(bottom), at), bottom) for at, bottom in enumerate(request.bottoms)
@@ -122,7 +122,7 @@ def _spread(request: FormRequest, options: ConvolutionOptions, inputs: Any, at: 
 
 
 def _without_groups(weights: Array, group: int) -> Array:
-    """Return kernels (in, out, kernel...) of one group that are equivalent to kernels of several groups."""
+    """Return kernels (in, out, kernel...) of a single group, equivalent to kernels of several groups."""
     if group == 1:
         return weights
     n_inputs, per_group = weights.shape[:2]

@@ -120,7 +120,7 @@ def _centre(mean: Array, size: int) -> Array:
 
 
 def _without_mean(values: Any, mean: Array) -> Any:
-    """Subtract a mean image, which is stored with the file's weights and not in the text of its layers."""
+    """Subtract a mean image, stored with the file's weights and not in the text of the layers."""
     layer = keras.layers.Normalization(axis=(1, 2, 3))
     layer.build((None, *mean.shape))
     layer.adapt_mean.assign(mean)

@@ -61,7 +61,7 @@ _FORMS: dict[str, Form] = {}
 
 
 def keras_form(*type_names: str) -> Callable[[Form], Form]:
-    """Register the decorated function as the Keras form of some layer types; it returns one value for each top."""
+    """Register the decorated function as the Keras form of some layer types. Its result has a value for each top."""
 
     def register(form: Form) -> Form:
         for name in type_names:
