@@ -1,6 +1,6 @@
 """The stages as Python functions: ``ds.train(solver, run_dir=..., n_workers=4)``.
 
-``calls.pyi`` beside this file, which ``make format`` writes, tells editors and mypy the arguments.
+``make format`` writes ``calls.pyi`` beside this file, for editors and mypy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stage compare outside Airflow: the trials of a comparison, one after another, and their table and page."""
+"""Stage compare outside Airflow: the trials of a comparison in turn, then table and page."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _DAG: Final = ""
 
 
 def compare_trainings(config: CompareTrainingsConfig, *, is_shown: bool = True) -> Path:
-    """Train and score every trial, and return the comparison's folder; a trial that failed is a row with its reason.
+    """Train and score every trial, and return the comparison's folder; a failed trial is a row with the reason.
 
-    A trial that the folder has finished is not trained again: the same call goes on after an interruption.
+    A finished trial of the folder is not trained again: the same call continues after an interruption.
 
     Raises:
         ConfigError: A list or a trial's values are wrong, or the folder is of another comparison.
@@ -70,7 +70,7 @@ def _train_config(config: CompareTrainingsConfig, values: Mapping[str, Value], r
 
 
 def _checked(config: CompareTrainingsConfig, plan: Plan) -> dict[int, TrainConfig]:
-    """Return the config of each trial, by number, with a known strategy and a solver that can be read.
+    """Return the config of each trial, by number, with a known strategy and a readable solver.
 
     Raises:
         ConfigError: Names each trial that is wrong.
@@ -104,7 +104,7 @@ def _refuse_other_plan(run_dir: Path, plan: Plan) -> None:
 
 
 def _run_trial(trial: Trial, config: TrainConfig, *, is_shown: bool) -> None:
-    """Train and score a trial; what it fails with is noted in its folder."""
+    """Train and score a trial; a failure is noted in the trial's folder."""
     statuses = read_statuses(config.run_dir)
     evaluated = parse_config(EvaluateConfig, {"run_dir": config.run_dir, "devices": config.devices})
     work: dict[str, Callable[[], object]] = {

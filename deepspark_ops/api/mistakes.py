@@ -1,4 +1,4 @@
-"""Mistakes that a user can correct, as one class for Python: ``ConfigError``, a ``ValueError``."""
+"""Mistakes of users, as a single class for Python: ``ConfigError``, a ``ValueError``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deepspark_ops.processes.stage_process import user_trouble
 
 @contextmanager
 def mistakes_as_config_errors() -> Iterator[None]:
-    """Raise a mistake that a user can correct as ``ConfigError``, with the message that the command prints.
+    """Raise a user's mistake as ``ConfigError``, with the command's message.
 
     Raises:
         ConfigError: A wrong argument, a file that is missing or damaged, a net that cannot be built.

@@ -19,7 +19,7 @@ _KINDS: Final[tuple[type[ResultFolder], ...]] = (Dataset, Comparison, Run, Bundl
 
 
 def open(folder: StrPath) -> ResultFolder:
-    """Return a folder as the run, dataset, bundle, model, comparison, evaluation or simulation that it is.
+    """Return the run, dataset, bundle, model, comparison, evaluation or simulation in a folder.
 
     Raises:
         ConfigError: There is no such folder, or it is none of these.

@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
 
 
 def signature_of(model: type[StageConfig], positional: Sequence[str], *, shows_progress: bool) -> inspect.Signature:
-    """Return the signature that editors and notebooks complete."""
+    """Return the signature for the completion of editors and notebooks."""
     fields = flat_fields(model)
     parameters = [_parameter(name, fields[name], inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in positional]
     keyword_names = [name for name in fields if name not in positional]
@@ -111,14 +111,14 @@ def _parameter(name: str, info: FieldInfo, kind: Any) -> inspect.Parameter:
 
 
 def _with_default(parameter: inspect.Parameter, model: type[StageConfig]) -> inspect.Parameter:
-    """Give a required field of a nested config, which may be left out as a whole, the default None."""
+    """Give a required field of an optional nested config the default None."""
     if parameter.default is not inspect.Parameter.empty or parameter.name in model.model_fields:
         return parameter
     return parameter.replace(default=None, annotation=f"{parameter.annotation} | None")
 
 
 def type_text(info: FieldInfo) -> str:
-    """Return the type of a field as an editor needs it: what may be given, not what the config holds.
+    """Return the type of a field for an editor: the type of the argument, not of the config's value.
 
     Example:
         >>> from deepspark_ops.config.train import TrainConfig
@@ -131,7 +131,7 @@ def type_text(info: FieldInfo) -> str:
 
 
 def _texts(annotation: Any, *, converts: bool = False) -> list[str]:
-    """Return the types of a union's members, one text each.
+    """Return the types of a union's members, a text per type.
 
     A value with a validator before pydantic's own is given as text, too: a number with a unit, a list with commas.
     """

@@ -1,7 +1,7 @@
-"""One function per stage, from the config to the written files, for the command line, the Python API and operators.
+"""A function per stage, from the config to the written files, for the command line, the Python API and operators.
 
-A stage that loads TensorFlow or a JVM runs as a process of its own. Call these functions from the main thread, whose
-signals reach the stage: Ctrl-C on ``train`` takes a snapshot and ends the run.
+A stage with TensorFlow or a JVM runs as a separate process. Call these functions from the main thread: the thread's
+signals reach the stage. Ctrl-C on ``train`` takes a snapshot and ends the run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def check(config: CheckConfig) -> PreflightReport:
-    """Return the report on a solver and its nets; errors of theirs are in it."""
+    """Return the report on a solver and its nets; the report has the errors."""
     from deepspark_ops.preflight.check import run_check
 
     return run_check(config)
@@ -98,7 +98,7 @@ def _certify(config: TrainConfig) -> None:
 
 
 def evaluate(config: EvaluateConfig, *, is_shown: bool = True, run: Runner | None = None) -> Path:
-    """Score a run and return the folder of its metrics and report."""
+    """Score a run and return the folder of metrics and report."""
     find_weights(RunPaths(config.run_dir), config.weights)
     if config.is_in_spark and run is None:
         require_spark()
@@ -116,13 +116,13 @@ def export(config: ExportConfig, *, is_shown: bool = True, run: Runner | None = 
 
 
 def convert(config: ConvertConfig, *, is_shown: bool = True, run: Runner | None = None) -> Path:
-    """Make a bundle of a net and weights that were trained elsewhere, and return its folder."""
+    """Make a bundle of a net and weights from another training, and return the bundle's folder."""
     _run_process("deepspark_ops.export.convert", config, StageDisplay("convert", is_shown=is_shown), run=run)
     return config.output
 
 
 def answer_inputs(config: BundleInputConfig, *, is_shown: bool = True, run: Runner | None = None) -> DataPath:
-    """Write a bundle's predictions, or the features that the config names, and return the file."""
+    """Write a bundle's predictions, or the config's features, and return the file."""
     if config.needs_spark and run is None:
         require_spark()
     module = "deepspark_ops.predict.spark_job" if config.needs_spark else "deepspark_ops.predict"

@@ -1,4 +1,4 @@
-"""A run's index file: written at the end of the run, and read instead of the events until they change."""
+"""A run's index file: written at the end of the run, and read instead of the events until the events change."""
 
 from __future__ import annotations
 

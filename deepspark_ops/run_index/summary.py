@@ -1,4 +1,4 @@
-"""Numbers of a run for lists, from its config, its events and its evaluation."""
+"""Numbers of a run for lists, from config, events and evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as it happens, for a terminal: a row per worker, the server's line, how far it is. Drawn from events alone."""
+"""A run in progress, for a terminal: a row per worker, the server's line, the progress. Drawn from events alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = {
 
 
 class LiveView:
-    """Takes events in their order and draws the state of the run. Not thread-safe."""
+    """Takes events in order and draws the state of the run. Not thread-safe."""
 
     def __init__(self, *, max_iter: int, seconds: Callable[[], float] = time.monotonic) -> None:
         """Start with no workers; ``max_iter`` is the clock at the end of the run, ``seconds`` what time it is."""
@@ -107,7 +107,7 @@ class LiveView:
 
 
 def _cells(worker: WorkerStanding, has_seconds: bool) -> list[str]:
-    """Return a worker's cells after its name; what was not reported yet stays empty."""
+    """Return a worker's cells after its name; values without a report stay empty."""
     if not worker.report:
         return [""] * len(_COLUMNS)
     shares = {name: worker.shares().get(name, 0.0) for name in SECONDS}

@@ -1,4 +1,4 @@
-"""A stage at work in a notebook: one output of the cell, drawn again and again. Needs no widgets."""
+"""A stage at work in a notebook: a single output of the cell, drawn again and again. Needs no widgets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def in_notebook() -> bool:
 
 
 class NotebookPanel:
-    """Draws what ``render`` returns, the last line of the stage and its warnings. Used by one thread."""
+    """Draws what ``render`` returns, the last line of the stage and the warnings. Used by one thread."""
 
     def __init__(self, render: Callable[[], RenderableType]) -> None:
         """Draw nothing yet."""
@@ -46,7 +46,7 @@ class NotebookPanel:
         self._handle = display(HTML(self._html()), display_id=True)
 
     def note(self, text: str, style: str) -> None:
-        """Take a line: one without a style is replaced by the next line, one with a style stays."""
+        """Take a line: the next line replaces a line without a style; a line with a style stays."""
         if style:
             self._lines.append(Text(text, style=style))
         else:

@@ -1,4 +1,4 @@
-"""A stage at work: its lines on stderr, a bar or the run itself under them on a terminal; one output in a notebook."""
+"""A stage at work: lines on stderr, on a terminal a bar or the run below the lines; in a notebook a single output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "r
 
 
 class StageDisplay:
-    """Shows a stage at work: lines, and on a terminal a bar under them. Used by one thread, in a ``with`` block.
+    """Shows a stage at work: lines, and on a terminal a bar below the lines. Used by one thread, in a ``with`` block.
 
     Attributes:
         is_shown: Whether anything is shown at all.
@@ -65,7 +65,7 @@ class StageDisplay:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """End the drawing; show error lines that the raised message does not repeat."""
+        """End the drawing; show error lines outside the raised message."""
         if self._drawing and not self._is_in_notebook:
             self._drawing.stop()
         message_lines = str(error).splitlines() if error else []
@@ -76,7 +76,7 @@ class StageDisplay:
             self._drawing.stop()
 
     def line(self, level: int, text: str) -> None:
-        """Show one line of a job. Error lines wait, since the last are the job's message, which comes at the end."""
+        """Show a line of a job. Error lines wait, since the last error lines are the job's message at the end."""
         if level < logging.INFO:
             return
         if level >= logging.ERROR:
@@ -115,14 +115,14 @@ class StageDisplay:
 
 
 def show_telling(tell: Callable[[Path, LineHandler], None], folder: Path, *, is_shown: bool = True) -> None:
-    """Tell MLflow of a run's folder or a model's, if one is configured, and show the lines."""
+    """Notify a configured MLflow of a run's folder or a model's, and show the lines."""
     if is_configured(os.environ):
         with StageDisplay("MLflow", is_shown=is_shown) as display:
             tell(folder, display.line)
 
 
 class TrainDisplay(StageDisplay):
-    """Shows a run: on a terminal drawn live from its events, below the lines that the table does not show."""
+    """Shows a run: on a terminal drawn live from the events, below the lines outside the table."""
 
     def __init__(self, run_dir: Path, *, max_iter: int, is_shown: bool = True) -> None:
         """Look at the events of ``run_dir`` from now on."""
@@ -142,12 +142,12 @@ class TrainDisplay(StageDisplay):
         )
 
     def line(self, level: int, text: str) -> None:
-        """Show one line, unless the table shows what it says."""
+        """Show a line, unless the table shows the content."""
         if isinstance(self._drawing, NotebookPanel) or self._drawing is None or not _TOLD_BY_TABLE.match(text):
             super().line(level, text)
 
     def _draw(self) -> RenderableType:
-        """Return the view after what has happened since; called by one thread at a time."""
+        """Return the view after the newest events; called by a single thread at a time."""
         for event in self._tail.read():
             self._view.take(event)
         return self._view

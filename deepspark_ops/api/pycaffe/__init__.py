@@ -42,19 +42,19 @@ __all__ = [
 
 
 def set_mode_cpu() -> None:
-    """Compute nets that are made from now on by the CPU."""
+    """Compute new nets by the CPU."""
     DEFAULTS.devices = "cpu"
 
 
 def set_mode_gpu() -> None:
-    """Compute nets that are made from now on by the first GPU."""
+    """Compute new nets by the first GPU."""
     DEFAULTS.devices = "gpu"
 
 
 def set_random_seed(seed: int) -> None:
-    """Fix the numbers that fillers and layers of nets made from now on draw."""
+    """Fix the random numbers of fillers and layers of new nets."""
     DEFAULTS.seed_from(seed)
 
 
 def set_device(device: int) -> None:
-    """Do nothing: CUDA_VISIBLE_DEVICES says which GPU is the first."""
+    """Do nothing: CUDA_VISIBLE_DEVICES names the first GPU."""

@@ -18,7 +18,7 @@ _AXES = 4
 
 
 class NetMemory:
-    """The arrays of a net: of its present shapes, and of its parameters. Blobs refer to this object, not to the net.
+    """The arrays of a net: blobs in their present shapes, and parameters. Blobs refer to this object, not to the net.
 
     Attributes:
         spec: The net as it was built.

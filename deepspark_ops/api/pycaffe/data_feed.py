@@ -30,7 +30,7 @@ class DataFeed:
         self._next_rows: dict[str, int] = {}
 
     def sample_shapes(self, layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
-        """Return the shapes of one sample of a data layer, a top each.
+        """Return the shapes of a sample of a data layer, a shape per top.
 
         Raises:
             CaffeImportError, DataError: Its source is missing or damaged.
@@ -66,7 +66,7 @@ class DataFeed:
                 drawn.fill({top: array_of("data", top) for top in drawn.tops}, (seed, position))
 
     def close(self) -> None:
-        """Close the sources; the next batch opens them again, at the next record."""
+        """Close the sources; the next batch opens the sources again, at the next record."""
         if self._sources is not None:
             self._sources.close()
             self._sources = None

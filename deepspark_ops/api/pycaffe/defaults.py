@@ -21,12 +21,12 @@ class Defaults:
     """
 
     def __init__(self) -> None:
-        """Begin with any device and seeds that nobody knows."""
+        """Start with any device and random seeds."""
         self.devices: Devices = "auto"
         self._seeds: Iterator[int] = itertools.count(int.from_bytes(os.urandom(4), "big"))
 
     def seed_from(self, seed: int) -> None:
-        """Fix the numbers that nets made from now on draw."""
+        """Fix the random numbers of new nets."""
         self._seeds = itertools.count(seed)
 
     def next_seed(self) -> int:

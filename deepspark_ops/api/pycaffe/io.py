@@ -1,4 +1,4 @@
-"""``caffe.io``: images as Caffe's examples load and prepare them."""
+"""``caffe.io``: loading and preparing images as in Caffe's examples."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Transformer:
         return np.asarray(image * np.float32(self.input_scale.get(in_, 1.0)), np.float32)
 
     def deprocess(self, in_: str, data: npt.NDArray[Any]) -> Floats:
-        """Return an input of the net as the image that it was made of; a resize is not undone."""
+        """Return the image of an input of the net; a resize is not undone."""
         self._require(in_)
         image = np.asarray(data, np.float32).squeeze() / np.float32(self.input_scale.get(in_, 1.0))
         image = image + self.mean.get(in_, np.float32(0.0))
@@ -150,7 +150,7 @@ class Transformer:
 
 
 def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> Floats:
-    """Return the values of a BlobProto, such as a mean image's, in its shape."""
+    """Return the values of a BlobProto, such as a mean image's, in the blob's shape."""
     values = np.array(blob.diff if return_diff else blob.data, np.float32)
     shape = tuple(blob.shape.dim) if blob.HasField("shape") else (blob.num, blob.channels, blob.height, blob.width)
     return values.reshape(shape)

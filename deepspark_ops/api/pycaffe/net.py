@@ -1,4 +1,4 @@
-"""``ds.Net``: a net to look into, with pycaffe's habits. TensorFlow computes it in a process of its own."""
+"""``ds.Net``: a net to look into, with pycaffe's habits. TensorFlow computes the net in a separate process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Floats = npt.NDArray[np.float32]
 class Net:
     """A net with arrays to read and write: ``net.blobs["data"].data[...] = image``, ``net.forward()``.
 
-    The process that computes the net starts at the first pass and ends with this object, or by ``close()``.
+    The net's process starts at the first pass and ends with this object, or by ``close()``.
 
     Example:
         .. code-block:: python
@@ -95,7 +95,7 @@ class Net:
     def of_message(
         cls, message: caffe_pb2.NetParameter, phase: Phase, process: NetProcess, params_of: Net | None = None
     ) -> Net:
-        """Return a net of a message whose layers are filtered; ``params_of`` shares its parameters.
+        """Return a net of a message whose layers are filtered; ``params_of`` shares the parameters.
 
         Raises:
             CaffeImportError: The net cannot be built.
@@ -161,7 +161,7 @@ class Net:
         self._feed.bind(spec)
 
     def _computed_message(self) -> caffe_pb2.NetParameter:
-        """Return the net with an Input layer in the place of each data layer that this process feeds."""
+        """Return the net with an Input layer in the place of each data layer of this process."""
         message = caffe_pb2.NetParameter()
         message.CopyFrom(self._message)
         fed = {
@@ -194,12 +194,12 @@ class Net:
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the blobs that no layer reads."""
+        """Names of the blobs without a reading layer."""
         return list(self._spec.outputs)
 
     @property
     def layer_names(self) -> list[str]:
-        """Names of the layers, those that Caffe adds for blobs with several readers included."""
+        """Names of the layers, with Caffe's additional layers for blobs with several readers."""
         return [layer.name for layer in self._spec.layers]
 
     @property
@@ -215,7 +215,7 @@ class Net:
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: Any
     ) -> dict[str, Floats]:
-        """Compute the net, or the layers from ``start`` to ``end``, and return its outputs.
+        """Compute the net, or the layers from ``start`` to ``end``, and return the outputs.
 
         Args:
             blobs: Further blobs to return.
@@ -381,7 +381,7 @@ class Net:
         self._params["diff"][...] = 0.0
 
     def close(self) -> None:
-        """Close the data, and end the process that computes the net; the next pass opens and starts them again."""
+        """Close the data, and end the net's process; the next pass opens the data and starts the process again."""
         self._feed.close()
         self._process.end()
 
@@ -394,7 +394,7 @@ class Net:
         self.close()
 
     def __iter__(self) -> Iterator[LayerSpec]:
-        """Return the layers as they were built."""
+        """Return the built layers."""
         return iter(self._spec.layers)
 
     def _repr_html_(self) -> str:
@@ -460,7 +460,7 @@ def _padded(values: Floats, count: int) -> Floats:
 
 
 def net_file(path: StrPath) -> Path:
-    """Return the absolute path of a net or solver, and let this process read what it names."""
+    """Return the absolute path of a net or solver, and let this process read the file's data."""
     file = absolute_local_path(path)
     limit_named_files(AS_GIVEN, (file.parent,))
     return file

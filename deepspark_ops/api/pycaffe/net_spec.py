@@ -24,7 +24,7 @@ def _param_fields() -> dict[str, str]:
 
 
 class Top:
-    """One output of a layer function: what other layer functions take."""
+    """An output of a layer function: an argument of other layer functions."""
 
     def __init__(self, function: LayerCall, position: int) -> None:
         """Refer to the output of a call."""
@@ -32,12 +32,12 @@ class Top:
         self.position = position
 
     def to_proto(self) -> caffe_pb2.NetParameter:
-        """Return the net that computes this output; layers and blobs get names of their own."""
+        """Return the net of this output; layers and blobs get generated names."""
         return to_proto(self)
 
 
 class LayerCall:
-    """One layer: its type, what it reads, its options."""
+    """A layer: type, bottoms, options."""
 
     def __init__(self, type_name: str, bottoms: tuple[Any, ...], options: Mapping[str, Any]) -> None:
         """Take what a layer function was called with.
@@ -62,7 +62,7 @@ class LayerCall:
         self.tops = tuple(Top(self, position) for position in range(self.n_tops))
 
     def add_to(self, net: caffe_pb2.NetParameter, names: _Names) -> None:
-        """Write this layer once, behind the layers of its bottoms."""
+        """Write this layer once, behind the layers of the bottoms."""
         if self in names.written:
             return
         for bottom in self.bottoms:
@@ -130,7 +130,7 @@ def _assign(message: Any, name: str, value: Any) -> None:
 
 
 def to_proto(*tops: Top) -> caffe_pb2.NetParameter:
-    """Return the net that computes some outputs."""
+    """Return the net of some outputs."""
     net = caffe_pb2.NetParameter()
     names = _Names({})
     for top in tops:
@@ -154,13 +154,13 @@ class NetSpec:
         self._tops()[name] = top
 
     def __getattr__(self, name: str) -> Top:
-        """Return the output of that name."""
+        """Return the output with the name."""
         if name.startswith("_") or name not in self._tops():
             raise AttributeError(name)
         return self._tops()[name]
 
     def __getitem__(self, name: str) -> Top:
-        """Return the output of that name."""
+        """Return the output with the name."""
         return self._tops()[name]
 
     def to_proto(self) -> caffe_pb2.NetParameter:
@@ -196,10 +196,10 @@ class Layers:
 
 
 class Parameters:
-    """Values that options have names for: ``params.Pooling.MAX``."""
+    """Named values of options: ``params.Pooling.MAX``."""
 
     def __getattr__(self, type_name: str) -> Any:
-        """Return the message that has the names."""
+        """Return the message with the names."""
         message = getattr(caffe_pb2, f"{type_name}Parameter", None)
         if message is None:
             raise AttributeError(type_name)

@@ -1,4 +1,4 @@
-"""Caffe's solvers step by step, for looking: the training net, its test nets, and one update after another."""
+"""Caffe's solvers step by step, for looking: the training net, the test nets, and single updates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Solver:
     """
 
     def __init__(self, solver: StrPath, *, devices: str | None = None) -> None:
-        """Read a solver and its nets, and start from its weights or its nets' fillers.
+        """Read a solver with the nets, and start from the solver's weights or the nets' fillers.
 
         Raises:
             ConfigError: A file is missing or damaged, or a net cannot be built.
@@ -83,7 +83,7 @@ class Solver:
             self.iter += 1
 
     def solve(self) -> None:
-        """Make the updates that are missing to ``max_iter``."""
+        """Make the missing updates up to ``max_iter``."""
         self.step(max(0, self.param.max_iter - self.iter))
 
     def snapshot(self) -> DataPath:
@@ -106,7 +106,7 @@ class Solver:
         return weights
 
     def restore(self, state: StrPath) -> None:
-        """Go on from a ``.solverstate`` and the weights that it names.
+        """Go on from a ``.solverstate`` and the state's weights.
 
         Raises:
             ConfigError: A file is missing, damaged or of another net.
@@ -122,7 +122,7 @@ class Solver:
         self.iter = saved.iteration
 
     def close(self) -> None:
-        """Close the data, and end the process that computes the nets."""
+        """Close the data, and end the nets' process."""
         for net in (self.net, *self.test_nets):
             net.close()
 

@@ -1,1 +1,1 @@
-"""Results of stages: small frozen objects that know their folder and read files when they are asked."""
+"""Results of stages: small frozen objects of a folder that read files on demand."""

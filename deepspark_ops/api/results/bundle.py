@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Bundle(LocalFolder):
-    """A model that was exported or converted, in all its formats, with a manifest of what it takes and gives."""
+    """An exported or converted model, in all formats, with a manifest of inputs and outputs."""
 
     kind: ClassVar[str] = f"bundle ({MANIFEST_NAME})"
     written_by: ClassVar[str] = "ds.export, ds.convert or deepspark export"
 
     @classmethod
     def is_in(cls, path: Path) -> bool:
-        """Return whether a folder is a bundle: a manifest beside a model card, or with files of its own."""
+        """Return whether a folder is a bundle: a manifest beside a model card, or with the bundle's files."""
         return (path / MANIFEST_NAME).is_file()
 
     @property
@@ -49,7 +49,7 @@ class Bundle(LocalFolder):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the classes; empty where they are not known."""
+        """Names of the classes; empty without known names."""
         return self.manifest.output.labels
 
     def predict(
@@ -59,7 +59,7 @@ class Bundle(LocalFolder):
         progress: bool = True,
         **options: Any,
     ) -> pd.DataFrame:
-        """Return the answers, a row per input, in the order of the inputs; TensorFlow runs in a process of its own.
+        """Return the answers, a row per input, in the order of the inputs; TensorFlow runs in a separate process.
 
         Args:
             images: Paths of images; a path that ``ds.predict`` takes (a folder, a list, a dataset, a table); pixels

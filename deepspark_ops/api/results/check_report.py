@@ -31,16 +31,16 @@ class CheckReport:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Findings that make training impossible."""
+        """Findings that prevent a training."""
         return self.report.errors
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Findings that may surprise."""
+        """Surprising findings."""
         return tuple(problem.finding for problem in self.report.problems if problem.severity == "warning")
 
     def __str__(self) -> str:
-        """Return the tables that the command prints."""
+        """Return the tables of the command."""
         from deepspark_ops.preflight.table import LOG_WIDTH, report_view
 
         text = StringIO()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Comparison(LocalFolder):
-    """Trainings of one net in several ways, each with a run of its own."""
+    """Trainings of a net in several ways, a run per training."""
 
     kind: ClassVar[str] = f"comparison (evaluation/{TABLE_NAME})"
     written_by: ClassVar[str] = "ds.compare, deepspark compare or the DAG deepspark_compare"
@@ -41,7 +41,7 @@ class Comparison(LocalFolder):
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row per trial: what it had of its own, accuracy, loss, times, images/s, bytes."""
+        """A row per trial: varied values, accuracy, loss, times, images/s, bytes."""
         pandas = load_pandas("comparison.frame")
         rows = []
         for row in self.table.rows:
@@ -52,17 +52,17 @@ class Comparison(LocalFolder):
 
     @property
     def runs(self) -> dict[str, Run]:
-        """Name of a trial -> its run, of those whose training has begun."""
+        """Name of a trial -> run, of trials with a started training."""
         trials = {row.name: Path(row.run_dir) for row in self.table.rows}
         return {name: Run(folder) for name, folder in trials.items() if Run.is_at(folder)}
 
     @property
     def report(self) -> Path:
-        """The page ``report.html``, which needs no network."""
+        """The page ``report.html``, usable without a network."""
         return RunPaths(self.folder).evaluation / "report.html"
 
     def plot(self) -> go.Figure:
-        """Return the test accuracy of each trial over its training time.
+        """Return the test accuracy of each trial over the training time.
 
         Raises:
             ConfigError: No trial was tested while it trained.

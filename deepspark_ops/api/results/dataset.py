@@ -1,4 +1,4 @@
-"""An ingested dataset as an object, and samples out of it to look at."""
+"""An ingested dataset as an object, and samples of the dataset to look at."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Dataset(ResultFolder):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes in label order; empty where they are not known."""
+        """Names of the classes in label order; empty without known names."""
         return self.splits["train"].class_names
 
     @property
@@ -122,7 +122,7 @@ class Dataset(ResultFolder):
         return Samples(values, labels, names, f"{self.folder} ({split})")
 
     def _read(self, split: str, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return samples by their numbers in the split, ascending."""
+        """Return samples by numbers in the split, ascending."""
         columns: list[tuple[npt.NDArray[Any], ...]] = []
         with open_dataset(DatasetPaths(self.folder).split(split)) as dataset:
             starts = np.cumsum([0, *(shard.n_samples for shard in dataset.shards)])
@@ -174,7 +174,7 @@ def _pictures(samples: Samples) -> list[tuple[str, str]]:
 
 
 def _number_table(samples: Samples) -> CardTable | None:
-    """Return the first numbers of samples that are no images."""
+    """Return the first numbers of samples without images."""
     if samples.values.ndim != 2:
         return None
     shown = samples.values[:, :_NUMBERS_SHOWN]

@@ -37,7 +37,7 @@ class Evaluation(LocalFolder):
 
     @property
     def report(self) -> Path:
-        """The page ``report.html``, which needs no network."""
+        """The page ``report.html``, usable without a network."""
         return self.folder / REPORT_NAME
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""pandas and plotly, which only some answers need: loaded when they are asked for."""
+"""pandas and plotly: loaded on demand, since few answers need pandas or plotly."""
 
 from __future__ import annotations
 

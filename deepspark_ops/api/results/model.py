@@ -1,4 +1,4 @@
-"""A model of the registry as an object: its versions, and the version in production."""
+"""A model of the registry as an object: versions, and the version in production."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepspark_ops.registry.overview import ModelOverview, read_model
 
 
 class Model(LocalFolder):
-    """A model's folder, ``models/<name>``: numbered versions, a bundle each, and which is in production."""
+    """A model's folder, ``models/<name>``: numbered versions, a bundle each, and the version in production."""
 
     kind: ClassVar[str] = "model (versions, production.json)"
     written_by: ClassVar[str] = "a promotion"

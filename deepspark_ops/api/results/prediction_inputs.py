@@ -1,4 +1,4 @@
-"""Inputs that a person has in a notebook, as files that stage predict reads."""
+"""Inputs of a person in a notebook, as files for stage predict."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _array_input(array: npt.NDArray[Any], scratch: Path) -> Mapping[str, Any]:
 
 
 def _png(picture: npt.NDArray[np.uint8]) -> bytes:
-    """Return a picture, RGB or gray, as a file that loses nothing."""
+    """Return a picture, RGB or gray, as a lossless file."""
     bgr = picture[..., ::-1] if picture.ndim == 3 and picture.shape[-1] == 3 else picture
     written, content = cv2.imencode(".png", np.ascontiguousarray(bgr))
     assert written, "OpenCV encodes every uint8 image of one or three channels"

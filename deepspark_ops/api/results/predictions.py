@@ -1,4 +1,4 @@
-"""Answers of a bundle, as a file of them."""
+"""Answers of a bundle, as a file."""
 
 from __future__ import annotations
 

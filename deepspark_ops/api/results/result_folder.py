@@ -1,4 +1,4 @@
-"""A folder that a stage wrote, as a frozen object."""
+"""A stage's output folder, as a frozen object."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def local_text(path: DataPath) -> str:
 
 @dataclass(frozen=True, init=False)
 class ResultFolder:
-    """A folder that a stage wrote; wherever a path of it is asked for, the object itself will do.
+    """A stage's output folder; functions that take a path of the folder take the object, too.
 
     Attributes:
         folder: The folder, absolute.
@@ -62,7 +62,7 @@ class ResultFolder:
     written_by: ClassVar[str] = "a stage"
 
     def __init__(self, folder: StrPath | StorePath) -> None:
-        """Refer to a folder; nothing of it is read yet.
+        """Refer to a folder, without a read.
 
         Raises:
             ConfigError: It is no folder of this kind.
@@ -80,17 +80,17 @@ class ResultFolder:
 
     @classmethod
     def is_at(cls, path: DataPath) -> bool:
-        """Return whether a folder is of this kind, by the names of its files."""
+        """Return whether a folder is of this kind, by the names of the files."""
         return path.is_dir()
 
 
 class LocalFolder(ResultFolder):
-    """A result that is never in a store."""
+    """A result on the disk, never in a store."""
 
     folder: Path
 
     def __init__(self, folder: StrPath | StorePath) -> None:
-        """Refer to a folder; nothing of it is read yet.
+        """Refer to a folder, without a read.
 
         Raises:
             ConfigError: It is no folder of this kind, or in a store.
@@ -99,13 +99,13 @@ class LocalFolder(ResultFolder):
 
     @classmethod
     def is_at(cls, path: DataPath) -> bool:
-        """Return whether a folder is of this kind, by the names of its files; none is in a store."""
+        """Return whether a folder is of this kind, by the names of the files; False for a folder in a store."""
         return isinstance(path, Path) and cls.is_in(path)
 
     @classmethod
     @abstractmethod
     def is_in(cls, path: Path) -> bool:
-        """Return whether a local folder is of this kind, by the names of its files."""
+        """Return whether a local folder is of this kind, by the names of the files."""
 
 
 Content = TypeVar("Content", bound=BaseModel)

@@ -1,4 +1,4 @@
-"""A run as an object: its numbers, its curves, its workers, its files."""
+"""A run as an object: numbers, curves, workers, files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DASHES: Final = {"whole": "solid", "worker": "dot", "test": "solid", "server": 
 
 
 class Run(LocalFolder):
-    """A training: its folder has config, events, snapshots, and what later stages wrote.
+    """A training: a folder with config, events, snapshots, and the output of later stages.
 
     Example:
         .. code-block:: python
@@ -48,7 +48,7 @@ class Run(LocalFolder):
 
     @classmethod
     def is_in(cls, path: Path) -> bool:
-        """Return whether a folder is a run: it has a config and perhaps events."""
+        """Return whether a folder is a run: with a config and perhaps events."""
         return RunPaths(path).config.is_file() or RunPaths(path).events.is_file()
 
     @property
@@ -150,24 +150,24 @@ class Run(LocalFolder):
 
     @property
     def dataset(self) -> Dataset | None:
-        """The ingested dataset that it trained on; None for the net's own sources."""
+        """The ingested dataset of the training; None for the net's sources."""
         dataset = self.config.get("dataset")
         return Dataset(str(dataset)) if dataset else None
 
     @property
     def bundle(self) -> Bundle | None:
-        """The bundle in its folder; None before ``ds.export``."""
+        """The bundle in the folder; None before ``ds.export``."""
         folder = RunPaths(self.folder).bundle
         return Bundle(folder) if Bundle.is_at(folder) else None
 
     @property
     def snapshots(self) -> tuple[Path, ...]:
-        """Its weights files, oldest first."""
+        """The weights files, oldest first."""
         files = RunPaths(self.folder).snapshots.glob("*_iter_*.caffemodel*")
         return tuple(sorted(files, key=lambda file: int(file.name.partition("_iter_")[2].partition(".")[0])))
 
     def plot(self) -> go.Figure:
-        """Return its curves over the clock: loss, test accuracy, images per second, where the workers' time goes."""
+        """Return the curves over the clock: loss, test accuracy, images per second, where the workers' time goes."""
         graph_objects, subplots = load_plotly("run.plot()")
         reading = self._reading()
         lines = chart_lines(reading.series, reading.progress.first_time or 0.0)
@@ -236,7 +236,7 @@ class Run(LocalFolder):
 
 
 def _number(value: Any) -> Any:
-    """Return a number that JSON has as text, NaN or infinity, as the number."""
+    """Return JSON's text of a number, NaN or infinity, as the number."""
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 

@@ -44,7 +44,7 @@ class Simulation(LocalFolder):
 
     @property
     def page(self) -> Path:
-        """The page with all curves, which needs no network."""
+        """The page with all curves, usable without a network."""
         return self.folder / PAGE_FILE
 
     def plot(self) -> go.Figure:

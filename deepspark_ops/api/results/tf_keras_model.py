@@ -1,4 +1,4 @@
-"""Loads a bundle's model.keras into this process, because a person asks for the Keras model itself."""
+"""Loads a bundle's model.keras into this process, on a person's request for the Keras model."""
 
 from __future__ import annotations
 
