@@ -12,6 +12,7 @@ from deepspark_ops.evaluate.metrics import read_metrics
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import DatasetManifest, is_dataset, present_splits, read_manifest, split_digests
+from deepspark_ops.stores.store_path import data_path
 
 SOURCES: Final = ("source", "test_source", "validation_source")
 
@@ -113,14 +114,19 @@ def _sources(facts: StageFacts) -> Iterator[LineageDataset]:
 
 def _splits(facts: StageFacts) -> Iterator[LineageDataset]:
     """Yield each split of the run's dataset; each source of data without an ingestion is a net's own and not known."""
-    folder = facts.path("dataset")
+    address = facts.output.get("dataset")
+    folder = data_path(str(address)) if address else None
     if folder is None or not is_dataset(folder):
         return
     digests = split_digests(folder)
     for split in present_splits(folder):
         manifest = read_manifest(DatasetPaths(folder).split(split))
-        yield LineageDataset(
-            "file", str(folder / split), digests[split], _columns(manifest), manifest.n_samples, manifest.n_bytes
+        yield replace(
+            named_dataset(str(folder / split), facts.root),
+            digest=digests[split],
+            columns=_columns(manifest),
+            n_rows=manifest.n_samples,
+            n_bytes=manifest.n_bytes,
         )
 
 

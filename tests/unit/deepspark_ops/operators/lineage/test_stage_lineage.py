@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,16 @@ def test_an_ingestion_reads_its_sources_and_writes_splits_with_columns_counts_an
     assert [one.digest for one in lineage.outputs] == list(split_digests(pets).values())
     assert lineage.outputs[0].columns == (("data", "uint8[3, 8, 8]"), ("label", "int"))
     assert before_stage("ingest", StageFacts(values, {}, Path("/data"))).outputs == ()
+
+
+def test_a_dataset_in_a_store_is_named_by_the_store(pets: Path, store: Path) -> None:
+    shutil.copytree(pets, store / "bucket" / "sets" / "pets")
+    lineage = after_stage("ingest", facts(dataset="s3://bucket/sets/pets"))
+    assert [(split.namespace, split.name) for split in lineage.outputs] == [
+        ("s3://bucket", "sets/pets/train"),
+        ("s3://bucket", "sets/pets/test"),
+    ]
+    assert [split.digest for split in lineage.outputs] == list(split_digests(pets).values())
 
 
 def test_a_training_reads_the_dataset_and_writes_its_last_snapshot(pets: Path, tmp_path: Path) -> None:
