@@ -107,7 +107,9 @@ def test_missing_packages_of_a_part_are_named_together(monkeypatch: pytest.Monke
         require("tensorflow", "numpy", "pyspark", part="it")
 
 
-@pytest.mark.parametrize(("command", "options"), [("check", SOURCE), ("plan", [])], ids=["check", "plan"])
+@pytest.mark.parametrize(
+    ("command", "options"), [("check", SOURCE), ("plan", ["--workers", "1,4"])], ids=["check", "plan"]
+)
 def test_solver_is_read_without_any_framework(command: str, options: list[str]) -> None:
     hidden = {"airflow", "jinja2", "keras", "py4j", "pyarrow", "pyspark", "tensorflow"}
     done = run_without(hidden, COMMAND, command, "examples/digits/lenet_solver.prototxt", *options)
@@ -134,6 +136,7 @@ def test_comparison_with_caffe_says_it_too() -> None:
     assert 'pip install "deepspark[train]"' in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.tf
 def test_executor_needs_tensorflow_and_the_base_alone() -> None:
     others = {"airflow", "jinja2", "markupsafe", "pandas", "plotly", "pyarrow", "py4j", "pyspark", "typer"}
     # What TensorFlow's import made stays, and no collection of garbage looks through it again.

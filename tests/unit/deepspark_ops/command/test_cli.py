@@ -492,7 +492,7 @@ def test_help_is_quick_and_loads_no_framework():
         "heavy = ('tensorflow', 'keras', 'pyspark', 'airflow', 'mlflow', 'cv2')\n"
         "assert not [m for m in sys.modules if m.split('.')[0] in heavy]"
     )
-    assert min(_seconds(script) for _ in range(3)) < 1.5  # half of this time, if no neighbour shares the core's units
+    assert any(_seconds(script) < 1.5 for _ in range(3))  # half of this time, if no neighbour shares the core's units
 
 
 def _seconds(script):

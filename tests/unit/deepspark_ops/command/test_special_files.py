@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -56,9 +57,16 @@ ENTRANCES: dict[str, tuple[tuple[str, ...], str]] = {
 }
 """Name -> command, and the file of it that is replaced."""
 _IN_A_PROCESS = ("predict", "features")
-"""Commands whose stage is a process of its own, which takes seconds to start."""
+"""Commands whose stage is a process of its own, which takes seconds to start: the process loads TensorFlow."""
+
+
+def _marked(entrance: str, *values: str) -> ParameterSet:
+    starts_tensorflow = ENTRANCES[entrance][0][0] in _IN_A_PROCESS
+    return pytest.param(entrance, *values, marks=[pytest.mark.tf] if starts_tensorflow else [])
+
+
 _SPECIAL_ENTRANCES = [
-    (entrance, kind)
+    _marked(entrance, kind)
     for entrance in ENTRANCES
     for kind in SPECIAL_KINDS
     if kind == "pipe"
@@ -123,7 +131,8 @@ def test_the_weights_that_evaluate_scores_are_a_regular_file(folder: Path, kind:
 
 @pytest.mark.timeout(TIME_LIMIT_S)
 @pytest.mark.parametrize(
-    "entrance", [name for name in ENTRANCES if "HDF5" not in name and "bundle/weights" not in ENTRANCES[name][1]]
+    "entrance",
+    [_marked(name) for name in ENTRANCES if "HDF5" not in name and "bundle/weights" not in ENTRANCES[name][1]],
 )
 def test_a_far_too_long_file_is_refused_unread(folder: Path, entrance: str) -> None:
     command, replaced = ENTRANCES[entrance]

@@ -10,6 +10,7 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files import archive as archive_module
 from deepspark_ops.ingest.files.archive import open_archive, read_member_text
 from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.records import RecordError
@@ -83,14 +84,15 @@ def test_a_member_is_unpacked_up_to_a_bound(tmp_path, method, says_less):
         assert contents(open_archive(archive, tmp_path / "other").reader(["zeros.png"]), 1) == [bytes(3 << 20)]
 
 
-def test_a_compressed_tar_is_unpacked_up_to_a_bound(tmp_path):
+def test_a_compressed_tar_is_unpacked_up_to_a_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive_module, "_GIB", 4 << 20)
     plain = tmp_path / "a.tar"
     with tarfile.open(plain, "w") as archive:
         archive.addfile(tarfile.TarInfo("empty"))
     packed = tmp_path / "a.tar.gz"
     with gzip.open(packed, "wb", 1) as handle:
         handle.write(plain.read_bytes())
-        for _ in range(1025):
+        for _ in range(5):
             handle.write(bytes(1 << 20))
     config = IngestConfig(source=packed, output=tmp_path / "out", unpacked_gib=1)
     finding = "a.tar.gz: has more than 1 GiB when it is unpacked; give unpacked_gib=2 or more"
