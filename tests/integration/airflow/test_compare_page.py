@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,10 @@ import pytest
 
 from deepspark_ops.evaluate.comparison.mistake_pictures import kept_errors, kept_mistakes, write_mistake_pictures
 from deepspark_ops.shards.picture_archive import EncodedPicture
-from tests.integration.airflow.page_runs import EVIL, pages_client, write_run
+from tests.integration.airflow.page_runs import EVIL, write_run
 from tests.reference.evaluations import evaluation, of_task, write_evaluation
 
 pytestmark = pytest.mark.airflow
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Any]:
-    with pages_client(tmp_path) as made:
-        yield made
 
 
 COMPARE = "/runs/compare?run=deepspark_train/run-a&run=deepspark_train/run-b"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,10 @@ import pytest
 
 from deepspark_ops.shards.manifest import manifest_path, split_digests
 from deepspark_ops.shards.picture_archive import EncodedPicture, write_pictures
-from tests.integration.airflow.page_runs import EVIL, pages_client
+from tests.integration.airflow.page_runs import EVIL
 from tests.reference.dataset_files import put_manifest_text
 
 pytestmark = pytest.mark.airflow
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Any]:
-    with pages_client(tmp_path) as made:
-        yield made
 
 
 SHEET = {0: EncodedPicture("image/png", b"zeros"), 1: EncodedPicture("image/png", b"ones")}

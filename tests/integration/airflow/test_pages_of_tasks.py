@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from deepspark_ops.config.shared_options.task import TASK_NAMES, TaskName
 from deepspark_ops.evaluate.evaluation_folder import Evaluated
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import StatusFile
-from tests.integration.airflow.page_runs import pages_client
 from tests.reference.evaluations import evaluation, of_task, write_evaluation
 
 pytestmark = pytest.mark.airflow
@@ -22,12 +20,6 @@ pytestmark = pytest.mark.airflow
 RUNS = ("run-a", "run-b")
 ANSWERS = {"run-a": [[0.25], [1.0], [0.0], [0.75]], "run-b": [[0.75], [1.0], [0.5], [0.25]]}
 TRUE = [[0.0], [1.0], [0.0], [1.0]]
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Any]:
-    with pages_client(tmp_path) as made:
-        yield made
 
 
 def evaluated(task: TaskName, run: str) -> Evaluated:

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,15 +17,9 @@ from deepspark_ops.operators.pages import plugin
 from deepspark_ops.run_index.index_file import read_index
 from deepspark_ops.run_index.listing import SORTS, KnownRun
 from tests.integration.airflow import page_runs
-from tests.integration.airflow.page_runs import EVIL, pages_client, write_run
+from tests.integration.airflow.page_runs import EVIL, write_run
 
 pytestmark = pytest.mark.airflow
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Any]:
-    with pages_client(tmp_path) as made:
-        yield made
 
 
 def words(page: str) -> str:

@@ -30,7 +30,7 @@ _EXAMPLES = {
 }
 
 
-def net_of(name: str) -> NetSpec:
+def example_net(name: str) -> NetSpec:
     if name not in _EXAMPLES:
         return build(name, batch_size=8)
     path, shape, batch_size = _EXAMPLES[name]
@@ -41,7 +41,7 @@ def net_of(name: str) -> NetSpec:
 
 
 def measured(name: str, *, recompute: bool) -> dict[str, Any]:
-    net = net_of(name)
+    net = example_net(name)
     segments = choose_segments(net) if recompute else ()
     solver = solver_spec(parse_solver(SOLVER))
     train = compile_training(net, solver, n_threads=1, plan=ComputePlan(recompute=segments))

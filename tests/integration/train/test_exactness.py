@@ -14,7 +14,6 @@ from deepspark_ops.exchange.state.leases import DataLeases, DatasetOrder, sample
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.snapshots.snapshot import last_state
 from deepspark_ops.train.snapshots.state_file import RunState, read_run_state, read_worker_state
-from tests.integration.small_run import make_dataset
 from tests.integration.train.in_process import Finished, run_in_process
 from tests.integration.train.process_workers import train_in_processes
 
@@ -40,13 +39,6 @@ SOLVERS = {
 }
 MAX_ITER, SNAPSHOT = 30, 10
 BEHIND_A_SNAPSHOT, BETWEEN = 10, 26
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("dataset")
-    make_dataset(root, n_train=64)
-    return root
 
 
 def config_of(folder: Path, dataset: Path, solver: str, **fields: object) -> TrainConfig:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.config.train import TrainConfig
-from tests.integration.small_run import make_dataset
 from tests.integration.train.in_process import Finished, run_in_process
 from tests.integration.train.recorded_order import Turns
 from tests.integration.train.shared_nets import nets_compiled_once
@@ -29,13 +28,6 @@ EVERY, DIES_AT, MAX_ITER = 6, 15, 18
 SYNC: dict[str, object] = {"strategy": "sync", "comm_period": 1}
 LOCAL_SGD: dict[str, object] = {"strategy": "local_sgd", "comm_period": 2, "strategy_options": "block_momentum: 0.5"}
 DILOCO: dict[str, object] = {"strategy": "diloco", "comm_period": 2}
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("dataset")
-    make_dataset(root, n_train=64)
-    return root
 
 
 def config_in(folder: Path, dataset: Path, solver: str, **fields: object) -> TrainConfig:

@@ -12,18 +12,10 @@ import pytest
 from caffe_import.tf_graph.train_step import TrainFunction
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.local_exchange import LocalLink
-from tests.integration.small_run import make_dataset
 from tests.integration.train.in_process import run_in_process
 from tests.integration.train.test_lbfgs import config_of
 
 pytestmark = pytest.mark.tf
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("dataset")
-    make_dataset(root, n_train=64)
-    return root
 
 
 @pytest.mark.parametrize("strategy", ["sync", pytest.param("local_sgd", marks=pytest.mark.long), "lbfgs"])

@@ -13,8 +13,7 @@ from caffe_import.devices.device_load import (
 )
 from caffe_import.devices.step_memory import StepShape
 from caffe_import.devices.unnamed_layers import place_all
-from caffe_import.files.prototxt import parse_net
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from tests.reference.parsed_net import net_of
 
 # Samples of 6 values, 10 of them: 240 bytes; behind "a" 4 values each, behind "b" 2.
 NET = """
@@ -29,10 +28,6 @@ A_FLOPS, B_FLOPS = 2 * 10 * 6 * 4, 2 * 10 * 4 * 2
 A_PARAMS, B_PARAMS = 4 * (6 * 4 + 4), 4 * (4 * 2 + 2)
 
 
-def net_of(text: str = NET) -> NetSpec:
-    return build_net_spec(parse_net(text), phase="TRAIN")
-
-
 def loads_of(devices: dict[str, tuple[int, ...]], n_devices: int = 2, text: str = NET, **step: int) -> list[DeviceLoad]:
     net = net_of(text)
     return list(device_loads(net, place_all(devices, net, n_devices), StepShape(**step)))
@@ -42,8 +37,8 @@ def test_operations_are_forward_and_backward_without_the_gradient_of_data() -> N
     first, second = loads_of({"a": (0,), "b": (1,)})
     assert first.layers == ("data", "a", "sigmoid")
     assert second.layers == ("b", "loss")
-    assert first.flops - net_of().layer("sigmoid").definition.flops * 2 == 2 * A_FLOPS  # forward and weights
-    assert second.flops - net_of().layer("loss").definition.flops * 2 == 3 * B_FLOPS  # and for its bottom
+    assert first.flops - net_of(NET).layer("sigmoid").definition.flops * 2 == 2 * A_FLOPS  # forward and weights
+    assert second.flops - net_of(NET).layer("loss").definition.flops * 2 == 3 * B_FLOPS  # and for its bottom
 
 
 def test_only_what_another_device_made_crosses_a_border_once_though_two_layers_read_it() -> None:
@@ -115,7 +110,7 @@ def test_a_blob_crosses_once_though_it_is_read_in_two_axis_orders() -> None:
 def test_time_counts_operations_bytes_moved_and_bytes_over_the_border_both_ways() -> None:
     found = loads_of({"a": (0,), "b": (1,)}, n_slots=1, n_passes=2)[1]
     # Read and written: the sigmoid's top, b's top, the loss's softmax; forward and backward.
-    net = net_of()
+    net = net_of(NET)
     moved = 2 * (160 + 80) + 2 * (80 + 40 + 4 + 80)
     params = B_PARAMS * (4 + (3 + 2 * 1) / 2)
     loss_flops = net.layer("loss").definition.flops * 2
@@ -124,6 +119,6 @@ def test_time_counts_operations_bytes_moved_and_bytes_over_the_border_both_ways(
 
 
 def test_a_device_without_layers_has_no_load() -> None:
-    net = net_of()
+    net = net_of(NET)
     everything = Placement(2, {layer.name: 1 for layer in net.layers})
     assert device_loads(net, everything, StepShape())[0] == DeviceLoad((), 0, 0.0, 0, 0)

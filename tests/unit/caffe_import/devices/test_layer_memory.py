@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from caffe_import.devices.layer_memory import layer_rows
-from caffe_import.files.prototxt import parse_net
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from tests.reference.parsed_net import net_of
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" top: "y" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 }'
 INPUT += " shape { dim: 2 } } }\n"
@@ -15,10 +14,6 @@ PRODUCT_AND_LOSS = """
 layer { name: "ip" type: "InnerProduct" bottom: "%s" top: "ip" inner_product_param { num_output: 4 } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss" }
 """
-
-
-def net_of(text: str) -> NetSpec:
-    return build_net_spec(parse_net(text), phase="TRAIN")
 
 
 def kept(text: str) -> dict[str, int]:

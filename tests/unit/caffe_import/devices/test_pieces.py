@@ -8,8 +8,7 @@ import pytest
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan, Placement
 from caffe_import.devices.pieces import Pieces, pieces_of, shares_of
 from caffe_import.errors import NetError
-from caffe_import.files.prototxt import parse_net
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from tests.reference.parsed_net import net_of
 
 NET = """
 layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
@@ -19,16 +18,12 @@ layer { name: "s" type: "Scale" bottom: "b" top: "s" }
 """
 
 
-def net_of(text: str = NET) -> NetSpec:
-    return build_net_spec(parse_net(text), phase="TRAIN")
-
-
 def plan(device_of: dict[str, int], split: dict[str, tuple[int, ...]]) -> ComputePlan:
     return ComputePlan(placement=Placement(2, device_of, split))
 
 
 def test_a_split_layer_has_its_rows_transposed_its_columns_and_its_biases_by_device() -> None:
-    layout = pieces_of(net_of(), plan({"x": 0, "s": 1}, {"a": (0, 1), "b": (1, 0)}))
+    layout = pieces_of(net_of(NET), plan({"x": 0, "s": 1}, {"a": (0, 1), "b": (1, 0)}))
     assert [(piece.entry.name, piece.device, piece.shape) for piece in layout.pieces] == [
         ("a[0]", 0, (3, 3)),
         ("a[0]", 1, (2, 3)),
@@ -48,7 +43,7 @@ def test_a_split_layer_has_its_rows_transposed_its_columns_and_its_biases_by_dev
 
 
 def test_pieces_join_to_the_vector_that_they_are_cut_from() -> None:
-    layout = pieces_of(net_of(), plan({"x": 0, "s": 1}, {"a": (0, 1), "b": (1, 0)}))
+    layout = pieces_of(net_of(NET), plan({"x": 0, "s": 1}, {"a": (0, 1), "b": (1, 0)}))
     vector = np.random.default_rng(1).standard_normal(layout.params.n_params).astype(np.float32)
     joined = layout.joined([piece.copy() for piece in layout.cut(vector)])
     assert np.array_equal(joined, vector)
@@ -58,7 +53,7 @@ def test_pieces_join_to_the_vector_that_they_are_cut_from() -> None:
 
 @pytest.mark.parametrize("given", [PLAIN, ComputePlan(n_replicas=3)])
 def test_without_a_placement_every_blob_is_one_piece_of_device_0(given: ComputePlan) -> None:
-    layout = pieces_of(net_of(), given)
+    layout = pieces_of(net_of(NET), given)
     assert [piece.entry for piece in layout.pieces] == list(layout.params.entries)
     assert {piece.device for piece in layout.pieces} == {0}
 
@@ -75,4 +70,4 @@ def test_shares_that_do_not_divide_are_larger_at_the_start() -> None:
 
 def test_only_an_inner_product_is_split() -> None:
     with pytest.raises(NetError, match='layer "s": split is for InnerProduct; found type Scale'):
-        pieces_of(net_of(), plan({"x": 0, "a": 0, "b": 0}, {"s": (0, 1)}))
+        pieces_of(net_of(NET), plan({"x": 0, "a": 0, "b": 0}, {"s": (0, 1)}))

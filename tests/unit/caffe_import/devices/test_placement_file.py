@@ -12,8 +12,7 @@ from caffe_import.devices.placement_file import (
     read_placement,
 )
 from caffe_import.errors import PlacementError
-from caffe_import.files.prototxt import parse_net
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from tests.reference.parsed_net import net_of
 
 NET = """
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 8 } } }
@@ -30,10 +29,6 @@ layer { name: "relu6" type: "ReLU" bottom: "fc6" top: "fc6" }
 layer { name: "fc7" type: "InnerProduct" bottom: "fc6" top: "fc7" inner_product_param { num_output: 3 } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc7" bottom: "label" top: "loss" }
 """
-
-
-def net_of(text: str = NET) -> NetSpec:
-    return build_net_spec(parse_net(text), phase="TRAIN")
 
 
 def placed(text: str, n_devices: int = 2, net: str = NET) -> Placement:
@@ -158,9 +153,9 @@ def test_the_only_device_is_0() -> None:
 
 def test_a_file_that_cannot_be_read_says_what_one_holds(tmp_path) -> None:
     with pytest.raises(PlacementError, match=r"placement .*none.txt: No such file or directory; expected 'LAYERS: DEV"):
-        read_placement(tmp_path / "none.txt", net_of(), 2)
+        read_placement(tmp_path / "none.txt", net_of(NET), 2)
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(PlacementError, match=r"bytes.txt: is no UTF-8 text"):
-        read_placement(tmp_path / "bytes.txt", net_of(), 2)
+        read_placement(tmp_path / "bytes.txt", net_of(NET), 2)
     (tmp_path / "good.txt").write_text("*: 0\nfc*: 1\n")
-    assert read_placement(tmp_path / "good.txt", net_of(), 2) == placed("*: 0\nfc*: 1")
+    assert read_placement(tmp_path / "good.txt", net_of(NET), 2) == placed("*: 0\nfc*: 1")

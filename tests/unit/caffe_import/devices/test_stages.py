@@ -13,8 +13,8 @@ from caffe_import.devices.stages import MEMORY_SLACK, auto_placement, best_cuts,
 from caffe_import.devices.step_memory import StepShape
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError
-from caffe_import.files.prototxt import parse_net
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.net_spec import NetSpec
+from tests.reference.parsed_net import net_of
 from tests.reference.published_nets import NETS, build
 
 
@@ -73,16 +73,12 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc2" bottom: "label" top: 
 """
 
 
-def net_of(text: str = SMALL) -> NetSpec:
-    return build_net_spec(parse_net(text), phase="TRAIN")
-
-
 def names_of(net: NetSpec) -> list[list[str]]:
     return [[net.layers[position].name for position in part] for part in uncut_parts(net)]
 
 
 def test_layers_in_place_and_splits_stay_with_the_layer_above_and_data_is_in_no_part() -> None:
-    assert names_of(net_of()) == [
+    assert names_of(net_of(SMALL)) == [
         ["conv1", "norm1", "relu1"],
         ["conv2"],
         ["tanh2", "tanh2_tanh2_0_split"],
@@ -123,7 +119,7 @@ def test_what_lies_between_a_layer_and_one_in_place_behind_it_stays_with_both() 
 @pytest.mark.parametrize("n_devices", [1, 2, 3, 4])
 @pytest.mark.parametrize("n_passes", [1, 8])
 def test_placement_of_a_net_is_the_best_of_all_consecutive_ones(n_devices: int, n_passes: int) -> None:
-    net = net_of()
+    net = net_of(SMALL)
     step = StepShape(n_passes=n_passes, n_slots=1, n_in_flight=n_passes)
     parts = names_of(net)
     placements = {}
@@ -140,9 +136,9 @@ def test_placement_of_a_net_is_the_best_of_all_consecutive_ones(n_devices: int, 
 
 
 def test_more_devices_than_parts_are_refused() -> None:
-    assert len(set(auto_placement(net_of(), 9, StepShape()).device_of.values())) == 9
+    assert len(set(auto_placement(net_of(SMALL), 9, StepShape()).device_of.values())) == 9
     with pytest.raises(PlacementError) as raised:
-        auto_placement(net_of(), 10, StepShape())
+        auto_placement(net_of(SMALL), 10, StepShape())
     assert str(raised.value) == (
         "placement=auto: gpus_per_worker=10, but the training net can be cut into at most 9 stages; give fewer devices,"
         " or a placement file that splits layers"

@@ -33,7 +33,7 @@ def solver_samples(layer: caffe_pb2.LayerParameter) -> tuple[Shape, ...]:
     return tuple(image if top.startswith("data") else () for top in layer.top)
 
 
-def net_of(path: Path, phase: str = "TEST") -> NetSpec:
+def net_in_file(path: Path, phase: str = "TEST") -> NetSpec:
     return build_net_spec(read_net(path), phase="TRAIN" if phase == "TRAIN" else "TEST", sample_shapes=solver_samples)
 
 
@@ -56,7 +56,7 @@ class TestReadingAsCaffe:
         ],
     )
     def test_parameters_are_those_caffe_had_after_loading(self, name: str) -> None:
-        net = net_of(FILES / "model_net.prototxt")
+        net = net_in_file(FILES / "model_net.prototxt")
         recorded = np.load(FILES / f"{name}.npz")
         vector = trained(net, FILES / name)
         for entry in net.params.entries:
@@ -64,7 +64,7 @@ class TestReadingAsCaffe:
             np.testing.assert_array_equal(vector[entry.offset : entry.stop].reshape(entry.shape), expected)
 
     def test_layers_of_one_side_only_are_noted(self) -> None:
-        net = net_of(FILES / "model_net.prototxt")
+        net = net_in_file(FILES / "model_net.prototxt")
         vector = np.zeros(net.params.n_params, np.float32)
         extra = copy_weights(net, vector, read_caffemodel(FILES / "double_extra_layer.caffemodel"), where="m")
         assert extra == ["m: layers that the net does not have are ignored: somewhere_else"]
@@ -72,7 +72,7 @@ class TestReadingAsCaffe:
         assert missing == ["m: has nothing for these layers, they keep their values: conv1"]
 
     def test_shared_blobs_of_both_forms_are_the_same(self) -> None:
-        net = net_of(FILES / "shared_net.prototxt")
+        net = net_in_file(FILES / "shared_net.prototxt")
         binary, hdf5 = (trained(net, FILES / f"shared_net.caffemodel{suffix}") for suffix in ("", ".h5"))
         np.testing.assert_array_equal(binary, hdf5)
 
@@ -110,7 +110,7 @@ SNAPSHOTS = sorted((CAFFE / "solvers").glob("*/snap_iter_10.caffemodel*"))
 class TestWritingAsCaffe:
     @pytest.mark.parametrize("path", SNAPSHOTS, ids=lambda path: path.parent.name)
     def test_snapshot_is_rewritten_as_caffe_wrote_it(self, path: Path, tmp_path: Path) -> None:
-        net = net_of(path.parent / "net.prototxt", "TRAIN")
+        net = net_in_file(path.parent / "net.prototxt", "TRAIN")
         copy = tmp_path / path.name
         write_caffemodel(copy, net, trained(net, path))
         if path.suffix == ".h5":
@@ -124,7 +124,7 @@ class TestWritingAsCaffe:
     @pytest.mark.parametrize("suffix", ["caffemodel", "caffemodel.h5"])
     def test_shared_net_is_rewritten_as_caffe_wrote_it(self, suffix: str, tmp_path: Path) -> None:
         original = FILES / f"shared_net.{suffix}"
-        net = net_of(FILES / "shared_net.prototxt")
+        net = net_in_file(FILES / "shared_net.prototxt")
         copy = tmp_path / original.name
         write_caffemodel(copy, net, trained(net, original))
         if suffix.endswith("h5"):
@@ -133,7 +133,7 @@ class TestWritingAsCaffe:
             assert copy.read_bytes() == original.read_bytes()
 
     def test_split_layers_and_phase_are_in_the_file(self, tmp_path: Path) -> None:
-        net = net_of(CAFFE / "nets" / "fanout.prototxt", "TRAIN")
+        net = net_in_file(CAFFE / "nets" / "fanout.prototxt", "TRAIN")
         write_caffemodel(tmp_path / "m.caffemodel", net, np.zeros(net.params.n_params, np.float32))
         saved = caffe_pb2.NetParameter.FromString((tmp_path / "m.caffemodel").read_bytes())
         assert [layer.name for layer in saved.layer] == [layer.name for layer in net.layers]
@@ -161,7 +161,7 @@ class TestWritingAsCaffe:
         np.testing.assert_array_equal(trained(net, tmp_path / "m.caffemodel"), vector)
 
     def test_vector_of_another_net_is_refused(self, tmp_path: Path) -> None:
-        net = net_of(FILES / "model_net.prototxt")
+        net = net_in_file(FILES / "model_net.prototxt")
         with pytest.raises(
             WeightsError, match=r'net "model_net": parameters have shape \(3,\) and type float64; expected'
         ):
@@ -170,7 +170,7 @@ class TestWritingAsCaffe:
 
     def test_file_beyond_protobufs_bound_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("caffe_import.files.caffemodel.MAX_BYTES", 100)
-        net = net_of(FILES / "model_net.prototxt")
+        net = net_in_file(FILES / "model_net.prototxt")
         with pytest.raises(WeightsError, match=r"protobuf reads at most 100; use \.caffemodel\.h5"):
             write_caffemodel(tmp_path / "m.caffemodel", net, np.zeros(net.params.n_params, np.float32))
         assert list(tmp_path.iterdir()) == []
@@ -179,7 +179,7 @@ class TestWritingAsCaffe:
 class TestRefusals:
     @pytest.fixture
     def net(self) -> NetSpec:
-        return net_of(FILES / "model_net.prototxt")
+        return net_in_file(FILES / "model_net.prototxt")
 
     @pytest.fixture
     def vector(self, net: NetSpec) -> Iterator[Vector]:

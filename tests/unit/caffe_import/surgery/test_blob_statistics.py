@@ -10,7 +10,7 @@ from caffe_import.proto import caffe_pb2
 from caffe_import.surgery.blob_statistics import differences, statistics
 
 
-def net_of(**layers: list[object]) -> caffe_pb2.NetParameter:
+def net_with_blobs(**layers: list[object]) -> caffe_pb2.NetParameter:
     net = caffe_pb2.NetParameter()
     for name, blobs in layers.items():
         layer = net.layer.add(name=name, type="InnerProduct")
@@ -19,7 +19,7 @@ def net_of(**layers: list[object]) -> caffe_pb2.NetParameter:
 
 
 def test_statistics_of_a_blob_by_hand() -> None:
-    (one,) = statistics(net_of(ip=[[[0, 2], [4, math.nan]]]))
+    (one,) = statistics(net_with_blobs(ip=[[[0, 2], [4, math.nan]]]))
     assert (one.layer, one.layer_type, one.index, one.shape) == ("ip", "InnerProduct", 0, (2, 2))
     assert (one.mean, one.smallest, one.largest) == (2, 0, 4)
     assert one.std == pytest.approx(math.sqrt(8 / 3))
@@ -27,17 +27,19 @@ def test_statistics_of_a_blob_by_hand() -> None:
 
 
 def test_a_blob_without_a_finite_value_has_statistics() -> None:
-    (one,) = statistics(net_of(ip=[[math.inf, math.nan]]))
+    (one,) = statistics(net_with_blobs(ip=[[math.inf, math.nan]]))
     assert (one.mean, one.std, one.n_not_finite) == (0, 0, 2)
 
 
 def test_equal_files_do_not_differ() -> None:
-    assert differences(net_of(a=[[1, math.nan]], b=[[2]]), net_of(b=[[2]], a=[[[[[1, math.nan]]]]])) == []
+    assert (
+        differences(net_with_blobs(a=[[1, math.nan]], b=[[2]]), net_with_blobs(b=[[2]], a=[[[[[1, math.nan]]]]])) == []
+    )
 
 
 def test_differences_by_hand() -> None:
-    first = net_of(a=[[3, 4]], b=[[1]], c=[[1, 2]], z=[[0]])
-    second = net_of(a=[[3, 4.5]], c=[[1, 2, 3]], d=[[9]], z=[[1]])
+    first = net_with_blobs(a=[[3, 4]], b=[[1]], c=[[1, 2]], z=[[0]])
+    second = net_with_blobs(a=[[3, 4.5]], c=[[1, 2, 3]], d=[[9]], z=[[1]])
     a, b, c, z, d = differences(first, second)
     assert (a.layer, a.largest, a.n_different) == ("a", 0.5, 1)
     assert a.relative == pytest.approx(0.5 / 5)

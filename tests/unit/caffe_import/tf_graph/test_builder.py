@@ -5,19 +5,15 @@ import pytest
 import tensorflow as tf
 
 from caffe_import.errors import NetError
-from caffe_import.files.prototxt import parse_net
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.net_spec import NetSpec
 from caffe_import.tf_graph import emitters
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state
 from caffe_import.tf_graph.gradients import Passes, run_passes
+from tests.reference.parsed_net import net_of
 
 pytestmark = pytest.mark.tf
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }'
-
-
-def net_of(text: str, phase: str = "TRAIN") -> NetSpec:
-    return build_net_spec(parse_net(text), phase="TRAIN" if phase == "TRAIN" else "TEST")
 
 
 def passes(net: NetSpec, params: np.ndarray, **feeds: np.ndarray) -> Passes:

@@ -5,11 +5,12 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from caffe_import.files.prototxt import parse_net, parse_solver
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.files.prototxt import parse_solver
+from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.predict import compile_forward
 from caffe_import.tf_graph.train_step import compile_training
+from tests.reference.parsed_net import net_of
 
 pytestmark = pytest.mark.tf
 
@@ -49,10 +50,6 @@ layer { name: "p" type: "Parameter" top: "p" parameter_param { shape { dim: 3 } 
 layer { name: "product" type: "Eltwise" bottom: "data" bottom: "p" top: "product" eltwise_param { operation: PROD } }
 layer { name: "loss" type: "Reduction" bottom: "product" top: "loss" loss_weight: 1 }
 """
-
-
-def net_of(text: str) -> NetSpec:
-    return build_net_spec(parse_net(text), phase="TRAIN")
 
 
 def one_step(

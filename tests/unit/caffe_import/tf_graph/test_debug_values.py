@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from caffe_import.files.prototxt import parse_net, parse_solver
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.files.prototxt import parse_solver
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.predict import compile_forward
 from caffe_import.tf_graph.train_step import compile_training
+from tests.reference.parsed_net import net_of
 
 pytestmark = pytest.mark.tf
 
@@ -21,10 +21,6 @@ layer { name: "high" type: "InnerProduct" bottom: "low" top: "high" param { name
   inner_product_param { num_output: 3 } }
 layer { name: "loss" type: "Reduction" bottom: "high" top: "loss" loss_weight: 2 }
 """
-
-
-def net_of(text: str) -> NetSpec:
-    return build_net_spec(parse_net(text), phase="TRAIN")
 
 
 def number(value: float) -> str:

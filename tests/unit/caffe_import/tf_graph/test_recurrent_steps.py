@@ -15,7 +15,7 @@ from caffe_import.tf_graph.gradients import Passes, run_passes
 pytestmark = pytest.mark.tf
 
 
-def net_of(kind: str, n_steps: int, *, static: bool = False) -> NetSpec:
+def recurrent_net(kind: str, n_steps: int, *, static: bool = False) -> NetSpec:
     shape = "shape { dim: 2 dim: 4 }" if static else ""
     names = 'top: "static"' if static else ""
     bottom = 'bottom: "static"' if static else ""
@@ -53,7 +53,7 @@ def passes_of(net: NetSpec) -> Passes:
 def test_the_loop_gives_the_numbers_of_the_unrolled_steps(
     kind: str, n_steps: int, static: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    net = net_of(kind, n_steps, static=static)
+    net = recurrent_net(kind, n_steps, static=static)
     looped = passes_of(net)
     monkeypatch.setattr(recurrent_steps, "UNROLLED_STEPS", n_steps)
     unrolled = passes_of(net)
@@ -82,4 +82,4 @@ def size_of_graph(net: NetSpec) -> int:
 
 
 def test_the_graph_does_not_grow_with_the_steps() -> None:
-    assert size_of_graph(net_of("LSTM", 64)) == size_of_graph(net_of("LSTM", 640))
+    assert size_of_graph(recurrent_net("LSTM", 64)) == size_of_graph(recurrent_net("LSTM", 640))

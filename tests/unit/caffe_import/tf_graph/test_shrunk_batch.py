@@ -57,7 +57,7 @@ LOSSES = {
 }
 
 
-def net_of(n: int, layers: str, *, is_filtered: bool) -> NetSpec:
+def filtered_net(n: int, layers: str, *, is_filtered: bool) -> NetSpec:
     shapes = "".join(
         f"shape {{ {' '.join(f'dim: {extent}' for extent in shape)} }}" for shape in ((n, *SHAPE), (n,), (n, 3), (n,))
     )
@@ -88,7 +88,8 @@ def check(layers: str) -> None:
     }
     fed = {name: np.asarray(values, np.float32) for name, values in fed.items()}
     shrunk, plain = (
-        net_of(n, layers, is_filtered=is_filtered) for n, is_filtered in ((KEPT.size, True), (int(KEPT.sum()), False))
+        filtered_net(n, layers, is_filtered=is_filtered)
+        for n, is_filtered in ((KEPT.size, True), (int(KEPT.sum()), False))
     )
     params = rng.normal(size=plain.params.n_params).astype(np.float32)
     ours, theirs = (
@@ -125,7 +126,7 @@ def test_loss_behind_filter(layer_type: str) -> None:
 def test_training_reports_rows_of_nan_for_dropped_samples(iter_size: int) -> None:
     loss = 'layer { name: "n" type: "SoftmaxWithLoss" bottom: "y" bottom: "l" top: "loss" }'
     unread = 'layer { name: "o" type: "Power" bottom: "l" top: "kept" }'
-    net = net_of(KEPT.size, f"{SCORES} {loss} {unread}", is_filtered=True)
+    net = filtered_net(KEPT.size, f"{SCORES} {loss} {unread}", is_filtered=True)
     solver = solver_spec(parse_solver(f'base_lr: 0.1 lr_policy: "fixed" max_iter: 9 iter_size: {iter_size}'))
     function = compile_training(net, solver, n_threads=1)
     rng, n = np.random.default_rng(1), 2 * iter_size

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from caffe_import.files.prototxt import parse_net, parse_solver
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.files.prototxt import parse_solver
 from caffe_import.solver.solver_spec import SolverSpec, solver_spec
 from caffe_import.tf_graph.train_step import StepOutputs, TrainFunction, TrainState, compile_training
+from tests.reference.parsed_net import net_of
 from tests.reference.slow_training import SlowSolver, loss_and_gradient, train
 
 pytestmark = pytest.mark.tf
@@ -36,10 +36,6 @@ layer { name: "drop" type: "Dropout" bottom: "data" top: "drop" }
 layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 1 } }
 layer { name: "loss" type: "Reduction" bottom: "ip" top: "loss" loss_weight: 1 }
 """
-
-
-def net_of(text: str) -> NetSpec:
-    return build_net_spec(parse_net(text), phase="TRAIN")
 
 
 def solver_of(text: str = "") -> SolverSpec:

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan, Placement
-from caffe_import.files.prototxt import parse_net, parse_solver
+from caffe_import.files.prototxt import parse_solver
 from caffe_import.net.initial_vector import initial_vector
-from caffe_import.net.net_spec import NetSpec, build_net_spec
+from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import SolverSpec, solver_spec
 from caffe_import.tf_graph.device_copies import is_on, to_host
 from caffe_import.tf_graph.devices import set_up_devices
 from caffe_import.tf_graph.train_step import StepOutputs, TrainFunction, TrainState, compile_training
 from tests.reference.device_copies import counted_copies
 from tests.reference.finest_segments import finest_segments
+from tests.reference.parsed_net import net_of
 
 DEVICES = ("/device:CPU:0", "/device:CPU:1")
 N_STEPS = 3
@@ -66,10 +67,6 @@ SOLVERS = {
 
 
 TWO_PASSES = "momentum: 0.9 iter_size: 2"
-
-
-def net_of(text: str) -> NetSpec:
-    return build_net_spec(parse_net(text), phase="TRAIN")
 
 
 def solver_of(text: str, rate: float = 0.02) -> SolverSpec:
