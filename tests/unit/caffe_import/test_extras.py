@@ -86,7 +86,11 @@ COMMAND = "from deepspark_ops.command.cli import main; main()"
     ("package", "extra", "arguments"),
     [
         ("pyspark", "spark", ["ingest", "examples/digits/digits8x8-images-idx3-ubyte.gz", "--output", "/dev/null/x"]),
-        ("pyspark", "spark", ["train", "examples/digits/lenet_solver.prototxt", "--run-dir", "/dev/null/x"]),
+        (
+            "pyspark",
+            "spark",
+            ["train", "examples/digits/lenet_solver.prototxt", "--engine", "spark", "--run-dir", "/dev/null/x"],
+        ),
         ("tensorflow", "train", ["check", "examples/digits/lenet_solver.prototxt", "--parity"]),
         ("airflow", "airflow", ["ui"]),
         ("pyspark", "spark", ["demo"]),
