@@ -66,11 +66,11 @@ def edited(value):
 
 
 def write_edited(folder, dataset, field, value, *, with_digest=False):
-    """Copy the dataset with another value in one field of its training set's manifest."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(dataset, folder)
+    """Leave a copy of the dataset with another value in one field of its training set's manifest."""
+    if not folder.exists():
+        shutil.copytree(dataset, folder)
     path = manifest_path(folder, "train")
-    text = json.dumps({**json.loads(path.read_text()), field: value})
+    text = json.dumps({**json.loads(manifest_path(dataset, "train").read_text()), field: value})
     if with_digest:
         put_manifest_text(folder, "train", text)
     else:

@@ -17,11 +17,6 @@ from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_files, require_same_rows, without_missing_values, write_table
 
 
-@pytest.fixture(autouse=True)
-def _without_waiting_for_the_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
 def config_of(tmp_path, *, output="out", **options) -> IngestConfig:
     usual = {"feature_columns": "f*", "samples_per_shard": 20, "max_rejected_fraction": 0.5}
     return IngestConfig(**{"source": tmp_path / "t", "output": tmp_path / output, **usual, **options})
