@@ -141,4 +141,5 @@ def test_what_is_measured_takes_virtual_time(tmp_path: Path) -> None:
     options = {"n_workers": 4, "comm_period": 1}
     measuring, plain = (simulate(path, tmp_path, rate_scale=scale, **options) for scale in ("auto", 1.0))
     assert plain.virtual_s == pytest.approx(15 * STEP_S, rel=0.05)
-    assert measuring.virtual_s - plain.virtual_s == pytest.approx(4 * STEP_S, rel=0.05)
+    # The gradient, and three rounds of power iteration for each of two groups of layers.
+    assert measuring.virtual_s - plain.virtual_s == pytest.approx(7 * STEP_S, rel=0.05)
