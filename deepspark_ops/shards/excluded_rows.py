@@ -1,4 +1,4 @@
-"""Rows of a shard that do not count any more: a later version of a dataset leaves them out without writing anew."""
+"""Excluded rows of a shard: a later version of a dataset leaves out rows without writing a new shard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ranges = Sequence[tuple[int, int]]
-"""[start, stop) of rows, ascending, none empty, none beside another."""
+"""[start, stop) of rows, ascending, without empty or adjoining ranges."""
 
 
 def as_ranges(rows: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -18,13 +18,13 @@ def as_ranges(rows: Sequence[int]) -> tuple[tuple[int, int], ...]:
         >>> as_ranges([7, 3, 4, 4])
         ((3, 5), (7, 8))
     """
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for row in sorted(set(rows)):
-        if found and found[-1][1] == row:
-            found[-1] = (found[-1][0], row + 1)
+        if ranges and ranges[-1][1] == row:
+            ranges[-1] = (ranges[-1][0], row + 1)
         else:
-            found.append((row, row + 1))
-    return tuple(found)
+            ranges.append((row, row + 1))
+    return tuple(ranges)
 
 
 def kept_rows(excluded: Ranges, n_rows: int) -> npt.NDArray[np.int64]:
@@ -41,21 +41,21 @@ def kept_rows(excluded: Ranges, n_rows: int) -> npt.NDArray[np.int64]:
 
 
 def row_ranges(excluded: Ranges, start: int, count: int) -> list[tuple[int, int]]:
-    """Return the rows of ``count`` samples from the ``start``-th that counts on, as ranges.
+    """Return the rows of ``count`` counted samples from sample ``start`` on, as ranges.
 
     Example:
         >>> row_ranges([(1, 3)], 0, 3)
         [(0, 1), (3, 5)]
     """
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     row = start
     bounds = [*excluded, (row + count + sum(stop - first for first, stop in excluded), 0)]
     for first, stop in bounds:
         if row < first:
             piece = min(count, first - row)
-            found.append((row, row + piece))
+            ranges.append((row, row + piece))
             row, count = row + piece, count - piece
         if not count:
             break
         row += stop - first
-    return found
+    return ranges

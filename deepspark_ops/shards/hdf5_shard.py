@@ -1,4 +1,4 @@
-"""Writing one HDF5 shard as Caffe's HDF5Data layer reads it, with the same bytes every time."""
+"""Writes an HDF5 shard for Caffe's HDF5Data layer, with reproducible bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deepspark_ops.stores.store_path import DataPath
 
 MAX_SHARD_BYTES = 2**31 - 2**20
 _BUFFER_BYTES = 512 * 1024
-"""Rows are stored in pieces of this size: below HDF5's default cache of 1 MiB, so a batch reads a piece once."""
+"""Size of a stored piece of rows: below HDF5's default cache of 1 MiB, so a batch reads a piece once."""
 
 
 def write_hdf5_shard(path: Path, samples: Iterable[tuple[Image, int]], sample_shape: tuple[int, int, int]) -> int:
@@ -30,7 +30,7 @@ def write_hdf5_shard(path: Path, samples: Iterable[tuple[Image, int]], sample_sh
         sample_shape: (C, H, W).
 
     Returns:
-        N. For none, there is nothing at ``path`` afterwards.
+        N. Without a sample no file is written.
     """
     n_rows = 0
     rows = max(1, _BUFFER_BYTES // (4 * int(np.prod(sample_shape))))
@@ -60,7 +60,7 @@ def write_hdf5_columns(
     Args:
         path: The shard's file, ``.h5``.
         columns: Numbers, or texts as bytes of a fixed length (UTF-8).
-        order: (N,) which row comes where; they are put into it a few at a time, beside the memory they are in.
+        order: (N,) row of the columns for each row of the file; the copy of the ordered rows is small.
     """
     with _new_file(path) as handle:
         for name, values in columns.items():
@@ -76,10 +76,10 @@ def write_hdf5_columns(
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[Any]:
-    """Yield an open file that is at ``path`` afterwards, whole or not at all.
+    """Yield an open file; after the block the file is at ``path``, whole or not at all.
 
     Raises:
-        OSError: It could not be written.
+        OSError: The file could not be written.
     """
     with write_whole(path) as temporary:
         with _PatientFile(temporary) as file:
@@ -91,9 +91,9 @@ def _new_file(path: Path) -> Iterator[Any]:
 
 
 class _PatientFile(io.RawIOBase):
-    """A file for HDF5, which crashes the process when it cannot write the rest at its close: a full disk is told after.
+    """A file for HDF5 that keeps the error of a full disk until the close: HDF5 crashes if a write fails at the close.
 
-    The bytes are those that HDF5 writes by itself, and as fast.
+    Bytes and speed are those of a plain file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -101,23 +101,23 @@ class _PatientFile(io.RawIOBase):
         self._error: OSError | None = None
 
     def raise_error(self, path: Path) -> None:
-        """Raise what went wrong, by the name of what was to be written."""
+        """Raise the kept error with ``path`` as the file's name."""
         if self._error is not None:
             raise OSError(self._error.errno, self._error.strerror, str(path)) from self._error
 
     def write(self, data: Any, /) -> int:
-        left = memoryview(data).cast("B")
-        n_bytes = len(left)
+        unwritten = memoryview(data).cast("B")
+        n_bytes = len(unwritten)
         try:
-            while left and self._error is None:
-                left = left[self._file.write(left) :]
+            while unwritten and self._error is None:
+                unwritten = unwritten[self._file.write(unwritten) :]
         except OSError as error:
             self._error = error
         return n_bytes
 
     def readinto(self, buffer: Any, /) -> int:
         n_read = self._file.readinto(buffer)
-        if self._error is not None and n_read < len(buffer):  # what was not written
+        if self._error is not None and n_read < len(buffer):  # bytes that were not written
             buffer[n_read:] = bytes(len(buffer) - n_read)
             return len(buffer)
         return n_read
@@ -141,7 +141,7 @@ class _PatientFile(io.RawIOBase):
 
 
 def hdf5_list(files: Sequence[DataPath]) -> str:
-    """Return the list that an HDF5Data layer's ``source`` names; absolute paths, as Caffe reads from any folder."""
+    """Return the list for an HDF5Data layer's ``source``, with absolute paths: Caffe may run in any folder."""
     return "".join(f"{file.resolve()}\n" for file in files)
 
 

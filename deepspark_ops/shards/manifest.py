@@ -24,14 +24,14 @@ from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.stores.store_path import DataPath, StorePath
 
 MANIFEST_NAME: Final = "dataset.json"
-"""In the dataset's folder, beside the splits; it names their manifests."""
+"""File in the dataset's folder that names the manifests of the splits."""
 _SPLIT_MANIFEST: Final = "manifest.json"
 SplitName = Literal["train", "validation", "test"]
 SPLITS: Final[tuple[SplitName, ...]] = ("train", "validation", "test")
 ShardFormat = Literal["lmdb", "hdf5"]
 _READ_BYTES = 1 << 18
 _DIGITS: Final = 12
-"""Of a digest, in the name of a file."""
+"""Digits of a digest in the name of a file."""
 _Extent = Annotated[int, Field(ge=1)]
 
 
@@ -40,7 +40,7 @@ class _Frozen(BaseModel):
 
 
 class SourceRecord(_Frozen):
-    """Where the samples came from: path as given, its format, and a digest that changes when the source does."""
+    """The source of the samples: path of the user, format, and a digest that changes with the source."""
 
     path: str
     format: str
@@ -48,7 +48,7 @@ class SourceRecord(_Frozen):
 
 
 def _own_file(name: str) -> str:
-    """A manifest may be somebody else's: what it names is read with the rights of whoever trains."""
+    """Refuse names of files elsewhere: a foreign manifest must not lead to files of the user who trains."""
     plain = name.removeprefix("../train/")  # the mean image of the training set
     if plain in ("", ".", "..") or "/" in plain or "\0" in plain:
         msg = "names no file of the dataset; allowed: a file of its own folder, or ../train/NAME"
@@ -61,22 +61,22 @@ OwnFile = Annotated[str, AfterValidator(_own_file)]
 
 
 class FileRecord(_Frozen):
-    """One file bound by its digest; ``file`` is relative to the split's folder."""
+    """A file with a digest; ``file`` is relative to the split's folder."""
 
     file: OwnFile
     sha256: str
 
 
 class ShardRecord(FileRecord):
-    """One shard. An LMDB shard is a folder: ``n_bytes`` and ``sha256`` are those of its data.mdb.
+    """A shard. An LMDB shard is a folder: ``n_bytes`` and ``sha256`` describe the folder's data.mdb.
 
     Attributes:
         n_samples: Samples that count.
-        n_bytes: Of the file.
-        records: Which records it was made of; None for tables.
-        rows: Which rows of a table it was made of; None for images.
-        excluded: [start, stop) of rows in the file that do not count any more, since the source changed.
-        version: Of the dataset that it was written for.
+        n_bytes: Bytes of the file.
+        records: Facts of the shard's records; None for tables.
+        rows: Facts of the shard's rows of a table; None for images.
+        excluded: [start, stop) of rows in the file that no longer count, since the source changed.
+        version: Version of the dataset that wrote the shard.
     """
 
     n_samples: int = Field(ge=1)
@@ -88,12 +88,12 @@ class ShardRecord(FileRecord):
 
     @property
     def beside(self) -> tuple[FileRecord, ...]:
-        """Files beside the shard that say what it was made of."""
-        return tuple(one for one in (self.records, self.rows) if one is not None)
+        """Files beside the shard, with facts of the shard's records or rows."""
+        return tuple(record for record in (self.records, self.rows) if record is not None)
 
     @property
     def n_rows(self) -> int:
-        """Samples in the file, with those that are excluded."""
+        """Count of samples in the file, with excluded samples."""
         return self.n_samples + sum(stop - start for start, stop in self.excluded)
 
     @model_validator(mode="after")
@@ -106,14 +106,14 @@ class ShardRecord(FileRecord):
 
 
 class SplitRule(_Frozen):
-    """How training, validation and test samples were told apart.
+    """The rule that separates training, validation and test samples.
 
     Attributes:
         by: ``name_hash``: a record is in the test set if the hash of (seed, name) is in the lowest ``test_fraction``,
             in the validation set if it is in the ``validation_fraction`` above; ``test_source``: the test samples have
-            a source of their own; ``row_hash``: as ``name_hash``, of a table's row: its group, else its id, else its
-            content; ``list`` and ``column``: each record's split was given.
-        seed: Of the hash; 0 where it has no part.
+            another source; ``row_hash``: as ``name_hash``, with the hash of a table row's group, else id, else content;
+            ``list`` and ``column``: a list or a column has the split of each record.
+        seed: Seed of the hash; 0 without a hash.
         test_fraction: Likewise.
         validation_fraction: Likewise.
         named: SHA-256 of the list, or name of the column; else empty.
@@ -126,9 +126,9 @@ class SplitRule(_Frozen):
     named: str = ""
 
     def may_test_on_samples_trained_on(self, earlier: SplitRule) -> bool:
-        """Whether a test sample by this rule may have been a training sample by ``earlier``, of the same source.
+        """Return whether a test sample of this rule may be a training sample of ``earlier``, for the same source.
 
-        A test set only shrinks when ``test_fraction`` does: the hash stays.
+        With a smaller ``test_fraction`` the test set only shrinks: the hash stays.
         """
         if self.by == earlier.by and self.by in ("name_hash", "row_hash"):
             not_trained_on = earlier.test_fraction + earlier.validation_fraction
@@ -149,41 +149,41 @@ class SplitRule(_Frozen):
 
 
 class DatasetManifest(_Frozen):
-    """One split. It holds no times and no host names: the same input gives the same bytes.
+    """A split. A manifest holds no times and no host names: equal inputs give equal bytes.
 
     Attributes:
-        format_version: Of this file.
-        split: Which part of the dataset.
-        splits: All parts that the dataset has.
+        format_version: Version of the file.
+        split: Name of the split.
+        splits: All splits of the dataset.
         shard_format: LMDB of Datum, or HDF5 with the datasets ``data`` and ``label``.
-        encoded: Are images compressed inside the shards?
-        source: Of the samples.
+        encoded: Whether images are compressed inside the shards.
+        source: Source of the samples.
         recipe_sha256: Digest of source and options; equal digests mean equal samples.
-        options: What was asked for, as far as it decides what the samples are.
-        version: 1 for a dataset that was written as a whole, one more each time that it was brought up to its source.
+        options: Options that decide about the samples.
+        version: 1 for the first version; each update from the source adds 1.
         previous: Digest of the training set's manifest of the version before; None for the first.
-        sample_shape: Of every sample: (C, H, W), or (D,) of a table's features.
-        n_samples: Of all shards.
-        n_classes: Labels are in [0, n_classes); 0 where they are values to be predicted.
+        sample_shape: Shape of every sample: (C, H, W), or (D,) for a table's features.
+        n_samples: Samples of all shards.
+        n_classes: Labels are in [0, n_classes); 0 for labels that are values.
         class_names: In label order; empty if unknown.
         label_histogram: Samples per label, n_classes numbers.
         mean_values: Mean per channel of the *training* split, 0..255, in the channels' order (BGR);
             empty for a table.
         mean_file: Mean image of the training split, Caffe's binaryproto; None for a table.
         shards: In the order of the samples.
-        source_files: Which file of a table each sample came from, of all splits, beside the training set's shards; None
-            where the rows are known by reading all.
-        n_rejected: Bad records that are in no shard.
-        rejected_file: One JSON line per bad record; None if there are none.
-        n_bytes: Of all shards.
-        split_rule: How its samples were told from those of the other split; None if there is no other.
-        warnings: Kind -> how often it was found: what is odd about records that are in the shards all the same.
-        chosen: Records left out or repeated by wish: by ``limit``, ``balance`` and the like -> how many.
-        warnings_file: One JSON line for each that is named; None if there are none.
-        table: The columns, and how features were standardised, where the source is a table of features.
-        group: Column by which images come in groups, whose hashes are in the shards' records; None without groups, and
-            for a table of features: see ``table``.
-        pixels: What was done to the images; None for a table.
+        source_files: File with the table file of each sample of all splits, beside the training set's shards; None if
+            an ingestion reads all rows.
+        n_rejected: Count of bad records, which are in no shard.
+        rejected_file: File with a JSON line per bad record; None without a bad record.
+        n_bytes: Bytes of all shards.
+        split_rule: Rule that separates the splits; None for a single split.
+        warnings: Kind -> count of odd records that are in the shards.
+        chosen: Option, such as ``limit`` or ``balance`` -> count of records that the option left out or repeated.
+        warnings_file: File with a JSON line per named warning; None without a warning.
+        table: Columns and standardisation for a table of features.
+        group: Column with the groups of images; the shards' records have the hashes. None without groups, and for a
+            table of features: see ``table``.
+        pixels: Steps of ingestion for images; None for a table.
     """
 
     format_version: Literal[1] = 1
@@ -218,7 +218,7 @@ class DatasetManifest(_Frozen):
 
     @model_validator(mode="after")
     def _agree(self) -> DatasetManifest:
-        """Compare the numbers that depend on each other: an edited one differs."""
+        """Compare numbers that depend on each other: an edited number differs."""
         expected = {
             "sample_shape": (len(self.sample_shape), 3 if self.table is None else 1, "extents it must have are"),
             "n_samples": (self.n_samples, sum(shard.n_samples for shard in self.shards), "the shards hold"),
@@ -249,7 +249,7 @@ class DatasetRoot(_Frozen):
     """Content of ``dataset.json``: the manifests of one version.
 
     Attributes:
-        format_version: Of this file.
+        format_version: Version of the file.
         splits: Manifest of each split, train first; ``file`` is relative to the split's folder.
     """
 
@@ -258,7 +258,7 @@ class DatasetRoot(_Frozen):
 
 
 def read_root(dataset: DataPath) -> DatasetRoot | None:
-    """Return which manifests a dataset has; None without ``dataset.json``.
+    """Return the manifests of a dataset; None without ``dataset.json``.
 
     Raises:
         DataError: ``dataset.json`` is damaged or of another version.
@@ -276,10 +276,10 @@ def read_root(dataset: DataPath) -> DatasetRoot | None:
 
 
 def manifest_path(dataset: DataPath, split: str) -> DataPath:
-    """Return where the manifest of a split is; nothing is there if the dataset has no such split.
+    """Return the path of a split's manifest; no file exists if the dataset has no such split.
 
     Raises:
-        DataError: As ``read_root``.
+        DataError: See ``read_root``.
     """
     root = read_root(dataset)
     record = None if root is None else next((held for name, held in root.splits.items() if name == split), None)
@@ -287,22 +287,22 @@ def manifest_path(dataset: DataPath, split: str) -> DataPath:
 
 
 def is_dataset(folder: DataPath) -> bool:
-    """Return whether an ingestion committed a dataset in a folder; whether it is whole is another question."""
+    """Return whether an ingestion committed a dataset in a folder; the dataset may be damaged."""
     return (folder / MANIFEST_NAME).is_file()
 
 
 def split_digests(dataset: DataPath) -> dict[SplitName, str]:
-    """Return split -> digest of its manifest, ``sha256:...``; nothing where there is no dataset.
+    """Return split -> digest of the manifest, ``sha256:...``; empty without a dataset.
 
     Raises:
-        DataError: As ``read_root``.
+        DataError: See ``read_root``.
     """
     paths = {split: manifest_path(dataset, split) for split in SPLITS}
     return {split: f"sha256:{sha256_of_file(path)}" for split, path in paths.items() if path.is_file()}
 
 
 def split_manifest_path(split_folder: DataPath) -> DataPath:
-    """Return where the manifest of a split's folder is, as ``manifest_path`` does."""
+    """Return the path of the manifest of a split's folder; see ``manifest_path``."""
     folder = split_folder.absolute()
     return split_folder / manifest_path(folder.parent, folder.name).name
 
@@ -311,7 +311,7 @@ def read_manifest(split_folder: DataPath) -> DatasetManifest:
     """Return the manifest of a split's folder.
 
     Raises:
-        DataError: There is none, or it is damaged or of another version.
+        DataError: The manifest is missing, damaged or of another version.
     """
     path = split_manifest_path(split_folder)
     try:
@@ -334,15 +334,15 @@ def read_manifest(split_folder: DataPath) -> DatasetManifest:
 
 def _damaged(path: DataPath, error: ValidationError) -> DataError:
     problem = error.errors()[0]
-    place = ".".join(str(part) for part in problem["loc"]) or "file"
-    return DataError(f'{path}: {place}: {problem["msg"].removeprefix("Value error, ")}; rerun task "ingest"')
+    field = ".".join(str(part) for part in problem["loc"]) or "file"
+    return DataError(f'{path}: {field}: {problem["msg"].removeprefix("Value error, ")}; rerun task "ingest"')
 
 
 def shard_folder(split_folder: DataPath) -> DataPath:
-    """Return where the shards of a split are, and the files beside them.
+    """Return the folder of a split's shards, and of the files beside the shards.
 
-    An earlier version of a dataset in a store, ``versions/<digest>``, has its manifests alone: a store has no links, so
-    the shards are those of the dataset's own folders, where they stay as long as a version names them.
+    An earlier version of a dataset in a store, ``versions/<digest>``, has only manifests: a store has no links. So the
+    shards are in the dataset's folders, as long as a version names the shards.
 
     Example:
         >>> from deepspark_ops.stores.store_path import data_path
@@ -359,9 +359,9 @@ def shard_folder(split_folder: DataPath) -> DataPath:
 
 
 def present_splits(dataset: DataPath) -> list[SplitName]:
-    """Return the splits that a dataset has, train first.
+    """Return the splits of a dataset, train first.
 
-    Without a readable ``dataset.json`` they are train and test: reading these finds the fault.
+    Without a readable ``dataset.json`` return train and test: a read of these splits raises the error.
     """
     try:
         root = read_root(dataset)
@@ -371,7 +371,7 @@ def present_splits(dataset: DataPath) -> list[SplitName]:
 
 
 def require_one_recipe(dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> None:
-    """Refuse splits of different ingestions: a sample may be in two of them.
+    """Refuse splits of different ingestions: a sample may be in two splits.
 
     Raises:
         DataError: Two recipes differ.
@@ -387,10 +387,10 @@ def require_one_recipe(dataset: DataPath, manifests: Mapping[SplitName, DatasetM
 
 
 def mean_path(dataset: DataPath) -> DataPath:
-    """Return where the mean image of the training set is.
+    """Return the path of the training set's mean image.
 
     Raises:
-        DataError: No manifest, or the dataset has no mean image.
+        DataError: The manifest is missing, or the dataset has no mean image.
     """
     folder = DatasetPaths(dataset).split("train")
     record = read_manifest(folder).mean_file
@@ -401,11 +401,11 @@ def mean_path(dataset: DataPath) -> DataPath:
 
 
 def write_by_digest(folder: DataPath, name: str, write: Callable[[Path], object]) -> FileRecord:
-    """Write a file that has its digest in its name: ``mean.binaryproto`` becomes ``mean-<digest>.binaryproto``.
+    """Write a file with the digest in the name: ``mean.binaryproto`` becomes ``mean-<digest>.binaryproto``.
 
     Args:
-        folder: Local, or in a store.
-        name: Without the digest.
+        folder: Folder, local or in a store.
+        name: Name without the digest.
         write: Writes the content into a local path.
     """
     if not isinstance(folder, StorePath):
@@ -423,21 +423,21 @@ def write_by_digest(folder: DataPath, name: str, write: Callable[[Path], object]
 
 
 def write_manifest(split_folder: DataPath, manifest: DatasetManifest) -> FileRecord:
-    """Write the manifest of a split; ``write_root`` makes it visible. Every file that it names must be there."""
+    """Write the manifest of a split; ``write_root`` makes the manifest visible. Every named file must exist."""
     text = manifest.model_dump_json(indent=1) + "\n"
     return write_by_digest(split_folder, _SPLIT_MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def write_root(dataset: DataPath, root: DatasetRoot) -> None:
-    """Commit a version: every manifest must be there."""
+    """Commit a version; every manifest must exist."""
     write_text_whole(dataset / MANIFEST_NAME, root.model_dump_json(indent=1) + "\n")
 
 
 def require_unedited(split_folder: DataPath) -> None:
-    """Compare a manifest with its digest in ``dataset.json``, which tells of an edit in any field.
+    """Compare a manifest with the digest in ``dataset.json``, which shows an edit of any field.
 
     Raises:
-        DataError: A field is not what ingestion wrote.
+        DataError: A field was edited.
     """
     folder = split_folder.absolute()
     root = read_root(folder.parent)

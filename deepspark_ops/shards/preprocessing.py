@@ -1,7 +1,7 @@
 """Steps from an image file to a training sample, as a dataset's and a bundle's manifests record them.
 
 ``deepspark_ops/ingest/images/pixels.py`` applies the steps: at ingestion, and to raw images that a bundle answers.
-What is done to a table's features is ``TableColumns``.
+``TableColumns`` has the steps of a table's features.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _Extent = Annotated[int, Field(ge=0)]
 
 
 class PixelSteps(BaseModel):
-    """What ingestion did to every image.
+    """Steps of ingestion for every image.
 
     Attributes:
-        version: Of this form and of what the steps mean; version 1 has no ``pixel_range``.
+        version: Version of the form and of the steps; version 1 has no ``pixel_range``.
         gray: Colour became one channel, by OpenCV's conversion.
-        decode_color: How a compressed image was decoded unless ``gray``: True as BGR, None as it is.
-        max_pixel: Largest value of the source; values were scaled so that it became 255, before the resize.
-        height: Rows after the resize, pixels; 0: the size was kept.
+        decode_color: Decoding of a compressed image unless ``gray``: True: BGR, None: channels of the file.
+        max_pixel: Largest value of the source; values were scaled from this value to 255, before the resize.
+        height: Rows after the resize, pixels; 0 without a resize.
         width: Columns, likewise.
         scaled_decoding: libjpeg decoded at 1/2, 1/4 or 1/8 where that was still as large as the resize made an image.
-        dtype: Of the pixels after these steps; None where it is not known.
-        pixel_range: Of the training split after these steps; None where it is not known.
+        dtype: Type of the pixels after these steps; None if unknown.
+        pixel_range: Pixel range of the training split after these steps; None if unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,12 +47,12 @@ class PixelSteps(BaseModel):
 
 
 class ImagePreprocessing(PixelSteps):
-    """What was done to an image from its file to the sample that a net's data layer reads.
+    """Steps from an image file to the sample that a net's data layer reads.
 
     Attributes:
-        sample_shape: (C, H, W) of every sample; None where sizes may differ.
-        encoded: The dataset keeps images compressed: they were compressed anew where the steps changed their pixels.
-        read_color: How the net's data layer decodes those: True as BGR, False as gray, None as they are.
+        sample_shape: (C, H, W) of every sample; None if sizes may differ.
+        encoded: The dataset keeps images compressed; an image with changed pixels was compressed again.
+        read_color: Decoding by the net's data layer: True: BGR, False: gray, None: channels of the file.
     """
 
     sample_shape: tuple[int, int, int] | None = None
@@ -60,7 +60,7 @@ class ImagePreprocessing(PixelSteps):
     read_color: bool | None = None
 
     def in_words(self) -> list[str]:
-        """Return the steps in order, for people; empty where an image is taken as it is.
+        """Return the steps in order, for people; empty without a step.
 
         Example:
             >>> ImagePreprocessing(gray=True, max_pixel=16, height=28, width=28).in_words()[1:]
@@ -81,7 +81,7 @@ class ImagePreprocessing(PixelSteps):
         return steps
 
     def differences(self, other: ImagePreprocessing) -> list[str]:
-        """Return what was done otherwise to other images, ``step=value (trained: value)``, for people."""
+        """Return the different steps of other images, ``step=value (trained: value)``, for people."""
         return [
             f"{name}={getattr(other, name)} (trained: {getattr(self, name)})"
             for name in _COMPARED
@@ -93,7 +93,7 @@ _COMPARED: Iterable[str] = ("gray", "max_pixel", "height", "width", "scaled_deco
 
 
 def joint_range(ranges: Iterable[PixelRange | None]) -> PixelRange | None:
-    """Return the range of all images from the ranges of their parts; None if the range of a part is not known.
+    """Return the common range of parts; None if the range of a part is unknown.
 
     Example:
         >>> joint_range([(0.0, 16.0), (3.0, 255.0)]), joint_range([(0.0, 16.0), None])

@@ -48,12 +48,12 @@ SHARD_COLUMNS = ("data", "label")
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """One shard as a reader sees it.
+    """Facts of a shard for reading.
 
     Attributes:
-        name: In messages.
+        name: Name in messages.
         n_samples: Samples that count.
-        excluded: Rows of the file that do not.
+        excluded: Rows of the file that do not count.
     """
 
     name: str
@@ -67,18 +67,18 @@ class ShardInfo:
 
 
 class Dataset:
-    """Samples in shards, read in any order of pieces. Nothing is open until the first read.
+    """Samples in shards, read in any order of pieces. The first read opens files.
 
-    Safe to make before a fork and to send to another process by its path; one thread reads at a time.
+    Safe to make before a fork and to send to another process by path; for one reading thread.
 
     Attributes:
-        columns: Name per array that ``read`` returns: ``("data", "label")``, or the tops of the layer.
-        sample_shapes: One shape per column, without the sample axis; (C, H, W) and () for images.
+        columns: Name of each array of ``read``: ``("data", "label")``, or the tops of the layer.
+        sample_shapes: Shape of each column, without the sample axis; (C, H, W) and () for images.
         shards: In the order of the samples.
-        manifest: Of an ingested split; None for a net's own source.
-        is_transformed: Does a layer's transform_param apply to the first column?
-        preprocessing: What was done to the images of the first column; None for other samples, and where it is not
-            known: a database that a net names itself may hold resized images.
+        manifest: Manifest of an ingested split; None for a source that a net names.
+        is_transformed: Whether a layer's transform_param applies to the first column.
+        preprocessing: Steps of ingestion for the images of the first column; None for other samples and unknown steps:
+            a database that a net names may hold resized images.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Dataset:
         guard: ShardGuard | None = None,
         preprocessing: ImagePreprocessing | None = None,
     ) -> None:
-        """Keep the facts; ``open_shard`` returns the source of one shard, which the dataset then owns.
+        """Keep the facts; ``open_shard`` returns the source of a shard, and the dataset closes the source.
 
-        ``staged`` are the local copies behind the sources, given back as those are closed; ``guard`` notices shards
-        that change.
+        ``staged`` has the local copies behind the sources, and releases a copy when the source is closed. ``guard``
+        notices changed shards.
         """
         self.columns = tuple(columns)
         self.sample_shapes = tuple(sample_shapes)
@@ -108,34 +108,34 @@ class Dataset:
         self._open_shard = open_shard
         self._staged = staged
         self._guard = guard
-        # What is open cannot be removed from the disk: where not all shards fit, other processes need the room.
+        # An open copy cannot be removed from the disk: if not all shards fit, other processes need the room.
         self._most_open = _OPEN_SHARDS if staged is None or staged.fits else 1
         self._opened: OrderedDict[int, SampleSource] = OrderedDict()
 
     @property
     def n_samples(self) -> int:
-        """Samples of all shards."""
+        """Count of samples in all shards."""
         return sum(shard.n_samples for shard in self.shards)
 
     @property
     def is_staged(self) -> bool:
-        """Are the shards in a store, and read by copies on the disk?"""
+        """Whether the shards are in a store, and copies on the disk are read."""
         return self._staged is not None
 
     def will_read(self, shards: Sequence[int]) -> None:
-        """Let shards in a store be fetched ahead of their time, in this order; for others it does nothing."""
+        """Fetch shards of a store ahead, in this order; for a local dataset do nothing."""
         if self._staged is not None:
             self._staged.will_read(shards)
 
     def read(self, shard: int, start: int, count: int) -> tuple[npt.NDArray[Any], ...]:
-        """Return samples ``[start, start + count)`` of one shard, one fresh array per column.
+        """Return samples ``[start, start + count)`` of a shard, a fresh array per column.
 
-        Images are (count, C, H, W) uint8 or float32, BGR, as stored; labels (count,) int64. Of a table, features are
-        (count, D) float32 and labels that are values (count,) or (count, L) float32. The columns of an HDF5 source that
-        a net names itself are float32.
+        Images are (count, C, H, W) uint8 or float32, BGR, as stored; labels (count,) int64. For a table, features are
+        (count, D) float32, and labels with values (count,) or (count, L) float32. The columns of an HDF5 source that a
+        net names are float32.
 
         Raises:
-            DataError: The shard is missing, damaged, shorter than its manifest says, or not what it was.
+            DataError: The shard is missing, damaged, changed, or shorter than in the manifest.
         """
         if self._guard is not None:
             self._guard.check(shard)
@@ -160,11 +160,11 @@ class Dataset:
         parts = [source.read(first, stop - first) for first, stop in row_ranges(excluded, start, count)]
         return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
-    def _check_shape(self, shard: int, found: Shape) -> None:
-        """Compare samples with the manifest, from whose shapes the net was built."""
-        if found != self.sample_shapes[0]:
+    def _check_shape(self, shard: int, shape: Shape) -> None:
+        """Compare samples with the manifest: the net has the shapes of the manifest."""
+        if shape != self.sample_shapes[0]:
             msg = (
-                f"shard {self.shards[shard].name}: samples have shape {found}, the manifest says"
+                f"shard {self.shards[shard].name}: samples have shape {shape}, the manifest says"
                 f" {self.sample_shapes[0]}; {_REPAIR}, or leave out what decodes compressed images as colour or gray"
                 " (force_color, force_gray, is_color)"
             )
@@ -186,14 +186,14 @@ class Dataset:
             raise DataError(str(error)) from error
 
     def sample_name(self, shard: int, index: int) -> str:
-        """Return what a message calls a sample: its place and, where the source has names, its key or file."""
+        """Return the name of a sample for messages: the position and, if the source has names, key or file."""
         source = self._source(shard)
         row = row_ranges(self.shards[shard].excluded, index, 1)[0][0]
         key = f' ("{source.key(row)}")' if isinstance(source, LmdbSource | ImageSource) else ""
         return f"sample {index}{key} of {self.shards[shard].name}"
 
     def keys(self, shard: int, start: int, count: int) -> list[str] | None:
-        """Return what the source calls its samples: an LMDB's keys, image files; None where they have no names.
+        """Return the names of samples in the source: an LMDB's keys, image files; None without names.
 
         Raises:
             DataError: The shard is damaged.
@@ -210,7 +210,7 @@ class Dataset:
         return None
 
     def texts(self, shard: int, start: int, count: int, name: str) -> list[str]:
-        """Return a further column of an HDF5 shard, such as ``group`` or ``id`` of a table's rows, as texts.
+        """Return another column of an HDF5 shard, such as ``group`` or ``id`` of a table's rows, as texts.
 
         Raises:
             DataError: The shards have no such column.
@@ -226,10 +226,10 @@ class Dataset:
             raise DataError(str(error)) from error
 
     def group_hashes(self, shard: int) -> npt.NDArray[np.uint64] | None:
-        """Return a hash of the group of each sample of a shard, (n_samples,); None where samples have no groups.
+        """Return a hash of the group of each sample of a shard, (n_samples,); None without groups.
 
         Raises:
-            DataError: What is beside the shard is damaged.
+            DataError: A file beside the shard is damaged.
         """
         manifest, info = self.manifest, self.shards[shard]
         if manifest is None:
@@ -245,7 +245,7 @@ class Dataset:
         return None if groups is None else groups[kept_rows(info.excluded, info.n_rows)]
 
     def close(self) -> None:
-        """Close every file; a later read opens them again."""
+        """Close every file; a later read opens the files again."""
         for source in self._opened.values():
             source.close()
         self._opened.clear()
@@ -276,16 +276,16 @@ class Dataset:
 def open_dataset(
     split_folder: DataPath, *, color: bool | None = None, stamps: Mapping[str, Stamp] | None = None
 ) -> Dataset:
-    """Return the ingested split in ``split_folder``; only its manifest is read now.
+    """Return the ingested split in ``split_folder``; the call reads only the manifest.
 
     Args:
         split_folder: Holds the manifest and the shards.
-        color: How compressed images are decoded: None as they are, True as BGR, False as gray.
-        stamps: Of the shards when a run began (``shard_stamps``); reads refuse one that is another now. None: they do
-            not look.
+        color: Decoding of compressed images: None: channels of the file, True: BGR, False: gray.
+        stamps: Stamps of the shards at the beginning of a run (``shard_stamps``); reads refuse a changed shard. None:
+            reads do not compare.
 
     Raises:
-        DataError: No manifest, or a damaged one.
+        DataError: The manifest is missing or damaged.
     """
     manifest = read_manifest(split_folder)
     folder = shard_folder(split_folder)
@@ -302,7 +302,7 @@ def open_dataset(
         sample_shapes=_sample_shapes(manifest),
         shards=[ShardInfo(str(folder / shard.file), shard.n_samples, shard.excluded) for shard in manifest.shards],
         open_shard=lambda shard: _shard_source(path_of(shard), manifest, color),
-        # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both. Features are none.
+        # HDF5 shards hold the same images as LMDB shards, so the net's transforms apply to both, but not to features.
         is_transformed=manifest.table is None,
         manifest=manifest,
         staged=staged,
@@ -325,7 +325,7 @@ def _preprocessing_of_split(manifest: DatasetManifest, color: bool | None) -> Im
 
 
 def shard_columns(manifest: DatasetManifest) -> tuple[str, ...]:
-    """Return the columns of a split's shards, in the order in which a data layer's tops take them."""
+    """Return the columns of a split's shards, in the order of a data layer's tops."""
     has_weight = manifest.table is not None and manifest.table.weight is not None
     return (*SHARD_COLUMNS, "weight") if has_weight else SHARD_COLUMNS
 
@@ -337,9 +337,9 @@ def _sample_shapes(manifest: DatasetManifest) -> tuple[Shape, ...]:
 
 
 def open_layer_dataset(layer: caffe_pb2.LayerParameter, root: Path) -> Dataset:
-    """Return the source that a Data, ImageData or HDF5Data layer names, as a dataset of one shard.
+    """Return the source of a Data, ImageData or HDF5Data layer as a dataset of a single shard.
 
-    Paths are relative to ``root``. The source is opened once to learn its size and closed again.
+    Paths are relative to ``root``. The source is opened once to read the size, and closed again.
 
     Raises:
         DataError: The source is missing, empty or damaged.
@@ -376,29 +376,29 @@ def _preprocessing_of_layer(param: caffe_pb2.ImageDataParameter, shapes: Sequenc
 _REPAIR = 'rerun task "ingest"'
 
 DIGESTS_UP_TO_BYTES = 2**30
-"""A split of at most this size is read whole to verify it, in about a second, unless an option says otherwise."""
+"""Size of a split up to which ``verify`` reads the whole split, in about a second, unless an option decides."""
 
 
 def verify(split_folder: DataPath, *, digests: bool | None = True) -> DatasetManifest:
-    """Compare every file of a split with its manifest: sizes and counts, every byte, then each shard's first sample.
+    """Compare every file of a split with the manifest: sizes and counts, every byte, then each shard's first sample.
 
-    The counts are those of the files' headers: LMDB trusts its pages, so a damaged one is not walked before its digest
-    is found right. Where not every byte is read, another process walks the pages of LMDB shards.
+    The counts come from the files' headers: LMDB trusts pages, so a digest is compared before the pages are walked. If
+    not every byte is read, another process walks the pages of LMDB shards.
 
-    Of a split in a store the sizes of all objects and the first shard are compared, the others as they are fetched.
+    For a split in a store, compare the sizes of all objects and the first shard; a fetch compares the other shards.
 
     Args:
         split_folder: Holds the manifest and the shards.
-        digests: Read every byte? None: if the shards have at most ``DIGESTS_UP_TO_BYTES``, and are no objects.
+        digests: Whether to read every byte; None: for local shards of at most ``DIGESTS_UP_TO_BYTES``.
 
     Raises:
-        DataError: The first difference found, one line, with the remedy.
+        DataError: A file differs; the message has the first difference and the remedy.
     """
     manifest = read_manifest(split_folder)
     if isinstance(split_folder, StorePath):
         _verify_objects(split_folder, manifest)
-        for beside in (one for shard in manifest.shards for one in shard.beside if digests):
-            _verify_digest(shard_folder(split_folder), beside)
+        for companion in (record for shard in manifest.shards for record in shard.beside if digests):
+            _verify_digest(shard_folder(split_folder), companion)
         _verify_first_samples(split_folder, manifest, range(len(manifest.shards)) if digests else (0,))
         return manifest
     if digests is None:
@@ -407,11 +407,11 @@ def verify(split_folder: DataPath, *, digests: bool | None = True) -> DatasetMan
         _verify_shard(split_folder, manifest, shard)
         if digests:
             _verify_digest(split_folder, shard)
-            for beside in shard.beside:
-                _verify_digest(split_folder, beside)
-    for of_all in (manifest.mean_file, manifest.source_files):
-        if digests and of_all is not None:
-            _verify_digest(split_folder, of_all)
+            for companion in shard.beside:
+                _verify_digest(split_folder, companion)
+    for record in (manifest.mean_file, manifest.source_files):
+        if digests and record is not None:
+            _verify_digest(split_folder, record)
     if not digests and manifest.shard_format == "lmdb":
         _verify_pages([split_folder / shard.file for shard in manifest.shards])
     _verify_first_samples(split_folder, manifest, range(len(manifest.shards)))
@@ -419,14 +419,14 @@ def verify(split_folder: DataPath, *, digests: bool | None = True) -> DatasetMan
 
 
 def _verify_objects(split_folder: StorePath, manifest: DatasetManifest) -> None:
-    """Compare the sizes of shards in a store with the manifest, and the mean image's bytes."""
+    """Compare the sizes of shards in a store, and the bytes of the mean image, with the manifest."""
     inner = "/data.mdb" if manifest.shard_format == "lmdb" else ""
     try:
         for shard in manifest.shards:
             path = shard_folder(split_folder) / f"{shard.file}{inner}"
-            found = path.stat().st_size
-            if found != shard.n_bytes:
-                msg = f"shard {path}: manifest says {shard.n_bytes:,} bytes, found {found:,}; {_REPAIR}"
+            n_bytes = path.stat().st_size
+            if n_bytes != shard.n_bytes:
+                msg = f"shard {path}: manifest says {shard.n_bytes:,} bytes, found {n_bytes:,}; {_REPAIR}"
                 raise DataError(msg)
         if manifest.mean_file is not None:
             _verify_digest(split_folder, manifest.mean_file)
@@ -436,7 +436,7 @@ def _verify_objects(split_folder: StorePath, manifest: DatasetManifest) -> None:
 
 
 def _verify_first_samples(split_folder: DataPath, manifest: DatasetManifest, shards: Iterable[int]) -> None:
-    """Compare the first sample of shards with the manifest: digests say nothing of an edited manifest."""
+    """Compare the first sample of shards with the manifest: digests do not show an edited manifest."""
     with open_dataset(split_folder) as dataset:
         for shard in shards:
             first = dataset.read(shard, 0, 1)[1][0]
@@ -452,13 +452,13 @@ def _verify_first_samples(split_folder: DataPath, manifest: DatasetManifest, sha
 
 
 def verify_layer_sources(nets: Sequence[caffe_pb2.NetParameter]) -> None:
-    """Walk the LMDBs that Data layers name, so that a damaged page does not kill a process that reads it later.
+    """Walk the LMDBs of Data layers: a damaged page would kill a process that reads the page later.
 
     Args:
-        nets: Their sources are absolute, or relative to the working directory. One that is not there is passed over.
+        nets: Nets with sources that are absolute, or relative to the working directory. Missing sources are skipped.
 
     Raises:
-        DataError: One is damaged.
+        DataError: An LMDB is damaged.
     """
     of_data = (layer.data_param for net in nets for layer in net.layer if layer.type == "Data")
     folders = {Path(param.source) for param in of_data if param.backend == caffe_pb2.DataParameter.LMDB}
@@ -483,9 +483,9 @@ def _verify_shard(split_folder: Path, manifest: DatasetManifest, shard: ShardRec
         source.close()
     if n_samples != shard.n_rows:
         raise DataError(_count_message(str(split_folder / shard.file), shard.n_rows, n_samples))
-    found = _file_of(split_folder, shard).stat().st_size
-    if found != shard.n_bytes:
-        msg = f"shard {split_folder / shard.file}: manifest says {shard.n_bytes:,} bytes, found {found:,}; {_REPAIR}"
+    n_bytes = _file_of(split_folder, shard).stat().st_size
+    if n_bytes != shard.n_bytes:
+        msg = f"shard {split_folder / shard.file}: manifest says {shard.n_bytes:,} bytes, found {n_bytes:,}; {_REPAIR}"
         raise DataError(msg)
 
 
@@ -494,9 +494,9 @@ def _verify_digest(split_folder: DataPath, record: FileRecord) -> None:
     if not path.is_file():
         msg = f"{path}: the manifest names this file, it is missing; {_REPAIR}"
         raise DataError(msg)
-    found = sha256_of_file(path)
-    if found != record.sha256:
-        msg = f"{path}: SHA-256 is {found[:12]}..., the manifest says {record.sha256[:12]}...; {_REPAIR}"
+    digest = sha256_of_file(path)
+    if digest != record.sha256:
+        msg = f"{path}: SHA-256 is {digest[:12]}..., the manifest says {record.sha256[:12]}...; {_REPAIR}"
         raise DataError(msg)
 
 
@@ -520,7 +520,7 @@ def _open_file(
 
 
 def read_rows(path: DataPath, shard_format: ShardFormat, start: int, stop: int) -> npt.NDArray[Any]:
-    """Return the samples' data in rows [start, stop) of one shard's file, those included that do not count.
+    """Return the samples' data in rows [start, stop) of a shard's file, including excluded rows.
 
     Raises:
         DataError: The shard is missing or damaged.
@@ -535,5 +535,5 @@ def read_rows(path: DataPath, shard_format: ShardFormat, start: int, stop: int) 
             source.close()
 
 
-def _count_message(name: str, expected: int, found: int) -> str:
-    return f"shard {name}: manifest says {expected:,} samples, found {found:,}; {_REPAIR}"
+def _count_message(name: str, expected: int, n_samples: int) -> str:
+    return f"shard {name}: manifest says {expected:,} samples, found {n_samples:,}; {_REPAIR}"

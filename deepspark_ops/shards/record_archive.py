@@ -1,4 +1,4 @@
-"""Files beside shards that say where their rows came from: NumPy archives (``.npz``) that have a format version."""
+"""Files beside shards with the origin of the rows: NumPy archives (``.npz``) with a format version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepspark_ops.stores.store_path import DataPath
 
 
 def write_archive(path: DataPath, version: int, arrays: Mapping[str, Any]) -> None:
-    """Write arrays and their ``format_version`` whole; equal ones give equal bytes.
+    """Write arrays and ``format_version`` whole; equal arrays give equal bytes.
 
     Raises:
         OSError: The file cannot be written.
@@ -28,14 +28,14 @@ def write_archive(path: DataPath, version: int, arrays: Mapping[str, Any]) -> No
 
 @contextmanager
 def opened_archive(path: DataPath, versions: Sequence[int]) -> Iterator[Mapping[str, Any]]:
-    """Yield what ``write_archive`` wrote; what goes wrong while it is read is told by its path.
+    """Yield the arrays of a file of ``write_archive``; an error has the path.
 
     Args:
-        path: The file; one in a store is fetched.
-        versions: Those that are read.
+        path: The file; a file in a store is fetched.
+        versions: Readable versions.
 
     Raises:
-        DataError: There is no such file, or it is damaged, holds Python's objects, or is of another version.
+        DataError: The file is missing, damaged, of another version, or holds objects of Python.
     """
     try:
         with local_copy(path) as local, np.load(regular_path(local), allow_pickle=False) as held:

@@ -1,7 +1,7 @@
-"""What is known of each row of a table's shard, in a file beside it: a later ingestion finds there what has changed.
+"""Facts of each row of a table's shard, in a file beside the shard: a later ingestion finds the changed rows.
 
-Format version 1: a NumPy archive (``.npz``) without pickled objects; ``format_version`` is one of its arrays. ``names``
-is left out where it equals ``states``, ``repeats`` where all are 0.
+Format version 1: a NumPy archive (``.npz``) without pickled objects; ``format_version`` is an array. ``names``
+is absent if equal to ``states``, ``repeats`` if all are 0.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ROWS_VERSION: Final = 1
 
 @dataclass(frozen=True)
 class RowRecords:
-    """The rows of one shard, in its order, (n,) each.
+    """The rows of a shard, in order, (n,) each.
 
     Attributes:
-        names: Hash of the row's id; of a table without ids that of the whole row.
-        states: Hash of all that is kept of the row.
-        repeats: How often the row was taken before, by balancing; 0 for the first.
+        names: Hash of the row's id; for a table without ids the hash of the whole row.
+        states: Hash of all stored values of the row.
+        repeats: Number of earlier copies of the row by balancing; 0 for the first.
     """
 
     names: npt.NDArray[np.uint64]
@@ -35,7 +35,7 @@ class RowRecords:
 
 
 def rows_path(shard: DataPath) -> DataPath:
-    """Return where the records of a table's shard are.
+    """Return the path of the records of a table's shard.
 
     Example:
         >>> rows_path(Path("train/train-00000-0a1b2c3d.h5")).name
@@ -48,7 +48,7 @@ def write_row_records(path: Path, records: RowRecords) -> None:
     """Write the file whole; equal records give equal bytes.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     held: dict[str, Any] = {"states": records.states}
     if (records.names != records.states).any():
@@ -59,10 +59,10 @@ def write_row_records(path: Path, records: RowRecords) -> None:
 
 
 def read_row_records(path: DataPath) -> RowRecords:
-    """Return what ``write_row_records`` wrote.
+    """Return the records of a file of ``write_row_records``.
 
     Raises:
-        DataError: There is no such file, or it is damaged or of another version.
+        DataError: The file is missing, damaged or of another version.
     """
     with opened_archive(path, (ROWS_VERSION,)) as held:
         states = held["states"]

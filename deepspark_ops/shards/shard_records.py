@@ -1,7 +1,7 @@
-"""What is known of each sample of a shard, in a file beside it: a later ingestion finds there what it need not read.
+"""Facts of each sample of a shard, in a file beside the shard: a later ingestion need not read these samples.
 
-Format version 3: a NumPy archive (``.npz``) without pickled objects; ``format_version`` is one of its arrays. Sums of
-bytes are whole numbers of the smallest type that holds them.
+Format version 3: a NumPy archive (``.npz``) without pickled objects; ``format_version`` is an array. Sums of
+bytes are whole numbers of the smallest sufficient type.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from deepspark_ops.stores.store_path import DataPath
 
 RECORDS_VERSION: Final = 3
 LOOK_COLUMNS: Final = ("row", "height", "width", "mean", "std")
-"""Of ``ShardRecords.looks``: the row in the shard, the size in the source in pixels, mean and spread of the values."""
+"""Columns of ``ShardRecords.looks``: row in the shard, size in the source in pixels, mean and spread of the values."""
 
 
 @dataclass(frozen=True)
 class ShardRecords:
-    """The samples of one shard, in its order.
+    """The samples of a shard, in order.
 
     Attributes:
-        names: Each record's name in its source.
+        names: Name of each record in the source.
         labels: (n,) int64.
-        stamps: (n,) uint64: size and time of change of the record's file; 0 where the source has none.
-        digests: (n,) uint64, of the content as read.
-        repeats: (n,) int32: how often the record was taken before, by balancing; 0 for the first.
+        stamps: (n,) uint64: size and time of change of the record's file; 0 for a source without files.
+        digests: (n,) uint64, digests of the content.
+        repeats: (n,) int32: number of earlier copies of the record by balancing; 0 for the first.
         sums: (C, H, W), sum of the pixels.
-        pixel_range: The least and the largest pixel of all rows, also of rows that do not count; None if not known.
-        looks: (m, 5) float64, of some samples, as ``LOOK_COLUMNS`` says.
-        findings: (kind, row, text) of what there is to say of a sample; the first ones of each kind.
-        counts: Kind -> how many, the unnamed ones included.
+        pixel_range: Least and largest pixel of all rows, including excluded rows; None if unknown.
+        looks: (m, 5) float64 for some samples; columns: ``LOOK_COLUMNS``.
+        findings: (kind, row, text) of findings about samples; the first findings of each kind.
+        counts: Kind -> number of findings, with the findings that have no entry in ``findings``.
         groups: (n,) uint64, hash of each sample's group; None without groups.
     """
 
@@ -55,7 +55,7 @@ class ShardRecords:
 
 
 def records_path(shard: DataPath) -> DataPath:
-    """Return where the records of a shard are.
+    """Return the path of a shard's records.
 
     Example:
         >>> from pathlib import Path
@@ -69,10 +69,10 @@ def write_records(path: DataPath, records: ShardRecords) -> None:
     """Write the file whole; equal records give equal bytes.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     encoded = [name.encode("utf-8", "surrogateescape") for name in records.names]
-    told = json.dumps({"findings": records.findings, "counts": dict(sorted(records.counts.items()))})
+    findings = json.dumps({"findings": records.findings, "counts": dict(sorted(records.counts.items()))})
     arrays = {
         "names": np.frombuffer(b"".join(encoded), np.uint8),
         "name_bytes": np.array([len(name) for name in encoded], np.int64),
@@ -82,7 +82,7 @@ def write_records(path: DataPath, records: ShardRecords) -> None:
         "repeats": records.repeats,
         "sums": _small(records.sums),
         "looks": records.looks,
-        "told": np.frombuffer(told.encode(), np.uint8),
+        "told": np.frombuffer(findings.encode(), np.uint8),
     }
     if records.groups is not None:
         arrays["groups"] = records.groups
@@ -92,15 +92,15 @@ def write_records(path: DataPath, records: ShardRecords) -> None:
 
 
 def read_records(path: DataPath) -> ShardRecords:
-    """Return what ``write_records`` wrote.
+    """Return the records of a file of ``write_records``.
 
     Raises:
-        DataError: There is no such file, or it is damaged or of another version.
+        DataError: The file is missing, damaged or of another version.
     """
     with opened_archive(path, (RECORDS_VERSION,)) as held:
         text = held["names"].tobytes()
         ends = np.cumsum(held["name_bytes"]).tolist()
-        told = json.loads(held["told"].tobytes())
+        remarks = json.loads(held["told"].tobytes())
         return ShardRecords(
             names=tuple(
                 text[start:end].decode("utf-8", "surrogateescape")
@@ -112,8 +112,8 @@ def read_records(path: DataPath) -> ShardRecords:
             repeats=held["repeats"],
             sums=_large(held["sums"]),
             looks=held["looks"],
-            findings=tuple((str(kind), int(row), str(words)) for kind, row, words in told["findings"]),
-            counts={str(kind): int(count) for kind, count in told["counts"].items()},
+            findings=tuple((str(kind), int(row), str(words)) for kind, row, words in remarks["findings"]),
+            counts={str(kind): int(count) for kind, count in remarks["counts"].items()},
             groups=held["groups"] if "groups" in held else None,
             pixel_range=_range(held["pixel_range"]) if "pixel_range" in held else None,
         )
@@ -125,7 +125,7 @@ def _range(bounds: npt.NDArray[np.float64]) -> PixelRange:
 
 
 def _small(sums: npt.NDArray[np.int64] | npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-    """Return whole sums in the smallest type: of a shard of large images they are most of the file."""
+    """Return whole sums in the smallest type: for large images the sums are most of the file."""
     return sums if sums.dtype != np.int64 else sums.astype(np.min_scalar_type(int(sums.max(initial=0))))
 
 

@@ -1,7 +1,7 @@
-"""What a dataset made of a table holds in its rows, and how features become what a net is fed.
+"""The columns of a dataset from a table, and the steps from features to the input of a net.
 
-It is part of a manifest, so that what reads a dataset, or serves a net trained on it, does the same to features
-that ingestion did: fill what is missing, then subtract each column's mean and divide by its standard deviation.
+Manifests hold the columns, so that readers and servers do the steps of ingestion: fill missing values, then subtract
+each column's mean and divide by the column's standard deviation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 MissingRule = Literal["mean", "zero", "refuse", "drop-row"]
 LabelKind = Literal["class", "value"]
 _BLOCK_VALUES = 2**18
-"""Values that are standardised at a time: in float64 they fit a core's cache."""
+"""Count of values that are standardised at a time: as float64 the values fit a core's cache."""
 
 
 class _Frozen(BaseModel):
@@ -23,25 +23,24 @@ class _Frozen(BaseModel):
 
 
 class FeatureColumn(_Frozen):
-    """One column of the table: a number in each row, or an array of ``width`` numbers."""
+    """A column of the table: a number in each row, or an array of ``width`` numbers."""
 
     name: str
     width: Annotated[int, Field(ge=1)] = 1
 
 
 class TableColumns(_Frozen):
-    """The columns of a table as a dataset holds them.
+    """The columns of a table in a dataset.
 
     Attributes:
-        features: In the order in which a row's values stand in ``data``; their widths add up to D.
-        labels: L columns; one gives ``label`` (N,), more give (N, L).
-        label_kind: ``class``: whole numbers from 0, one a row; ``value``: numbers to be predicted.
+        features: Columns in the order of a row's values in ``data``; the sum of the widths is D.
+        labels: L columns; a single column gives ``label`` (N,), more columns give (N, L).
+        label_kind: ``class``: a whole number from 0 per row; ``value``: numbers to be predicted.
         weight: Column of ``weight`` (N,); None without.
         group: Column of ``group``; None without.
         id: Column of ``id``; None without.
-        missing: What was done with missing features: filled with the column's mean or zero, refused, or the row left
-            out.
-        is_standardized: Whether mean and deviation were taken out of the stored features.
+        missing: Rule for missing features: fill with the column's mean or zero, refuse, or leave out the row.
+        is_standardized: Whether the stored features are standardised.
         mean: (D,) of the training split, without missing values.
         std: (D,) standard deviation of the training split (divisor n), 1 for a column of equal values.
     """
@@ -67,28 +66,28 @@ class TableColumns(_Frozen):
 
     @property
     def n_features(self) -> int:
-        """D, the numbers in a row's ``data``."""
+        """D, the count of numbers in a row's ``data``."""
         return sum(column.width for column in self.features)
 
     def feature_names(self) -> list[str]:
-        """Return a name for each of the D numbers: the column's, with the place in it where it is an array."""
+        """Return a name for each of the D numbers: the column's name, with the index in an array."""
         return [
-            column.name if column.width == 1 else f"{column.name}[{place}]"
+            column.name if column.width == 1 else f"{column.name}[{index}]"
             for column in self.features
-            for place in range(column.width)
+            for index in range(column.width)
         ]
 
     def fill_values(self) -> npt.NDArray[np.float64] | None:
-        """Return the (D,) numbers that stand in for missing ones; None where missing ones are refused."""
+        """Return (D,) replacements of missing numbers; None if missing numbers are refused."""
         if self.missing == "mean":
             return np.array(self.mean, np.float64)
         return np.zeros(self.n_features) if self.missing == "zero" else None
 
     def apply(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-        """Return features as the net takes them; NaN stands for a missing one and stays where missing ones are refused.
+        """Return features for the net. NaN is a missing number, and stays NaN if missing numbers are refused.
 
         Args:
-            values: (n, D), as the table has them.
+            values: (n, D), in the units of the table.
 
         Returns:
             (n, D), a fresh array.
@@ -107,10 +106,10 @@ class TableColumns(_Frozen):
         return out
 
     def restore(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-        """Return stored features as the table has them, but for what was missing: the opposite of ``apply``.
+        """Return the table's values of stored features, except missing values: the inverse of ``apply``.
 
         Args:
-            values: (n, D), as the net takes them.
+            values: (n, D), as stored.
 
         Returns:
             (n, D), a fresh array.
@@ -120,7 +119,7 @@ class TableColumns(_Frozen):
         return restored.astype(np.float32)
 
     def float32_parts(self) -> tuple[npt.NDArray[np.float32] | None, ...]:
-        """Return fill values, mean, what float32 leaves out of the mean, and deviation, (1, D) each; for graphs.
+        """Return fill values, mean, rest of the mean beyond float32, and deviation, (1, D) each; for graphs.
 
         ``(x - mean - rest) / std`` in float32 is ``apply`` to float32's accuracy: near the mean the first difference is
         exact.

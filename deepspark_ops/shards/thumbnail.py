@@ -13,15 +13,15 @@ from deepspark_ops.shards.picture_archive import EncodedPicture
 
 Picture = npt.NDArray[np.uint8]
 SMALL_PIXELS: Final = 64
-"""Pictures up to this stay as they are, in every pixel; larger ones are photographs."""
+"""Largest side of a picture that keeps every pixel; a larger picture is a photograph."""
 _DEFAULT_QUALITY: Final = 95
-"""OpenCV's own for JPEG."""
+"""OpenCV's default for JPEG."""
 
 
 def to_picture(values: npt.NDArray[Any]) -> Picture | None:
-    """Return one stored sample as a gray (H, W) or BGR (H, W, 3) picture; None if it is none.
+    """Return a stored sample as a gray (H, W) or BGR (H, W, 3) picture; None if the sample is no picture.
 
-    Values that are not bytes are stretched to 0..255 between their own smallest and largest.
+    The range of values that are not bytes becomes 0..255.
 
     Args:
         values: Shape (C, H, W), uint8 or float32.
@@ -35,7 +35,7 @@ def to_picture(values: npt.NDArray[Any]) -> Picture | None:
 
 
 def shrunk(picture: Picture, most_pixels: int) -> Picture:
-    """Return a picture of which no side is longer than ``most_pixels``; one that fits is returned itself."""
+    """Return a picture with sides of at most ``most_pixels``; a small picture is returned unchanged."""
     largest = max(picture.shape[:2])
     if largest <= most_pixels:
         return picture
@@ -44,7 +44,7 @@ def shrunk(picture: Picture, most_pixels: int) -> Picture:
 
 
 def side_by_side(pictures: Sequence[Picture]) -> Picture:
-    """Return pictures as one, (H, W, 3), left to right, each of the first one's height; at least one."""
+    """Return pictures side by side, (H, W, 3), scaled to the height of the first; at least one picture is needed."""
     height = pictures[0].shape[0]
     gap = max(1, height // 28)
     parts: list[Picture] = []
@@ -58,12 +58,12 @@ def side_by_side(pictures: Sequence[Picture]) -> Picture:
 
 
 def encoded(pixels: Picture, *, is_photo: bool = False, quality: int = _DEFAULT_QUALITY) -> EncodedPicture:
-    """Return a picture as a browser takes it.
+    """Return a picture in a format of browsers.
 
     Args:
         pixels: (H, W) gray, (H, W, 3) BGR or (H, W, 4) BGRA, uint8.
         is_photo: JPEG instead of PNG.
-        quality: Of a JPEG, 0 to 100.
+        quality: Quality of a JPEG, 0 to 100.
     """
     suffix, media_type = (".jpg", "image/jpeg") if is_photo else (".png", "image/png")
     options = [cv2.IMWRITE_JPEG_QUALITY, quality] if is_photo else []
@@ -73,6 +73,6 @@ def encoded(pixels: Picture, *, is_photo: bool = False, quality: int = _DEFAULT_
 
 
 def small_picture(picture: Picture, most_pixels: int, *, quality: int = _DEFAULT_QUALITY) -> EncodedPicture:
-    """Return a picture of at most ``most_pixels`` a side: every pixel of a small one, else a photograph."""
+    """Return a picture with sides of at most ``most_pixels``: a small picture unchanged, else a photograph."""
     is_photo = max(picture.shape[:2]) > SMALL_PIXELS
     return encoded(shrunk(picture, most_pixels), is_photo=is_photo, quality=quality)

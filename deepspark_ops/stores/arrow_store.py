@@ -1,6 +1,6 @@
-"""Object stores by pyarrow's file systems: S3 and what speaks its protocol, Google Cloud Storage.
+"""Object stores by pyarrow's file systems: S3, stores with S3's protocol, Google Cloud Storage.
 
-Credentials are those of the environment and of the stores' own configuration files; no option holds any.
+Credentials come from the environment and the stores' configuration files; no option holds a credential.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from deepspark_ops.stores.store import Entry
 ARROW_SCHEMES: Final = ("s3", "gs")
 _PIECE_BYTES: Final = 2**24
 _CONNECTIONS: Final = 4
-"""Pieces of one object that are asked for at a time: one connection of S3 gives a fraction of a network's rate."""
+"""Pieces of an object that are fetched at a time: a connection to S3 gives a fraction of a network's rate."""
 _CONNECT_TIMEOUT_S: Final = 10
 _REQUEST_TIMEOUT_S: Final = 60
 _TRIES: Final = 4
@@ -32,17 +32,17 @@ _VARIABLES: Final = (
 
 
 def filesystem_of(scheme: str, bucket: str) -> Any:
-    """Return pyarrow's file system of a bucket, one for each process.
+    """Return pyarrow's file system of a bucket, for this process.
 
     Raises:
         MissingExtra: pyarrow is not installed.
-        OSError: The bucket's region cannot be found out.
+        OSError: The bucket's region cannot be determined.
     """
-    return _made(scheme, bucket if scheme == "s3" else "", os.getpid(), *map(os.environ.get, _VARIABLES))
+    return _filesystem(scheme, bucket if scheme == "s3" else "", os.getpid(), *map(os.environ.get, _VARIABLES))
 
 
 @lru_cache(maxsize=64)
-def _made(scheme: str, bucket: str, _process: int, *_variables: str | None) -> Any:
+def _filesystem(scheme: str, bucket: str, _process: int, *_variables: str | None) -> Any:
     require("pyarrow", part=f"{scheme}://")
     from pyarrow import fs
 
@@ -52,7 +52,7 @@ def _made(scheme: str, bucket: str, _process: int, *_variables: str | None) -> A
     options: dict[str, Any] = {} if endpoint is None else {"endpoint_override": endpoint}
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region is None and endpoint is None:
-        with suppress(OSError):  # the bucket's owner may hide it; the SDK's own choice is then as good
+        with suppress(OSError):  # the bucket's owner may hide the region; the SDK then chooses
             region = fs.resolve_s3_region(bucket)
     if region is not None:
         options["region"] = region
@@ -65,7 +65,7 @@ def _made(scheme: str, bucket: str, _process: int, *_variables: str | None) -> A
 
 
 def endpoint_of(environment: Mapping[str, str]) -> str | None:
-    """Return the address of an S3 that is not Amazon's, as AWS's own tools take it; pyarrow looks at neither name.
+    """Return the address of an S3 other than Amazon's, from the variables of AWS's tools; pyarrow ignores both names.
 
     Example:
         >>> endpoint_of({"AWS_ENDPOINT_URL": "http://minio:9000"})
@@ -79,22 +79,22 @@ class ArrowStore:
     """See ``Store``.
 
     Attributes:
-        scheme: Of ``ARROW_SCHEMES``.
+        scheme: A scheme of ``ARROW_SCHEMES``.
     """
 
     scheme: str
 
     def entry(self, key: str) -> Entry | None:
         """See ``Store``."""
-        found = self._of(key).get_file_info(key)
-        return None if found.type.name == "NotFound" else _entry(found)
+        info = self._of(key).get_file_info(key)
+        return None if info.type.name == "NotFound" else _entry(info)
 
     def entries(self, key: str, *, is_deep: bool) -> list[Entry]:
         """See ``Store``."""
         from pyarrow.fs import FileSelector
 
-        found = (_entry(info) for info in self._of(key).get_file_info(FileSelector(key, recursive=is_deep)))
-        return [entry for entry in found if not (is_deep and entry.is_folder)]
+        entries = (_entry(info) for info in self._of(key).get_file_info(FileSelector(key, recursive=is_deep)))
+        return [entry for entry in entries if not (is_deep and entry.is_folder)]
 
     def opened(self, key: str) -> BinaryIO:
         """See ``Store``."""
@@ -118,20 +118,20 @@ class ArrowStore:
                 os.pwrite(local.fileno(), content, at)
 
             with ThreadPoolExecutor(max_workers=_CONNECTIONS) as pool:
-                for done in [pool.submit(piece, at) for at in range(0, n_bytes, _PIECE_BYTES)]:
-                    done.result()
+                for fetched_piece in [pool.submit(piece, at) for at in range(0, n_bytes, _PIECE_BYTES)]:
+                    fetched_piece.result()
             local.truncate(n_bytes)
 
     def put(self, source: Path, key: str) -> None:
         """See ``Store``."""
         filesystem = self._of(key)
         try:
-            # Left to itself pyarrow packs what a name ending in .gz is written to.
+            # By default pyarrow compresses the content of a name that ends in .gz.
             with source.open("rb") as local, filesystem.open_output_stream(key, compression=None) as stream:
                 while piece := local.read(_PIECE_BYTES):
                     stream.write(piece)
         except BaseException:
-            # Closing the stream makes an object of what was written so far.
+            # The stream's close has made an object of the written part.
             with suppress(OSError):
                 filesystem.delete_file(key)
             raise

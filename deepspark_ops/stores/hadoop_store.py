@@ -1,7 +1,7 @@
-"""Hadoop's file systems (hdfs, viewfs, s3a, Azure's), read and written by the Hadoop that Spark brings as jars.
+"""Hadoop's file systems (hdfs, viewfs, s3a, Azure's), read and written by the Hadoop jars of Spark.
 
-A process that needs one starts one Java machine, which ends with it, and speaks to it by py4j; no Spark application is
-started. Settings are Hadoop's own: ``core-site.xml`` in the folder that HADOOP_CONF_DIR names.
+A process starts a Java machine on the first use, and speaks to the machine by py4j; the machine ends with the process.
+No Spark application starts. Settings are Hadoop's: ``core-site.xml`` in the folder of HADOOP_CONF_DIR.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _JARS: Final = {
     "abfs": "hadoop-azure",
     "abfss": "hadoop-azure",
 }
-"""What Spark does not bring."""
+"""Jars that Spark does not have."""
 _COPY: Final = "deepspark-hadoop-"
 _TEMPORARY: Final = ".deepspark.tmp"
 _ABANDONED_S: Final = 86_400.0
@@ -43,7 +43,7 @@ class HadoopStore:
     """See ``Store``; a key is ``host:port/path``.
 
     Attributes:
-        scheme: Of ``HADOOP_SCHEMES``.
+        scheme: A scheme of ``HADOOP_SCHEMES``.
     """
 
     scheme: str
@@ -57,13 +57,13 @@ class HadoopStore:
         """See ``Store``."""
         with self._opened(key) as (system, path):
             if not is_deep:
-                return [_entry(f"{key}/{_name(found)}", found) for found in system.listStatus(path)]
+                return [_entry(f"{key}/{_name(status)}", status) for status in system.listStatus(path)]
             start = len(path.toUri().getPath().rstrip("/")) + 1
-            found, files = [], system.listFiles(path, True)
+            entries, files = [], system.listFiles(path, True)
             while files.hasNext():
                 status = files.next()
-                found.append(_entry(f"{key}/{status.getPath().toUri().getPath()[start:]}", status))
-            return found
+                entries.append(_entry(f"{key}/{status.getPath().toUri().getPath()[start:]}", status))
+            return entries
 
     def opened(self, key: str) -> BinaryIO:
         """See ``Store``: a copy without a name. The lock shows other processes that this process is alive."""
@@ -85,7 +85,7 @@ class HadoopStore:
     def fetch(self, key: str, target: Path) -> None:
         """See ``Store``."""
         with self._opened(key) as (system, path):
-            # The raw local file system writes no checksum file beside it.
+            # The raw local file system writes no checksum file.
             system.copyToLocalFile(False, path, _path(f"file://{target.absolute()}"), True)
 
     def put(self, source: Path, key: str) -> None:
@@ -106,13 +106,13 @@ class HadoopStore:
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[tuple[Any, Any]]:
-        """Yield the file system of a key and the key's path; its exceptions become OSErrors."""
-        host, _, rest = key.partition("/")
+        """Yield the file system of a key and the key's path; Java's exceptions become OSErrors."""
+        host, _, path_in_host = key.partition("/")
         machine = _machine(os.getpid())
         from py4j.protocol import Py4JError, Py4JJavaError
 
         try:
-            path = _path(f"{self.scheme}://{host}/{rest}")
+            path = _path(f"{self.scheme}://{host}/{path_in_host}")
             yield path.getFileSystem(machine.configuration), path
         except Py4JJavaError as error:
             raise _plain(self.scheme, error.java_exception) from error
@@ -155,7 +155,7 @@ def _machine(_process: int) -> _Machine:
     """Return this process's Java machine.
 
     Raises:
-        ConfigError: There is no Java, or no Hadoop among Spark's jars.
+        ConfigError: Java is missing, or Hadoop is missing among Spark's jars.
         MissingExtra: pyspark is not installed.
     """
     require("pyspark", "py4j", part="a path of a Hadoop file system")
@@ -164,9 +164,9 @@ def _machine(_process: int) -> _Machine:
     jars = _jars()
     java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java") if os.environ.get("JAVA_HOME") else which("java")
     if java is None or not any(jars.glob("hadoop-client-api-*.jar")):
-        found = "no Java (JAVA_HOME, PATH)" if java is None else f"no hadoop-client-api-*.jar in {jars}"
+        finding = "no Java (JAVA_HOME, PATH)" if java is None else f"no hadoop-client-api-*.jar in {jars}"
         msg = (
-            f"paths of {', '.join(HADOOP_SCHEMES)} are read through the Hadoop that Spark brings: {found}. (pyarrow's"
+            f"paths of {', '.join(HADOOP_SCHEMES)} are read through the Hadoop that Spark brings: {finding}. (pyarrow's"
             " own HadoopFileSystem would need libhdfs, which its package does not hold.)"
         )
         raise ConfigError(msg)

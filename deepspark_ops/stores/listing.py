@@ -1,4 +1,4 @@
-"""The objects below a folder, asked once for all who look at it within a minute: a million take a thousand requests."""
+"""The objects below a folder, listed once a minute at most: a million objects take a thousand requests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _GOOD_FOR_S: Final = 60
 
 
 def objects_below(folder: StorePath) -> Mapping[str, Entry]:
-    """Return every object by its path from the folder on, sorted; at most a minute old.
+    """Return path below the folder -> object, sorted; the listing is at most a minute old.
 
     Raises:
-        OSError: The store does not say, or there is no such folder.
+        OSError: The store does not answer, or the folder does not exist.
     """
     return _listed(folder, int(time.monotonic() // _GOOD_FOR_S))
 

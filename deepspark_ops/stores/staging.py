@@ -44,16 +44,16 @@ _SCRATCH: Final = "scratch-"
 
 
 class NoRoomNow(ConfigError):
-    """All room is taken by copies that are in use: it may help to wait."""
+    """Copies in use take all room; waiting may help."""
 
 
 @dataclass
 class FetchCount:
-    """What this process has fetched into folders of copies. Safe to add to from several threads.
+    """Counts the fetches of this process into folders of copies. Threads may add at the same time.
 
     Attributes:
-        fetches: Contents, such as shards.
-        n_bytes: Bytes of them.
+        fetches: Fetched contents, such as shards.
+        n_bytes: Bytes of the contents.
     """
 
     fetches: int = 0
@@ -61,21 +61,21 @@ class FetchCount:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, n_bytes: int) -> None:
-        """Count one content."""
+        """Count a fetched content."""
         with self._lock:
             self.fetches += 1
             self.n_bytes += n_bytes
 
     def taken(self) -> tuple[int, int]:
-        """Return contents and bytes since the last call, and count anew."""
+        """Return contents and bytes since the last call, and begin again at 0."""
         with self._lock:
-            found = self.fetches, self.n_bytes
+            counts = self.fetches, self.n_bytes
             self.fetches = self.n_bytes = 0
-        return found
+        return counts
 
 
 fetched: Final = FetchCount()
-"""Of this process."""
+"""Fetches of this process."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ class StagedFiles:
     """Files that stay on the disk until ``release``.
 
     Attributes:
-        folder: Holds them by the names that were asked for.
+        folder: Holds the files under the names of the call.
     """
 
     folder: Path
     _lock: int
 
     def release(self) -> None:
-        """Let them be removed when room is needed."""
+        """Allow the removal of the files when room is needed."""
         os.close(self._lock)
 
 
@@ -99,26 +99,26 @@ class Staging:
     """A folder of copies.
 
     Attributes:
-        folder: On a local disk; made where it is not there, for this user alone.
-        n_bytes: Most that all copies together take, those in use included.
+        folder: Folder on a local disk; a missing folder is made, for this user alone.
+        n_bytes: Bound on the bytes of all copies, including copies in use.
     """
 
     folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / f"deepspark-staging-{os.getuid()}")
     n_bytes: int = STAGING_BYTES
 
-    def files(self, key: str, wanted: Mapping[str, StorePath], sha256: Mapping[str, str] | None = None) -> StagedFiles:
-        """Return local copies of objects, fetched if they are not here.
+    def files(self, key: str, objects: Mapping[str, StorePath], sha256: Mapping[str, str] | None = None) -> StagedFiles:
+        """Return local copies of objects; missing copies are fetched.
 
         Args:
-            key: Another content has another key; letters and digits.
-            wanted: Path below the returned folder -> object.
-            sha256: What the files must have, by the same paths.
+            key: Name of the content, of letters and digits; other content has another key.
+            objects: Path below the returned folder -> object.
+            sha256: Digests of the files, by the same paths.
 
         Raises:
-            ConfigError: The folder is not this user's, or the files are larger than all the room there may be;
-                ``NoRoomNow`` where others use it.
-            DataError: An object is not what its digest says, or another process does not end fetching it.
-            OSError: One cannot be fetched or written; ``filename`` says which.
+            ConfigError: The folder is another user's, or the files are larger than the room; ``NoRoomNow`` if other
+                processes use the room.
+            DataError: An object has another digest, or another process does not end a fetch.
+            OSError: An object cannot be fetched or written; ``filename`` has the path.
         """
         self._require_folder()
         lock = self._hold(key)
@@ -127,7 +127,7 @@ class Staging:
                 busy = DataError(f"{self.folder / key}{_FETCH}: another process has held it for an hour; end that one")
                 with held_lock(self.folder / f"{key}{_FETCH}", _FETCH_TIMEOUT_S, busy):
                     if not (self.folder / key).is_dir():
-                        self._fetch(key, wanted, sha256 or {})
+                        self._fetch(key, objects, sha256 or {})
             os.utime(self.folder / f"{key}{_USE}")
         except BaseException:
             os.close(lock)
@@ -135,7 +135,7 @@ class Staging:
         return StagedFiles(self.folder / key, lock)
 
     def has(self, key: str) -> bool:
-        """Return whether files of this key are here now."""
+        """Return whether copies of this key exist now."""
         return (self.folder / key).is_dir()
 
     def touch(self, key: str) -> None:
@@ -166,16 +166,16 @@ class Staging:
     def _require_folder(self) -> None:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self.folder.stat()
+            status = self.folder.stat()
         except OSError as error:
             msg = f"staging_folder={self.folder}: {error.strerror or error}"
             raise ConfigError(msg) from error
-        if found.st_uid != os.getuid():
+        if status.st_uid != os.getuid():
             msg = f"staging_folder={self.folder} belongs to another user; give a folder of your own"
             raise ConfigError(msg)
 
     def _hold(self, key: str) -> int:
-        """Return the handle of the shared lock on files, whether they are here yet or not."""
+        """Return the handle of the shared lock on copies; the copies may not exist yet."""
         path = self.folder / f"{key}{_USE}"
         deadline = time.monotonic() + _ROOM_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -185,7 +185,7 @@ class Staging:
                 if path.stat().st_ino == os.fstat(handle).st_ino:
                     return handle
             except (BlockingIOError, FileNotFoundError):
-                pass  # it is being removed: the next look finds none, or a new one
+                pass  # a process removes the lock: the next look finds no file, or a new file
             except BaseException:
                 os.close(handle)
                 raise
@@ -194,13 +194,13 @@ class Staging:
         msg = f"{path}: another process has held it for {_ROOM_TIMEOUT_S:.0f} s; end that one"
         raise DataError(msg)
 
-    def _fetch(self, key: str, wanted: Mapping[str, StorePath], sha256: Mapping[str, str]) -> None:
+    def _fetch(self, key: str, objects: Mapping[str, StorePath], sha256: Mapping[str, str]) -> None:
         temporary = self.folder / f".{key}{_TEMPORARY}"
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
-        sizes = {name: path.stat().st_size for name, path in wanted.items()}
+        sizes = {name: path.stat().st_size for name, path in objects.items()}
         self._reserve(temporary, sizes)
         try:
-            for name, path in wanted.items():
+            for name, path in objects.items():
                 path.fetch(temporary / name)
                 _check(path, temporary / name, sizes[name], sha256.get(name))
             temporary.rename(self.folder / key)
@@ -209,7 +209,7 @@ class Staging:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def _reserve(self, temporary: Path, sizes: Mapping[str, int]) -> None:
-        """Make files of the full length, after removing others until there is room."""
+        """Make files of the full length; first remove other copies until the files fit."""
         needed = sum(sizes.values())
         if needed > self.n_bytes:
             msg = (
@@ -251,7 +251,7 @@ class Staging:
         return 0.0
 
     def _removed(self, path: Path) -> bool:
-        """Remove a folder unless a process uses or fetches it; return whether it is gone."""
+        """Remove a folder unless a process uses or fetches the folder; return whether the folder was removed."""
         is_part = path.name.endswith(_TEMPORARY)
         lock = self.folder / (
             f"{path.name.removeprefix('.').removesuffix(_TEMPORARY)}{_FETCH}" if is_part else f"{path.name}{_USE}"
@@ -271,9 +271,12 @@ class Staging:
 
 
 def _check(path: StorePath, local: Path, n_bytes: int, sha256: str | None) -> None:
-    found = local.stat().st_size
-    if found != n_bytes:
-        msg = f"{path}: has {found:,} bytes, {n_bytes:,} a moment ago: it is being written; try again when that is done"
+    local_bytes = local.stat().st_size
+    if local_bytes != n_bytes:
+        msg = (
+            f"{path}: has {local_bytes:,} bytes, {n_bytes:,} a moment ago: it is being written; try again when that is"
+            " done"
+        )
         raise DataError(msg)
     if sha256 is None:
         return
@@ -285,12 +288,12 @@ def _check(path: StorePath, local: Path, n_bytes: int, sha256: str | None) -> No
 
 
 def _bytes_below(folder: Path) -> int:
-    found = 0
+    n_bytes = 0
     for root, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
-                found += os.stat(os.path.join(root, name)).st_size
-    return found
+                n_bytes += os.stat(os.path.join(root, name)).st_size
+    return n_bytes
 
 
 _in_use: Staging | None = None
@@ -302,24 +305,24 @@ def staging() -> Staging:
 
 
 def staging_of(folder: Path | None, n_bytes: int) -> Staging:
-    """Return the folder of copies that the options of a stage name; None: one in the system's own for such files."""
+    """Return the folder of copies for the options of a stage; None: a folder in the system's temporary folder."""
     return Staging(n_bytes=n_bytes) if folder is None else Staging(folder, n_bytes)
 
 
 def use_staging(chosen: Staging) -> None:
-    """Make it the folder of copies of this process."""
+    """Set the folder of copies of this process."""
     global _in_use
     _in_use = chosen
 
 
 @contextmanager
 def local_copy(path: DataPath) -> Iterator[Path]:
-    """Yield a path that any library opens: a local one itself, of an object or a folder of objects a copy.
+    """Yield a path that any library opens: a local path, or the copy of an object or of a folder of objects.
 
     Raises:
-        ConfigError: The copies take more room than they may.
-        DataError: An object changes while it is fetched.
-        OSError: One cannot be fetched.
+        ConfigError: The copies are larger than the room.
+        DataError: An object changes during the fetch.
+        OSError: An object cannot be fetched.
     """
     if not isinstance(path, StorePath):
         yield path
@@ -332,26 +335,26 @@ def local_copy(path: DataPath) -> Iterator[Path]:
 
 
 def kept_copy(path: DataPath) -> Path:
-    """Return a path that any library opens, as ``local_copy`` does, but for as long as this process lives.
+    """Return a path that any library opens; a copy stays until the end of this process.
 
     Raises:
-        ConfigError, DataError, OSError: As ``local_copy``.
+        ConfigError, DataError, OSError: See ``local_copy``.
     """
     return stage(path).folder / path.name if isinstance(path, StorePath) else path
 
 
 def stage(path: StorePath) -> StagedFiles:
-    """Return copies of an object or of all objects of a folder, below the folder under ``path.name``.
+    """Return copies of an object, or of all objects of a folder, below the folder under ``path.name``.
 
     Raises:
-        ConfigError: They take more room than they may.
-        DataError: An object changes while it is fetched.
-        OSError: One cannot be fetched, or there is none.
+        ConfigError: The copies are larger than the room.
+        DataError: An object changes during the fetch.
+        OSError: An object cannot be fetched, or no object exists.
     """
-    found = path.entry()
-    if found is None:
+    entry = path.entry()
+    if entry is None:
         raise FileNotFoundError(errno.ENOENT, "no such object", str(path))
-    if not found.is_folder:
+    if not entry.is_folder:
         return staging().files(_key(path, path.version()), {path.name: path})
     entries = path.entries(is_deep=True)
     version = "\n".join(f"{name} {entry.stamp}" for name, entry in entries.items())

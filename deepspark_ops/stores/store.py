@@ -1,4 +1,4 @@
-"""What every store provides, and its errors in plain words."""
+"""The methods of every store, and errors of stores in plain words."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Entry:
 
     Attributes:
         key: Bucket or host, and key, with slashes.
-        n_bytes: Of an object; 0 for a folder.
-        changed_ns: When it was last written, nanoseconds since 1970; 0 if the store does not say.
-        is_folder: Whether it is a folder.
+        n_bytes: Bytes of an object; 0 for a folder.
+        changed_ns: Time of the last write, nanoseconds since 1970; 0 if unknown.
+        is_folder: Whether the entry is a folder.
     """
 
     key: str
@@ -29,19 +29,19 @@ class Entry:
 
     @property
     def stamp(self) -> str:
-        """Size and time: another text means that the object has changed."""
+        """Size and time: a changed object has another text."""
         return f"{self.n_bytes} {self.changed_ns}"
 
 
 class Store(Protocol):
-    """Objects by their keys, ``bucket/key``. Every method raises OSError with the reason, the key as its file."""
+    """Objects by key, ``bucket/key``. Every method raises OSError with the reason and the key as the file."""
 
     def entry(self, key: str) -> Entry | None:
-        """Return what is there, None if nothing is."""
+        """Return the object or folder; None without an object."""
         ...
 
     def entries(self, key: str, *, is_deep: bool) -> list[Entry]:
-        """Return what is in a folder; ``is_deep``: all objects below it, without folders. FileNotFoundError if none."""
+        """Return the entries of a folder; ``is_deep``: all objects below, no folders. FileNotFoundError if absent."""
         ...
 
     def opened(self, key: str) -> BinaryIO:
@@ -49,19 +49,19 @@ class Store(Protocol):
         ...
 
     def version(self, key: str) -> str:
-        """Return a text that changes with the content: the store's own tag if it has one, else size and time."""
+        """Return a text that changes with the content: the store's tag, else size and time."""
         ...
 
     def fetch(self, key: str, target: Path) -> None:
-        """Write an object's content into the local file ``target``, which is there."""
+        """Write an object's content into the existing local file ``target``."""
         ...
 
     def put(self, source: Path, key: str) -> None:
-        """Write a local file as one whole object: until the end a reader sees the old one or none."""
+        """Write a local file as a whole object: until the end a reader sees the old object or no object."""
         ...
 
     def remove(self, key: str) -> None:
-        """Remove an object; none there is no error."""
+        """Remove an object; a missing object is no error."""
         ...
 
 
@@ -80,17 +80,17 @@ _WORDS: Final = {
 
 @contextmanager
 def plain_errors(url: str) -> Iterator[None]:
-    """Raise what a store says as an OSError with a number, one short reason and the address.
+    """Raise a store's error as an OSError with a number, a short reason and the address.
 
     Raises:
-        OSError: For the error of the block; FileNotFoundError and PermissionError where it is one of those.
+        OSError: The error of the block; FileNotFoundError and PermissionError stay such errors.
     """
     try:
         yield
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "no such object", url) from error
     except OSError as error:
-        if error.filename is not None:  # of a local file, or said already
+        if error.filename is not None:  # a local file's error, or an error with an address
             raise
         number, reason = _reason(error)
         raise OSError(number, reason, url) from error
@@ -98,11 +98,11 @@ def plain_errors(url: str) -> Iterator[None]:
 
 def _reason(error: OSError) -> tuple[int, str]:
     text = " ".join((error.strerror or str(error)).split())
-    found = _AWS.search(text)
-    if found is None:
+    answer = _AWS.search(text)
+    if answer is None:
         return error.errno or errno.EIO, text
-    if found["code"] in _WORDS:
-        return _WORDS[found["code"]]
-    if found["code"] == "NETWORK_CONNECTION":
-        return errno.ECONNREFUSED, f"the store cannot be reached: {found['text'].rpartition('Details: ')[2]}"
-    return error.errno or errno.EIO, f"the store answers {found['code']} to {found['call']}: {found['text']}"
+    if answer["code"] in _WORDS:
+        return _WORDS[answer["code"]]
+    if answer["code"] == "NETWORK_CONNECTION":
+        return errno.ECONNREFUSED, f"the store cannot be reached: {answer['text'].rpartition('Details: ')[2]}"
+    return error.errno or errno.EIO, f"the store answers {answer['code']} to {answer['call']}: {answer['text']}"

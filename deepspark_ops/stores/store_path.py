@@ -70,7 +70,7 @@ class StorePath:
         raise AttributeError(msg)
 
     def __reduce__(self) -> tuple[type[StorePath], tuple[str, PurePosixPath]]:
-        """Return how pickle, for Spark's tasks, and copy make the address again."""
+        """Return the parts for pickle (Spark's tasks) and copy."""
         return StorePath, (self.scheme, self.keys)
 
     def __eq__(self, other: object) -> bool:
@@ -104,12 +104,12 @@ class StorePath:
         return StorePath(self.scheme, self.keys / name.lstrip("/"))
 
     def __rtruediv__(self, folder: Path) -> StorePath:
-        """Return the address itself, as a folder joined to an absolute path returns the path."""
+        """Return the address, as a folder joined to an absolute path returns the path."""
         return self
 
     @property
     def key(self) -> str:
-        """``bucket/key`` of ``s3://bucket/key``, without ``.`` and ``..``, as a ``Store`` takes it."""
+        """``bucket/key`` of ``s3://bucket/key``, without ``.`` and ``..``, for a ``Store``."""
         return posixpath.normpath(self.keys)
 
     @property
@@ -119,12 +119,12 @@ class StorePath:
 
     @property
     def stem(self) -> str:
-        """The name without its suffix."""
+        """The name without the suffix."""
         return self.keys.stem
 
     @property
     def suffix(self) -> str:
-        """The end of the name from its last dot on."""
+        """The end of the name from the last dot on."""
         return self.keys.suffix
 
     @property
@@ -158,10 +158,10 @@ class StorePath:
         return self
 
     def entry(self) -> Entry | None:
-        """Return the object or folder, None if there is neither.
+        """Return the object or folder; None if the address names neither.
 
         Raises:
-            OSError: The store does not say.
+            OSError: The store does not answer.
         """
         with plain_errors(str(self)):
             return self._store().entry(self.key)
@@ -170,16 +170,16 @@ class StorePath:
         """Return a text that changes with the object's content.
 
         Raises:
-            OSError: It is not there, or the store does not say.
+            OSError: The object is missing, or the store does not answer.
         """
         with plain_errors(str(self)):
             return self._store().version(self.key)
 
     def entries(self, *, is_deep: bool = False) -> dict[str, Entry]:
-        """Return what is in a folder by name; ``is_deep``: all objects below, by their paths from here, sorted.
+        """Return name -> entry of a folder; ``is_deep``: path below the folder -> object, sorted.
 
         Raises:
-            OSError: It is not there, or the store does not say.
+            OSError: The folder is missing, or the store does not answer.
         """
         with plain_errors(str(self)):
             entries = self._store().entries(self.key, is_deep=is_deep)
@@ -187,16 +187,16 @@ class StorePath:
         return {entry.key[start:]: entry for entry in sorted(entries, key=lambda entry: entry.key)}
 
     def exists(self) -> bool:
-        """Return whether an object or folder is there; OSError if the store does not say."""
+        """Return whether an object or folder exists; OSError if the store does not answer."""
         return self.entry() is not None
 
     def is_file(self) -> bool:
-        """Return whether an object is there; OSError if the store does not say."""
+        """Return whether an object exists; OSError if the store does not answer."""
         entry = self.entry()
         return entry is not None and not entry.is_folder
 
     def is_dir(self) -> bool:
-        """Return whether there is an object below; OSError if the store does not say."""
+        """Return whether an object exists below; OSError if the store does not answer."""
         entry = self.entry()
         return entry is not None and entry.is_folder
 
@@ -211,59 +211,59 @@ class StorePath:
         return os.stat_result(fields, {"st_mtime_ns": entry.changed_ns, "st_mtime": seconds})
 
     def open(self, mode: Literal["rb"]) -> io.BufferedReader:
-        """Open an object for reading bytes; OSError if it cannot be opened."""
+        """Open an object for reading bytes; OSError for a missing or unreadable object."""
         with plain_errors(str(self)):
             raw = cast(io.RawIOBase, _Named(self._store().opened(self.key), str(self)))
             return io.BufferedReader(raw, _BUFFER_BYTES)
 
     def read_bytes(self) -> bytes:
-        """Return an object's content; OSError if it cannot be read."""
+        """Return an object's content; OSError for a missing or unreadable object."""
         with plain_errors(str(self)), self._store().opened(self.key) as stream:
             return stream.read()
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """Return an object's content as text; OSError if it cannot be read."""
+        """Return an object's content as text; OSError for a missing or unreadable object."""
         with self.open("rb") as stream:
             return io.TextIOWrapper(stream, encoding).read()
 
     def iterdir(self) -> Iterator[StorePath]:
-        """Yield what is in a folder; OSError if it cannot be listed."""
+        """Yield the paths in a folder; OSError for a missing folder."""
         return iter([self / name for name in self.entries()])
 
     def glob(self, pattern: str) -> Iterator[StorePath]:
-        """Yield what is in a folder and has a name like ``pattern``, which holds no slash."""
+        """Yield the paths in a folder with a name like ``pattern``; the pattern has no slash."""
         names = self.entries() if self.is_dir() else {}
         return iter([self / name for name in names if fnmatchcase(name, pattern)])
 
     def rglob(self, pattern: str) -> Iterator[StorePath]:
-        """Yield the objects below a folder that have a name like ``pattern``, which holds no slash."""
+        """Yield the objects below a folder with a name like ``pattern``; the pattern has no slash."""
         names = self.entries(is_deep=True) if self.is_dir() else {}
         return iter([self / name for name in names if fnmatchcase(posixpath.basename(name), pattern)])
 
     def fetch(self, target: Path) -> None:
-        """Write the object's content into a local file that is there; OSError if it cannot be read."""
+        """Write the object's content into an existing local file; OSError for a missing or unreadable object."""
         with plain_errors(str(self)):
             self._store().fetch(self.key, target)
 
     def put(self, source: Path) -> None:
-        """Write a local file here as one whole object; OSError if it cannot be written."""
+        """Write a local file as a whole object; OSError after a failed write."""
         with plain_errors(str(self)):
             self._store().put(source, self.key)
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove the object; none there is no error."""
+        """Remove the object; a missing object is no error."""
         with plain_errors(str(self)):
             self._store().remove(self.key)
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: stores have folders for as long as there is something in them."""
+        """Do nothing: a store has a folder as long as the folder has an object."""
 
     def _store(self) -> Store:
         return ArrowStore(self.scheme) if self.scheme in ARROW_SCHEMES else HadoopStore(self.scheme)
 
 
 DataPath: TypeAlias = Path | StorePath
-"""A path that data are read from or written to."""
+"""A path of data, for reading or writing."""
 
 
 class _Named(io.RawIOBase):
@@ -298,7 +298,7 @@ class _Named(io.RawIOBase):
 
 
 def data_path(text: str | DataPath) -> DataPath:
-    """Return the path that a user writes: ``s3://bucket/key`` is in a store, ``file:///data`` and all else is local.
+    """Return the path of a user's text: ``s3://bucket/key`` is in a store, ``file:///data`` and other texts are local.
 
     Example:
         >>> data_path("s3://bucket/a//b/"), data_path("file:///data"), data_path("hdfs:///data")
@@ -325,11 +325,11 @@ def name_below(folder: DataPath, path: DataPath) -> str:
 
 
 def paths_in(folder: DataPath, pattern: str = "*") -> list[DataPath]:
-    """Return the paths in a folder whose names are like ``pattern``, by name; OSError if it cannot be listed."""
+    """Return the paths in a folder with a name like ``pattern``, by name; OSError for a missing folder."""
     paths = [path for path in folder.iterdir() if fnmatchcase(path.name, pattern)]
     return sorted(paths, key=lambda path: path.name)
 
 
 def joined(folder: DataPath, name: str) -> DataPath:
-    """Return the path of a name that a list gives: from ``folder``, or by itself if it is absolute or an address."""
+    """Return the path of a name in a list: below ``folder``, unless the name is an absolute path or an address."""
     return data_path(name) if _URL.fullmatch(name) else folder / name

@@ -15,14 +15,14 @@ from deepspark_ops.stores.store_path import DataPath, StorePath
 
 @contextmanager
 def written_whole(path: DataPath, **options: Any) -> Iterator[Path]:
-    """Yield a temporary local file; on success it becomes ``path``, else nothing does.
+    """Yield a temporary local file; on success the file becomes ``path``.
 
     Args:
-        path: Local, or in a store.
-        options: Of ``whole_file.write_whole``, for a local one.
+        path: Path, local or in a store.
+        options: Options of ``whole_file.write_whole``, for a local path.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     if not isinstance(path, StorePath):
         with write_whole(path, **options) as temporary:
@@ -41,9 +41,9 @@ def write_text(path: DataPath, text: str) -> None:
 
 @contextmanager
 def local_output(path: DataPath) -> Iterator[Path]:
-    """Yield where a library writes a file or a folder: ``path``, or for a store a local path that is sent at the end.
+    """Yield a path for a library's output, a file or a folder: ``path``, or for a store a local path.
 
-    What is not there at the end is not sent; after an error nothing is.
+    The files at the local path are sent at the end; after an error no file is sent.
 
     Raises:
         OSError: An object cannot be written.
@@ -62,7 +62,7 @@ def local_output(path: DataPath) -> Iterator[Path]:
 
 
 def remove_tree(path: DataPath) -> None:
-    """Remove a file, or a folder with all that is in it, as far as that is possible."""
+    """Remove a file or a folder with all files, as far as possible."""
     if isinstance(path, StorePath):
         with suppress(OSError):
             path.unlink(missing_ok=True)
