@@ -1,7 +1,7 @@
-"""A look at a dataset: a strip of samples of each class, read from the shards of the training split.
+"""Contact sheet of a dataset: a strip of samples of each class, from the shards of the training split.
 
-It is made once, by the process that commits the dataset: that knows which row of which shard is of which class, so
-about 500 samples are read however large the dataset is. A page then shows it without opening shards.
+The process that commits the dataset writes the sheet once. The records of the shards have the class of each row, so the
+process reads about 500 samples for a dataset of any size. A page shows the sheet without opening shards.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from deepspark_ops.shards.thumbnail import Picture, encoded, shrunk, to_picture
 from deepspark_ops.stores.store_path import DataPath
 
 MOST_CLASSES: Final = 60
-"""The first classes; a page with more is no look any more."""
+"""Number of first classes in the sheet."""
 SAMPLES_OF_A_CLASS: Final = 8
 CELL_PIXELS: Final = 40
 MOST_BYTES: Final = 200_000
 _QUALITIES: Final = (None, 85, 60, 30)
-"""Tried one after the other until the sheet is small enough; None: PNG, in which small pictures are whole."""
+"""Qualities in the order of trial, until the sheet is small enough; None: PNG, which keeps every pixel."""
 
 _log = logging.getLogger(__name__)
 
 
 def add_contact_sheet(dataset: DataPath) -> None:
-    """Write the sheet beside the splits of a dataset that was just committed; none where samples are no pictures.
+    """Write the sheet beside the splits of a new dataset, if samples are pictures.
 
-    What goes wrong is a warning: the dataset is whole without it.
+    An error becomes a warning: the dataset is whole without the sheet.
 
     Args:
-        dataset: Its folder.
+        dataset: Folder of the dataset.
     """
     paths = DatasetPaths(dataset)
     try:
@@ -57,12 +57,12 @@ def add_contact_sheet(dataset: DataPath) -> None:
 def class_strips(
     folder: DataPath, *, samples: int = SAMPLES_OF_A_CLASS, pixels: int = CELL_PIXELS
 ) -> dict[int, Picture]:
-    """Return class -> its first samples side by side; nothing where samples are no pictures.
+    """Return class -> first samples of the class side by side; empty if samples are no pictures.
 
     Args:
-        folder: Of a split.
-        samples: Of each class, at most.
-        pixels: A side of a sample, at most.
+        folder: Folder of a split.
+        samples: Largest number of samples of a class.
+        pixels: Largest side of a sample.
 
     Raises:
         DataError: The split is missing or damaged.
@@ -71,26 +71,26 @@ def class_strips(
 
 
 def _rows_by_class(manifest: DatasetManifest, folder: DataPath, samples: int) -> Mapping[int, list[tuple[int, int]]]:
-    """Return class -> (shard, number in it) of its first samples; empty where nothing is known of the samples."""
-    found: dict[int, list[tuple[int, int]]] = {label: [] for label in range(min(manifest.n_classes, MOST_CLASSES))}
+    """Return class -> (shard, row) of the first samples of the class; empty for shards without records."""
+    rows: dict[int, list[tuple[int, int]]] = {label: [] for label in range(min(manifest.n_classes, MOST_CLASSES))}
     for number, shard in enumerate(manifest.shards):
         lacking = [
-            label for label, places in found.items() if len(places) < min(samples, manifest.label_histogram[label])
+            label for label, positions in rows.items() if len(positions) < min(samples, manifest.label_histogram[label])
         ]
         if not lacking or shard.records is None:
             break
         labels = read_records(shard_folder(folder) / shard.records.file).labels[kept_rows(shard.excluded, shard.n_rows)]
         for label in lacking:
-            places = np.flatnonzero(labels == label)[: samples - len(found[label])]
-            found[label] += [(number, int(place)) for place in places]
-    return found
+            positions = np.flatnonzero(labels == label)[: samples - len(rows[label])]
+            rows[label] += [(number, int(position)) for position in positions]
+    return rows
 
 
 def _strips(folder: DataPath, rows: Mapping[int, Sequence[tuple[int, int]]], pixels: int) -> dict[int, Picture]:
-    wanted = sorted((shard, row, label) for label, places in rows.items() for shard, row in places)
+    ordered = sorted((shard, row, label) for label, positions in rows.items() for shard, row in positions)
     cells: dict[int, list[Picture]] = {}
     with open_dataset(folder) as dataset:
-        for shard, row, label in wanted:
+        for shard, row, label in ordered:
             picture = to_picture(dataset.read(shard, row, 1)[0][0])
             if picture is None:
                 return {}
@@ -99,7 +99,7 @@ def _strips(folder: DataPath, rows: Mapping[int, Sequence[tuple[int, int]]], pix
 
 
 def _side_by_side(pictures: Sequence[Picture]) -> Picture:
-    """Return pictures of one shape in a row, with gaps of the middle gray between them."""
+    """Return pictures of one shape in a row, with gaps of middle gray."""
     height, _, *channels = pictures[0].shape
     gap = np.full((height, max(1, height // 20), *channels), 128, np.uint8)
     parts = [part for picture in pictures for part in (picture, gap)][:-1]
@@ -107,12 +107,12 @@ def _side_by_side(pictures: Sequence[Picture]) -> Picture:
 
 
 def _encoded(strips: Mapping[int, Picture]) -> dict[int, EncodedPicture]:
-    found: dict[int, EncodedPicture] = {}
+    sheet: dict[int, EncodedPicture] = {}
     for quality in _QUALITIES:
-        found = {
+        sheet = {
             label: encoded(strip) if quality is None else encoded(strip, is_photo=True, quality=quality)
             for label, strip in strips.items()
         }
-        if sum(len(picture.content) for picture in found.values()) <= MOST_BYTES:
+        if sum(len(picture.content) for picture in sheet.values()) <= MOST_BYTES:
             break
-    return found
+    return sheet

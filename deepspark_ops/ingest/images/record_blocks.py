@@ -1,7 +1,7 @@
-"""Records to pixels, some at a time: what has to be asked of each small image is asked of sixty together.
+"""Pixels from records, block by block: checks run on sixty small images at a time.
 
-A block in which nothing is wrong costs little more than its decoding. If anything is, its records are read once more,
-one by one, and what is wrong is told of the one that it is about.
+A block without an error costs little more than the decoding. The records of a block with an error are read again, one
+by one, so that the error names the record.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.records import ReadRecord, RecordError
 
 _MOST_IN_VAIN: Final = 4
-"""After so many blocks that had to be read again the others are read one by one from the beginning."""
+"""Number of blocks with an error after which all records are read one by one."""
 
 
 @dataclass(frozen=True)
 class RecordBlock:
-    """Usable records of one kind, in their order.
+    """Usable records of one kind, in order.
 
     Attributes:
-        numbers: Of the task's records.
-        records: As read.
-        images: Pictures, (H, W) or (H, W, C), of compressed records; (C, H, W) of arrays.
-        compressed: What the shard keeps in place of pixels; Nones where it keeps pixels.
-        are_pictures: Which of the two the images are.
-        complaint: Of the decoder, of a block of one record; else there was none.
+        numbers: Numbers of the task's records.
+        records: Records of the reader.
+        images: Pictures, (H, W) or (H, W, C), for compressed records; (C, H, W) for arrays.
+        compressed: Stored bytes in place of pixels; None for stored pixels.
+        are_pictures: Whether the images are pictures.
+        complaint: Message of the decoder about a single record; empty for a block of several records.
     """
 
     numbers: list[int]
@@ -49,11 +49,11 @@ class RecordBlocks:
     Attributes:
         read: Returns a record.
         recipe: From record to pixels.
-        messages: What the decoder says.
-        shape: (C, H, W) that every image must have.
-        dtype: ``uint8`` or ``float32``, likewise.
-        encoded: Shards keep compressed images.
-        reject: Is told number and error of what cannot be used.
+        messages: Messages of the decoder.
+        shape: (C, H, W) of every image.
+        dtype: ``uint8`` or ``float32``, type of every image.
+        encoded: Whether shards keep compressed images.
+        reject: Called with number and error of an unusable record.
     """
 
     read: ReadRecord
@@ -65,7 +65,7 @@ class RecordBlocks:
     reject: Callable[[int, RecordError], None]
 
     def of(self, n_records: int, together: int) -> Iterator[RecordBlock]:
-        """Yield records 0 to ``n_records - 1`` that can be used, up to ``together`` of them at a time."""
+        """Yield the usable records among 0 to ``n_records - 1``, at most ``together`` at a time."""
         in_vain = 0
         quick = self.recipe.quick_picture()
         for start in range(0, n_records, together):
@@ -75,10 +75,10 @@ class RecordBlocks:
                 yield block
                 continue
             in_vain += 1
-            yield from filter(None, map(self._alone, numbers))
+            yield from filter(None, map(self._single, numbers))
 
     def _together(self, numbers: list[int], quick: Callable[[bytes], Image]) -> RecordBlock | None:
-        """Return a block of compressed records without a fault; None if there is an array or a fault among them."""
+        """Return a block of compressed records; None if a record is an array or has an error."""
         shape = self._picture_shape()
         try:
             records: list[Any] = list(map(self.read, numbers))
@@ -90,13 +90,13 @@ class RecordBlocks:
             compressed: list[bytes | memoryview | None] = [None] * len(numbers)
             if self.encoded:
                 compressed = list(map(self.recipe.compress, records, images))
-                self.messages.take()  # of the same images, if they were decoded again
+                self.messages.take()  # of the same images, if the images were decoded again
         except RecordError:
             self.messages.take()
             return None
         return RecordBlock(numbers, records, images, compressed, are_pictures=True)
 
-    def _alone(self, number: int) -> RecordBlock | None:
+    def _single(self, number: int) -> RecordBlock | None:
         try:
             record = self.read(number)
             is_file = isinstance(record, bytes)
@@ -107,7 +107,7 @@ class RecordBlocks:
             if self.encoded:
                 compressed = self.recipe.compress(record, image if is_file else hwc_from_chw(image))
                 if compressed is not record:
-                    self.messages.take()  # of the same image, if it was decoded again to see whether its bytes may stay
+                    self.messages.take()  # of the same image, if a second decoding compared the bytes
         except RecordError as error:
             self.messages.take()
             self.reject(number, error)
@@ -115,7 +115,7 @@ class RecordBlocks:
         return RecordBlock([number], [record], [image], [compressed], is_file, complaint)
 
     def _picture_shape(self) -> tuple[int, ...] | None:
-        """Return the shape of an image (C, H, W) as OpenCV has it; None if no picture can fit."""
+        """Return OpenCV's shape of an image (C, H, W); None if no picture can fit."""
         if np.dtype(self.dtype) != np.uint8:
             return None
         return self.shape[1:] if self.shape[0] == 1 else (*self.shape[1:], self.shape[0])
@@ -123,12 +123,12 @@ class RecordBlocks:
     def _check(self, image: Image, *, is_file: bool) -> None:
         if image.shape == (self._picture_shape() if is_file else self.shape) and image.dtype == self.dtype:
             return
-        found = chw_from_hwc(image) if is_file else image
-        if found.shape != self.shape:
+        pixels = chw_from_hwc(image) if is_file else image
+        if pixels.shape != self.shape:
             msg = (
-                f"shape {found.shape} (channels, height, width), the first record has {self.shape};"
+                f"shape {pixels.shape} (channels, height, width), the first record has {self.shape};"
                 " set resize_height and resize_width, or gray"
             )
         else:
-            msg = f"{found.dtype} values, the first record has {self.dtype}"
+            msg = f"{pixels.dtype} values, the first record has {self.dtype}"
         raise RecordError(msg)

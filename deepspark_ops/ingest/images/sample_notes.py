@@ -1,4 +1,4 @@
-"""What is noted of samples as they pass by on their way into a shard."""
+"""Notes about samples on the way into a shard."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from deepspark_ops.ingest.images.record_blocks import RecordBlock
 from deepspark_ops.ingest.records import Positions
 
 MOST_LOOKS: Final = 128
-"""So many samples of a shard, evenly spaced, are looked at more closely."""
+"""Number of a shard's samples, evenly spaced, with notes about size and values."""
 _ROWS_OF_A_LOOK: Final = 64
-"""So many rows of a large image, evenly spaced, are enough for its mean and standard deviation."""
+"""Number of rows of a large image, evenly spaced, for mean and standard deviation."""
 
 
 class NotedSamples:
-    """Which records became samples, and size and values of some of them.
+    """The records that became samples, with size and values of some samples.
 
     Attributes:
-        numbers: Of the task's records, those that became samples, in their order.
-        digests: Of each one's content.
-        n_bytes: Of these, as read: compressed images or pixels.
+        numbers: Numbers of the task's records that became samples, in order.
+        digests: Digest of the content of each sample.
+        n_bytes: Bytes of the read records: compressed images or pixels.
     """
 
     def __init__(self, positions: Positions) -> None:
@@ -34,7 +34,7 @@ class NotedSamples:
         self.numbers: list[int] = []
         self.digests: list[int] = []
         self.n_bytes = 0
-        self._wanted = frozenset(np.linspace(0, len(positions) - 1, MOST_LOOKS).astype(int).tolist())
+        self._looked_at = frozenset(np.linspace(0, len(positions) - 1, MOST_LOOKS).astype(int).tolist())
         self._looks: list[tuple[int, int, int, float, float]] = []
 
     def note(self, block: RecordBlock) -> None:
@@ -42,14 +42,14 @@ class NotedSamples:
         first = len(self.numbers)
         self.numbers += block.numbers
         if block.are_pictures:
-            self.digests += [crc32(record) << 32 | len(record) for record in block.records]  # as record_digest does
+            self.digests += [crc32(record) << 32 | len(record) for record in block.records]  # as in record_digest
             self.n_bytes += sum(map(len, block.records))
         else:
             self.digests += map(record_digest, block.records)
             self.n_bytes += sum(record.nbytes for record in block.records)
-        for place, number in enumerate(block.numbers):
-            if number in self._wanted:
-                self._look(first + place, block.records[place], block.images[place])
+        for position, number in enumerate(block.numbers):
+            if number in self._looked_at:
+                self._look(first + position, block.records[position], block.images[position])
 
     def _look(self, row: int, record: Image | bytes, pixels: Image) -> None:
         size = picture_size(record) if isinstance(record, bytes) else record.shape[-2:]
@@ -66,10 +66,10 @@ class NotedSamples:
 
 
 def record_digest(record: Image | bytes) -> int:
-    """Return 64 bits that are equal for equal records: a CRC-32, with the length of files, an Adler-32 of pixels.
+    """Return 64 bits that are equal for equal records: CRC-32 and length of a file, CRC-32 and Adler-32 of pixels.
 
-    Of a million different files less than one pair in a hundred datasets agrees, of pixels far fewer; a cryptographic
-    digest takes three times as long, which small images would feel.
+    Among a million different files, fewer than one dataset in a hundred has a pair of equal digests; for pixels far
+    fewer. A cryptographic digest takes three times as long.
     """
     if isinstance(record, bytes):
         return crc32(record) << 32 | len(record) & 0xFFFFFFFF

@@ -1,7 +1,7 @@
-"""Samples on their way into a shard: small ones wait for each other, as a call for many costs little more than for one.
+"""Samples on the way into a shard: small samples wait, since a call for many samples costs little more than a single.
 
-Between two images of 32x32 the decoder fills the processor's caches with its own; sums and planes of sixty at a time
-take a quarter of what they take one by one.
+Between two images of 32x32 the decoder fills the processor's caches. Sums and planes of sixty images at a time take a
+quarter of the time of single images.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from deepspark_ops.ingest.images.record_blocks import RecordBlock
 from deepspark_ops.shards.preprocessing import PixelRange
 
 StoredSample = tuple[int, int, Any]
-"""(number, label, what a shard keeps: a Datum, or an image (C, H, W))."""
+"""(number, label, stored form: a Datum, or an image (C, H, W))."""
 _MOST_BYTES: Final = 2**18
 _MOST_SAMPLES: Final = 64
 _ALL_BYTES: Final = (0.0, 255.0)
 
 
 class WaitingSamples:
-    """Collects samples of one shape, adds their pixels up, and hands them out in their order as a shard keeps them.
+    """Collects samples of one shape, sums the pixels, and hands out the stored forms in order.
 
-    All that wait are pictures, (H, W) or (H, W, C), as files are decoded, or all are images (C, H, W), as arrays are.
+    All waiting samples are pictures of decoded files, (H, W) or (H, W, C), or all are images of arrays, (C, H, W).
 
     Attributes:
-        most: So many may wait.
-        pixel_range: Of all samples handed out; infinities before the first one.
-        are_pictures: Of those that wait.
+        most: Largest number of waiting samples.
+        pixel_range: Range of all samples handed out; infinities before the first sample.
+        are_pictures: Whether the waiting samples are pictures.
     """
 
     def __init__(self, shape: tuple[int, int, int], dtype: str, *, as_datums: bool) -> None:
-        """Begin with none.
+        """Begin without a sample.
 
         Args:
             shape: (C, H, W) of every sample.
@@ -57,7 +57,7 @@ class WaitingSamples:
         self.are_pictures = False
 
     def add(self, block: RecordBlock, labels: Sequence[int]) -> None:
-        """Let more wait, of the kind of those that wait, and as many as there is ``room`` for; a label for each."""
+        """Add at most ``room`` samples, of the kind of the waiting samples, with a label for each."""
         self._numbers += block.numbers
         self._labels += labels
         self._images += block.images
@@ -66,11 +66,11 @@ class WaitingSamples:
 
     @property
     def room(self) -> int:
-        """How many more may wait."""
+        """Number of samples that may be added."""
         return self.most - len(self._images)
 
     def hand_out(self) -> list[StoredSample]:
-        """Return all that wait; their Datums are overwritten by the next call."""
+        """Return all waiting samples; the next call overwrites the Datums."""
         if not self._images:
             return []
         numbers, labels, images, compressed = self._numbers, self._labels, self._images, self._compressed
@@ -83,7 +83,9 @@ class WaitingSamples:
         if not self._as_datums:
             stored = map(chw_from_hwc, images) if self.are_pictures else images
         elif compressed[0] is not None:
-            stored = [encode_datum_jpeg(kept or b"", label) for kept, label in zip(compressed, labels, strict=True)]
+            stored = [
+                encode_datum_jpeg(content or b"", label) for content, label in zip(compressed, labels, strict=True)
+            ]
         elif self._datums is None:
             stored = map(encode_datum, images, labels)
         else:
@@ -95,7 +97,7 @@ class WaitingSamples:
         if block.dtype == np.uint8 and self.pixel_range == _ALL_BYTES:
             return
         least, largest = self.pixel_range
-        # Numbers that are missing, NaN, count as nothing.
+        # Missing numbers, NaN, are ignored.
         self.pixel_range = (
             min(least, float(np.fmin.reduce(block, None))),
             max(largest, float(np.fmax.reduce(block, None))),

@@ -19,20 +19,20 @@ from deepspark_ops.stores.store_path import DataPath
 
 Values = npt.NDArray[np.float64]
 _SMOOTHING: Final = 0.5
-"""Counts are raised by it, so that a bin without a sample does not make a difference infinite."""
+"""Added to every count, so that a bin without a sample does not make a difference infinite."""
 N_BINS: Final = 16
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a training set looks like.
+    """Distributions of a training set.
 
     Attributes:
-        digest: Of its manifest.
-        version: Of the dataset.
+        digest: Digest of the manifest.
+        version: Version of the dataset.
         classes: Class -> samples, in label order.
-        looks: (m, 5), as ``LOOK_COLUMNS``, of some samples.
-        weights: (m,), how many samples each of them stands for.
+        looks: (m, 5) for some samples; columns: ``LOOK_COLUMNS``.
+        weights: (m,), number of samples that a look stands for.
     """
 
     digest: str
@@ -42,17 +42,17 @@ class Profile:
     weights: Values
 
     def column(self, name: str) -> tuple[Values, Values]:
-        """Return the values of a column of the looks and their weights; sizes that are not known are left out."""
+        """Return values and weights of a column of the looks, without unknown sizes."""
         values = self.looks[:, LOOK_COLUMNS.index(name)]
         is_known = values > 0 if name in ("height", "width") else np.ones(len(values), bool)
         return values[is_known], self.weights[is_known]
 
 
 def read_profile(dataset: DataPath) -> Profile:
-    """Return the profile of a dataset's training set; without looks where nothing is known of the samples.
+    """Return the profile of a dataset's training set; without looks for shards without records.
 
     Raises:
-        DataError: It is missing or damaged.
+        DataError: The dataset is missing or damaged.
     """
     folder = DatasetPaths(dataset).split("train")
     manifest = read_manifest(folder)
@@ -80,7 +80,7 @@ def _looks(folder: DataPath, manifest: DatasetManifest) -> tuple[Values, Values]
 
 
 def common_edges(parts: Sequence[Values]) -> Values:
-    """Return the edges of bins for values of several sets; every whole number has its own where there are few."""
+    """Return the edges of bins for values of several sets; few whole numbers get a bin for each number."""
     values = np.concatenate(list(parts))
     distinct = np.unique(values)
     if len(distinct) <= N_BINS and (distinct == np.floor(distinct)).all():
@@ -88,7 +88,7 @@ def common_edges(parts: Sequence[Values]) -> Values:
     return np.histogram_bin_edges(values, N_BINS)
 
 
-def stability_index(before: Sequence[float] | Values, now: Sequence[float] | Values) -> float:
+def stability_index(earlier: Sequence[float] | Values, now: Sequence[float] | Values) -> float:
     """Return the population stability index of two sets of counts: sum of (q - p) ln(q / p) over the bins.
 
     Below 0.1 is taken for no change, above 0.25 for a large one (Siddiqi, Credit Risk Scorecards, 2006).
@@ -99,18 +99,18 @@ def stability_index(before: Sequence[float] | Values, now: Sequence[float] | Val
         >>> round(stability_index([50, 50], [80, 20]), 2)
         0.41
     """
-    p, q = (np.asarray(counts, np.float64) + _SMOOTHING for counts in (before, now))
+    p, q = (np.asarray(counts, np.float64) + _SMOOTHING for counts in (earlier, now))
     p, q = p / p.sum(), q / q.sum()
     return float(((q - p) * np.log(q / p)).sum())
 
 
-def chi_square(before: Sequence[float] | Values, now: Sequence[float] | Values) -> tuple[float, int, float]:
-    """Return Pearson's chi-square of two sets of counts, its degrees of freedom, and about how likely such a one is.
+def chi_square(earlier: Sequence[float] | Values, now: Sequence[float] | Values) -> tuple[float, int, float]:
+    """Return Pearson's chi-square of two sets of counts, the degrees of freedom, and the p-value.
 
-    The probability is that of the statistic if both sets came from one source, by Wilson and Hilferty's cube root
-    (within 0.005). Bins that are empty in both do not count.
+    The p-value, by Wilson and Hilferty's cube root, is correct within 0.005. Bins that are empty in both sets are left
+    out.
     """
-    table = np.array([before, now], np.float64)
+    table = np.array([earlier, now], np.float64)
     table = table[:, table.sum(axis=0) > 0]
     freedom = table.shape[1] - 1
     if freedom < 1 or (table.sum(axis=1) == 0).any():
@@ -138,7 +138,7 @@ def resize_text(dataset: DataPath) -> str:
     The sizes are those of up to 128 samples of each split's first shard.
 
     Returns:
-        The sentence without a full stop; empty if no resize was asked for, or it changed none of these samples.
+        The sentence without a full stop; empty without a resize, or if the resize changed none of these samples.
 
     Raises:
         DataError: The dataset is missing or damaged.
@@ -158,7 +158,7 @@ def resize_text(dataset: DataPath) -> str:
 
 
 def _sizes_of_first_shard(folder: DataPath) -> set[tuple[int, int]]:
-    """Return (height, width) in the source, in pixels, of the samples that were looked at."""
+    """Return (height, width) in the source, in pixels, of the samples with looks."""
     records = next((shard.records for shard in read_manifest(folder).shards if shard.records is not None), None)
     if records is None:
         return set()
