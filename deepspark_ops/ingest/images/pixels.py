@@ -146,19 +146,19 @@ class PixelRecipe:
 
         def picture(record: bytes) -> Image:
             if record[:2] != _JPEG_MAGIC or len(record) > _QUICK_BYTES:
-                return self.picture(record)  # which looks first how large it is, and at a PNG's last chunk
+                return self.picture(record)  # which first checks the size and a PNG's last chunk
             claimed = picture_size(record)
             # Not by the file's size: of one that ends too early libjpeg makes all that the header claims.
             if claimed is None or claimed[0] * claimed[1] > _QUICK_PIXELS:
                 return self.picture(record)
             try:
-                found: Any = decode(as_array(record, uint8), flags)
-                if found.dtype != uint8:
+                decoded: Any = decode(as_array(record, uint8), flags)
+                if decoded.dtype != uint8:
                     return self.picture(record)
             except (cv2.error, AttributeError):  # no image, and None has no dtype
-                return self.picture(record)  # it says what is wrong
-            kept: Image = found if not self.height or found.shape[:2] == shape else resize(found, size)
-            return kept
+                return self.picture(record)  # which raises the error
+            pixels: Image = decoded if not self.height or decoded.shape[:2] == shape else resize(decoded, size)
+            return pixels
 
         return picture
 

@@ -48,23 +48,23 @@ _DISTRIBUTIONS: Final = {
 }
 
 
-def add_report(dataset: DataPath, before: Profile | None) -> None:
-    """Write the report beside the splits of a dataset; what goes wrong is a warning, since the dataset is whole.
+def add_report(dataset: DataPath, earlier: Profile | None) -> None:
+    """Write the report beside the splits of a dataset; an error becomes a warning, since the dataset is whole.
 
     Args:
-        dataset: Its folder.
-        before: The version before; None for the first.
+        dataset: Folder of the dataset.
+        earlier: Profile of the earlier version; None for the first.
     """
     path = DatasetPaths(dataset).report
     try:
-        write_text_whole(path, render_report(dataset, before))
+        write_text_whole(path, render_report(dataset, earlier))
         _log.info("ingest: report of the dataset: %s", path)
     except (OSError, DataError) as error:
         _log.warning("ingest: no report of the dataset: %s", error)
 
 
 def profile_before(dataset: DataPath, previous: DataPath | None) -> Profile | None:
-    """Return the profile of what a new version will be compared with; None if there is nothing, or it is damaged."""
+    """Return the profile of the version before a new version; None without a readable version."""
     folder = previous or dataset
     if not is_dataset(folder):
         return None
@@ -74,7 +74,7 @@ def profile_before(dataset: DataPath, previous: DataPath | None) -> Profile | No
         return None
 
 
-def render_report(dataset: DataPath, before: Profile | None) -> str:
+def render_report(dataset: DataPath, earlier: Profile | None) -> str:
     """Return the page.
 
     Raises:
@@ -89,14 +89,14 @@ def render_report(dataset: DataPath, before: Profile | None) -> str:
         .render(
             style=Markup(resources.files("deepspark_ops.evaluate").joinpath("report.css").read_text(encoding="utf-8")),
             facts=facts,
-            before=before,
+            before=earlier,
             tiles=_tiles(facts, table),
             columns=[] if table is None else _columns(dataset, table),
             table=table,
-            classes=_classes(facts, now, before)[:_SHOWN_CLASSES],
+            classes=_classes(facts, now, earlier)[:_SHOWN_CLASSES],
             n_classes=len(now.classes),
-            drift=None if before is None or not now.classes else _class_drift(now, before),
-            distributions=_distributions(now, before),
+            drift=None if earlier is None or not now.classes else _class_drift(now, earlier),
+            distributions=_distributions(now, earlier),
             warnings=_warnings(facts),
             findings=_findings(dataset, facts),
             strips=[(_name(facts, label), encoded(strip).data_uri()) for label, strip in sorted(strips.items())],
@@ -110,10 +110,11 @@ def _name(facts: Mapping[str, Any], label: int) -> str:
 
 
 def _tiles(facts: Mapping[str, Any], table: TableColumns | None) -> list[tuple[str, str, str]]:
-    """Return (name, value, note) of each."""
+    """Return (name, value, note) of each tile."""
     splits = facts["splits"]
     tiles = [
-        (f"{split} samples", f"{one['n_samples']:,}", f"{len(one['shards']):,} shards") for split, one in splits.items()
+        (f"{name} samples", f"{split['n_samples']:,}", f"{len(split['shards']):,} shards")
+        for name, split in splits.items()
     ]
     train = splits["train"]
     shape = " x ".join(str(extent) for extent in train["sample_shape"])
@@ -122,18 +123,20 @@ def _tiles(facts: Mapping[str, Any], table: TableColumns | None) -> list[tuple[s
         tiles.append(("values to be predicted", f"{len(table.labels):,}", f"{', '.join(table.labels)}; {holds}"))
     else:
         tiles.append(("classes", f"{train['n_classes']:,}", holds))
-    n_bytes = sum(one["n_bytes"] for one in splits.values())
+    n_bytes = sum(split["n_bytes"] for split in splits.values())
     tiles.append(
         ("on disk", f"{n_bytes / 1e6:,.1f} MB", f"{train['shard_format']}{', encoded' if train['encoded'] else ''}")
     )
-    duplicates = sum(count for one in splits.values() for kind, count in one["warnings"].items() if "duplicate" in kind)
+    duplicates = sum(
+        count for split in splits.values() for kind, count in split["warnings"].items() if "duplicate" in kind
+    )
     tiles.append(("duplicates", f"{duplicates:,}", "records with the content of an earlier one"))
-    tiles.append(("rejected", f"{sum(one['n_rejected'] for one in splits.values()):,}", "records in no shard"))
+    tiles.append(("rejected", f"{sum(split['n_rejected'] for split in splits.values()):,}", "records in no shard"))
     return tiles
 
 
 def _columns(dataset: DataPath, table: TableColumns) -> list[tuple[str, float, float, str]]:
-    """Return (name, mean, deviation, what there is to say) of the first features of a table."""
+    """Return (name, mean, deviation, notes) of the first features of a table."""
     notes: dict[str, list[str]] = {}
     for item in _named_findings(DatasetPaths(dataset).split("train")):
         if item["kind"] in _OF_COLUMNS:
@@ -142,13 +145,13 @@ def _columns(dataset: DataPath, table: TableColumns) -> list[tuple[str, float, f
     return [(name, mean, std, "; ".join(notes.get(name, ()))) for name, mean, std in islice(rows, _SHOWN_COLUMNS)]
 
 
-def _classes(facts: Mapping[str, Any], now: Profile, before: Profile | None) -> list[dict[str, Any]]:
-    total, total_before = sum(now.classes.values()), sum(before.classes.values()) if before else 0
-    others = {split: one["label_histogram"] for split, one in facts["splits"].items() if split != "train"}
+def _classes(facts: Mapping[str, Any], now: Profile, earlier: Profile | None) -> list[dict[str, Any]]:
+    total, total_before = sum(now.classes.values()), sum(earlier.classes.values()) if earlier else 0
+    other_counts = {name: split["label_histogram"] for name, split in facts["splits"].items() if name != "train"}
     largest = max(now.classes.values(), default=1) or 1
     rows = []
     for label, (name, count) in enumerate(now.classes.items()):
-        share_before = before.classes.get(name, 0) / max(1, total_before) if before else None
+        share_before = earlier.classes.get(name, 0) / max(1, total_before) if earlier else None
         share = count / max(1, total)
         rows.append(
             {
@@ -156,20 +159,20 @@ def _classes(facts: Mapping[str, Any], now: Profile, before: Profile | None) -> 
                 "count": count,
                 "share": share,
                 "bar": count / largest,
-                "others": [counts[label] if label < len(counts) else 0 for counts in others.values()],
+                "others": [counts[label] if label < len(counts) else 0 for counts in other_counts.values()],
                 "change": None if share_before is None else share - share_before,
-                "is_new": before is not None and name not in before.classes,
+                "is_new": earlier is not None and name not in earlier.classes,
             }
         )
     return rows
 
 
-def _class_drift(now: Profile, before: Profile) -> dict[str, Any]:
-    names = list(dict.fromkeys((*before.classes, *now.classes)))
-    counts = [[one.classes.get(name, 0) for name in names] for one in (before, now)]
+def _class_drift(now: Profile, earlier: Profile) -> dict[str, Any]:
+    names = list(dict.fromkeys((*earlier.classes, *now.classes)))
+    counts = [[profile.classes.get(name, 0) for name in names] for profile in (earlier, now)]
     index = stability_index(*counts)
     statistic, freedom, chance = chi_square(*counts)
-    gone = [name for name in before.classes if name not in now.classes]
+    gone = [name for name in earlier.classes if name not in now.classes]
     return {
         "index": index,
         "word": drift_word(index),
@@ -180,22 +183,22 @@ def _class_drift(now: Profile, before: Profile) -> dict[str, Any]:
     }
 
 
-def _distributions(now: Profile, before: Profile | None) -> list[dict[str, Any]]:
-    found = []
+def _distributions(now: Profile, earlier: Profile | None) -> list[dict[str, Any]]:
+    distributions = []
     for column, title in _DISTRIBUTIONS.items():
         values, weights = now.column(column)
         if not len(values):
             continue
-        earlier = before.column(column) if before is not None else (np.empty(0), np.empty(0))
-        edges = common_edges([values, earlier[0]])
+        earlier_values, earlier_weights = earlier.column(column) if earlier else (np.empty(0), np.empty(0))
+        edges = common_edges([values, earlier_values])
         counts = np.histogram(values, edges, weights=weights)[0]
-        counts_before = np.histogram(earlier[0], edges, weights=earlier[1])[0] if len(earlier[0]) else None
+        counts_before = np.histogram(earlier_values, edges, weights=earlier_weights)[0] if len(earlier_values) else None
         index = None
         if counts_before is not None:
-            # As many as were looked at: a bin without one would else weigh as if thousands had been.
-            index = stability_index(_scaled(counts_before, len(earlier[0])), _scaled(counts, len(values)))
+            # Scaled to the number of looks: else a bin without a look would weigh like thousands of samples.
+            index = stability_index(_scaled(counts_before, len(earlier_values)), _scaled(counts, len(values)))
         is_one_value = len(edges) == 2
-        found.append(
+        distributions.append(
             {
                 "title": title,
                 "chart": "" if is_one_value else Markup(histogram_svg(title, edges, counts, counts_before)),
@@ -205,18 +208,18 @@ def _distributions(now: Profile, before: Profile | None) -> list[dict[str, Any]]
                 "n_looks": len(values),
             }
         )
-    return found
+    return distributions
 
 
 def _scaled(counts: Values, total: int) -> Values:
     return np.asarray(counts * (total / max(float(counts.sum()), 1e-12)), np.float64)
 
 
-def histogram_svg(title: str, edges: Values, now: Values, before: Values | None) -> str:
-    """Return shares of the bins as an ``<svg>``: a bar for each, and a line for the version before."""
+def histogram_svg(title: str, edges: Values, now: Values, earlier: Values | None) -> str:
+    """Return shares of the bins as an ``<svg>``: a bar for each, and a line for the earlier version."""
     width, height = _CHART
     shares = now / max(now.sum(), 1e-12)
-    shares_before = None if before is None else before / max(before.sum(), 1e-12)
+    shares_before = None if earlier is None else earlier / max(earlier.sum(), 1e-12)
     top = max(shares.max(), 0 if shares_before is None else shares_before.max(), 1e-12)
     step = width / len(shares)
     parts = [f'<svg class="histogram" viewBox="0 0 {width} {height + 18}" role="img" aria-label="{escape(title)}">']
@@ -244,25 +247,25 @@ def histogram_svg(title: str, edges: Values, now: Values, before: Values | None)
 
 
 def _warnings(facts: Mapping[str, Any]) -> list[tuple[str, str, int, bool]]:
-    """Return (split, what, how many, is it only a note) of each kind."""
+    """Return (split, description, count, whether the kind is a note) of each kind of warning."""
     return [
         (split, KINDS[kind], count, kind in NOTES)
-        for split, one in facts["splits"].items()
-        for kind, count in one["warnings"].items()
+        for split, split_facts in facts["splits"].items()
+        for kind, count in split_facts["warnings"].items()
     ]
 
 
 def _findings(dataset: DataPath, facts: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return (split, kind, name, text) of the first that are named."""
-    found: list[tuple[str, str, str, str]] = []
+    """Return (split, kind, name, text) of the first named findings."""
+    findings: list[tuple[str, str, str, str]] = []
     for split in facts["splits"]:
-        for item in islice(_named_findings(DatasetPaths(dataset).split(split)), _SHOWN_FINDINGS - len(found)):
-            found.append((split, item["kind"].replace("_", " "), item["name"], item["text"]))
-    return found
+        for item in islice(_named_findings(DatasetPaths(dataset).split(split)), _SHOWN_FINDINGS - len(findings)):
+            findings.append((split, item["kind"].replace("_", " "), item["name"], item["text"]))
+    return findings
 
 
 def _named_findings(folder: DataPath) -> Iterator[dict[str, str]]:
-    """Yield what the list of a split's warnings has."""
+    """Yield the entries in the list of a split's warnings."""
     name = read_manifest(folder).warnings_file
     if name is not None and (folder / name).is_file():
         with open_text_file(folder / name) as lines:
