@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from deepspark_ops.config.ingest import is_catalog_table
 from deepspark_ops.evaluate.metrics import read_metrics
+from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.shards.manifest import DatasetManifest, is_dataset, present_splits, read_manifest, split_digests
@@ -38,6 +39,11 @@ class LineageDataset:
     n_rows: int | None = None
     n_bytes: int | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
 
 
 @dataclass(frozen=True)
@@ -154,11 +160,16 @@ def _scored(facts: StageFacts) -> Iterator[LineageDataset]:
     metrics_path = facts.path("metrics")
     metrics = read_metrics(metrics_path) if metrics_path is not None and metrics_path.is_file() else None
     for dataset in _splits(facts):
-        if metrics is not None and dataset.digest == metrics.scored.dataset_digest:
+        if metrics is not None and dataset.address == _scored_split(metrics, facts.root).address:
             yield replace(dataset, figures={row.name: row.value for row in metrics.rows() if row.value is not None})
         else:
             yield dataset
     yield from _snapshot(facts)
+
+
+def _scored_split(metrics: MetricsReport, root: Path) -> LineageDataset:
+    """Return the scored split. The digest of metrics.json is a digest of samples, not of the split's manifest."""
+    return named_dataset(f"{metrics.scored.dataset}/{metrics.scored.split}", root)
 
 
 def _entry(entry: str) -> Callable[[StageFacts], Iterator[LineageDataset]]:
