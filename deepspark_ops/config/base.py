@@ -35,8 +35,8 @@ ListenAddress = Annotated[
     Field(
         min_length=1,
         title="Listen address",
-        description="Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master, else"
-        " the host's address towards the master",
+        description="Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local master,"
+        " else the host's address towards the master",
         json_schema_extra=EXPERT,
     ),
 ]
@@ -44,8 +44,8 @@ InsecureNetwork = Annotated[
     bool,
     Field(
         title="Allow an open network",
-        description="Accept a cluster whose settings do not let driver and executors encrypt what they send each"
-        " other, the exchange's secret included",
+        description="Accept a cluster without encryption between driver and executors; even the exchange's secret is"
+        " sent in clear",
         json_schema_extra=EXPERT,
     ),
 ]
@@ -107,7 +107,7 @@ StagingFolder = Annotated[
     Path | None,
     Field(
         title="Folder of copies",
-        description="Folder on each host's own disk for copies of data that are in an object store; default:"
+        description="Folder on each host's disk for copies of data from an object store; default:"
         " deepspark-staging-UID in the system's folder for temporary files",
         json_schema_extra=EXPERT,
     ),
@@ -116,7 +116,7 @@ StagingSize = Annotated[
     MemorySize,
     Field(
         title="Size of copies",
-        description="Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed",
+        description="Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed",
         json_schema_extra=EXPERT,
     ),
 ]
@@ -132,7 +132,7 @@ SolverOverrides = Annotated[
     str,
     Field(
         title="Changes to the solver",
-        description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'",
+        description="Solver fields in prototxt, in place of the file's fields, e.g. 'max_iter: 200 base_lr: 0.02'",
         json_schema_extra={**FORM, "format": "multiline"},
     ),
 ]

@@ -34,11 +34,9 @@ class CheckConfig(StageConfig):
     solver: SolverFile
     overrides: SolverOverrides = ""
     weights: StartWeights = None
-    dataset: DataPathField | None = Field(
-        None, description="Ingested dataset; without it the net's own sources are read"
-    )
+    dataset: DataPathField | None = Field(None, description="Ingested dataset; default: the net's own sources")
     ingest: SourceConfig | None = Field(
-        None, description="Raw data that will be ingested later: their first samples take the place of a dataset"
+        None, description="Raw data for a later ingestion; the first samples replace a dataset"
     )
     n_workers: int = Field(
         2, ge=1, le=10_000, title="Workers", description="Training processes, e.g. 4", json_schema_extra=FORM
@@ -50,20 +48,21 @@ class CheckConfig(StageConfig):
     recompute: Recompute = False
     precision: PrecisionChoice = "float32"
     memory: bool = Field(
-        False, description="Show the training net's memory by layer, and what would make it fit into what is there"
+        False,
+        description="Show the training net's memory by layer, and changes to fit the net into the available memory",
     )
     memory_limit: MemorySize | None = Field(
-        None, description="Memory of one device that a training step may take, e.g. 8GiB; default: what is there"
+        None, description="Largest memory of a training step on a device, e.g. 8GiB; default: the available memory"
     )
     svg: Path | None = Field(
-        None, description="Draw the training net (without one, the first test net) to this SVG file"
+        None, description="Draw the training net to this SVG file, or the first test net if there is no training net"
     )
     task: TaskChoice = "auto"
     output_blob: OutputBlobs = None
     target_blob: TargetBlob = None
-    parity: bool = Field(False, description="Run the recorded cases of Caffe for the layer types that the nets use")
-    parity_cases: Path | None = Field(None, description="Folder of recorded cases; default: those that come with this")
-    run_dir: Path | None = Field(None, description="Folder of the run that keeps the comparison, as parity.json")
+    parity: bool = Field(False, description="Run the recorded cases of Caffe for the nets' layer types")
+    parity_cases: Path | None = Field(None, description="Folder of recorded cases; default: the cases in the package")
+    run_dir: Path | None = Field(None, description="Folder of the run to write the comparison into, as parity.json")
     named_files: NamedFilesPart = AS_GIVEN
 
     @model_validator(mode="after")

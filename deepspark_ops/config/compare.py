@@ -86,8 +86,8 @@ class TrialLists(StageConfig):
         gt=0.0,
         le=1.0,
         title="Accuracy to reach",
-        description="The table has the time until a test net reached this share, e.g. 0.95; default: the lowest last"
-        " accuracy of the trials, which all of them reach",
+        description="The table shows the time until a test net reached this share, e.g. 0.95; default: the lowest last"
+        " accuracy of all trials",
         json_schema_extra=FORM,
     )
 
@@ -98,7 +98,7 @@ class CompareConfig(TrialLists):
     simulate: bool = Field(
         False,
         title="Virtual workers",
-        description="Do not train the trials but simulate them, on this host's cores: real gradients, the times of a"
-        " cluster that section Simulate describes. For strategies and numbers of workers",
+        description="Simulate the trials on this host's cores in place of training: real gradients, and the times of"
+        " the cluster in section Simulate. For strategies and numbers of workers",
         json_schema_extra=FORM,
     )

@@ -23,8 +23,10 @@ class ConvertConfig(StageConfig):
         description="Caffe net prototxt: a deploy net, or a training net with its data layers",
         json_schema_extra=FORM,
     )
-    weights: Path = Field(title="Weights", description="Its .caffemodel or .caffemodel.h5", json_schema_extra=FORM)
-    output: Path = Field(description="Bundle folder that is made")
+    weights: Path = Field(
+        title="Weights", description="The net's .caffemodel or .caffemodel.h5", json_schema_extra=FORM
+    )
+    output: Path = Field(description="Bundle folder to write")
     labels: Path | None = Field(
         None,
         title="Class names",
@@ -34,32 +36,34 @@ class ConvertConfig(StageConfig):
     mean: Path | None = Field(
         None,
         title="Mean image",
-        description="Mean image (.binaryproto) that is subtracted; default: what the net's data layer says",
+        description="Mean image (.binaryproto) to subtract; default: from the net's data layer",
         json_schema_extra=FORM,
     )
     mean_values: Annotated[str, Field(pattern=rf"^({_NUMBER}(, *{_NUMBER})*)?$")] = Field(
         "",
         title="Mean values",
-        description="Values that are subtracted instead of an image: one, or one a channel in the order blue, green,"
-        " red, e.g. '104, 117, 123'",
+        description="Values to subtract in place of a mean image: a single value, or a value a channel in the order"
+        " blue, green, red, e.g. '104, 117, 123'",
         json_schema_extra={**FORM, "allowed": "one number, or one a channel with commas, like 104, 117, 123"},
     )
     scale: float | None = Field(
         None,
         gt=0.0,
         title="Scale",
-        description="Factor of the pixels 0 to 255 after the mean is subtracted, e.g. 0.00390625; default: what the"
-        " net's data layer says, 1 for a deploy net",
+        description="Factor of the pixels 0 to 255 after the subtraction of the mean, e.g. 0.00390625; default: from"
+        " the net's data layer, 1 for a deploy net",
         json_schema_extra=FORM,
     )
     dataset: DataPathField | None = Field(
         None,
         title="Dataset",
-        description="Ingested dataset: the bundle is checked on its test samples and takes its class names; default:"
-        " the net's own sources, for a deploy net random pixels",
+        description="Ingested dataset with test samples for the check and class names for the bundle; default: the"
+        " net's own sources, for a deploy net random pixels",
         json_schema_extra=FORM,
     )
-    check_samples: int = Field(32, ge=1, le=10_000, description="Samples on which the exported model must agree")
+    check_samples: int = Field(
+        32, ge=1, le=10_000, description="Number of samples for comparing the exported model with the net"
+    )
     formats: BundleFormats = None
     task: TaskChoice = "auto"
     output_blob: OutputBlobs = None

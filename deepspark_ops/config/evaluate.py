@@ -22,19 +22,19 @@ class EvaluateConfig(StageConfig):
     """Score a trained net on a dataset with the figures of its task."""
 
     run_dir: Path = Field(description="Run whose last snapshot is scored")
-    dataset: DataPathField | None = Field(None, description="Ingested dataset; default: the one the run trained on")
+    dataset: DataPathField | None = Field(None, description="Ingested dataset; default: the run's dataset")
     split: SplitChoice = "test"
     weights: Path | None = Field(
-        None, description="Score this .caffemodel with the run's net instead of its last snapshot"
+        None, description="Score this .caffemodel with the run's net; default: the run's last snapshot"
     )
     output: Path | None = Field(None, description="Folder for metrics.json and report.html; default RUN/evaluation")
     devices: DeviceChoice = "auto"
     batch_size: BatchSize = None
     production: Path | None = Field(
-        None, description="Folder with the evaluation of another net on the same samples; the report compares with it"
+        None, description="Folder with another net's evaluation on the same samples, to compare in the report"
     )
     production_samples: Path | None = Field(
-        None, description="samples.h5 of the set on which that net was promoted; the report counts what is new"
+        None, description="samples.h5 of the other net's set at the promotion; the report counts new samples"
     )
     worst: int = Field(
         24, ge=0, le=1_000, description="Most confident mistakes, or samples with the largest errors, in the report"
@@ -45,15 +45,15 @@ class EvaluateConfig(StageConfig):
     slices: str | None = Field(
         None,
         min_length=1,
-        description="Properties of samples, commas between them; the report has figures for each value: class, folder,"
-        " shard, and group and id of a dataset made of a table, by these words or their columns' names",
+        description="Properties of samples, with commas; the report has figures for each value. Properties: class,"
+        " folder, shard; for a dataset of a table also group and id, or the columns' names",
     )
     scores: bool = Field(False, description="Write the scores of all classes of each sample into samples.parquet, too")
     score_in_spark: bool = Field(
         False,
         title="Score in Spark",
-        description="Score in tasks of Spark, for many samples: of a DAG's Spark connection, of a command's master"
-        " (default local[*]); off: in one process",
+        description="Score in tasks of Spark, for many samples: a DAG uses the Spark connection, a command uses master"
+        " (default local[*]). Off: in a single process",
         json_schema_extra=EXPERT,
     )
     master: str | None = Field(None, description="Spark master, to score in tasks of Spark; default: in this process")
@@ -61,7 +61,7 @@ class EvaluateConfig(StageConfig):
         20_000,
         ge=1,
         title="Samples of a scoring task",
-        description="Samples that a task of Spark scores at most",
+        description="Most samples of a task of Spark",
         json_schema_extra=EXPERT,
     )
     listen_address: ListenAddress = "auto"
@@ -90,7 +90,7 @@ class ScoreBundleConfig(StageConfig):
         description="Write samples.parquet of the bundle in production, too, a row for each sample",
         json_schema_extra=EXPERT,
     )
-    dataset: DataPathField | None = Field(None, description="Ingested dataset; default: the one the run trained on")
+    dataset: DataPathField | None = Field(None, description="Ingested dataset; default: the run's dataset")
     split: SplitChoice = "test"
     devices: DeviceChoice = "auto"
     batch_size: BatchSize = None

@@ -17,7 +17,9 @@ class ExportConfig(StageConfig):
     run_dir: Path = Field(description="Run to export")
     output: Path | None = Field(None, description="Bundle folder; default RUN/bundle")
     weights: Path | None = Field(None, description="Export this .caffemodel instead of the run's last snapshot")
-    check_samples: int = Field(32, ge=1, le=10_000, description="Real samples on which the exported model must agree")
+    check_samples: int = Field(
+        32, ge=1, le=10_000, description="Number of real samples for comparing the exported model with the net"
+    )
     formats: BundleFormats = None
     task: TaskChoice = "auto"
     output_blob: OutputBlobs = None

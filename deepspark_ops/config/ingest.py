@@ -55,73 +55,76 @@ class SourceConfig(StageConfig):
     test_source: DataPathField | None = Field(
         None,
         title="Test data",
-        description="Test data of the same format; without it test_fraction is split off",
+        description="Test data of the same format; default: a share test_fraction of source",
         json_schema_extra=FORM,
     )
     test_fraction: Fraction = Field(
         0.2,
         title="Share of the test set",
-        description="Share of the records that becomes the test set, by a hash of each record's name, so that none"
-        " changes sides when the source grows; 0: no test set; unused with test_source",
+        description="Share of the records for the test set, by a hash of each record's name, so no record changes"
+        " sides when the source grows; 0: no test set; unused with test_source",
         json_schema_extra=FORM,
     )
     validation_source: DataPathField | None = Field(
         None,
         title="Validation data",
-        description="Validation data of the same format; without it validation_fraction is split off",
+        description="Validation data of the same format; default: a share validation_fraction of source",
         json_schema_extra=EXPERT,
     )
     validation_fraction: Fraction = Field(
         0.0,
         title="Share of the validation set",
-        description="Share of the records that becomes the validation set, by the same hash; it comes out of the"
-        " training set, the test set stays as it is without; 0: no validation set",
+        description="Share of the records for the validation set, by the same hash, taken from the training set; the"
+        " test set stays the same; 0: no validation set",
         json_schema_extra=EXPERT,
     )
     split_list: DataPathField | None = Field(
         None,
         title="List of the splits",
-        description="Text with a record and its split (train, validation or test) on each line, or a folder with"
-        " train.txt, validation.txt, test.txt that list records, a table's by their ids; takes the place of the shares",
+        description="Text with a record and the split (train, validation or test) on each line, or a folder with lists"
+        " of records: train.txt, validation.txt, test.txt. Records of a table are listed by id. Replaces the shares",
         json_schema_extra=EXPERT,
     )
     split_column: str | None = Field(
         None,
         title="Column of the split",
-        description="Column of a list with a header line, or of a table, that says train, validation or test; takes"
-        " the place of the shares",
+        description="Column with train, validation or test, in a list with a header line or in a table; replaces the"
+        " shares",
         json_schema_extra=EXPERT,
     )
     source_format: SourceFormat = Field(
-        "auto", title="Format of the data", description="What source is; auto looks at it", json_schema_extra=FORM
+        "auto",
+        title="Format of the data",
+        description="Format of the source; auto: recognised from the data",
+        json_schema_extra=FORM,
     )
     root_folder: DataPathField | None = Field(
         None,
         title="Folder of the list",
-        description="Folder that the list's paths start from (of the archive, if the list is in one); default: its own",
+        description="Folder of the list's paths (in the archive, for a list in an archive); default: the list's folder",
         json_schema_extra=FORM,
     )
     labels: DataPathField | None = Field(
-        None, description="IDX label file of source; default: beside the images, by its usual name"
+        None, description="IDX label file of source; default: the file of the usual name beside the images"
     )
     cifar_labels: Literal["fine", "coarse"] = Field(
         "fine",
         title="Labels of CIFAR-100",
-        description="Which labels of CIFAR-100: 100 fine or 20 coarse classes",
+        description="Labels of CIFAR-100: 100 fine or 20 coarse classes",
         json_schema_extra=EXPERT,
     )
     image_column: str | None = Field(
         None,
         title="Column of the images",
-        description="Name of what holds images or features: an HDF5 data set, a feature of a tf.train.Example, a"
-        " column of paths in a list with a header line, a table's column of encoded images or paths; default: the usual"
-        " names (data, image/encoded, ...)",
+        description="Name of the images or features: an HDF5 data set, a feature of a tf.train.Example, a column of"
+        " paths in a list with a header line, a table's column of encoded images or paths; default: the usual names"
+        " (data, image/encoded, ...)",
         json_schema_extra=EXPERT,
     )
     label_column: str | None = Field(
         None,
         title="Column of the labels",
-        description="Name of what holds labels, likewise; several of a table: a,b; default: the usual names (label,"
+        description="Name of the labels, likewise; several of a table: a,b; default: the usual names (label,"
         " image/class/label, ...)",
         json_schema_extra=EXPERT,
     )
@@ -130,13 +133,14 @@ class SourceConfig(StageConfig):
         min_length=1,
         title="Columns of the features",
         description="A table's columns of features, in this order: names, arrays, f*, first..last, !this; default: all"
-        " numbers but label, id, weight and group; !this alone: those without this",
+        " numbers but label, id, weight and group; !this alone: the default without this",
         json_schema_extra=EXPERT,
     )
     id_column: str | None = Field(
         None,
         title="Column of the ids",
-        description="A table's column that names rows; its hash decides a row's side, and it is kept; default: id",
+        description="A table's column of row names, stored with the rows; the name's hash decides a row's side of the"
+        " split; default: id",
         json_schema_extra=EXPERT,
     )
     weight_column: str | None = Field(
@@ -148,42 +152,42 @@ class SourceConfig(StageConfig):
     group_column: str | None = Field(
         None,
         title="Column of the groups",
-        description="A table's column whose equal values (a customer, a patient) stay on one side of the split",
+        description="A table's column of groups (a customer, a patient); a group stays on the same side of the split",
         json_schema_extra=EXPERT,
     )
     label_kind: Literal["auto", "class", "value"] = Field(
         "auto",
         title="What labels are",
-        description="What a table's labels are: classes, or values to be predicted; auto: classes if all are whole"
+        description="Kind of a table's labels: classes, or values to predict; auto: classes if all labels are whole"
         " numbers from 0 and below 1000, or text",
         json_schema_extra=EXPERT,
     )
     standardize: bool = Field(
         True,
         title="Standardise features",
-        description="Subtract each feature's mean and divide by its standard deviation, both of the training set; kept"
-        " in dataset.json",
+        description="Subtract each feature's mean and divide by the standard deviation, both of the training set;"
+        " stored in dataset.json",
         json_schema_extra=EXPERT,
     )
     missing: Literal["mean", "zero", "refuse", "drop-row"] = Field(
         "mean",
         title="Missing features",
-        description="What becomes of a table's missing features: the mean, zero, an error, or the row is left out",
+        description="Treatment of a table's missing features: the mean, zero, an error, or a row left out",
         json_schema_extra=EXPERT,
     )
     query: str | None = Field(
         None,
         min_length=1,
         title="SQL query",
-        description="Spark SQL whose rows are ingested, e.g. SELECT * FROM source WHERE age > 17; source is the table"
-        " that SOURCE names",
+        description="Spark SQL to select the rows, e.g. SELECT * FROM source WHERE age > 17; source is the table of"
+        " SOURCE",
         json_schema_extra=EXPERT,
     )
     class_names: DataPathField | None = Field(
         None,
         title="Names of the classes",
-        description="Text file with one class name per line, in label order, also ARCHIVE::FILE; also orders classes"
-        " that a source gives by name",
+        description="Text file with a class name per line, in label order, also ARCHIVE::FILE; sets the order of a"
+        " source's named classes, too",
         json_schema_extra=FORM,
     )
     shard_format: Literal["lmdb", "hdf5"] = Field(
@@ -217,7 +221,7 @@ class SourceConfig(StageConfig):
     gray: bool = Field(False, title="Gray", description="Read images as gray", json_schema_extra=FORM)
     scaled_decoding: bool = Field(
         False,
-        description="Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with other"
+        description="Decode JPEG images at 1/2, 1/4 or 1/8 of the size before a strong reduction: faster, with other"
         " pixels (docs/guides/data.md)",
     )
     decode_mib: int = Field(
@@ -225,8 +229,8 @@ class SourceConfig(StageConfig):
         ge=16,
         le=8_192,
         title="Memory to decode an image",
-        description="Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels."
-        " Larger ones are rejected",
+        description="Most memory in MiB for decoding a compressed image: 168 is enough for some 55 megapixels. Larger"
+        " images are rejected",
         json_schema_extra=EXPERT,
     )
     member_mib: int = Field(
@@ -234,7 +238,7 @@ class SourceConfig(StageConfig):
         ge=1,
         le=8_192,
         title="Size of a file in a zip",
-        description="Most MiB that a file in a zip may have when it is unpacked. Larger ones are rejected",
+        description="Most MiB of an unpacked file of a zip. Larger files are rejected",
         json_schema_extra=EXPERT,
     )
     unpacked_gib: int = Field(
@@ -242,7 +246,7 @@ class SourceConfig(StageConfig):
         ge=1,
         le=65_536,
         title="Size of a compressed file",
-        description="Most GiB on the disk that a compressed tar or file (gzip, bzip2, xz) may have when it is unpacked",
+        description="Most GiB on the disk for an unpacked tar or file (gzip, bzip2, xz)",
         json_schema_extra=EXPERT,
     )
     max_pixel: int = Field(
@@ -256,15 +260,16 @@ class SourceConfig(StageConfig):
     balance: Literal["none", "oversample", "undersample"] = Field(
         "none",
         title="Balance of the classes",
-        description="Training set whose classes have as many samples: oversample repeats records up to the largest"
-        " class, undersample takes as many of each as the smallest has; the other sets stay as they are",
+        description="Training set with classes of equal size: oversample repeats records up to the largest class,"
+        " undersample takes the smallest class' number of records from each class; the other sets do not change",
         json_schema_extra=EXPERT,
     )
     limit: int | None = Field(
         None,
         ge=1,
         title="Most records",
-        description="Take so many records of each source: of each class its share, and the same ones every time",
+        description="Take this number of records of each source: each class keeps the share, and every run takes the"
+        " same records",
         json_schema_extra=EXPERT,
     )
     n_classes: int | None = Field(
@@ -317,15 +322,16 @@ class IngestConfig(SourceConfig):
     """Convert raw files into Caffe-readable shards: ``<output>/train``, ``<output>/test``, and dataset.json."""
 
     output: DataPathField = Field(
-        description="Dataset folder to write; one that is there, with the same options, is brought up to its source"
+        description="Dataset folder to write; an existing dataset with the same options is brought up to date with the"
+        " source"
     )
     previous: DataPathField | None = Field(
-        None, description="Dataset to go on from instead of the one in output: what has not changed is shared with it"
+        None, description="Dataset to go on from, in place of the dataset in output: unchanged files are shared"
     )
     full: bool = Field(
         False,
         title="Write all anew",
-        description="Write every shard anew, though the dataset is there and only some records have changed",
+        description="Write every shard anew, even if only some records of an existing dataset have changed",
         json_schema_extra=EXPERT,
     )
     shuffle: bool = Field(
@@ -337,9 +343,9 @@ class IngestConfig(SourceConfig):
         None,
         ge=1,
         title="Number of shards",
-        description="So many shards of each set, e.g. 1: one LMDB, which Caffe reads by one source; the whole set is"
-        " then written anew when its source has changed; default: by samples_per_shard, and several from 500 images"
-        " on, so that every core has a task",
+        description="Number of shards of each set, e.g. 1: a single LMDB, a single source for Caffe; after a change of"
+        " the source the whole set is then written anew; default: by samples_per_shard, and several from 500 images"
+        " on, so every core has a task",
         json_schema_extra=EXPERT,
     )
     max_rejected_fraction: Fraction = Field(
@@ -351,34 +357,35 @@ class IngestConfig(SourceConfig):
     deduplicate: bool = Field(
         False,
         title="Leave out duplicates",
-        description="Leave out records with the content of an earlier one of the same set; every record is read once"
-        " more for it",
+        description="Leave out records with the content of an earlier record of the same set; needs a second reading"
+        " of every record",
         json_schema_extra=EXPERT,
     )
     deduplicate_across: bool = Field(
         False,
         title="Leave out duplicates of training records",
-        description="With deduplicate: also leave out validation and test records with the content of a training one",
+        description="With deduplicate: also leave out validation and test records with the content of a training"
+        " record",
         json_schema_extra=EXPERT,
     )
     stamp: FileStamp = Field(
         "time",
         title="Stamp of files",
-        description="Property of a file by which a change of the file is seen: time (size and time of change), or"
-        " digest (the content; an ingestion and a DAG's check then read every file)",
+        description="Property of a file to recognise changes: time (size and time of change), or digest (the content;"
+        " an ingestion and a DAG's check then read every file)",
         json_schema_extra=EXPERT,
     )
     strict: bool = Field(
         False,
         title="Strict",
-        description="Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...",
+        description="Refuse data with a warning: damaged images, duplicates, a class with one sample, ...",
         json_schema_extra=EXPERT,
     )
     listed_files: ListedFilesPart = LISTED_AS_GIVEN
     engine: Engine = Field(
         "auto",
-        description="Who reads the records: spark, process (this process alone), or by auto this process where that is"
-        " faster than starting Spark",
+        description="Reader of the records: spark, process (this process alone), or auto (this process if faster than"
+        " a start of Spark)",
     )
     staging_folder: StagingFolder = None
     staging_size: StagingSize = DEFAULT_STAGING_SIZE

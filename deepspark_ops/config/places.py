@@ -23,7 +23,7 @@ class PlacesConfig(StageConfig):
     """Folders of the connection; a missing field takes the value of the environment's variable."""
 
     home: Annotated[Path | None, BeforeValidator(_empty_as_none)] = Field(
-        None, title="Home", description="Folder that holds runs/, datasets/ and models/; default: DEEPSPARK_HOME"
+        None, title="Home", description="Folder of runs/, datasets/ and models/; default: DEEPSPARK_HOME"
     )
     models: Annotated[Path | None, BeforeValidator(_empty_as_none)] = Field(
         None, title="Models", description="Folder of models in production; default: models/ in the home folder"
@@ -31,8 +31,8 @@ class PlacesConfig(StageConfig):
     allowed_roots: Annotated[tuple[Path, ...] | None, BeforeValidator(_folders)] = Field(
         None,
         title="Allowed roots",
-        description="Folders with files that nets, solvers and lists may name, colons between them; default: "
-        "DEEPSPARK_ALLOWED_ROOTS",
+        description="Folders for the files of nets, solvers and lists, with colons between; default:"
+        " DEEPSPARK_ALLOWED_ROOTS",
     )
 
     @field_validator("home", "models", "allowed_roots")

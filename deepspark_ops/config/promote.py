@@ -30,15 +30,15 @@ class PromoteConfig(StageConfig):
     metric: Literal["main", "top1", "top5", "loss"] = Field(
         "main",
         title="Measure",
-        description="What must be better; main: top1 of a classifier, else what its task is judged by (RMSE, mean IoU,"
-        " ROC-AUC, ...), and the samples' errors with it",
+        description="Figure to improve; main: top1 of a classifier, else the main figure of the task (RMSE, mean IoU,"
+        " ROC-AUC, ...) together with the samples' errors",
         json_schema_extra=FORM,
     )
     min_gain: float = Field(
         0.0,
         ge=0.0,
         title="Gain needed",
-        description="How much better at least, in the metric's unit: 0.01 is one point of accuracy",
+        description="Smallest gain, in the metric's unit: 0.01 is one point of accuracy",
         json_schema_extra=FORM,
     )
     confidence: float = Field(
@@ -46,9 +46,9 @@ class PromoteConfig(StageConfig):
         ge=0.5,
         le=0.999,
         title="Confidence",
-        description="How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no"
-        " better at most 1 in 20 goes in; 5 samples gained and none lost are just enough, of a dataset with groups 5"
-        " groups. 0.5: whatever scores better",
+        description="Confidence in the gain, by a paired test on the same samples. 0.95: of candidates without a gain"
+        " at most 1 in 20 is promoted; 5 gained samples without a lost sample are just enough (with groups: 5 groups)."
+        " 0.5: any better score suffices",
         json_schema_extra=FORM,
     )
     max_class_loss: float = Field(
@@ -57,15 +57,15 @@ class PromoteConfig(StageConfig):
         le=1.0,
         title="Loss of a class allowed",
         description="Keep production if a class' accuracy falls by more than this share, beyond chance; a class of"
-        " fewer than 6 samples is too small to say so. 1: no class is looked at",
+        " fewer than 6 samples is too small for this. 1: no check of classes",
         json_schema_extra=FORM,
     )
     keep: int | None = Field(
         None,
         ge=1,
         title="Bundles kept",
-        description="How many bundles of the model stay: after a promotion the oldest above this are removed, never"
-        " what is in production; default: all stay",
+        description="Number of the model's bundles to keep: a promotion removes the oldest further bundles, never the"
+        " bundle in production; default: keep all",
         json_schema_extra=EXPERT,
     )
     max_slowdown: float = Field(
@@ -74,7 +74,7 @@ class PromoteConfig(StageConfig):
         le=1.0,
         title="Slowdown allowed",
         description="Keep production if the net scores fewer images/s by more than this share, measured on the same"
-        " machine, beyond what its measurements differ by and 1 ms a batch. 1: speed is not looked at",
+        " machine, beyond the spread of the measurements and 1 ms a batch. 1: no check of speed",
         json_schema_extra=EXPERT,
     )
 
@@ -85,15 +85,15 @@ class ApprovalConfig(StageConfig):
     approval: bool = Field(
         False,
         title="Ask before promoting",
-        description="A better model waits until somebody approves it on Airflow's page Required Actions; refused, or"
+        description="A better model waits for an approval on Airflow's page Required Actions; after a refusal, or"
         " without an answer, production stays",
         json_schema_extra=FORM,
     )
     approval_timeout: Duration = Field(
         "24 h",
         title="Wait for approval",
-        description="How long at most, with a unit: 90 min, 24 h, 2 d. The next retraining begins when this one has"
-        " ended",
+        description="Longest wait, with a unit: 90 min, 24 h, 2 d. The next retraining begins after the end of this"
+        " retraining",
         json_schema_extra=EXPERT,
     )
 
@@ -101,5 +101,5 @@ class ApprovalConfig(StageConfig):
 class HandPromoteConfig(PromoteConfig):
     """Put a bundle into production by hand, if it is better than the present model."""
 
-    bundle: Path = Field(description="Bundle, or the folder of a run that has one")
-    reason: str = Field(min_length=1, description="Why; kept in the model's history")
+    bundle: Path = Field(description="Bundle, or the folder of a run with a bundle")
+    reason: str = Field(min_length=1, description="Reason, for the model's history")

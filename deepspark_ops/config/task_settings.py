@@ -61,14 +61,14 @@ class TaskSettings(SparkTaskConfig):
     """The Variable ``deepspark_defaults``, JSON. Users who may change Variables set options that no form has."""
 
     connections: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
-        (), description="Further Spark connections that the form offers, beside conn_id"
+        (), description="Further Spark connections in the form, beside conn_id"
     )
     conf: dict[str, str | int | float | bool] = Field({}, description="Spark properties of every stage")
     store_conn_id: str | None = Field(
         None, min_length=1, description="Airflow connection with the credentials of an object store"
     )
     pool: str | None = Field(None, min_length=1, description="Airflow pool of the tasks")
-    queue: str | None = Field(None, min_length=1, description="Queue of the tasks, for executors that have queues")
+    queue: str | None = Field(None, min_length=1, description="Queue of the tasks, for executors with queues")
     execution_timeout: Duration | None = Field(
         None, description="Longest time of a task, with a unit: 90 min, 24 h, 2 d; a training takes a snapshot then"
     )

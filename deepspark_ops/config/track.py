@@ -12,8 +12,8 @@ from deepspark_ops.config.base import StageConfig
 class TrackConfig(StageConfig):
     """Send a run's or a model's missing data to MLflow."""
 
-    folder: Path = Field(description="A run's folder, or that of a model, e.g. models/digits")
+    folder: Path = Field(description="Folder of a run, or of a model, e.g. models/digits")
     over: bool = Field(
         default=False,
-        description="The run's training is over, though its events do not say how it ended: it was killed",
+        description="The run's training was killed, so the run has no event of the end",
     )

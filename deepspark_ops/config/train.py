@@ -45,7 +45,7 @@ class TrainConfig(StageConfig):
     solver: SolverFile
     overrides: SolverOverrides = ""
     dataset: DataPathField | None = Field(
-        None, description="Ingested dataset that replaces source and mean_file of the nets' data layers"
+        None, description="Ingested dataset, in place of source and mean_file of the nets' data layers"
     )
     run_dir: Path = Field(description="Folder of the run: snapshots, events, resolved net and solver")
     verify: Literal["auto", "digests", "sizes"] = Field(
@@ -72,7 +72,8 @@ class TrainConfig(StageConfig):
     strategy: str = Field(
         "easgd",
         title="Strategy",
-        description="How workers and center exchange parameters; auto: by their number, and whether they may differ",
+        description="Method of exchange between workers and center; auto: by the number of workers, and whether"
+        " workers may differ",
         json_schema_extra={**FORM, "one_of": "strategy or auto"},
     )
     strategy_options: str = Field(
@@ -85,8 +86,8 @@ class TrainConfig(StageConfig):
     comm_period: Literal["auto"] | Annotated[int, Field(ge=1, le=1_000_000)] | PeriodSchedule = Field(
         "auto",
         title="Minibatches between exchanges (tau)",
-        description="tau, minibatches between exchanges; auto: the smallest whose exchange costs under 10 % of the"
-        " time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10",
+        description="tau, minibatches between exchanges; auto: the smallest tau with exchanges under 10 % of the time;"
+        " '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10",
         examples=["10", "1@0 10@2000"],
         json_schema_extra={**FORM, "allowed": "auto, a whole number, or a schedule like 1@0 10@2000"},
     )
@@ -109,8 +110,8 @@ class TrainConfig(StageConfig):
     lock: Literal["none", "striped", "full"] = Field(
         "none",
         title="Lock of the center",
-        description="none: fastest, pushes that overlap may lose a part; striped: every push survives; full: one"
-        " exchange at a time. A strategy that needs more than is given gets what it needs",
+        description="none: fastest, overlapping pushes may lose a part; striped: every push survives; full: one"
+        " exchange at a time. A strategy with a need for a stronger lock gets the stronger lock",
         json_schema_extra=EXPERT,
     )
     transport: Literal["auto", "shm", "socket"] = Field(
@@ -122,7 +123,7 @@ class TrainConfig(StageConfig):
     overlap: bool = Field(
         False,
         title="Exchange while computing",
-        description="Elastic strategies: compute the next period while this one's parameters are exchanged",
+        description="Elastic strategies: compute the next period during the exchange of this period's parameters",
         json_schema_extra=EXPERT,
     )
     n_servers: int = Field(
@@ -136,7 +137,8 @@ class TrainConfig(StageConfig):
     wire_dtype: Literal["float32", "float16", "bfloat16"] = Field(
         "float32",
         title="Numbers on the wire",
-        description="How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is faster",
+        description="Format of pushed numbers on a socket; the worker keeps the rounding error of 16 bits. bfloat16 is"
+        " faster",
         json_schema_extra=EXPERT,
     )
     order: Literal["auto", "file", "shuffled"] = Field(
@@ -150,7 +152,7 @@ class TrainConfig(StageConfig):
     threads_per_worker: Literal["auto"] | Annotated[int, Field(ge=1, le=1_024)] = Field(
         "auto",
         title="Threads of a worker",
-        description="TensorFlow threads of each worker on the CPU; auto: its share of the cores that it may use",
+        description="TensorFlow threads of each worker on the CPU; auto: the worker's share of the available cores",
         examples=["2"],
         json_schema_extra={**EXPERT, "allowed": "auto, or a whole number from 1 to 1024"},
     )
@@ -164,15 +166,16 @@ class TrainConfig(StageConfig):
         ge=1,
         le=10_000,
         title="Fewest workers",
-        description="Fewer workers with a slot of the cluster than this, for min_workers_wait_s, fail the run",
+        description="The run fails if fewer workers have a slot of the cluster for min_workers_wait_s",
         json_schema_extra=EXPERT,
     )
-    min_workers_wait_s: float = Field(600.0, gt=0.0, description="Seconds that a run waits for min_workers")
+    min_workers_wait_s: float = Field(600.0, gt=0.0, description="Seconds of waiting for min_workers")
     worker_tries: int = Field(
         4,
         ge=1,
         le=100,
-        description="Starts of one worker without an exchange in between, before it is given up; 1: no second start",
+        description="Starts of a worker without an exchange in between, before the worker is given up; 1: no second"
+        " start",
     )
     grant_timeout_s: float = Field(120.0, gt=0.0, description="A worker silent for this long loses its grant")
     exchange_timeout_s: float = Field(30.0, gt=0.0, description="A worker waits this long for the server, then fails")
@@ -183,30 +186,30 @@ class TrainConfig(StageConfig):
     check_pushes: bool = Field(
         True,
         title="Refuse nonsense",
-        description="Refuse a worker's push that is not finite, or a million times as long as any before",
+        description="Refuse a worker's push with infinite numbers, or a million times as long as any before",
         json_schema_extra=EXPERT,
     )
     tls: Literal["auto", "on", "off", "mac"] = Field(
         "auto",
         title="Encrypted exchange",
-        description="What protects the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone;"
-        " mac: in clear, but what was changed on the way is refused; off: nothing, which a cluster's network needs"
-        " insecure_network for",
+        description="Protection of the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone;"
+        " mac: in clear, but changed messages are refused; off: no protection, on a cluster's network only with"
+        " insecure_network",
         json_schema_extra=EXPERT,
     )
     insecure_network: InsecureNetwork = False
     spark_ui: bool = Field(
         False,
         title="Spark's own pages",
-        description="Serve Spark's UI while workers train; it asks for no login, and with a local master it listens on"
-        " 127.0.0.1 alone. The run's page and log have its address",
+        description="Serve Spark's UI while workers train, without a login; with a local master on 127.0.0.1 alone."
+        " The run's page and log have the address",
         json_schema_extra=EXPERT,
     )
     named_files: NamedFilesPart = AS_GIVEN
     engine: Engine = Field(
         "auto",
-        description="What runs the workers: spark, process (processes of this host), or by auto processes unless master"
-        " or spark_ui is given",
+        description="Runner of the workers: spark, process (processes of this host), or auto (processes unless master"
+        " or spark_ui is given)",
     )
     master: SparkMaster = "local[*]"
 

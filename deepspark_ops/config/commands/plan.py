@@ -16,7 +16,7 @@ class PlanConfig(StageConfig):
 
     solver: Path = Field(description="Caffe solver prototxt")
     overrides: str = Field(
-        "", description="Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'"
+        "", description="Solver fields in prototxt, in place of the file's fields, e.g. 'max_iter: 200 base_lr: 0.02'"
     )
     workers: str = Field(
         "1,2,4,8,16,64,256,1000,10000",

@@ -54,7 +54,7 @@ class RawImageConfig(StageConfig):
 class BundleInputConfig(RawImageConfig):
     """A bundle, the inputs, and the preprocessing."""
 
-    bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")
+    bundle: Path = Field(description="Bundle of a model, from deepspark export or convert")
     input: DataPathField = Field(
         description="One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet"
         " or ORC file or folder, CSV, JSON lines, table:db.name of Spark's catalog), or any other source that deepspark"
@@ -69,17 +69,17 @@ class BundleInputConfig(RawImageConfig):
     )
     task_records: int = Field(5_000, ge=1, description="Inputs of a Spark task at most")
     table_mode: Literal["error", "append", "overwrite"] = Field(
-        "error", description="What becomes of an output table that is there already"
+        "error", description="Treatment of an existing output table"
     )
     listen_address: ListenAddress = "auto"
     insecure_network: InsecureNetwork = False
-    input_format: InputFormat = Field("auto", description="What input is; auto looks at it")
+    input_format: InputFormat = Field("auto", description="Format of the input; auto: recognised from the data")
     root_folder: DataPathField | None = Field(
-        None, description="Folder that the paths of a list or table start from; default: its own"
+        None, description="Folder of the paths in a list or table; default: the folder of the list or table"
     )
     split: SplitChoice = "test"
     image_column: str | None = Field(
-        None, description="Column of a table that holds images (bytes) or their paths; default: a usual name"
+        None, description="Column of a table with images (bytes) or paths; default: a usual name"
     )
     feature_columns: str | None = Field(
         None,
@@ -91,21 +91,21 @@ class BundleInputConfig(RawImageConfig):
         None,
         min_length=1,
         pattern=r"^[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*$",
-        description="For a bundle with several inputs: which column of a table is which input, INPUT=COLUMN with commas"
-        " between them; default: the columns that are called as the inputs",
+        description="For a bundle with several inputs: the column of a table for each input, INPUT=COLUMN with commas"
+        " between; default: the columns with the names of the inputs",
         json_schema_extra={
             "allowed": "INPUT=COLUMN, several with commas between them, e.g. left=photo_a,right=photo_b"
         },
     )
     id_column: str | None = Field(
-        None, description="Column of a table that names its rows; default: the paths, else the rows' numbers from 0 on"
+        None, description="Column of a table with row names; default: the paths, else the rows' numbers from 0 on"
     )
     batch_size: BatchSize = None
     devices: DeviceChoice = "auto"
-    threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the cores there are")
+    threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the number of cores")
     staging_folder: StagingFolder = None
     staging_size: StagingSize = DEFAULT_STAGING_SIZE
-    strict: bool = Field(False, description="Refuse an input that cannot be used, instead of a row that says why")
+    strict: bool = Field(False, description="Refuse an unusable input; off: write a row with the reason")
 
     @property
     def needs_spark(self) -> bool:

@@ -14,7 +14,7 @@ from deepspark_ops.config.shared_options.devices import DeviceChoice
 class ServeConfig(RawImageConfig):
     """A bundle behind HTTP on this machine."""
 
-    bundle: Path = Field(description="Bundle of a model: what deepspark export or convert wrote")
+    bundle: Path = Field(description="Bundle of a model, from deepspark export or convert")
     port: int = Field(8000, ge=0, le=65_535, description="Port; 0: any that is free")
     host: str = Field(
         "127.0.0.1", min_length=1, description="Address to listen on; others than this machine reach it only by another"
@@ -49,4 +49,4 @@ class ServeConfig(RawImageConfig):
         60.0, gt=0, le=3_600, description="A request that takes longer after its last byte is given up"
     )
     devices: DeviceChoice = "auto"
-    threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the cores there are")
+    threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the number of cores")

@@ -31,7 +31,7 @@ class _VirtualCluster(StageConfig):
     solver: SolverFile
     overrides: SolverOverrides = ""
     dataset: DataPathField | None = Field(
-        None, description="Ingested dataset that replaces source and mean_file of the nets' data layers"
+        None, description="Ingested dataset, in place of source and mean_file of the nets' data layers"
     )
     weights: StartWeights = None
     strategy_options: str = Field("", description="The strategy's own options, e.g. 'block_momentum: 0.5'")

@@ -16,7 +16,8 @@ GpusPerWorker = Annotated[
         ge=1,
         le=1_024,
         title="Devices of a worker",
-        description="Devices of each worker; without a placement each computes passes of its own, as Caffe's -gpu 0,1",
+        description="Devices of each worker; without a placement each device computes separate passes, as Caffe's -gpu"
+        " 0,1",
         json_schema_extra=FORM,
     ),
 ]
@@ -24,7 +25,7 @@ PlacementChoice = Annotated[
     Literal["none", "auto"] | Path,
     Field(
         title="Layers over devices",
-        description="How the net is laid out over a worker's devices; none: every device has all of it; auto:"
+        description="Placement of the layers on a worker's devices; none: every device has all layers; auto:"
         " consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'",
         examples=["placement.txt"],
         json_schema_extra=EXPERT,
@@ -43,8 +44,8 @@ DeviceChoice = Annotated[
     Literal["auto", "cpu", "gpu"],
     Field(
         title="CPU or GPU",
-        description="What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a"
-        " GPU to use, else the CPU; gpu: refuses to run without",
+        description="Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a"
+        " usable GPU; gpu: refuses to run without a GPU",
         json_schema_extra=FORM,
     ),
 ]
@@ -69,7 +70,7 @@ ShareGpus = Annotated[
     bool,
     Field(
         title="Share GPUs",
-        description="Let several workers of a host use one GPU where there are too few",
+        description="Let several workers of a host use the same GPU if there are too few GPUs",
         json_schema_extra=EXPERT,
     ),
 ]

@@ -33,12 +33,12 @@ class ListedFiles(StageConfig):
 
     allowed_root: FolderList = Field(
         (),
-        description="Folder whose files a net, a solver and lists may name, besides the solver's and the data's;"
-        " can be given several times",
+        description="Folder for the files of a net, a solver and lists, besides the folders of solver and data; can be"
+        " given several times",
         json_schema_extra={"repeatable": True},
     )
     confined: bool = Field(
-        False, description="Refuse a named file outside of those folders; without it there is a warning, one a folder"
+        False, description="Refuse a named file outside of the allowed folders; off: a warning per folder"
     )
 
 
@@ -46,7 +46,7 @@ class NamedFiles(ListedFiles):
     """Files and code of a net, a solver and lists."""
 
     allow_python_layers: bool = Field(
-        False, description="Import whatever module a net's Python layers name: its code runs with your rights"
+        False, description="Import any module of a net's Python layers: the module's code runs with your rights"
     )
     python_layers: ModuleList = Field((), description="Modules of Python layers that may be imported, with commas")
 

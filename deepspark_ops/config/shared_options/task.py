@@ -15,9 +15,9 @@ TaskChoice = Annotated[
     Literal["auto", "classification", "multi_label", "regression", "embedding", "reconstruction", "segmentation"],
     Field(
         title="Task",
-        description="What the net is for: classification (one class a sample), multi_label (each class yes or no),"
+        description="Task of the net: classification (one class a sample), multi_label (each class yes or no),"
         " regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);"
-        " auto: read off the net's losses and outputs",
+        " auto: inferred from the net's losses and outputs",
         json_schema_extra=EXPERT,
     ),
 ]
@@ -25,8 +25,8 @@ OutputBlobs = Annotated[
     str | None,
     Field(
         title="Output blob",
-        description="Blob with the net's answers, or two with a comma between them for the sides of a pair; default:"
-        " read off the net",
+        description="Blob with the net's answers, or two blobs with a comma between for the sides of a pair; default:"
+        " inferred from the net",
         json_schema_extra=EXPERT,
     ),
 ]
@@ -34,8 +34,8 @@ TargetBlob = Annotated[
     str | None,
     Field(
         title="Target blob",
-        description="Blob with what the answers should be: labels, or what is to be reconstructed; default: read off"
-        " the net",
+        description="Blob with the expected answers: labels, or the values to reconstruct; default: inferred from the"
+        " net",
         json_schema_extra=EXPERT,
     ),
 ]
