@@ -59,22 +59,22 @@ class DeepSparkApproveOperator(ApprovalOperator):
         Args:
             models: Folder of models in production
             model: Name of the model in production: at most 64 letters, digits, dots, dashes and underscores
-            metric: What must be better; main: top1 of a classifier, else what its task is judged by (RMSE, mean IoU,
-                ROC-AUC, ...), and the samples' errors with it
-            min_gain: How much better at least, in the metric's unit: 0.01 is one point of accuracy
-            confidence: How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no
-                better at most 1 in 20 goes in; 5 samples gained and none lost are just enough, of a dataset with groups
-                5 groups. 0.5: whatever scores better
+            metric: Figure to improve; main: top1 of a classifier, else the main figure of the task (RMSE, mean IoU,
+                ROC-AUC, ...) together with the samples' errors
+            min_gain: Smallest gain, in the metric's unit: 0.01 is one point of accuracy
+            confidence: Confidence in the gain, by a paired test on the same samples. 0.95: of candidates without a gain
+                at most 1 in 20 is promoted; 5 gained samples without a lost sample are just enough (with groups: 5
+                groups). 0.5: any better score suffices
             max_class_loss: Keep production if a class' accuracy falls by more than this share, beyond chance; a class
-                of fewer than 6 samples is too small to say so. 1: no class is looked at
-            keep: How many bundles of the model stay: after a promotion the oldest above this are removed, never what is
-                in production; default: all stay
+                of fewer than 6 samples is too small for this. 1: no check of classes
+            keep: Number of the model's bundles to keep: a promotion removes the oldest further bundles, never the
+                bundle in production; default: keep all
             max_slowdown: Keep production if the net scores fewer images/s by more than this share, measured on the same
-                machine, beyond what its measurements differ by and 1 ms a batch. 1: speed is not looked at
-            approval: A better model waits until somebody approves it on Airflow's page Required Actions; refused, or
+                machine, beyond the spread of the measurements and 1 ms a batch. 1: no check of speed
+            approval: A better model waits for an approval on Airflow's page Required Actions; after a refusal, or
                 without an answer, production stays
-            approval_timeout: How long at most, with a unit: 90 min, 24 h, 2 d. The next retraining begins when this one
-                has ended
+            approval_timeout: Longest wait, with a unit: 90 min, 24 h, 2 d. The next retraining begins after the end of
+                this retraining
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
@@ -223,179 +223,182 @@ class DeepSparkCheckOperator(BaseOperator):
 
         Args:
             solver: Caffe solver prototxt, e.g. nets/lenet_solver.prototxt
-            overrides: Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'
+            overrides: Solver fields in prototxt, in place of the file's fields, e.g. 'max_iter: 200 base_lr: 0.02'
             weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override
-            dataset: Ingested dataset; without it the net's own sources are read
+            dataset: Ingested dataset; default: the net's own sources
             n_workers: Training processes, e.g. 4
-            devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
-                GPU to use, else the CPU; gpu: refuses to run without
-            share_gpus: Let several workers of a host use one GPU where there are too few
-            gpus_per_worker: Devices of each worker; without a placement each computes passes of its own, as Caffe's
-                -gpu 0,1
-            placement: How the net is laid out over a worker's devices; none: every device has all of it; auto:
+            devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
+                usable GPU; gpu: refuses to run without a GPU
+            share_gpus: Let several workers of a host use the same GPU if there are too few GPUs
+            gpus_per_worker: Devices of each worker; without a placement each device computes separate passes, as
+                Caffe's -gpu 0,1
+            placement: Placement of the layers on a worker's devices; none: every device has all layers; auto:
                 consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'
             recompute: Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to
                 a third more time, the same numbers
             precision: Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses
                 stay float32. float16 scales the loss
-            memory: Show the training net's memory by layer, and what would make it fit into what is there
-            memory_limit: Memory of one device that a training step may take, e.g. 8GiB; default: what is there
-            svg: Draw the training net (without one, the first test net) to this SVG file
-            task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
-                regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
-                auto: read off the net's losses and outputs
-            output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
-                read off the net
-            target_blob: Blob with what the answers should be: labels, or what is to be reconstructed; default: read off
+            memory: Show the training net's memory by layer, and changes to fit the net into the available memory
+            memory_limit: Largest memory of a training step on a device, e.g. 8GiB; default: the available memory
+            svg: Draw the training net to this SVG file, or the first test net if there is no training net
+            task: Task of the net: classification (one class a sample), multi_label (each class yes or no), regression
+                (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel); auto:
+                inferred from the net's losses and outputs
+            output_blob: Blob with the net's answers, or two blobs with a comma between for the sides of a pair;
+                default: inferred from the net
+            target_blob: Blob with the expected answers: labels, or the values to reconstruct; default: inferred from
                 the net
-            parity: Run the recorded cases of Caffe for the layer types that the nets use
-            parity_cases: Folder of recorded cases; default: those that come with this
+            parity: Run the recorded cases of Caffe for the nets' layer types
+            parity_cases: Folder of recorded cases; default: the cases in the package
             verify: How the dataset is compared with its manifests before workers start; digests reads every byte, sizes
                 walks the pages alone, auto reads every byte up to 1 GiB
             resume: Caffe .solverstate to go on from (not together with weights)
-            strategy: How workers and center exchange parameters; auto: by their number, and whether they may differ
+            strategy: Method of exchange between workers and center; auto: by the number of workers, and whether workers
+                may differ
             strategy_options: The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file
                 ('period: 50 moving_rate: 0.1 ...') as it is
-            comm_period: tau, minibatches between exchanges; auto: the smallest whose exchange costs under 10 % of the
+            comm_period: tau, minibatches between exchanges; auto: the smallest tau with exchanges under 10 % of the
                 time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10
             moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;
                 '0.4@0 0.2@2000': by the clock
             rate_scale: Multiplies base_lr; auto makes up for the progress per step (at most 4, easgd 8 or 13), warms
                 up; with three workers of easgd and more, measured curvature bounds the rates in nets with convolutions
-            lock: none: fastest, pushes that overlap may lose a part; striped: every push survives; full: one exchange
-                at a time. A strategy that needs more than is given gets what it needs
+            lock: none: fastest, overlapping pushes may lose a part; striped: every push survives; full: one exchange at
+                a time. A strategy with a need for a stronger lock gets the stronger lock
             transport: auto: shared memory for workers on the server's host, else sockets
-            overlap: Elastic strategies: compute the next period while this one's parameters are exchanged
+            overlap: Elastic strategies: compute the next period during the exchange of this period's parameters
             n_servers: Server processes for workers by socket, each with a key range of the center; for large models
-            wire_dtype: How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is
-                faster
+            wire_dtype: Format of pushed numbers on a socket; the worker keeps the rounding error of 16 bits. bfloat16
+                is faster
             order: Order of samples; auto: file order for one worker (as Caffe), else shuffled
-            threads_per_worker: TensorFlow threads of each worker on the CPU; auto: its share of the cores that it may
-                use
+            threads_per_worker: TensorFlow threads of each worker on the CPU; auto: the worker's share of the available
+                cores
             tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa)
-            min_workers: Fewer workers with a slot of the cluster than this, for min_workers_wait_s, fail the run
-            min_workers_wait_s: Seconds that a run waits for min_workers
-            worker_tries: Starts of one worker without an exchange in between, before it is given up; 1: no second start
+            min_workers: The run fails if fewer workers have a slot of the cluster for min_workers_wait_s
+            min_workers_wait_s: Seconds of waiting for min_workers
+            worker_tries: Starts of a worker without an exchange in between, before the worker is given up; 1: no second
+                start
             grant_timeout_s: A worker silent for this long loses its grant
             exchange_timeout_s: A worker waits this long for the server, then fails
-            listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
-                else the host's address towards the master
-            staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
-                deepspark-staging-UID in the system's folder for temporary files
-            staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed
+            listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
+                master, else the host's address towards the master
+            staging_folder: Folder on each host's disk for copies of data from an object store; default: deepspark-
+                staging-UID in the system's folder for temporary files
+            staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed
             listen_port: Port of the exchange server; 0: chosen by the system
-            check_pushes: Refuse a worker's push that is not finite, or a million times as long as any before
-            tls: What protects the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
-                in clear, but what was changed on the way is refused; off: nothing, which a cluster's network needs
-                insecure_network for
-            insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
-                each other, the exchange's secret included
-            spark_ui: Serve Spark's UI while workers train; it asks for no login, and with a local master it listens on
-                127.0.0.1 alone. The run's page and log have its address
-            engine: What runs the workers: spark, process (processes of this host), or by auto processes unless master
-                or spark_ui is given
+            check_pushes: Refuse a worker's push with infinite numbers, or a million times as long as any before
+            tls: Protection of the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
+                in clear, but changed messages are refused; off: no protection, on a cluster's network only with
+                insecure_network
+            insecure_network: Accept a cluster without encryption between driver and executors; even the exchange's
+                secret is sent in clear
+            spark_ui: Serve Spark's UI while workers train, without a login; with a local master on 127.0.0.1 alone. The
+                run's page and log have the address
+            engine: Runner of the workers: spark, process (processes of this host), or auto (processes unless master or
+                spark_ui is given)
             source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
                 archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro,
                 table:db.name), IDX images, CIFAR binary batches, or a Caffe LMDB
-            test_source: Test data of the same format; without it test_fraction is split off
-            test_fraction: Share of the records that becomes the test set, by a hash of each record's name, so that none
-                changes sides when the source grows; 0: no test set; unused with test_source
-            validation_source: Validation data of the same format; without it validation_fraction is split off
-            validation_fraction: Share of the records that becomes the validation set, by the same hash; it comes out of
-                the training set, the test set stays as it is without; 0: no validation set
-            split_list: Text with a record and its split (train, validation or test) on each line, or a folder with
-                train.txt, validation.txt, test.txt that list records, a table's by their ids; takes the place of the
+            test_source: Test data of the same format; default: a share test_fraction of source
+            test_fraction: Share of the records for the test set, by a hash of each record's name, so no record changes
+                sides when the source grows; 0: no test set; unused with test_source
+            validation_source: Validation data of the same format; default: a share validation_fraction of source
+            validation_fraction: Share of the records for the validation set, by the same hash, taken from the training
+                set; the test set stays the same; 0: no validation set
+            split_list: Text with a record and the split (train, validation or test) on each line, or a folder with
+                lists of records: train.txt, validation.txt, test.txt. Records of a table are listed by id. Replaces the
                 shares
-            split_column: Column of a list with a header line, or of a table, that says train, validation or test; takes
-                the place of the shares
-            source_format: What source is; auto looks at it
-            root_folder: Folder that the list's paths start from (of the archive, if the list is in one); default: its
-                own
-            labels: IDX label file of source; default: beside the images, by its usual name
-            cifar_labels: Which labels of CIFAR-100: 100 fine or 20 coarse classes
-            image_column: Name of what holds images or features: an HDF5 data set, a feature of a tf.train.Example, a
-                column of paths in a list with a header line, a table's column of encoded images or paths; default: the
-                usual names (data, image/encoded, ...)
-            label_column: Name of what holds labels, likewise; several of a table: a,b; default: the usual names (label,
+            split_column: Column with train, validation or test, in a list with a header line or in a table; replaces
+                the shares
+            source_format: Format of the source; auto: recognised from the data
+            root_folder: Folder of the list's paths (in the archive, for a list in an archive); default: the list's
+                folder
+            labels: IDX label file of source; default: the file of the usual name beside the images
+            cifar_labels: Labels of CIFAR-100: 100 fine or 20 coarse classes
+            image_column: Name of the images or features: an HDF5 data set, a feature of a tf.train.Example, a column of
+                paths in a list with a header line, a table's column of encoded images or paths; default: the usual
+                names (data, image/encoded, ...)
+            label_column: Name of the labels, likewise; several of a table: a,b; default: the usual names (label,
                 image/class/label, ...)
             feature_columns: A table's columns of features, in this order: names, arrays, f*, first..last, !this;
-                default: all numbers but label, id, weight and group; !this alone: those without this
-            id_column: A table's column that names rows; its hash decides a row's side, and it is kept; default: id
+                default: all numbers but label, id, weight and group; !this alone: the default without this
+            id_column: A table's column of row names, stored with the rows; the name's hash decides a row's side of the
+                split; default: id
             weight_column: A table's column of sample weights, kept as data set weight
-            group_column: A table's column whose equal values (a customer, a patient) stay on one side of the split
-            label_kind: What a table's labels are: classes, or values to be predicted; auto: classes if all are whole
+            group_column: A table's column of groups (a customer, a patient); a group stays on the same side of the
+                split
+            label_kind: Kind of a table's labels: classes, or values to predict; auto: classes if all labels are whole
                 numbers from 0 and below 1000, or text
-            standardize: Subtract each feature's mean and divide by its standard deviation, both of the training set;
-                kept in dataset.json
-            missing: What becomes of a table's missing features: the mean, zero, an error, or the row is left out
-            query: Spark SQL whose rows are ingested, e.g. SELECT * FROM source WHERE age > 17; source is the table that
-                SOURCE names
-            class_names: Text file with one class name per line, in label order, also ARCHIVE::FILE; also orders classes
-                that a source gives by name
+            standardize: Subtract each feature's mean and divide by the standard deviation, both of the training set;
+                stored in dataset.json
+            missing: Treatment of a table's missing features: the mean, zero, an error, or a row left out
+            query: Spark SQL to select the rows, e.g. SELECT * FROM source WHERE age > 17; source is the table of SOURCE
+            class_names: Text file with a class name per line, in label order, also ARCHIVE::FILE; sets the order of a
+                source's named classes, too
             shard_format: File format of shards; a table of features always has hdf5
             encoded: Keep images compressed in the shards (LMDB only)
             resize_height: Height of stored images in pixels, e.g. 32; 0 keeps the size
             resize_width: Width of stored images in pixels, e.g. 32; 0 keeps the size
             gray: Read images as gray
-            scaled_decoding: Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with
+            scaled_decoding: Decode JPEG images at 1/2, 1/4 or 1/8 of the size before a strong reduction: faster, with
                 other pixels (docs/guides/data.md)
-            decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
-                Larger ones are rejected
-            member_mib: Most MiB that a file in a zip may have when it is unpacked. Larger ones are rejected
-            unpacked_gib: Most GiB on the disk that a compressed tar or file (gzip, bzip2, xz) may have when it is
-                unpacked
+            decode_mib: Most memory in MiB for decoding a compressed image: 168 is enough for some 55 megapixels. Larger
+                images are rejected
+            member_mib: Most MiB of an unpacked file of a zip. Larger files are rejected
+            unpacked_gib: Most GiB on the disk for an unpacked tar or file (gzip, bzip2, xz)
             max_pixel: Largest pixel value of the source; scaled to 255 (digits8x8: 16)
-            balance: Training set whose classes have as many samples: oversample repeats records up to the largest
-                class, undersample takes as many of each as the smallest has; the other sets stay as they are
-            limit: Take so many records of each source: of each class its share, and the same ones every time
+            balance: Training set with classes of equal size: oversample repeats records up to the largest class,
+                undersample takes the smallest class' number of records from each class; the other sets do not change
+            limit: Take this number of records of each source: each class keeps the share, and every run takes the same
+                records
             n_classes: Refuse labels outside [0, n_classes); default: from class_names, else from the data
-            full: Write every shard anew, though the dataset is there and only some records have changed
+            full: Write every shard anew, even if only some records of an existing dataset have changed
             shuffle: Store samples in a fixed random order
             seed: Decides the split and the order
             samples_per_shard: Upper bound; shards also stay below 2 GiB
-            shards: So many shards of each set, e.g. 1: one LMDB, which Caffe reads by one source; the whole set is then
-                written anew when its source has changed; default: by samples_per_shard, and several from 500 images on,
-                so that every core has a task
+            shards: Number of shards of each set, e.g. 1: a single LMDB, a single source for Caffe; after a change of
+                the source the whole set is then written anew; default: by samples_per_shard, and several from 500
+                images on, so every core has a task
             max_rejected_fraction: More bad records than this share fail the task
-            deduplicate: Leave out records with the content of an earlier one of the same set; every record is read once
-                more for it
+            deduplicate: Leave out records with the content of an earlier record of the same set; needs a second reading
+                of every record
             deduplicate_across: With deduplicate: also leave out validation and test records with the content of a
-                training one
-            stamp: Property of a file by which a change of the file is seen: time (size and time of change), or digest
-                (the content; an ingestion and a DAG's check then read every file)
-            strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...
+                training record
+            stamp: Property of a file to recognise changes: time (size and time of change), or digest (the content; an
+                ingestion and a DAG's check then read every file)
+            strict: Refuse data with a warning: damaged images, duplicates, a class with one sample, ...
             split: Part of the dataset to score
             batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
                 fixes it
             worst: Most confident mistakes, or samples with the largest errors, in the report
-            slices: Properties of samples, commas between them; the report has figures for each value: class, folder,
-                shard, and group and id of a dataset made of a table, by these words or their columns' names
+            slices: Properties of samples, with commas; the report has figures for each value. Properties: class,
+                folder, shard; for a dataset of a table also group and id, or the columns' names
             scores: Write the scores of all classes of each sample into samples.parquet, too
-            score_in_spark: Score in tasks of Spark, for many samples: of a DAG's Spark connection, of a command's
-                master (default local[*]); off: in one process
-            task_samples: Samples that a task of Spark scores at most
-            check_samples: Real samples on which the exported model must agree
+            score_in_spark: Score in tasks of Spark, for many samples: a DAG uses the Spark connection, a command uses
+                master (default local[*]). Off: in a single process
+            task_samples: Most samples of a task of Spark
+            check_samples: Number of real samples for comparing the exported model with the net
             formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
                 commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
                 tflite. Evaluation and models in production need saved_model and caffe
             models: Folder of models in production
             model: Name of the model in production: at most 64 letters, digits, dots, dashes and underscores
-            metric: What must be better; main: top1 of a classifier, else what its task is judged by (RMSE, mean IoU,
-                ROC-AUC, ...), and the samples' errors with it
-            min_gain: How much better at least, in the metric's unit: 0.01 is one point of accuracy
-            confidence: How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no
-                better at most 1 in 20 goes in; 5 samples gained and none lost are just enough, of a dataset with groups
-                5 groups. 0.5: whatever scores better
+            metric: Figure to improve; main: top1 of a classifier, else the main figure of the task (RMSE, mean IoU,
+                ROC-AUC, ...) together with the samples' errors
+            min_gain: Smallest gain, in the metric's unit: 0.01 is one point of accuracy
+            confidence: Confidence in the gain, by a paired test on the same samples. 0.95: of candidates without a gain
+                at most 1 in 20 is promoted; 5 gained samples without a lost sample are just enough (with groups: 5
+                groups). 0.5: any better score suffices
             max_class_loss: Keep production if a class' accuracy falls by more than this share, beyond chance; a class
-                of fewer than 6 samples is too small to say so. 1: no class is looked at
-            keep: How many bundles of the model stay: after a promotion the oldest above this are removed, never what is
-                in production; default: all stay
+                of fewer than 6 samples is too small for this. 1: no check of classes
+            keep: Number of the model's bundles to keep: a promotion removes the oldest further bundles, never the
+                bundle in production; default: keep all
             max_slowdown: Keep production if the net scores fewer images/s by more than this share, measured on the same
-                machine, beyond what its measurements differ by and 1 ms a batch. 1: speed is not looked at
-            approval: A better model waits until somebody approves it on Airflow's page Required Actions; refused, or
+                machine, beyond the spread of the measurements and 1 ms a batch. 1: no check of speed
+            approval: A better model waits for an approval on Airflow's page Required Actions; after a refusal, or
                 without an answer, production stays
-            approval_timeout: How long at most, with a unit: 90 min, 24 h, 2 d. The next retraining begins when this one
-                has ended
+            approval_timeout: Longest wait, with a unit: 90 min, 24 h, 2 d. The next retraining begins after the end of
+                this retraining
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
             store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
@@ -434,11 +437,11 @@ class DeepSparkCleanOperator(BaseOperator):
         """Take the arguments.
 
         Args:
-            remove: Really remove what is listed; without it nothing is touched
-            older_than: Only what has not changed for this many days
-            keep_runs: The newest runs of each DAG that stay, however old they are
-            keep_datasets: The newest datasets that stay, however old they are
-            models: Folder of models in production; what their versions came from stays. Default: models/ beside runs/
+            remove: Remove the listed folders; off: only list the folders
+            older_than: Only folders without a change for this number of days
+            keep_runs: Number of newest runs of each DAG to keep at any age
+            keep_datasets: Number of newest datasets to keep at any age
+            models: Folder of models in production; the sources of all versions stay. Default: models/ beside runs/
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
             store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
@@ -481,25 +484,25 @@ class DeepSparkConvertOperator(BaseOperator):
 
         Args:
             net: Caffe net prototxt: a deploy net, or a training net with its data layers
-            weights: Its .caffemodel or .caffemodel.h5
-            output: Bundle folder that is made
+            weights: The net's .caffemodel or .caffemodel.h5
+            output: Bundle folder to write
             labels: Text file with the name of a class in each line, class 0 first
-            mean: Mean image (.binaryproto) that is subtracted; default: what the net's data layer says
-            mean_values: Values that are subtracted instead of an image: one, or one a channel in the order blue, green,
-                red, e.g. '104, 117, 123'
-            scale: Factor of the pixels 0 to 255 after the mean is subtracted, e.g. 0.00390625; default: what the net's
-                data layer says, 1 for a deploy net
-            dataset: Ingested dataset: the bundle is checked on its test samples and takes its class names; default: the
-                net's own sources, for a deploy net random pixels
-            check_samples: Samples on which the exported model must agree
+            mean: Mean image (.binaryproto) to subtract; default: from the net's data layer
+            mean_values: Values to subtract in place of a mean image: a single value, or a value a channel in the order
+                blue, green, red, e.g. '104, 117, 123'
+            scale: Factor of the pixels 0 to 255 after the subtraction of the mean, e.g. 0.00390625; default: from the
+                net's data layer, 1 for a deploy net
+            dataset: Ingested dataset with test samples for the check and class names for the bundle; default: the net's
+                own sources, for a deploy net random pixels
+            check_samples: Number of samples for comparing the exported model with the net
             formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
                 commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
                 tflite. Evaluation and models in production need saved_model and caffe
-            task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
-                regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
-                auto: read off the net's losses and outputs
-            output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
-                read off the net
+            task: Task of the net: classification (one class a sample), multi_label (each class yes or no), regression
+                (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel); auto:
+                inferred from the net's losses and outputs
+            output_blob: Blob with the net's answers, or two blobs with a comma between for the sides of a pair;
+                default: inferred from the net
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
             store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,
@@ -541,18 +544,18 @@ class DeepSparkDecideOperator(BaseOperator):
         Args:
             models: Folder of models in production
             model: Name of the model in production: at most 64 letters, digits, dots, dashes and underscores
-            metric: What must be better; main: top1 of a classifier, else what its task is judged by (RMSE, mean IoU,
-                ROC-AUC, ...), and the samples' errors with it
-            min_gain: How much better at least, in the metric's unit: 0.01 is one point of accuracy
-            confidence: How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no
-                better at most 1 in 20 goes in; 5 samples gained and none lost are just enough, of a dataset with groups
-                5 groups. 0.5: whatever scores better
+            metric: Figure to improve; main: top1 of a classifier, else the main figure of the task (RMSE, mean IoU,
+                ROC-AUC, ...) together with the samples' errors
+            min_gain: Smallest gain, in the metric's unit: 0.01 is one point of accuracy
+            confidence: Confidence in the gain, by a paired test on the same samples. 0.95: of candidates without a gain
+                at most 1 in 20 is promoted; 5 gained samples without a lost sample are just enough (with groups: 5
+                groups). 0.5: any better score suffices
             max_class_loss: Keep production if a class' accuracy falls by more than this share, beyond chance; a class
-                of fewer than 6 samples is too small to say so. 1: no class is looked at
-            keep: How many bundles of the model stay: after a promotion the oldest above this are removed, never what is
-                in production; default: all stay
+                of fewer than 6 samples is too small for this. 1: no check of classes
+            keep: Number of the model's bundles to keep: a promotion removes the oldest further bundles, never the
+                bundle in production; default: keep all
             max_slowdown: Keep production if the net scores fewer images/s by more than this share, measured on the same
-                machine, beyond what its measurements differ by and 1 ms a batch. 1: speed is not looked at
+                machine, beyond the spread of the measurements and 1 ms a batch. 1: no check of speed
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
@@ -603,32 +606,32 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
         """Take the arguments.
 
         Args:
-            dataset: Ingested dataset; default: the one the run trained on
+            dataset: Ingested dataset; default: the run's dataset
             split: Part of the dataset to score
-            weights: Score this .caffemodel with the run's net instead of its last snapshot
+            weights: Score this .caffemodel with the run's net; default: the run's last snapshot
             output: Folder for metrics.json and report.html; default RUN/evaluation
-            devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
-                GPU to use, else the CPU; gpu: refuses to run without
+            devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
+                usable GPU; gpu: refuses to run without a GPU
             batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
                 fixes it
             worst: Most confident mistakes, or samples with the largest errors, in the report
-            task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
-                regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
-                auto: read off the net's losses and outputs
-            output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
-                read off the net
-            target_blob: Blob with what the answers should be: labels, or what is to be reconstructed; default: read off
+            task: Task of the net: classification (one class a sample), multi_label (each class yes or no), regression
+                (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel); auto:
+                inferred from the net's losses and outputs
+            output_blob: Blob with the net's answers, or two blobs with a comma between for the sides of a pair;
+                default: inferred from the net
+            target_blob: Blob with the expected answers: labels, or the values to reconstruct; default: inferred from
                 the net
-            slices: Properties of samples, commas between them; the report has figures for each value: class, folder,
-                shard, and group and id of a dataset made of a table, by these words or their columns' names
+            slices: Properties of samples, with commas; the report has figures for each value. Properties: class,
+                folder, shard; for a dataset of a table also group and id, or the columns' names
             scores: Write the scores of all classes of each sample into samples.parquet, too
-            score_in_spark: Score in tasks of Spark, for many samples: of a DAG's Spark connection, of a command's
-                master (default local[*]); off: in one process
-            task_samples: Samples that a task of Spark scores at most
-            listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
-                else the host's address towards the master
-            insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
-                each other, the exchange's secret included
+            score_in_spark: Score in tasks of Spark, for many samples: a DAG uses the Spark connection, a command uses
+                master (default local[*]). Off: in a single process
+            task_samples: Most samples of a task of Spark
+            listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
+                master, else the host's address towards the master
+            insecure_network: Accept a cluster without encryption between driver and executors; even the exchange's
+                secret is sent in clear
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
@@ -674,18 +677,18 @@ class DeepSparkEvaluateProductionOperator(BaseOperator):
 
         Args:
             production_rows: Write samples.parquet of the bundle in production, too, a row for each sample
-            dataset: Ingested dataset; default: the one the run trained on
+            dataset: Ingested dataset; default: the run's dataset
             split: Part of the dataset to score
-            devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
-                GPU to use, else the CPU; gpu: refuses to run without
+            devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
+                usable GPU; gpu: refuses to run without a GPU
             batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
                 fixes it
-            task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
-                regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
-                auto: read off the net's losses and outputs
-            output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
-                read off the net
-            target_blob: Blob with what the answers should be: labels, or what is to be reconstructed; default: read off
+            task: Task of the net: classification (one class a sample), multi_label (each class yes or no), regression
+                (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel); auto:
+                inferred from the net's losses and outputs
+            output_blob: Blob with the net's answers, or two blobs with a comma between for the sides of a pair;
+                default: inferred from the net
+            target_blob: Blob with the expected answers: labels, or the values to reconstruct; default: inferred from
                 the net
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
@@ -726,15 +729,15 @@ class DeepSparkExportOperator(BaseOperator):
         Args:
             output: Bundle folder; default RUN/bundle
             weights: Export this .caffemodel instead of the run's last snapshot
-            check_samples: Real samples on which the exported model must agree
+            check_samples: Number of real samples for comparing the exported model with the net
             formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
                 commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
                 tflite. Evaluation and models in production need saved_model and caffe
-            task: What the net is for: classification (one class a sample), multi_label (each class yes or no),
-                regression (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel);
-                auto: read off the net's losses and outputs
-            output_blob: Blob with the net's answers, or two with a comma between them for the sides of a pair; default:
-                read off the net
+            task: Task of the net: classification (one class a sample), multi_label (each class yes or no), regression
+                (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel); auto:
+                inferred from the net's losses and outputs
+            output_blob: Blob with the net's answers, or two blobs with a comma between for the sides of a pair;
+                default: inferred from the net
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
@@ -834,83 +837,85 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
             source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
                 archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro,
                 table:db.name), IDX images, CIFAR binary batches, or a Caffe LMDB
-            test_source: Test data of the same format; without it test_fraction is split off
-            test_fraction: Share of the records that becomes the test set, by a hash of each record's name, so that none
-                changes sides when the source grows; 0: no test set; unused with test_source
-            validation_source: Validation data of the same format; without it validation_fraction is split off
-            validation_fraction: Share of the records that becomes the validation set, by the same hash; it comes out of
-                the training set, the test set stays as it is without; 0: no validation set
-            split_list: Text with a record and its split (train, validation or test) on each line, or a folder with
-                train.txt, validation.txt, test.txt that list records, a table's by their ids; takes the place of the
+            test_source: Test data of the same format; default: a share test_fraction of source
+            test_fraction: Share of the records for the test set, by a hash of each record's name, so no record changes
+                sides when the source grows; 0: no test set; unused with test_source
+            validation_source: Validation data of the same format; default: a share validation_fraction of source
+            validation_fraction: Share of the records for the validation set, by the same hash, taken from the training
+                set; the test set stays the same; 0: no validation set
+            split_list: Text with a record and the split (train, validation or test) on each line, or a folder with
+                lists of records: train.txt, validation.txt, test.txt. Records of a table are listed by id. Replaces the
                 shares
-            split_column: Column of a list with a header line, or of a table, that says train, validation or test; takes
-                the place of the shares
-            source_format: What source is; auto looks at it
-            root_folder: Folder that the list's paths start from (of the archive, if the list is in one); default: its
-                own
-            labels: IDX label file of source; default: beside the images, by its usual name
-            cifar_labels: Which labels of CIFAR-100: 100 fine or 20 coarse classes
-            image_column: Name of what holds images or features: an HDF5 data set, a feature of a tf.train.Example, a
-                column of paths in a list with a header line, a table's column of encoded images or paths; default: the
-                usual names (data, image/encoded, ...)
-            label_column: Name of what holds labels, likewise; several of a table: a,b; default: the usual names (label,
+            split_column: Column with train, validation or test, in a list with a header line or in a table; replaces
+                the shares
+            source_format: Format of the source; auto: recognised from the data
+            root_folder: Folder of the list's paths (in the archive, for a list in an archive); default: the list's
+                folder
+            labels: IDX label file of source; default: the file of the usual name beside the images
+            cifar_labels: Labels of CIFAR-100: 100 fine or 20 coarse classes
+            image_column: Name of the images or features: an HDF5 data set, a feature of a tf.train.Example, a column of
+                paths in a list with a header line, a table's column of encoded images or paths; default: the usual
+                names (data, image/encoded, ...)
+            label_column: Name of the labels, likewise; several of a table: a,b; default: the usual names (label,
                 image/class/label, ...)
             feature_columns: A table's columns of features, in this order: names, arrays, f*, first..last, !this;
-                default: all numbers but label, id, weight and group; !this alone: those without this
-            id_column: A table's column that names rows; its hash decides a row's side, and it is kept; default: id
+                default: all numbers but label, id, weight and group; !this alone: the default without this
+            id_column: A table's column of row names, stored with the rows; the name's hash decides a row's side of the
+                split; default: id
             weight_column: A table's column of sample weights, kept as data set weight
-            group_column: A table's column whose equal values (a customer, a patient) stay on one side of the split
-            label_kind: What a table's labels are: classes, or values to be predicted; auto: classes if all are whole
+            group_column: A table's column of groups (a customer, a patient); a group stays on the same side of the
+                split
+            label_kind: Kind of a table's labels: classes, or values to predict; auto: classes if all labels are whole
                 numbers from 0 and below 1000, or text
-            standardize: Subtract each feature's mean and divide by its standard deviation, both of the training set;
-                kept in dataset.json
-            missing: What becomes of a table's missing features: the mean, zero, an error, or the row is left out
-            query: Spark SQL whose rows are ingested, e.g. SELECT * FROM source WHERE age > 17; source is the table that
-                SOURCE names
-            class_names: Text file with one class name per line, in label order, also ARCHIVE::FILE; also orders classes
-                that a source gives by name
+            standardize: Subtract each feature's mean and divide by the standard deviation, both of the training set;
+                stored in dataset.json
+            missing: Treatment of a table's missing features: the mean, zero, an error, or a row left out
+            query: Spark SQL to select the rows, e.g. SELECT * FROM source WHERE age > 17; source is the table of SOURCE
+            class_names: Text file with a class name per line, in label order, also ARCHIVE::FILE; sets the order of a
+                source's named classes, too
             shard_format: File format of shards; a table of features always has hdf5
             encoded: Keep images compressed in the shards (LMDB only)
             resize_height: Height of stored images in pixels, e.g. 32; 0 keeps the size
             resize_width: Width of stored images in pixels, e.g. 32; 0 keeps the size
             gray: Read images as gray
-            scaled_decoding: Decode JPEG images that become much smaller at 1/2, 1/4 or 1/8 of their size: faster, with
+            scaled_decoding: Decode JPEG images at 1/2, 1/4 or 1/8 of the size before a strong reduction: faster, with
                 other pixels (docs/guides/data.md)
-            decode_mib: Most memory in MiB that one compressed image may need: 168 is enough for some 55 megapixels.
-                Larger ones are rejected
-            member_mib: Most MiB that a file in a zip may have when it is unpacked. Larger ones are rejected
-            unpacked_gib: Most GiB on the disk that a compressed tar or file (gzip, bzip2, xz) may have when it is
-                unpacked
+            decode_mib: Most memory in MiB for decoding a compressed image: 168 is enough for some 55 megapixels. Larger
+                images are rejected
+            member_mib: Most MiB of an unpacked file of a zip. Larger files are rejected
+            unpacked_gib: Most GiB on the disk for an unpacked tar or file (gzip, bzip2, xz)
             max_pixel: Largest pixel value of the source; scaled to 255 (digits8x8: 16)
-            balance: Training set whose classes have as many samples: oversample repeats records up to the largest
-                class, undersample takes as many of each as the smallest has; the other sets stay as they are
-            limit: Take so many records of each source: of each class its share, and the same ones every time
+            balance: Training set with classes of equal size: oversample repeats records up to the largest class,
+                undersample takes the smallest class' number of records from each class; the other sets do not change
+            limit: Take this number of records of each source: each class keeps the share, and every run takes the same
+                records
             n_classes: Refuse labels outside [0, n_classes); default: from class_names, else from the data
-            output: Dataset folder to write; one that is there, with the same options, is brought up to its source
-            full: Write every shard anew, though the dataset is there and only some records have changed
+            output: Dataset folder to write; an existing dataset with the same options is brought up to date with the
+                source
+            full: Write every shard anew, even if only some records of an existing dataset have changed
             shuffle: Store samples in a fixed random order
             seed: Decides the split and the order
             samples_per_shard: Upper bound; shards also stay below 2 GiB
-            shards: So many shards of each set, e.g. 1: one LMDB, which Caffe reads by one source; the whole set is then
-                written anew when its source has changed; default: by samples_per_shard, and several from 500 images on,
-                so that every core has a task
+            shards: Number of shards of each set, e.g. 1: a single LMDB, a single source for Caffe; after a change of
+                the source the whole set is then written anew; default: by samples_per_shard, and several from 500
+                images on, so every core has a task
             max_rejected_fraction: More bad records than this share fail the task
-            deduplicate: Leave out records with the content of an earlier one of the same set; every record is read once
-                more for it
+            deduplicate: Leave out records with the content of an earlier record of the same set; needs a second reading
+                of every record
             deduplicate_across: With deduplicate: also leave out validation and test records with the content of a
-                training one
-            stamp: Property of a file by which a change of the file is seen: time (size and time of change), or digest
-                (the content; an ingestion and a DAG's check then read every file)
-            strict: Refuse data that a warning is about: damaged images, duplicates, a class with one sample, ...
-            engine: Who reads the records: spark, process (this process alone), or by auto this process where that is
-                faster than starting Spark
-            staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
-                deepspark-staging-UID in the system's folder for temporary files
-            staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed
-            listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
-                else the host's address towards the master
-            insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
-                each other, the exchange's secret included
+                training record
+            stamp: Property of a file to recognise changes: time (size and time of change), or digest (the content; an
+                ingestion and a DAG's check then read every file)
+            strict: Refuse data with a warning: damaged images, duplicates, a class with one sample, ...
+            engine: Reader of the records: spark, process (this process alone), or auto (this process if faster than a
+                start of Spark)
+            staging_folder: Folder on each host's disk for copies of data from an object store; default: deepspark-
+                staging-UID in the system's folder for temporary files
+            staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed
+            listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
+                master, else the host's address towards the master
+            insecure_network: Accept a cluster without encryption between driver and executors; even the exchange's
+                secret is sent in clear
             models: Folder of models in production
             model: Name of the model in production: at most 64 letters, digits, dots, dashes and underscores
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
@@ -982,36 +987,36 @@ class DeepSparkPredictOperator(SparkSubmitOperator):
                 dataset
             resize_width: Width, likewise
             max_pixel: Largest pixel value of these images; scaled to 255; default: as of the training images, else 255
-            bundle: Bundle of a model: what deepspark export or convert wrote
+            bundle: Bundle of a model, from deepspark export or convert
             input: One image, a folder of images, a list with one path a line, an ingested dataset, a table (Parquet or
                 ORC file or folder, CSV, JSON lines, table:db.name of Spark's catalog), or any other source that
                 deepspark ingest reads
             output: Parquet file to write, one row per input; with a Spark master a folder of such files; or
                 table:db.name, a table of Spark's catalog
             task_records: Inputs of a Spark task at most
-            table_mode: What becomes of an output table that is there already
-            listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
-                else the host's address towards the master
-            insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
-                each other, the exchange's secret included
-            input_format: What input is; auto looks at it
-            root_folder: Folder that the paths of a list or table start from; default: its own
+            table_mode: Treatment of an existing output table
+            listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
+                master, else the host's address towards the master
+            insecure_network: Accept a cluster without encryption between driver and executors; even the exchange's
+                secret is sent in clear
+            input_format: Format of the input; auto: recognised from the data
+            root_folder: Folder of the paths in a list or table; default: the folder of the list or table
             split: Part of the dataset to score
-            image_column: Column of a table that holds images (bytes) or their paths; default: a usual name
+            image_column: Column of a table with images (bytes) or paths; default: a usual name
             feature_columns: Columns of a table with the numbers of a sample, in this order: names, f*, first..last,
                 !this; or one column of arrays; default: the columns of the training, else all columns of numbers
-            input_columns: For a bundle with several inputs: which column of a table is which input, INPUT=COLUMN with
-                commas between them; default: the columns that are called as the inputs
-            id_column: Column of a table that names its rows; default: the paths, else the rows' numbers from 0 on
+            input_columns: For a bundle with several inputs: the column of a table for each input, INPUT=COLUMN with
+                commas between; default: the columns with the names of the inputs
+            id_column: Column of a table with row names; default: the paths, else the rows' numbers from 0 on
             batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
                 fixes it
-            devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
-                GPU to use, else the CPU; gpu: refuses to run without
-            threads: Threads; default: the cores there are
-            staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
-                deepspark-staging-UID in the system's folder for temporary files
-            staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed
-            strict: Refuse an input that cannot be used, instead of a row that says why
+            devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
+                usable GPU; gpu: refuses to run without a GPU
+            threads: Threads; default: the number of cores
+            staging_folder: Folder on each host's disk for copies of data from an object store; default: deepspark-
+                staging-UID in the system's folder for temporary files
+            staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed
+            strict: Refuse an unusable input; off: write a row with the reason
             top_k: Most probable classes of a row
             scores: Write the scores of all classes, too
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
@@ -1063,22 +1068,22 @@ class DeepSparkPromoteOperator(BaseOperator):
         Args:
             models: Folder of models in production
             model: Name of the model in production: at most 64 letters, digits, dots, dashes and underscores
-            metric: What must be better; main: top1 of a classifier, else what its task is judged by (RMSE, mean IoU,
-                ROC-AUC, ...), and the samples' errors with it
-            min_gain: How much better at least, in the metric's unit: 0.01 is one point of accuracy
-            confidence: How sure the gain must be, by a paired test on the same samples. 0.95: of candidates that are no
-                better at most 1 in 20 goes in; 5 samples gained and none lost are just enough, of a dataset with groups
-                5 groups. 0.5: whatever scores better
+            metric: Figure to improve; main: top1 of a classifier, else the main figure of the task (RMSE, mean IoU,
+                ROC-AUC, ...) together with the samples' errors
+            min_gain: Smallest gain, in the metric's unit: 0.01 is one point of accuracy
+            confidence: Confidence in the gain, by a paired test on the same samples. 0.95: of candidates without a gain
+                at most 1 in 20 is promoted; 5 gained samples without a lost sample are just enough (with groups: 5
+                groups). 0.5: any better score suffices
             max_class_loss: Keep production if a class' accuracy falls by more than this share, beyond chance; a class
-                of fewer than 6 samples is too small to say so. 1: no class is looked at
-            keep: How many bundles of the model stay: after a promotion the oldest above this are removed, never what is
-                in production; default: all stay
+                of fewer than 6 samples is too small for this. 1: no check of classes
+            keep: Number of the model's bundles to keep: a promotion removes the oldest further bundles, never the
+                bundle in production; default: keep all
             max_slowdown: Keep production if the net scores fewer images/s by more than this share, measured on the same
-                machine, beyond what its measurements differ by and 1 ms a batch. 1: speed is not looked at
-            approval: A better model waits until somebody approves it on Airflow's page Required Actions; refused, or
+                machine, beyond the spread of the measurements and 1 ms a batch. 1: no check of speed
+            approval: A better model waits for an approval on Airflow's page Required Actions; after a refusal, or
                 without an answer, production stays
-            approval_timeout: How long at most, with a unit: 90 min, 24 h, 2 d. The next retraining begins when this one
-                has ended
+            approval_timeout: Longest wait, with a unit: 90 min, 24 h, 2 d. The next retraining begins after the end of
+                this retraining
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
@@ -1155,66 +1160,68 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
 
         Args:
             solver: Caffe solver prototxt, e.g. nets/lenet_solver.prototxt
-            overrides: Solver fields in prototxt that replace the file's, e.g. 'max_iter: 200 base_lr: 0.02'
-            dataset: Ingested dataset that replaces source and mean_file of the nets' data layers
+            overrides: Solver fields in prototxt, in place of the file's fields, e.g. 'max_iter: 200 base_lr: 0.02'
+            dataset: Ingested dataset, in place of source and mean_file of the nets' data layers
             verify: How the dataset is compared with its manifests before workers start; digests reads every byte, sizes
                 walks the pages alone, auto reads every byte up to 1 GiB
             weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override
             resume: Caffe .solverstate to go on from (not together with weights)
             parity: First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them
             n_workers: Training processes, e.g. 4
-            strategy: How workers and center exchange parameters; auto: by their number, and whether they may differ
+            strategy: Method of exchange between workers and center; auto: by the number of workers, and whether workers
+                may differ
             strategy_options: The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file
                 ('period: 50 moving_rate: 0.1 ...') as it is
-            comm_period: tau, minibatches between exchanges; auto: the smallest whose exchange costs under 10 % of the
+            comm_period: tau, minibatches between exchanges; auto: the smallest tau with exchanges under 10 % of the
                 time; '1@0 10@2000': 1, and from minibatch 2000 of the clock on 10
             moving_rate: alpha of elastic averaging; default 0.45 with 2 workers, 0.3 with 3 to 8, then 2.4 / n_workers;
                 '0.4@0 0.2@2000': by the clock
             rate_scale: Multiplies base_lr; auto makes up for the progress per step (at most 4, easgd 8 or 13), warms
                 up; with three workers of easgd and more, measured curvature bounds the rates in nets with convolutions
-            lock: none: fastest, pushes that overlap may lose a part; striped: every push survives; full: one exchange
-                at a time. A strategy that needs more than is given gets what it needs
+            lock: none: fastest, overlapping pushes may lose a part; striped: every push survives; full: one exchange at
+                a time. A strategy with a need for a stronger lock gets the stronger lock
             transport: auto: shared memory for workers on the server's host, else sockets
-            overlap: Elastic strategies: compute the next period while this one's parameters are exchanged
+            overlap: Elastic strategies: compute the next period during the exchange of this period's parameters
             n_servers: Server processes for workers by socket, each with a key range of the center; for large models
-            wire_dtype: How pushed numbers travel by socket; the worker keeps what 16 bits cannot say. bfloat16 is
-                faster
+            wire_dtype: Format of pushed numbers on a socket; the worker keeps the rounding error of 16 bits. bfloat16
+                is faster
             order: Order of samples; auto: file order for one worker (as Caffe), else shuffled
-            devices: What a net is computed on; auto: what solver_mode says (Caffe's default is GPU) where there is a
-                GPU to use, else the CPU; gpu: refuses to run without
-            share_gpus: Let several workers of a host use one GPU where there are too few
-            threads_per_worker: TensorFlow threads of each worker on the CPU; auto: its share of the cores that it may
-                use
-            gpus_per_worker: Devices of each worker; without a placement each computes passes of its own, as Caffe's
-                -gpu 0,1
-            placement: How the net is laid out over a worker's devices; none: every device has all of it; auto:
+            devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
+                usable GPU; gpu: refuses to run without a GPU
+            share_gpus: Let several workers of a host use the same GPU if there are too few GPUs
+            threads_per_worker: TensorFlow threads of each worker on the CPU; auto: the worker's share of the available
+                cores
+            gpus_per_worker: Devices of each worker; without a placement each device computes separate passes, as
+                Caffe's -gpu 0,1
+            placement: Placement of the layers on a worker's devices; none: every device has all layers; auto:
                 consecutive stages of about equal time; or a file of lines 'LAYERS: DEVICE'
             recompute: Keep fewer activations: most layers are computed again for the backward pass. Less memory, up to
                 a third more time, the same numbers
             precision: Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses
                 stay float32. float16 scales the loss
             tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa)
-            min_workers: Fewer workers with a slot of the cluster than this, for min_workers_wait_s, fail the run
-            min_workers_wait_s: Seconds that a run waits for min_workers
-            worker_tries: Starts of one worker without an exchange in between, before it is given up; 1: no second start
+            min_workers: The run fails if fewer workers have a slot of the cluster for min_workers_wait_s
+            min_workers_wait_s: Seconds of waiting for min_workers
+            worker_tries: Starts of a worker without an exchange in between, before the worker is given up; 1: no second
+                start
             grant_timeout_s: A worker silent for this long loses its grant
             exchange_timeout_s: A worker waits this long for the server, then fails
-            listen_address: Address of the driver's host that workers connect to; auto: 127.0.0.1 for a local master,
-                else the host's address towards the master
-            staging_folder: Folder on each host's own disk for copies of data that are in an object store; default:
-                deepspark-staging-UID in the system's folder for temporary files
-            staging_size: Most that those copies take on a host, e.g. 100GiB; what was used longest ago is removed
+            listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
+                master, else the host's address towards the master
+            staging_folder: Folder on each host's disk for copies of data from an object store; default: deepspark-
+                staging-UID in the system's folder for temporary files
+            staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed
             listen_port: Port of the exchange server; 0: chosen by the system
-            check_pushes: Refuse a worker's push that is not finite, or a million times as long as any before
-            tls: What protects the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
-                in clear, but what was changed on the way is refused; off: nothing, which a cluster's network needs
-                insecure_network for
-            insecure_network: Accept a cluster whose settings do not let driver and executors encrypt what they send
-                each other, the exchange's secret included
-            spark_ui: Serve Spark's UI while workers train; it asks for no login, and with a local master it listens on
-                127.0.0.1 alone. The run's page and log have its address
-            engine: What runs the workers: spark, process (processes of this host), or by auto processes unless master
-                or spark_ui is given
+            check_pushes: Refuse a worker's push with infinite numbers, or a million times as long as any before
+            tls: Protection of the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
+                in clear, but changed messages are refused; off: no protection, on a cluster's network only with
+                insecure_network
+            insecure_network: Accept a cluster without encryption between driver and executors; even the exchange's
+                secret is sent in clear
+            spark_ui: Serve Spark's UI while workers train, without a login; with a local master on 127.0.0.1 alone. The
+                run's page and log have the address
+            engine: Runner of the workers: spark, process (processes of this host), or auto (processes unless master or
+                spark_ui is given)
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
