@@ -18,7 +18,9 @@ SORTS: Final = (
 _ONCE_CALLED: Final = {"accuracy": "figure"}
 """Old names of sorts in bookmarked addresses."""
 FILTERS: Final = ("dag", "state", "dataset", "strategy")
-_SEARCHED: Final = ("dag", "run", "state", "solver", "net", "dataset", "dataset_digest", "strategy", "who", "kind")
+_SEARCHED: Final = (
+    "dag", "run", "state", "solver", "net", "dataset", "dataset_digest", "strategy", "who", "kind", "error",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,15 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float) -> dict[str
     read = summary or RunSummary(made_of={})
     ended = run.ended if run.ended is not None else now
     fields = read.model_dump(exclude={"format_version", "made_of", "ending"})
+    state = _state(run, read)
     return {
         "dag": run.dag,
         "run": run.run,
-        "state": _state(run, read),
+        "state": state,
         "asks": run.asks,
         "is_read": summary is not None,
         **fields,
+        "error": read.error if state == "failed" else None,
         "curve": [list(point) for point in read.curve],
         "seconds": None if run.began is None else max(0.0, ended - run.began - run.waited_s),
         "when": run.when,

@@ -21,13 +21,16 @@ from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.series import RunSeries, net_outputs
+from deepspark_ops.run_view.stage_status import NO_MESSAGE, read_statuses
 from deepspark_ops.run_view.thin_out import kept_points
 from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.stores.store_path import data_path
 from deepspark_ops.train.setup.run_dataset import noted_digest
 
-SUMMARY_VERSION: Final = 2
+SUMMARY_VERSION: Final = 3
 CURVE_POINTS: Final = 42
+_ERROR_KEPT: Final = 300
+"""Characters of an error's first line."""
 Stamp = tuple[int, int]
 """Size and change time (ns) of a file; ``(0, 0)`` for a missing file."""
 
@@ -48,6 +51,7 @@ class RunSummary(BaseModel):
         clock: Minibatches over all workers.
         max_iter: Clock at the end of the run.
         ending: Kind of end of the training; None before the end.
+        error: First line of the last failed task's message; None without a failed task.
         loss: Mean of the workers' last training losses.
         curve: Loss over the clock, (clock, loss), thinned out.
         accuracy: Accuracy of the evaluation, else the last accuracy of a test net; None before both.
@@ -58,7 +62,7 @@ class RunSummary(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[2] = SUMMARY_VERSION
+    format_version: Literal[3] = SUMMARY_VERSION
     made_of: dict[str, Stamp]
     net: str | None = None
     solver: str | None = None
@@ -70,6 +74,7 @@ class RunSummary(BaseModel):
     clock: int = 0
     max_iter: int | None = None
     ending: str | None = None
+    error: str | None = None
     loss: float | None = None
     curve: tuple[tuple[float, float], ...] = ()
     accuracy: float | None = None
@@ -81,7 +86,12 @@ class RunSummary(BaseModel):
 def stamps(run_dir: Path) -> dict[str, Stamp]:
     """Return the stamps of the summary's source files."""
     paths = RunPaths(run_dir)
-    files = {"config": paths.config, "events": paths.events, "metrics": paths.evaluation / METRICS_NAME}
+    files = {
+        "config": paths.config,
+        "events": paths.events,
+        "metrics": paths.evaluation / METRICS_NAME,
+        "stages": paths.stages,
+    }
     return {name: _stamp(path) for name, path in files.items()}
 
 
@@ -95,7 +105,7 @@ def summarize(reading: RunReading, run_dir: Path) -> RunSummary:
     with reading.lock:
         reading.refresh()
         fields = {**_of_config(run_dir), **_of_events(reading.progress, reading.series)}
-    fields |= _of_evaluation(run_dir)
+    fields |= {**_of_evaluation(run_dir), "error": _error_of(run_dir)}
     return RunSummary(made_of=made_of, **{name: value for name, value in fields.items() if value is not None})
 
 
@@ -109,15 +119,33 @@ def _stamp(path: Path) -> Stamp:
 
 def read_config(run_dir: Path) -> Mapping[str, Any]:
     """Return the config of a run, of any version; empty if the file is missing."""
+    return _json_fields(RunPaths(run_dir).config)
+
+
+def _config_of_check(run_dir: Path) -> Mapping[str, Any]:
+    """Return the config of a run's task check, for a run that failed before the training; without the dataset."""
+    config = _json_fields(RunPaths(run_dir).stages / "check.json")
+    return {name: config[name] for name in ("solver", "strategy", "comm_period") if name in config}
+
+
+def _json_fields(path: Path) -> Mapping[str, Any]:
     with suppress(OSError, ValueError):
-        content = json.loads(regular_bytes(RunPaths(run_dir).config))
+        content = json.loads(regular_bytes(path))
         if isinstance(content, dict):
             return content
     return {}
 
 
+def _error_of(run_dir: Path) -> str | None:
+    failed = [status for status in read_statuses(run_dir).values() if status.status == "failed"]
+    if not failed:
+        return None
+    message = max(failed, key=lambda status: status.time).message
+    return next((line.strip()[:_ERROR_KEPT] for line in message.splitlines() if line.strip()), NO_MESSAGE)
+
+
 def _of_config(run_dir: Path) -> dict[str, Any]:
-    config = read_config(run_dir)
+    config = read_config(run_dir) or _config_of_check(run_dir)
     fields: dict[str, Any] = {
         "solver": Path(str(config["solver"])).name if config.get("solver") else None,
         "tau": str(config["comm_period"]) if "comm_period" in config else None,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -12,6 +15,7 @@ from tests.browser import Page, browser_page
 from tests.e2e.airflow_instance import AirflowInstance, DagRun, log_in
 from tests.e2e.finished_runs import dataset_of, promoted_model, run_from_source, run_on_own_data
 from tests.e2e.looks import TRACES, assert_looks
+from tests.e2e.small_example import SmallExample
 
 pytestmark = [
     pytest.mark.airflow,
@@ -99,6 +103,34 @@ def test_runs_are_searched_filtered_ticked_and_compared(page: Page, airflow: Air
     assert widths
     assert min(widths) > 0
     assert_looks(page, "compare")
+
+
+def test_times_are_in_the_readers_zone_with_utc_as_title(page: Page, airflow: AirflowInstance) -> None:
+    run = run_from_source(airflow)
+    page.call("Emulation.setTimezoneOverride", timezoneId="Asia/Kathmandu")
+    moment = "document.querySelector('tbody time')"
+    try:
+        page.goto(f"{airflow.site}{RUNS_URL}?search={quote(run.run_id)}")
+        page.wait_until(f"{moment} && !{moment}.innerText.includes('UTC')")
+        shown = page.evaluate(f"(time => [time.dateTime, time.innerText, time.title])({moment})")
+    finally:
+        page.call("Emulation.setTimezoneOverride", timezoneId="")
+    utc = datetime.fromisoformat(shown[0])
+    local = utc.astimezone(ZoneInfo("Asia/Kathmandu"))
+    assert shown[1:] == [f"{local:%Y-%m-%d %H:%M}", f"{utc:%Y-%m-%d %H:%M} UTC"]
+
+
+def test_the_list_of_a_live_run_refreshes_itself_and_keeps_the_ticks(
+    page: Page, airflow: AirflowInstance, example: SmallExample
+) -> None:
+    run = airflow.trigger("deepspark_train", example.conf(overrides="max_iter: 20"))
+    page.goto(f"{airflow.site}{RUNS_URL}?search={quote(run.run_id)}")
+    page.wait_until(f"{LISTED}.length === 1")
+    assert page.evaluate("document.querySelector('tbody .state').innerText") in ("waiting", "running")
+    page.evaluate("document.querySelector('input[name=run]').click(); window.isSamePage = true")
+    run.wait()
+    page.wait_until("document.querySelector('tbody .state').innerText === 'finished'")
+    assert page.evaluate("[window.isSamePage, document.querySelector('input[name=run]').checked]") == [True, True]
 
 
 def test_a_dataset_is_shown_with_the_runs_that_used_it(page: Page, airflow: AirflowInstance) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Template
+from markupsafe import Markup
 
 from deepspark_ops.evaluate.comparison.paired import p_text
 from deepspark_ops.evaluate.tasks.metrics_head import figure_text
@@ -30,7 +31,7 @@ def template(name: str) -> Template:
         "duration": _duration,
         "size": size_text,
         "clock_time": _clock_time,
-        "moment": _moment,
+        "local_time": _local_time,
         "sparkline": sparkline,
         "p_text": p_text,
         "figure": figure,
@@ -106,14 +107,18 @@ def _clock_time(seconds: float | None) -> str:
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S")
 
 
-def _moment(seconds: float | None) -> str:
-    """Return a moment, UTC; a dash for none.
+def _local_time(seconds: float | None) -> str:
+    """Return a moment as HTML; a dash for None. ``list.js`` writes the moment in the reader's zone, with UTC as title.
 
     Example:
-        >>> _moment(1769832306.0), _moment(None)
-        ('2026-01-31 04:05', '\u2013')
+        >>> _local_time(1769832306.0)
+        Markup('<time datetime="2026-01-31T04:05:06Z" title="2026-01-31 04:05 UTC">2026-01-31 04:05 UTC</time>')
     """
-    return "\u2013" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+    if seconds is None:
+        return "\u2013"
+    moment = datetime.fromtimestamp(seconds, UTC)
+    text = moment.strftime("%Y-%m-%d %H:%M UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), text, text)
 
 
 def sparkline(curve: Sequence[Sequence[float]], width: float = 100.0, height: float = 24.0) -> str:

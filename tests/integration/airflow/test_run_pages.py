@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -85,6 +86,34 @@ def test_a_run_that_waits_for_approval_says_so_and_leads_to_the_page_that_asks(c
     assert shown(client, "/runs?state=waits+for+approval") == ["run-a"]
 
 
+def test_a_failed_run_says_the_first_line_of_its_error_as_text(client: Any, monkeypatch: Any) -> None:
+    failed = KnownRun("deepspark_train", "run-a", "failed", 300.0, 300.0, 360.0)
+    monkeypatch.setattr(page_runs, "KNOWN", [failed, *page_runs.KNOWN[1:]])
+    stages = client.home / "runs" / "deepspark_train" / "run-a" / "stages"
+    stages.mkdir()
+    fields = {"format_version": 1, "stage": "train", "status": "failed", "began": 1.0, "time": 2.0, "text": ""}
+    message = "net: <b>no such file</b>\nremedy: none"
+    status = {**fields, "done": None, "total": None, "message": message, "warnings": []}
+    (stages / "train.status.json").write_text(json.dumps(status))
+    page = client.get("/runs?state=failed").text
+    assert "net: &lt;b&gt;no such file&lt;/b&gt;" in page
+    assert "remedy" not in page
+    assert "lenet_solver.prototxt" in words(page)
+
+
+def test_times_have_a_form_for_scripts_and_say_their_zone_without_a_script(client: Any) -> None:
+    page = client.get("/runs").text
+    assert '<time datetime="1970-01-01T00:05:00Z" title="1970-01-01 00:05 UTC">1970-01-01 00:05 UTC</time>' in page
+    assert "list.js" in page
+
+
+def test_a_list_with_a_live_run_asks_to_be_refreshed(client: Any, monkeypatch: Any) -> None:
+    assert re.search(r'<body[^>]* data-refresh-ms="\d+"', client.get("/runs").text)
+    over = [run for run in page_runs.KNOWN if run.state not in ("queued", "running")]
+    monkeypatch.setattr(page_runs, "KNOWN", over)
+    assert "data-refresh-ms" not in client.get("/runs").text
+
+
 def test_the_address_holds_search_filter_and_sort(client: Any) -> None:
     assert shown(client, "/runs?search=alexnet") == ["run-b"]
     assert shown(client, "/runs?state=finished") == ["run-a"]
@@ -116,7 +145,7 @@ def test_every_column_can_be_sorted_by_also_without_its_head_which_a_phone_hides
     assert {value.removeprefix("-") for value, _, _ in options} == set(SORTS) - {"dag"}
     assert [value for value, selected, _ in options if selected] == ["net"]
     other = client.get("/runs?sort=when").text
-    assert '<option value="when" selected>when (UTC), the other way round</option>' in other
+    assert '<option value="when" selected>when, the other way round</option>' in other
     assert 'data-word="images/s"' in page
 
 

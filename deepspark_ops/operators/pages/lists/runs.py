@@ -21,6 +21,9 @@ from deepspark_ops.trials.plan import comparison_of
 
 ANSWER_VERSION: Final = 1
 ROWS_SHOWN: Final = 500
+REFRESH_MS: Final = 30_000
+"""Between two requests of a page with a live run: twenty open pages ask less than once a second."""
+_LIVE: Final = ("waiting", "running")
 _OVER: Final = ("success", "failed", None)
 COLUMNS: Final = (
     (("run", "run"),),
@@ -34,7 +37,7 @@ COLUMNS: Final = (
     ((None, "curve"),),
     (("images_per_s", "images/s"),),
     (("seconds", "duration"),),
-    (("when", "when (UTC)"), ("who", "who")),
+    (("when", "when"), ("who", "who")),
 )
 """What each column of the table shows, and can be sorted by."""
 _GREATEST_FIRST: Final = ("n_workers", "clock", "figure", "images_per_s", "seconds", "when")
@@ -117,6 +120,7 @@ class RunsPage:
             query=query,
             rows=[with_address(row, site) for row in answer["runs"][:ROWS_SHOWN]],
             filters=FILTERS,
+            refresh_ms=REFRESH_MS if any(row["state"] in _LIVE for row in answer["runs"][:ROWS_SHOWN]) else None,
             numbers=NUMBERS,
             schedules=_shown_schedules(answer["schedules"], query.get("dag", "")),
             sorts=_sorts(query["sort"]),

@@ -38,7 +38,7 @@ class BundlePage:
         """
         dag, run = answer["dag"], answer["run"]
         return template("bundle.html.jinja").render(
-            title="Bundle",
+            title=f"Bundle of {run}",
             bundle=answer,
             files=site + file_url(dag, run, "bundle/"),
             pages={page: site + run_url(dag, run, page) for page in ("training", "report", "bundle")},

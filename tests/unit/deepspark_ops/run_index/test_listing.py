@@ -93,6 +93,13 @@ def test_a_run_that_goes_on_lasts_until_now_and_a_run_without_a_user_names_its_t
     assert ROWS[0]["who"] == "Ada"
 
 
+def test_a_failed_run_alone_has_an_error_and_the_error_is_searched():
+    failed = row("f", state="failed", error="no such file: a.prototxt")
+    assert failed["error"] == "no such file: a.prototxt"
+    assert row("s", state="success", error="of the first try")["error"] is None
+    assert chosen([failed, *ROWS], RunQuery(search="a.prototxt")) == [failed]
+
+
 def test_a_run_that_asks_a_person_waits_for_approval():
     known = KnownRun("deepspark_retrain", "r", "running", asks="approve")
     found = row_of(known, RunSummary(made_of={}), now=500.0)

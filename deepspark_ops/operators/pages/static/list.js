@@ -1,0 +1,42 @@
+// Every list: times in the reader's own zone. The list of runs: fresh rows by themselves while a run is live.
+"use strict";
+(() => {
+  const two = (number) => String(number).padStart(2, "0");
+  const localise = (within) => {
+    for (const time of within.querySelectorAll("time[datetime]")) {
+      const at = new Date(time.dateTime);
+      time.textContent = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
+    }
+  };
+  localise(document);
+
+  const refreshMs = Number(document.body.dataset.refreshMs);
+  const rowsOf = (page) => page.querySelector("table.runs tbody");
+  const nameOf = (element) => element.value || element.href;
+
+  function replaceRows(rows) {
+    const old = rowsOf(document);
+    const ticked = new Set([...old.querySelectorAll("input:checked")].map(nameOf));
+    const focused = old.contains(document.activeElement) ? nameOf(document.activeElement) : null;
+    localise(rows);
+    for (const box of rows.querySelectorAll("input")) box.checked = ticked.has(box.value);
+    old.replaceWith(document.adoptNode(rows));
+    if (focused) [...rows.querySelectorAll("input, a")].find((element) => nameOf(element) === focused)?.focus();
+  }
+
+  async function refresh() {
+    let isLive = true;
+    if (!document.hidden) {
+      try {
+        const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        if (answer.ok && !answer.redirected && rowsOf(page)) {
+          replaceRows(rowsOf(page));
+          isLive = "refreshMs" in page.body.dataset;
+        }
+      } catch { /* the server is away: the next request may reach it */ }
+    }
+    if (isLive) setTimeout(refresh, refreshMs);
+  }
+  if (refreshMs && rowsOf(document)) setTimeout(refresh, refreshMs);
+})();
