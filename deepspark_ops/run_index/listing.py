@@ -37,6 +37,8 @@ class KnownRun:
         kind: ``manual``, ``scheduled``, ``asset_triggered``, ``backfill``; empty if unknown.
         user: User who triggered the run; None for other triggers.
         asks: Id of the task that waits for a person's answer; None without such a task.
+        solver: File name of the solver in the form; None if unknown.
+        strategy: Strategy in the form; None if unknown.
         waited_s: Seconds between start and end in which the run waited for other runs: not part of the duration.
     """
 
@@ -49,6 +51,8 @@ class KnownRun:
     kind: str = ""
     user: str | None = None
     asks: str | None = None
+    solver: str | None = None
+    strategy: str | None = None
     waited_s: float = 0.0
 
 
@@ -86,6 +90,8 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float) -> dict[str
         "asks": run.asks,
         "is_read": summary is not None,
         **fields,
+        "solver": read.solver or run.solver,
+        "strategy": read.strategy or run.strategy,
         "error": read.error if state == "failed" else None,
         "curve": [list(point) for point in read.curve],
         "seconds": None if run.began is None else max(0.0, ended - run.began - run.waited_s),

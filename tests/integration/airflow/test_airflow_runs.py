@@ -23,10 +23,15 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """Airflow's tables of DAGs in memory; what the pages read is what is in them."""
     from airflow.models.base import Base
     from airflow.models.dag import DagModel
+    from airflow.models.dagrun import DagRun
     from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.tasklog import LogTemplate
+    from airflow.models.trigger import Trigger
 
     engine = create_engine("sqlite://")
-    Base.metadata.create_all(engine, tables=[DagModel.__table__, SerializedDagModel.__table__])
+    models = (DagModel, SerializedDagModel, LogTemplate, DagRun, Trigger, TaskInstance)
+    Base.metadata.create_all(engine, tables=[model.__table__ for model in models])
     with Session(engine) as made:
 
         @contextmanager
@@ -68,3 +73,19 @@ def test_schedules_are_read_as_airflow_keeps_them(session: Session) -> None:
         Schedule("deepspark_train", BY_HAND, None, is_paused=False),
     ]
     assert airflow_runs.read_schedules([]) == []
+
+
+def test_runs_are_read_newest_first_with_solver_and_strategy_of_the_form(session: Session) -> None:
+    from airflow.models.dagrun import DagRun
+
+    confs = [{"solver": "nets/a_solver.prototxt", "strategy": "sync"}, None, {"solver": 3}]
+    for number, conf in enumerate(confs):
+        moment = datetime(2026, 11, 23, number, tzinfo=UTC)
+        session.add(
+            DagRun(dag_id="d", run_id=f"r{number}", run_type="manual", run_after=moment, state="failed", conf=conf)
+        )
+    session.add(DagRun(dag_id="other", run_id="r", run_type="manual", run_after=moment))
+    session.flush()
+    runs = airflow_runs.read_runs(["d"])
+    assert [(run.run, run.state, run.kind) for run in runs] == [(f"r{n}", "failed", "manual") for n in (2, 1, 0)]
+    assert [(run.solver, run.strategy) for run in runs] == [(None, None), (None, None), ("a_solver.prototxt", "sync")]

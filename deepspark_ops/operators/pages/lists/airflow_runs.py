@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Final
 
 from airflow.models.dag import DagModel
@@ -102,7 +103,7 @@ def read_runs(dags: Collection[str]) -> list[KnownRun]:
     """Return the runs of some DAGs, newest first, ``RUNS_LISTED`` at most."""
     columns = (
         DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_after, DagRun.start_date, DagRun.end_date,
-        DagRun.run_type, DagRun.triggering_user_name,
+        DagRun.run_type, DagRun.triggering_user_name, DagRun.conf,
     )  # fmt: skip
     newest = select(*columns).where(DagRun.dag_id.in_(dags)).order_by(DagRun.run_after.desc()).limit(RUNS_LISTED)
     waiting = select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id).where(
@@ -124,8 +125,10 @@ def read_runs(dags: Collection[str]) -> list[KnownRun]:
             kind=_word(kind),
             user=user,
             asks=asks.get((dag, run)),
+            solver=_file_name(_form_text(conf, "solver")),
+            strategy=_form_text(conf, "strategy"),
         )
-        for dag, run, state, when, began, ended, kind, user in run_rows
+        for dag, run, state, when, began, ended, kind, user, conf in run_rows
     ]
 
 
@@ -156,6 +159,16 @@ def _timezone(session: Session, dag: str) -> str:
 
 def _word(value: object) -> str:
     return str(getattr(value, "value", value) or "")
+
+
+def _form_text(conf: object, name: str) -> str | None:
+    """Return a text of a run's form; None for a missing, empty or foreign value."""
+    value = conf.get(name) if isinstance(conf, dict) else None
+    return value if isinstance(value, str) and value else None
+
+
+def _file_name(path: str | None) -> str | None:
+    return None if path is None else PurePosixPath(path).name
 
 
 def _seconds(moment: datetime | None) -> float | None:

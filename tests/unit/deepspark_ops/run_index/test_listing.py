@@ -100,6 +100,14 @@ def test_a_failed_run_alone_has_an_error_and_the_error_is_searched():
     assert chosen([failed, *ROWS], RunQuery(search="a.prototxt")) == [failed]
 
 
+def test_a_run_without_files_has_solver_and_strategy_of_its_form():
+    refused = KnownRun("d", "r", "failed", solver="a_solver.prototxt", strategy="sync")
+    empty = row_of(refused, RunSummary(made_of={}), now=500.0)
+    assert (empty["solver"], empty["strategy"]) == ("a_solver.prototxt", "sync")
+    trained = row_of(refused, RunSummary(made_of={}, solver="b_solver.prototxt", strategy="easgd"), now=500.0)
+    assert (trained["solver"], trained["strategy"]) == ("b_solver.prototxt", "easgd")
+
+
 def test_a_run_that_asks_a_person_waits_for_approval():
     known = KnownRun("deepspark_retrain", "r", "running", asks="approve")
     found = row_of(known, RunSummary(made_of={}), now=500.0)
