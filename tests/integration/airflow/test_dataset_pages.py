@@ -12,6 +12,7 @@ import pytest
 
 from deepspark_ops.shards.manifest import manifest_path, split_digests
 from deepspark_ops.shards.picture_archive import EncodedPicture, write_pictures
+from deepspark_ops.sizes import size_text
 from tests.integration.airflow.page_runs import EVIL
 from tests.reference.dataset_files import put_manifest_text
 
@@ -73,6 +74,10 @@ def test_a_datasets_page_shows_its_manifest_classes_samples_and_runs(client: Any
     assert EVIL not in page
     assert not re.search(r"\son\w+=|\sstyle=|javascript:", page)
     assert "before it was made again" not in text
+    size = size_text(one["splits"]["train"]["n_bytes"])
+    assert all(
+        size in page and ">MB<" not in page and " MB" not in page for page in (text, client.get("/datasets").text)
+    )
 
 
 def test_a_run_of_an_earlier_content_is_marked_and_a_sheet_of_it_not_shown(client: Any) -> None:
