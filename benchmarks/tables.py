@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.plan import make_recipe
-from deepspark_ops.ingest.spark_job import ingest_from_table
+from deepspark_ops.ingest.spark_job import ingest_source
 from deepspark_ops.ingest.tables.spark_job import logged_progress
 from deepspark_ops.processes.spark_context import SparkOnDemand, start_context
 from deepspark_ops.processes.spark_submit import spark_conf
@@ -108,7 +108,7 @@ def _pair(context: object, source: Path, folder: Path, number: int, peaks: list[
     work = config.output / "work"
     work.mkdir(parents=True)
     with _largest_task(peaks):
-        ingest_from_table(SparkOnDemand.running(context), config, make_recipe(config), work)
+        ingest_source(SparkOnDemand.running(context), config, make_recipe(config), work)
     ingest = time.monotonic() - began
     _say(f"pair {number + 1}: ingested in {ingest:.1f} s")
     shutil.rmtree(config.output)

@@ -154,7 +154,7 @@ def ingest(config: IngestConfig, *, dry_run: bool, json: bool) -> None:
     The command detects the format of SOURCE; --source-format names the format.
     """
     if dry_run:
-        from deepspark_ops.ingest.inspect.dry_run import dry_run as dry_run_report
+        from deepspark_ops.ingest.dry_run import dry_run as dry_run_report
 
         report = dry_run_report(config)
         if json:

@@ -144,7 +144,11 @@ def _dry_run_view(report: Mapping[str, Any]) -> RenderableType:
     title = Text.assemble((report["source"], "bold"), f" ({report['format']}): samples of {shape}; nothing was written")
     n_classes = len(next(iter(report["splits"].values()))["label_histogram"])
     splits = {name: {**split, "n_classes": n_classes} for name, split in report["splits"].items()}
-    parts: list[RenderableType] = [title, _classes_table({**report, "splits": splits})]
+    parts: list[RenderableType] = [title]
+    if n_classes:
+        parts.append(_classes_table({**report, "splits": splits}))
+    else:
+        parts += [Text(f"{name}: {split['n_samples']:,} samples, labels are values") for name, split in splits.items()]
     parts += [
         Text(f"{split}: records {why.replace('_', ' ')} {count:,}")
         for split, counts in report["chosen"].items()

@@ -115,7 +115,6 @@ def commit_dataset(
         for split in splits:
             further = _rejected([result for result in results if result.split == split])
             rejected = [*plan.rejected.get(split, ()), *further]
-            n_before = plan.n_rejected.get(split, len(plan.rejected.get(split, ())))
             manifest = DatasetManifest(
                 split=split,
                 splits=tuple(splits),
@@ -130,7 +129,7 @@ def commit_dataset(
                 class_names=plan.class_names,
                 label_histogram=tuple(histograms[split].tolist()),
                 shards=records[split],
-                n_rejected=n_before + len(further),
+                n_rejected=plan.count_rejected(split) + len(further),
                 n_bytes=sum(record.n_bytes for record in records[split]),
                 split_rule=rule,
                 chosen=dict(plan.counts.get(split, {})),
@@ -326,7 +325,7 @@ def _check_results(config: IngestConfig, plan: DatasetPlan[Any], results: Sequen
         raise DataError(errors[0] + more)
     known = [item for items in plan.rejected.values() for item in items]
     rejected = known + _rejected(results)
-    n_unnamed = sum(plan.n_rejected.values()) - len(known) if plan.n_rejected else 0
+    n_unnamed = sum(map(plan.count_rejected, plan.rejected)) - len(known)
     check_rejections(config, rejected, plan.n_records, len(rejected) + n_unnamed)
     for split in plan.splits():
         if not plan.carried(split) and not _of_split(results, split):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -21,7 +21,6 @@ from deepspark_ops.ingest.files.image_files import source_digest
 from deepspark_ops.ingest.findings import Finding, Findings
 from deepspark_ops.ingest.images.pixels import PixelRecipe
 from deepspark_ops.ingest.records import (
-    MAX_LABEL,
     Positions,
     RecordError,
     Rejection,
@@ -29,15 +28,15 @@ from deepspark_ops.ingest.records import (
     stamps_of,
     with_classes,
 )
-from deepspark_ops.ingest.selection.choice import choose, limited
+from deepspark_ops.ingest.selection.choice import Choice, choose, limited
 from deepspark_ops.ingest.selection.image_records import ImageRecords
-from deepspark_ops.ingest.selection.sampling import repeats
+from deepspark_ops.ingest.selection.records_of_split import Choosable, RecordsOfSplit
 from deepspark_ops.ingest.selection.splits import digest_of_split_list, split_up
 from deepspark_ops.ingest.shard_assignment import asked_shards, name_hashes, sample_order, shard_bounds
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
 from deepspark_ops.ingest.versions.base import Base, first_number, labels_stay, options_of_samples
-from deepspark_ops.ingest.versions.changes import Change, find_image_changes, positions_of
+from deepspark_ops.ingest.versions.changes import Change, find_image_changes
 from deepspark_ops.ingest.versions.stored_shard import StoredShard
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.lmdb_shard import MAX_SHARD_BYTES
@@ -84,23 +83,25 @@ class DatasetPlan(Generic[Task]):
     """All work of one ingestion, of images or of a table's rows.
 
     Attributes:
-        tasks: Every shard of every split.
-        run: Writes the shard of a task.
-        sample_shape: Of every sample.
-        n_records: Entries of the sources, bad ones included.
+        tasks: Tasks of all splits, one for each new shard.
+        run: Function that writes the shard of a task.
+        sample_shape: Shape of every sample.
+        n_records: Number of the sources' entries, bad ones included.
         n_classes: Labels are in [0, n_classes); 0 where labels are values.
-        class_names: In label order, may be empty.
-        rejected: Records left out before any shard is written, by split.
-        n_rejected: How many there are, by split; a split that is not there has as many as are named.
-        findings: What else there is to say of the records, by split.
-        counts: Records left out or repeated by wish, by split.
-        base: Version that the dataset goes on from; None if all is written anew.
-        changes: What is taken over of that version, by split.
-        carried_counts: Labels of what is taken over, (n_classes,) by split.
-        pixels: What the tasks do to each image, and did to those that are taken over; None for a table.
+        class_names: Names in label order, may be empty.
+        rejected: Split -> records that cannot be used, as far as the plan names them.
+        n_rejected: Split -> number of all such records, where the plan does not name all.
+        findings: Split -> warnings and notes on its records.
+        base: Version that the dataset goes on from; None where all is written anew.
+        changes: Split -> difference from that version.
+        pixels: Steps from an image to a sample; None for a table.
         group: Column of the groups of images; None without groups.
         table: Columns of a table; None for images.
-        write_files: Writes what there is to keep of a table's files; None where the table is read every time.
+        write_files: Writes the records of a table's files; None where the table is read every time.
+        counts: Split -> reason -> number of records that were left out or repeated by an option.
+        n_samples: Split -> number of its records, those in shards that stay included.
+        label_counts: Split -> (n_classes,) labels of these records.
+        carried_counts: Split -> (n_classes,) labels in shards that stay.
     """
 
     tasks: tuple[Task, ...]
@@ -112,14 +113,50 @@ class DatasetPlan(Generic[Task]):
     rejected: Mapping[SplitName, tuple[Rejection, ...]] = field(default_factory=dict)
     n_rejected: Mapping[SplitName, int] = field(default_factory=dict)
     findings: Mapping[SplitName, Findings] = field(default_factory=dict)
-    counts: Mapping[SplitName, Mapping[str, int]] = field(default_factory=dict)
     base: Base[Any] | None = None
     changes: Mapping[SplitName, Change[Any]] = field(default_factory=dict)
-    carried_counts: Mapping[SplitName, Positions] = field(default_factory=dict)
     pixels: PixelSteps | None = None
     group: str | None = None
     table: TableColumns | None = None
     write_files: Callable[[Path], None] | None = None
+    counts: Mapping[SplitName, Mapping[str, int]] = field(default_factory=dict)
+    n_samples: Mapping[SplitName, int] = field(default_factory=dict)
+    label_counts: Mapping[SplitName, Positions] = field(default_factory=dict)
+    carried_counts: Mapping[SplitName, Positions] = field(default_factory=dict)
+
+    def counted(self, choice: Choice[RecordsOfSplit], written: Mapping[SplitName, RecordsOfSplit]) -> DatasetPlan[Task]:
+        """Return the plan with the counts and findings of a choice.
+
+        Args:
+            choice: Records of each split.
+            written: Those of them that the tasks write.
+        """
+        labels, new_labels = (
+            {split: self._count_labels(records) for split, records in splits.items()}
+            for splits in (choice.splits, written)
+        )
+        findings = {split: Findings() for split in {**self.findings, **choice.splits}}
+        for part in (self.findings, choice.findings):
+            for split, further in part.items():
+                findings[split].merge(further)
+        return replace(
+            self,
+            findings=findings,
+            counts=choice.counts,
+            n_samples={split: len(records) for split, records in choice.splits.items()},
+            label_counts=labels,
+            carried_counts={split: labels[split] - new_labels[split] for split in self.changes},
+        )
+
+    def _count_labels(self, records: Choosable) -> Positions:
+        if not self.n_classes:
+            return np.zeros(0, np.int64)
+        counts: Positions = np.bincount(records.class_numbers(), minlength=self.n_classes)
+        return counts
+
+    def count_rejected(self, split: SplitName) -> int:
+        """Return the number of a split's records that cannot be used."""
+        return self.n_rejected.get(split, len(self.rejected.get(split, ())))
 
     def splits(self) -> list[SplitName]:
         """Return the splits that have tasks or take something over, train first."""
@@ -207,7 +244,8 @@ def plan_ingest(
     given = _index_sources(config, recipe, work, read_index)
     names = _class_names(config, given["train"], work)
     indexes = {split: with_classes(index, names) for split, index in given.items()}
-    n_classes = _n_classes(config, names, indexes)
+    is_known = config.n_classes is not None or names
+    n_classes = count_classes(config, config.n_classes, names, 0 if is_known else _largest_label(config, indexes))
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
     steps = _pixel_steps(config, indexes["train"])
     pixels = PixelRecipe.of(steps, decode_mib=config.decode_mib)
@@ -231,28 +269,27 @@ def plan_ingest(
     splits = {split: found[split] for split in SPLITS if split in found}
     choice = choose(config, splits, counts, {split: len(records) for split, records in splits.items()}, rejected)
     findings["train"].merge(parts.findings)
-    for split, more in choice.findings.items():
-        findings.setdefault(split, Findings()).merge(more)
     stamps = (
-        {}
+        None
         if is_preview or config.stamp == "digest"
-        else {split: stamps_of(index.reader) for split, index in indexes.items()}
+        else {split: stamps_of(indexes[split].reader) for split in indexes}
     )
     changes: dict[SplitName, Change[ShardRecords]] = {}
+    written = dict(choice.splits)
     tasks: list[ShardTask] = []
     for split, records in choice.splits.items():
-        index, positions = records.index, records.positions
-        known = stamps.get(split, stamps.get("train"))
-        n_rows, taken_before = 0, repeats(positions)
+        known = None if stamps is None else stamps.get(split, stamps["train"])
+        n_rows = 0
         if base is not None:
-            positions = np.sort(positions)
-            change = changes[split] = find_image_changes(base.shards(split), index, positions, known, base.version)
-            positions, taken_before = positions[change.added], repeats(positions)[change.added]
+            shards = base.shards(split)
+            change = find_image_changes(shards, records.index, records.positions, known, base.version)
+            changes[split], written[split] = change, records.taken(change.added)
             n_rows = sum(shard.record.n_rows for shard in change.carried)
+        index, positions = records.index, written[split].positions
         whole = ShardTask(
             split=split,
-            number=first_number(config, recipe.sha256, split, None if base is None else base.manifests.get(split)),
-            path=DatasetPaths(config.output).split(split),
+            number=0,
+            path=config.output,
             shard_format=config.shard_format,
             encoded=config.encoded,
             first=n_rows,
@@ -264,12 +301,12 @@ def plan_ingest(
             shape=shape,
             dtype=dtype,
             n_classes=n_classes,
-            repeats=taken_before,
+            repeats=written[split].repeats,
             stamps=None if known is None else known[positions],
             groups=_group_hashes(index, positions),
         )
-        tasks += _cut(config, recipe, whole)
-    return DatasetPlan(
+        tasks += _cut(config, recipe, base, whole)
+    plan = DatasetPlan(
         tasks=tuple(tasks),
         run=run_shard_task,
         sample_shape=shape,
@@ -278,32 +315,38 @@ def plan_ingest(
         class_names=names,
         rejected=rejected,
         findings=findings,
-        counts=choice.counts,
         base=base,
         changes=changes,
-        carried_counts={
-            split: np.bincount(choice.splits[split].index.labels[positions_of(change.carried)], minlength=n_classes)
-            for split, change in changes.items()
-        },
         pixels=PixelSteps.model_validate({**steps.model_dump(), "dtype": dtype}),
         group=config.group_column if indexes["train"].groups else None,
     )
+    return plan.counted(choice, written)
 
 
-def _cut(config: IngestConfig, recipe: Recipe, whole: ShardTask) -> list[ShardTask]:
-    """Return the tasks of a split; ``whole`` has all records, the first number, and the folder in place of a shard."""
-    n_samples = len(whole.positions)
+def _cut(config: IngestConfig, recipe: Recipe, base: Base[ShardRecords] | None, whole: ShardTask) -> list[ShardTask]:
+    """Return the tasks of a split from a task with all records, whose number and path are those of no shard."""
+    n_samples = whole.n_records
     order = sample_order(np.arange(n_samples), shuffle=config.shuffle, seed=config.seed)
     most = _samples_per_shard(config, whole.shape, whole.dtype, n_samples)
-    least = asked_shards(n_samples, most, config.shards, where=whole.split)
+    bounds = shard_bounds(n_samples, most, least=asked_shards(n_samples, most, config.shards, where=whole.split))
     return [
-        replace(
-            whole.subset(order[start:stop]),
-            number=number,
-            path=whole.path / shard_name(config, recipe, whole.split, number),
-            first=whole.first + start,
+        replace(whole.subset(order[start:stop]), number=number, path=path, first=whole.first + start)
+        for (number, path), (start, stop) in zip(
+            new_shards(config, recipe, whole.split, base, len(bounds)), bounds, strict=True
         )
-        for number, (start, stop) in enumerate(shard_bounds(n_samples, most, least=least), start=whole.number)
+    ]
+
+
+def new_shards(
+    config: IngestConfig, recipe: Recipe, split: SplitName, base: Base[Any] | None, n_shards: int
+) -> list[tuple[int, DataPath]]:
+    """Return number and path of each new shard of a split; the file name is another one for each recipe."""
+    first = first_number(config, recipe.sha256, split, None if base is None else base.manifests.get(split))
+    folder = DatasetPaths(config.output).split(split)
+    suffix = "h5" if config.shard_format == "hdf5" else "lmdb"
+    return [
+        (number, folder / f"{split}-{number:05d}-{recipe.sha256[:8]}.{suffix}")
+        for number in range(first, first + n_shards)
     ]
 
 
@@ -396,17 +439,32 @@ def _digest_of_names(class_names: DataPath) -> str:
     return source_digest(path)
 
 
-def _n_classes(config: IngestConfig, names: tuple[str, ...], indexes: Mapping[SplitName, SourceIndex]) -> int:
-    if config.n_classes is not None or names:
-        return config.n_classes or len(names)
+def _largest_label(config: IngestConfig, indexes: Mapping[SplitName, SourceIndex]) -> int:
     largest = max(int(index.labels.max()) for index in indexes.values())
     if largest < 0:
         msg = f"source={config.source}: every label is negative, e.g. {largest}; labels count from 0"
         raise DataError(msg)
-    if largest >= min(MAX_UNASKED_CLASSES, MAX_LABEL):
-        msg = f"source={config.source}: the largest label is {largest:,}; give n_classes, so that wrong labels show"
+    return largest
+
+
+def count_classes(config: IngestConfig, n_classes: int | None, names: Sequence[str], largest: float) -> int:
+    """Return the number of classes.
+
+    Args:
+        config: Config of the ingestion.
+        n_classes: Number from an option; None without.
+        names: Names of the classes, if they are known.
+        largest: Largest label of all sources; infinite without labels.
+
+    Raises:
+        ConfigError: The largest label is more likely a mistake than a class.
+    """
+    if n_classes is not None or names:
+        return n_classes or len(names)
+    if largest >= MAX_UNASKED_CLASSES:
+        msg = f"source={config.source}: the largest label is {largest:,.0f}; give n_classes, so that wrong labels show"
         raise ConfigError(msg)
-    return largest + 1
+    return max(1, int(largest) + 1) if np.isfinite(largest) else 1
 
 
 def _pixel_steps(config: IngestConfig, index: SourceIndex) -> PixelSteps:
@@ -449,12 +507,6 @@ def _samples_per_shard(config: IngestConfig, shape: tuple[int, int, int], dtype:
     sample_bytes = -(-(n_values * value_bytes + _RECORD_EXTRA_BYTES) // _PAGE_BYTES) * _PAGE_BYTES
     has_room = int(MAX_SHARD_BYTES * _SHARD_FILL) // sample_bytes
     return max(1, has_room if config.shards is not None else min(config.samples_per_shard, has_room))
-
-
-def shard_name(config: IngestConfig, recipe: Recipe, split: SplitName, number: int) -> str:
-    """Return the file name of a shard, another one for each recipe."""
-    suffix = "h5" if config.shard_format == "hdf5" else "lmdb"
-    return f"{split}-{number:05d}-{recipe.sha256[:8]}.{suffix}"
 
 
 def _repeated_paths(index: SourceIndex) -> Findings:

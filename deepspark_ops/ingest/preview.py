@@ -99,16 +99,13 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
         whole = whole.model_copy(update=update)
         recipe = make_recipe(whole, is_preview=True)
     plan = plan_ingest(whole, recipe, work, _index_start, is_preview=True)
-    n_samples = {
-        split: sum(len(task.positions) for task in plan.tasks if task.split == split) for split in plan.splits()
-    }
     tasks = tuple(
         task.subset(np.arange(min(N_SAMPLES, len(task.positions)))) for task in plan.tasks if task.number == 0
     )
     n_records = sum(len(task.positions) for task in tasks)
     few = replace(plan, tasks=tasks, rejected={}, n_records=n_records, findings={}, counts={})
     _commit(whole, recipe, few)
-    return Preview(whole.output, None if is_cut else n_samples)
+    return Preview(whole.output, None if is_cut else plan.n_samples)
 
 
 def _commit(config: IngestConfig, recipe: Recipe, plan: DatasetPlan[Any]) -> None:

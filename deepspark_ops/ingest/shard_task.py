@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,13 +38,25 @@ from deepspark_ops.stores.writing import local_output
 
 
 @dataclass(frozen=True)
-class ShardTask:
-    """What one shard is made of.
+class NewShard:
+    """A shard that a task writes.
 
     Attributes:
-        split: The part of the dataset.
-        number: Among the split's shards.
-        path: The shard to write.
+        split: Split of the shard.
+        number: Number among the shards of the split.
+        path: File or folder of the shard.
+    """
+
+    split: SplitName
+    number: int
+    path: DataPath
+
+
+@dataclass(frozen=True)
+class ShardTask(NewShard):
+    """The images of a shard.
+
+    Attributes:
         shard_format: LMDB or HDF5.
         encoded: Keep images compressed (LMDB).
         first: Number of the shard's first sample in the split; keys count on from it.
@@ -60,9 +73,6 @@ class ShardTask:
         groups: (n,) uint64, hash of each record's group; None without groups.
     """
 
-    split: SplitName
-    number: int
-    path: DataPath
     shard_format: ShardFormat
     encoded: bool
     first: int
@@ -77,6 +87,16 @@ class ShardTask:
     repeats: npt.NDArray[np.int32] | None = None
     stamps: npt.NDArray[np.uint64] | None = None
     groups: npt.NDArray[np.uint64] | None = None
+
+    @property
+    def n_records(self) -> int:
+        """Number of records."""
+        return len(self.positions)
+
+    def sample(self, share: float) -> ShardTask:
+        """Return the task with a share of its records, evenly spaced; at least one record."""
+        n_records = max(1, round(share * self.n_records))
+        return self.subset(np.unique(np.linspace(0, self.n_records - 1, n_records).astype(np.int64)))
 
     def subset(self, rows: Positions) -> ShardTask:
         """Return the task with some of its records."""
@@ -144,24 +164,25 @@ def run_shard_task(task: ShardTask) -> ShardResult:
     cv2.setNumThreads(1)
     set_log_level = cv2.setLogLevel if hasattr(cv2, "setLogLevel") else cv2.utils.logging.setLogLevel  # 4.12, 4.13
     set_log_level(_OPENCV_ERROR)
-    try:
-        with task.reader.opened() as read, decoder_messages() as messages:
-            noted = NotedSamples(task.positions)
-            with local_output(task.path) as path:
-                _write(task, path, result, _samples(task, read, result, messages, noted))
-            if result.n_samples:
-                result.records_sha256 = _keep_records(task, result, noted)
-    except (DeepSparkError, CaffeImportError) as error:
-        result.error = str(error)
-    except OSError as error:
-        result.error = io_message(task.path, error)
+    with errors_in(result, task.path), task.reader.opened() as read, decoder_messages() as messages:
+        noted = NotedSamples(task.positions)
+        with local_output(task.path) as path:
+            _write(task, path, result, _samples(task, read, result, messages, noted))
+        if result.n_samples:
+            result.records_sha256 = _keep_records(task, result, noted)
     return result
 
 
-def io_message(shard: DataPath, error: OSError) -> str:
-    """Return what to say of an error while a shard was written: it names a file that was read, or the full disk."""
-    is_read = error.filename is not None and not is_no_room(error)
-    return f"{error.filename}: {error.strerror or error}" if is_read else write_trouble(shard, error)
+@contextmanager
+def errors_in(result: ShardResult, shard: DataPath) -> Iterator[None]:
+    """Put a user's mistake, a file that cannot be read or a full disk into the result of the shard's task."""
+    try:
+        yield
+    except (DeepSparkError, CaffeImportError) as error:
+        result.error = str(error)
+    except OSError as error:
+        is_read = error.filename is not None and not is_no_room(error)
+        result.error = f"{error.filename}: {error.strerror or error}" if is_read else write_trouble(shard, error)
 
 
 def _keep_records(task: ShardTask, result: ShardResult, noted: NotedSamples) -> str:

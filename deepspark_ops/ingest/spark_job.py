@@ -125,12 +125,7 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     if recipe.sources["train"].format in TABLE_FORMATS:
         config = _with_local_tables(config, is_local=is_local)
     with _work_folder(config.output, is_local=is_local) as work, _spark(config, listen_address, work) as spark:
-        if recipe.sources["train"].format in TABLE_FORMATS:
-            assert isinstance(work, Path), "a cluster writes no table into a store"
-            manifests = ingest_from_table(spark, config, recipe, work)
-        else:
-            plan = plan_ingest(config, recipe, work, base=find_base(config, recipe.options))
-            manifests = _write_dataset(spark, config, recipe, plan)
+        manifests = ingest_source(spark, config, recipe, work)
     for split, manifest in manifests.items():
         _log.info(
             "ingest %s: %s samples, %s classes, shards: %s, %s bytes, %s rejected",
@@ -168,33 +163,63 @@ def _found_current(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Data
     return manifests
 
 
-def ingest_from_table(
-    spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, work: Path
-) -> dict[SplitName, DatasetManifest]:
-    """Make the dataset of a table; ``work`` is a scratch folder that all tasks see.
+def plan_source(
+    spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, work: DataPath, *, is_preview: bool = False
+) -> tuple[IngestConfig, Recipe, DatasetPlan[Any]]:
+    """Return the plan of a dataset, with the config and the recipe that the content of a table completes.
 
-    Of files that tasks read by themselves a little is read, and written, here: without Spark if it does not run yet.
+    This process reads a few files of a table by itself if Spark does not run yet.
+
+    Args:
+        spark: Spark, for tables only.
+        config: Config of the ingestion.
+        recipe: Recipe of the sources.
+        work: Scratch folder that all tasks see.
+        is_preview: Omit log lines, and stamps that only a dataset on disk needs.
 
     Raises:
-        ConfigError: Options that do not fit the table.
-        DataError: The rows cannot be used.
+        ConfigError: Options do not fit the source.
+        DataError: The records cannot be used.
         DeepSparkError: A task died in a way that another try may cure.
     """
+    if recipe.sources["train"].format not in TABLE_FORMATS:
+        return config, recipe, plan_ingest(config, recipe, work, base=find_base(config, recipe.options))
+    assert isinstance(work, Path), "a cluster writes no table into a store"
     if config.engine == "spark":
         spark.context()
     from deepspark_ops.ingest.tables.spark_job import open_tables
     from deepspark_ops.ingest.tables.table_source import plan_table_source
 
-    config, recipe, plan = plan_table_source(config, recipe, *open_tables(spark, config), work)
+    return plan_table_source(config, recipe, *open_tables(spark, config), work, is_preview=is_preview)
+
+
+def plan_table_on_this_host(config: IngestConfig, recipe: Recipe, work: Path) -> DatasetPlan[Any]:
+    """Return the plan of a table's dataset for a report; Spark runs on this host, whatever the master is.
+
+    Raises:
+        ConfigError: As ``plan_source``.
+        DataError: Likewise.
+        DeepSparkError: Likewise.
+    """
+    use_staging(staging_of(config.staging_folder, config.staging_size))
+    config = _with_local_tables(config.model_copy(update={"master": "local[*]"}), is_local=True)
+    with _spark(config, choose_listen_address(config.listen_address, config.master), work) as spark:
+        return plan_source(spark, config, recipe, work, is_preview=True)[2]
+
+
+def ingest_source(
+    spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, work: DataPath
+) -> dict[SplitName, DatasetManifest]:
+    """Plan a dataset, run the tasks of the plan and commit the shards.
+
+    Raises:
+        ConfigError: As ``plan_source``.
+        DataError: Likewise, or a shard cannot be written.
+        DeepSparkError: As ``plan_source``.
+    """
+    config, recipe, plan = plan_source(spark, config, recipe, work)
     if not is_known(config) and (manifests := _found_current(config, recipe)) is not None:
         return manifests
-    return _write_dataset(spark, config, recipe, plan)
-
-
-def _write_dataset(
-    spark: SparkOnDemand, config: IngestConfig, recipe: Recipe, plan: DatasetPlan[Any]
-) -> dict[SplitName, DatasetManifest]:
-    """Run the tasks of a plan, and commit what they wrote."""
     needs_spark = _needs_spark(spark, config, plan)
     if plan.table is None:
         _report_rejected(plan)
@@ -211,7 +236,7 @@ def _needs_spark(spark: SparkOnDemand, config: IngestConfig, plan: DatasetPlan[A
     """Return whether tasks of Spark do the work, else this process; of images the log says which, and why."""
     if plan.table is not None:
         return spark.is_started and len(plan.tasks) > 0
-    n_records = sum(len(task.positions) for task in plan.tasks)
+    n_records = sum(task.n_records for task in plan.tasks)
     # spark-submit has started a JVM before this process: a new dataset then is a Spark application's work.
     has_jvm = spark.is_started or _JVM_PORT in os.environ
     is_small = n_records <= _TOO_FEW_FOR_SPARK and not (has_jvm and plan.base is None)

@@ -13,6 +13,7 @@ from deepspark_ops.ingest.images.sample_notes import record_digest
 from deepspark_ops.ingest.records import Positions, RecordError, RecordReader, SourceIndex
 from deepspark_ops.ingest.selection.records_of_split import About
 from deepspark_ops.ingest.selection.row_hash import Hashes
+from deepspark_ops.ingest.selection.sampling import repeats
 from deepspark_ops.ingest.shard_assignment import name_hashes
 
 _THREADS: Final = 4
@@ -24,14 +25,16 @@ class ImageRecords:
     """Records of a source of images, see ``Choosable``.
 
     Attributes:
-        index: Of the source.
-        positions: Of the records in their source, ascending.
+        index: Index of the source.
+        positions: (n,) positions of the records in their source, ascending.
+        repeats: (n,) number of earlier copies of each record; None without copies.
     """
 
     unit: ClassVar[str] = "record"
     owner: ClassVar[str] = "name"
     index: SourceIndex
     positions: Positions
+    repeats: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -55,7 +58,10 @@ class ImageRecords:
 
     def taken(self, places: Positions) -> ImageRecords:
         """See ``Choosable``."""
-        return replace(self, positions=self.positions[places])
+        repeated = repeats(places)
+        if self.repeats is not None:
+            repeated += self.repeats[places]
+        return replace(self, positions=self.positions[places], repeats=repeated)
 
     def contents(self) -> tuple[Hashes, npt.NDArray[np.bool_]]:
         """See ``Choosable``."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.findings import Finding, Findings
-from deepspark_ops.ingest.plan import MAX_UNASKED_CLASSES
+from deepspark_ops.ingest.plan import count_classes
 from deepspark_ops.ingest.records import Rejection, sorted_classes
 from deepspark_ops.ingest.selection.splits import ListedRows, find_in_list
 from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
@@ -150,7 +150,9 @@ def text_classes(parts: Sequence[PartSummary]) -> tuple[str, ...]:
     return sorted_classes(name for part in parts for name in part.class_names)
 
 
-def count_classes(config: IngestConfig, rows: RowRecipe, parts: Sequence[PartSummary], names: Sequence[str]) -> int:
+def count_classes_of_rows(
+    config: IngestConfig, rows: RowRecipe, parts: Sequence[PartSummary], names: Sequence[str]
+) -> int:
     """Return how many classes there are; 0 where labels are values."""
     largest = max((part.largest_label for part in parts), default=-np.inf)
     smallest = min((part.smallest_label for part in parts), default=np.inf)
@@ -160,14 +162,7 @@ def count_classes(config: IngestConfig, rows: RowRecipe, parts: Sequence[PartSum
     if kind == "auto":
         are_few = smallest >= 0 and largest < FEW_CLASSES and all(part.are_whole for part in parts)
         kind = "class" if rows.n_classes is not None or names or are_few else "value"
-    if kind == "value":
-        return 0
-    if rows.n_classes is not None or names:
-        return rows.n_classes or len(names)
-    if largest >= MAX_UNASKED_CLASSES:
-        msg = f"source={config.source}: the largest label is {largest:,.0f}; give n_classes, so that wrong labels show"
-        raise ConfigError(msg)
-    return max(1, int(largest) + 1) if np.isfinite(largest) else 1
+    return 0 if kind == "value" else count_classes(config, rows.n_classes, names, largest)
 
 
 def write_codes(parts: Sequence[PartSummary], class_names: Sequence[str], folder: Path) -> None:

@@ -33,7 +33,7 @@ from deepspark_ops.ingest.tables.measured import (
     asked_splits,
     column_findings,
     columns_of_table,
-    count_classes,
+    count_classes_of_rows,
     find_drift,
     list_findings,
     named_rejections,
@@ -174,7 +174,7 @@ def plan_table(
     rejected, n_rejected = _checked_rejections(config, parts, _n_rows(every))
     if rows.missing == "refuse":
         refuse_missing(rows, parts)
-    n_classes = count_classes(config, rows, every, class_names)
+    n_classes = count_classes_of_rows(config, rows, every, class_names)
     has_codes = rows.roles.labels[0].kind == "text" and not rows.class_names
     if has_codes:
         write_codes(every, class_names, folder)
@@ -213,8 +213,6 @@ def plan_table(
         places = {split: np.concatenate([carried.get(split, NO_ROWS), added[split][order[split]]]) for split in written}
         seen = SeenFiles(_with_parts(now, parts), _rows_of_files(choice.splits, every, places))
     findings = find_duplicates({split: chosen.once() for split, chosen in choice.splits.items()}, NAMED_OF_A_KIND)
-    for split, found in choice.findings.items():
-        findings[split].merge(found)
     findings["train"].merge(column_findings(columns, sums))
     findings["train"].merge(value_findings(columns, every))
     findings["train"].merge(listed)
@@ -222,7 +220,7 @@ def plan_table(
         columns = _columns_of(base)
         findings["train"].merge(_drift(config, columns, sums))
     shared = TableShards(folder, rows, columns, n_classes, has_codes, are_chosen=are_chosen)
-    return DatasetPlan(
+    plan = DatasetPlan(
         tasks=tuple(tasks),
         run=partial(run_table_shard, shared=shared),
         sample_shape=(columns.n_features,),
@@ -232,17 +230,12 @@ def plan_table(
         rejected=rejected,
         n_rejected=n_rejected,
         findings=findings,
-        counts=choice.counts,
         base=base,
         changes=changes,
-        carried_counts={
-            split: np.bincount(choice.splits[split].label()[places].astype(np.int64), minlength=n_classes)
-            for split, places in carried.items()
-            if n_classes
-        },
         table=columns,
         write_files=None if seen is None else partial(write_seen_files, seen=seen),
     )
+    return plan.counted(choice, written)
 
 
 def _choose_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.ingest.plan import Recipe, shard_name
+from deepspark_ops.ingest.plan import Recipe, new_shards
 from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.shard_assignment import asked_shards, shard_bounds
-from deepspark_ops.ingest.shard_task import ShardResult, io_message
+from deepspark_ops.ingest.shard_task import NewShard, ShardResult, errors_in
 from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import Run, read_chosen, read_run, row_dtype, write_chosen
 from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX, SplitRows
-from deepspark_ops.ingest.versions.base import Base, first_number
-from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.ingest.versions.base import Base
 from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file
 from deepspark_ops.shards.row_records import RowRecords, rows_path, write_row_records
 from deepspark_ops.shards.table_columns import TableColumns
-from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.stores.writing import local_output
 
 MAX_SHARD_BYTES = 2**26
@@ -95,26 +93,30 @@ class TableShards:
 
 
 @dataclass(frozen=True)
-class TableShardTask:
-    """What one shard of a table is made of.
+class TableShardTask(NewShard):
+    """The rows of a shard.
 
     Attributes:
-        split: The part of the dataset.
-        number: Among the split's shards.
-        path: The shard to write.
         pieces: Rows of runs.
     """
 
-    split: SplitName
-    number: int
-    path: DataPath
     pieces: tuple[Piece, ...]
+
+    @property
+    def n_records(self) -> int:
+        """Number of rows."""
+        return sum(stop - start for _, start, stop in self.pieces)
+
+    def sample(self, share: float) -> TableShardTask:
+        """Return the task with a share of the rows of each piece, at least one row."""
+        pieces = ((run, start, start + max(1, round(share * (stop - start)))) for run, start, stop in self.pieces)
+        return replace(self, pieces=tuple(pieces))
 
 
 def run_table_shard(task: TableShardTask, shared: TableShards) -> ShardResult:
     """Write the shard of one task: its rows in the order of their keys, features standardised."""
     result = ShardResult(task.number, task.split, np.zeros(shared.n_classes, np.int64))
-    try:
+    with errors_in(result, task.path):
         held, order = _columns(task, shared)
         labels = held["label"]
         classes = labels[:, 0].astype(np.int64) if shared.n_classes else None
@@ -129,8 +131,6 @@ def run_table_shard(task: TableShardTask, shared: TableShards) -> ShardResult:
             write_row_records(path, RowRecords(*(held[name][order] for name in ("name", "state", "repeat"))))
             result.records_sha256 = sha256_of_file(path)
         result.n_samples = len(order)
-    except OSError as error:
-        result.error = io_message(task.path, error)
     return result
 
 
@@ -140,7 +140,7 @@ def _columns(task: TableShardTask, shared: TableShards) -> tuple[dict[str, npt.N
     A piece at a time becomes float32, so that a shard of a table in float64 takes no more memory than another.
     """
     longest = [max(getattr(run, name) for run, _, _ in task.pieces) for name in ("id_bytes", "group_bytes")]
-    n_rows = sum(stop - start for _, start, stop in task.pieces)
+    n_rows = task.n_records
     layout = row_dtype(shared.recipe, *longest)
     types = {name: layout[name].subdtype or (layout[name], ()) for name in layout.names or () if name != "position"}
     types |= {"data": (np.dtype(np.float32), types["data"][1]), "label": (np.dtype(np.float32), types["label"][1])}
@@ -212,8 +212,8 @@ def shard_tasks(
         n_rows = len(chosen)
         most = rows_per_shard(config.samples_per_shard if config.shards is None else n_rows, n_features)
         least = 1 if config.shards is None else asked_shards(n_rows, most, config.shards, where=split)
-        first = first_number(config, recipe.sha256, split, None if base is None else base.manifests.get(split))
-        for number, ranges in enumerate(cut_runs(keys, most, least), start=first):
+        shards = cut_runs(keys, most, least)
+        for (number, path), ranges in zip(new_shards(config, recipe, split, base, len(shards)), shards, strict=True):
             found = zip(chosen.runs, ranges, strict=True)
             pieces = [(keys[i], starts[i], start, stop) for i, (start, stop) in enumerate(ranges)]
             places = np.concatenate([np.arange(first + start, first + stop) for _, first, start, stop in pieces])
@@ -223,7 +223,7 @@ def shard_tasks(
                 TableShardTask(
                     split=split,
                     number=number,
-                    path=DatasetPaths(config.output).split(split) / shard_name(config, recipe, split, number),
+                    path=path,
                     pieces=tuple(
                         (run, start, stop) for run, (start, stop) in found if isinstance(run, Run) and stop > start
                     ),

@@ -1,5 +1,6 @@
 """The ingest stage as the process that the pipeline starts: plain python, spark-submit, and users' mistakes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from deepspark_ops.shards.manifest import sha256_of_file
 from deepspark_ops.shards.reader import verify
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_idx, write_images, write_tar
+from tests.reference.table_files import a_table, ingest_parts, write_table
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 
@@ -94,6 +96,26 @@ def test_bad_record_in_a_task_ends_spark_submit_with_one_message(tmp_path):
         f" are no image OpenCV can read (JPEG, PNG, BMP, ...); all are in {tmp_path}/out/rejected.jsonl"
     ]
     assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == ["rejected.jsonl"]
+
+
+@pytest.mark.spark
+def test_a_dry_run_of_a_table_that_spark_reads_has_the_counts_of_plain_arrow(tmp_path):
+    table = a_table(80)
+    source = write_table(tmp_path / "t.csv", table)
+    output = tmp_path / "out"
+    options = ["--label-column", "label", "--id-column", "id", "--balance", "undersample", "--dry-run", "--json"]
+    command = [sys.executable, "-m", "deepspark_ops.command.cli", "ingest", str(source), "--output", str(output)]
+    completed = subprocess.run([*command, *options], capture_output=True, text=True, timeout=300, check=False)
+    assert completed.returncode == 0, completed.stderr
+    report = json.loads(completed.stdout)
+    assert report["format"] == "csv"
+    assert list(tmp_path.iterdir()) == [source]
+    config = IngestConfig(source=source, output=output, label_column="label", id_column="id", balance="undersample")
+    manifests = ingest_parts(config, [table], tmp_path / "work")
+    assert report["splits"] == {
+        split: {"n_samples": manifest.n_samples, "label_histogram": list(manifest.label_histogram)}
+        for split, manifest in manifests.items()
+    }
 
 
 @pytest.mark.parametrize(

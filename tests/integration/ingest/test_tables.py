@@ -31,13 +31,13 @@ FORMATS = {
 
 
 def ingest(context, tmp_path: Path, **options):
-    from deepspark_ops.ingest.spark_job import ingest_from_table
+    from deepspark_ops.ingest.spark_job import ingest_source
     from deepspark_ops.processes.spark_context import SparkOnDemand
 
     config = IngestConfig(**{"output": tmp_path / "out", "samples_per_shard": 30, **options})
     work = tmp_path / "work"
     work.mkdir(parents=True, exist_ok=True)
-    return ingest_from_table(SparkOnDemand.running(context), config, make_recipe(config), work)
+    return ingest_source(SparkOnDemand.running(context), config, make_recipe(config), work)
 
 
 def digests(manifests) -> list[str]:

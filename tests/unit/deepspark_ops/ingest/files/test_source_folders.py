@@ -12,8 +12,8 @@ import pytest
 from caffe_import.errors import ForbiddenPathError
 from caffe_import.files import allowed_roots
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.ingest.dry_run import dry_run
 from deepspark_ops.ingest.files.source_folders import source_folders, sources_limited
-from deepspark_ops.ingest.inspect.dry_run import dry_run
 from deepspark_ops.ingest.sources.hdf5 import index_hdf5
 from tests.reference.raw_sources import write_images
 
