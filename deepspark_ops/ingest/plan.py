@@ -31,8 +31,9 @@ from deepspark_ops.ingest.records import (
 from deepspark_ops.ingest.selection.choice import Choice, choose, limited
 from deepspark_ops.ingest.selection.image_records import ImageRecords
 from deepspark_ops.ingest.selection.records_of_split import Choosable, RecordsOfSplit
+from deepspark_ops.ingest.selection.row_hash import name_hashes
 from deepspark_ops.ingest.selection.splits import digest_of_split_list, split_up
-from deepspark_ops.ingest.shard_assignment import asked_shards, name_hashes, sample_order, shard_bounds
+from deepspark_ops.ingest.shard_assignment import asked_shards, sample_order, shard_bounds
 from deepspark_ops.ingest.shard_task import ShardResult, ShardTask, run_shard_task
 from deepspark_ops.ingest.sources.registry import digest_source, index_source, resolve_format
 from deepspark_ops.ingest.versions.base import Base, first_number, labels_stay, options_of_samples

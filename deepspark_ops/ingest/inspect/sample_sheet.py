@@ -36,7 +36,7 @@ def write_sample_sheet(dataset: Path, split: str, output: Path, *, samples: int,
         raise ConfigError(msg)
     strips = class_strips(DatasetPaths(dataset).split(split), samples=samples, pixels=pixels)
     if not strips:
-        msg = f"{dataset}: no samples to show: they are no pictures, or an earlier version of this program made them"
+        msg = f"{dataset}: no samples to show: the dataset has no pictures"
         raise DataError(msg)
     rows = [
         (_name(manifests[split], label), manifests[split].label_histogram[label], strips[label]) for label in strips

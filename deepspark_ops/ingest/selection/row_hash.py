@@ -6,6 +6,8 @@ enough to tell rows apart, and no protection against somebody who looks for a pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,14 @@ def hash_texts(offsets: npt.NDArray[np.integer], content: npt.NDArray[np.uint8])
         held = lengths > 0
         found[held] = np.add.reduceat(weighted, (starts - starts[0])[held]) if is_there else 0
     return mixed(found ^ mixed(lengths.astype(np.uint64)))
+
+
+def name_hashes(names: Sequence[str], *, salt: bytes) -> Hashes:
+    """Return the (n,) hashes of the names of images: BLAKE2b of eight bytes, keyed with ``salt``."""
+    joined = b"".join(
+        blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8, key=salt).digest() for name in names
+    )
+    return np.frombuffer(joined, ">u8").astype(np.uint64)
 
 
 def combined(*parts: Hashes) -> Hashes:

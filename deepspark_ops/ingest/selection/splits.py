@@ -1,4 +1,11 @@
-"""Which split each record of the training source belongs to: by the hash of its name, by a list, or by a column."""
+"""The split of each record of the training source: by a list, by a column, or by shares of the hashes of owners.
+
+An owner is the group of a record, else its name or id, else the content of a row. One rule turns hashes into splits,
+``splits_of_hashes``. The driver applies the rule to images, whose names it has; the tasks apply the rule to rows, since
+the driver never sees ids and features. Images and rows keep hash functions of their own: BLAKE2b of a name, and
+splitmix64 of Arrow's arrays, which hashes a million rows a second. Another function would move the test samples of
+every dataset that was made before.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ import csv
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +23,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Finding, Findings
 from deepspark_ops.ingest.records import Positions, Rejection, SourceIndex
-from deepspark_ops.ingest.selection.row_hash import Hashes, hash_texts
-from deepspark_ops.ingest.shard_assignment import split_by_hash
+from deepspark_ops.ingest.selection.row_hash import Hashes, hash_texts, name_hashes
 from deepspark_ops.shards.manifest import SPLITS, SplitName, SplitRule, sha256_of_file
 from deepspark_ops.stores.store_path import DataPath
 
@@ -65,19 +71,53 @@ def split_up(config: IngestConfig, index: SourceIndex, usable: Positions) -> Spl
         return _by_list(config.split_list, index, usable)
     if config.split_column is not None:
         return _by_column(config, index, usable)
-    fractions: dict[SplitName, float] = {}
-    if config.test_source is None and config.test_fraction > 0:
-        fractions["test"] = config.test_fraction
-    if config.validation_source is None and config.validation_fraction > 0:
-        fractions["validation"] = config.validation_fraction
+    shares = split_shares(config)
     owners = index.groups or index.names
-    names = [owners[i] for i in usable.tolist()]
-    numbers = split_by_hash(
-        names, test=fractions.get("test", 0.0), validation=fractions.get("validation", 0.0), seed=config.seed
-    )
+    numbers = split_by_hash([owners[i] for i in usable.tolist()], shares, config.seed)
     return SplitUp(
-        {split: usable[numbers == SPLITS.index(split)] for split in SPLITS if split == "train" or split in fractions}
+        {split: usable[numbers == SPLITS.index(split)] for split in SPLITS if split == "train" or split in shares}
     )
+
+
+def split_shares(config: IngestConfig) -> dict[SplitName, float]:
+    """Return split -> share of the training source, of the splits that come out of that source."""
+    shares: dict[SplitName, float] = {}
+    if config.test_source is None and config.test_fraction > 0:
+        shares["test"] = config.test_fraction
+    if config.validation_source is None and config.validation_fraction > 0:
+        shares["validation"] = config.validation_fraction
+    return shares
+
+
+def split_by_hash(names: Sequence[str], shares: Mapping[SplitName, float], seed: int) -> npt.NDArray[np.int8]:
+    """Return each record's split, a position in ``SPLITS``, by the hash of (seed, name).
+
+    The split of a record depends on the record's name alone. Other records that come or go never turn a training
+    sample into a test sample, and records of one name stay together. A split has its share f only on average: of n
+    records, give or take sqrt(n f (1 - f)).
+
+    Args:
+        names: (n,) name of each record in the source.
+        shares: Expected shares, whose sum is below 1. A larger test set contains a smaller one.
+        seed: Another seed gives another choice.
+
+    Returns:
+        (n,) int8.
+
+    Example:
+        >>> [SPLITS[number] for number in split_by_hash(["a", "b", "c", "d", "a"], {"test": 0.5}, 4)]
+        ['test', 'train', 'test', 'test', 'test']
+    """
+    return splits_of_hashes(name_hashes(names, salt=str(seed).encode()), shares)
+
+
+def splits_of_hashes(hashes: Hashes, shares: Mapping[SplitName, float]) -> npt.NDArray[np.int8]:
+    """Return the (n,) splits of hashes in [0, 2^64): the lowest are the test set, then comes the validation set."""
+    test, validation = shares.get("test", 0.0), shares.get("validation", 0.0)
+    numbers = np.full(len(hashes), SPLITS.index("train"), np.int8)
+    numbers[hashes < np.uint64((test + validation) * 2**64)] = SPLITS.index("validation")
+    numbers[hashes < np.uint64(test * 2**64)] = SPLITS.index("test")
+    return numbers
 
 
 def split_rule(config: IngestConfig, *, of_rows: bool) -> SplitRule | None:
@@ -86,20 +126,16 @@ def split_rule(config: IngestConfig, *, of_rows: bool) -> SplitRule | None:
         return SplitRule(by="list", named=digest_of_split_list(config.split_list))
     if config.split_column is not None:
         return SplitRule(by="column", named=config.split_column)
-    validation = 0.0 if config.validation_source is not None else config.validation_fraction
-    has_own_validation = config.validation_source is not None
-    if config.test_source is not None:
-        if validation:
-            return SplitRule(by="test_source", seed=config.seed, validation_fraction=validation)
-        return SplitRule(by="test_source")
-    if config.test_fraction > 0 or validation > 0:
+    if shares := split_shares(config):
+        by_hash: Literal["row_hash", "name_hash"] = "row_hash" if of_rows else "name_hash"
         return SplitRule(
-            by="row_hash" if of_rows else "name_hash",
+            by=by_hash if config.test_source is None else "test_source",
             seed=config.seed,
-            test_fraction=config.test_fraction,
-            validation_fraction=validation,
+            test_fraction=shares.get("test", 0.0),
+            validation_fraction=shares.get("validation", 0.0),
         )
-    return SplitRule(by="test_source") if has_own_validation else None
+    has_sources = config.test_source is not None or config.validation_source is not None
+    return SplitRule(by="test_source") if has_sources else None
 
 
 def digest_of_split_list(path: DataPath) -> str:

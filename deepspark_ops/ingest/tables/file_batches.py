@@ -23,7 +23,7 @@ from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.archive import read_start
 from deepspark_ops.ingest.files.table_files import data_files, is_header_alone, no_rows, separator_of
-from deepspark_ops.ingest.tables.arrow_columns import OTHER_TYPE
+from deepspark_ops.ingest.tables.columns import OTHER_TYPE
 from deepspark_ops.stores.staging import kept_copy
 from deepspark_ops.stores.store_path import DataPath
 

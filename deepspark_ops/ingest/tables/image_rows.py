@@ -28,8 +28,7 @@ from deepspark_ops.ingest.records import (
     labels_of,
     sorted_classes,
 )
-from deepspark_ops.ingest.tables.arrow_columns import is_null, numbers, texts
-from deepspark_ops.ingest.tables.columns import Column, TableRoles
+from deepspark_ops.ingest.tables.columns import Column, TableRoles, is_null, numbers, texts
 from deepspark_ops.stores.store_path import DataPath
 
 

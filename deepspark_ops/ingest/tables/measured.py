@@ -199,8 +199,6 @@ def list_findings(listed: ListedRows, held: Mapping[SplitName, SplitRows], parts
 
 def asked_splits(rows: RowRecipe, parts: Parts) -> set[SplitName]:
     """Return the splits that must have rows; those of a column or a list are the ones that it names."""
-    shares: dict[SplitName, float] = {"test": rows.test_fraction, "validation": rows.validation_fraction}
     if rows.listed is not None:
         return {*parts, *rows.listed.asked()}
-    by_share = {split for split, share in shares.items() if share and rows.roles.split is None}
-    return {"train", *parts, *by_share}
+    return {"train", *parts, *(rows.shares if rows.roles.split is None else ())}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,10 +12,24 @@ import pyarrow as pa
 
 from deepspark_ops.ingest.records import MAX_LABEL
 from deepspark_ops.ingest.selection.row_hash import Hashes, combined, hash_rows, mixed
-from deepspark_ops.ingest.selection.splits import UNKNOWN_WORD, ListedRows, split_of_word, unknown_word
-from deepspark_ops.ingest.shard_assignment import splits_of_hashes
-from deepspark_ops.ingest.tables.arrow_columns import Flags, arrays, hashes_of, is_null, numbers, texts
-from deepspark_ops.ingest.tables.columns import CORRUPT, Column, TableRoles
+from deepspark_ops.ingest.selection.splits import (
+    UNKNOWN_WORD,
+    ListedRows,
+    split_of_word,
+    splits_of_hashes,
+    unknown_word,
+)
+from deepspark_ops.ingest.tables.columns import (
+    CORRUPT,
+    Column,
+    Flags,
+    TableRoles,
+    arrays,
+    hashes_of,
+    is_null,
+    numbers,
+    texts,
+)
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 from deepspark_ops.shards.table_columns import MissingRule
 
@@ -35,9 +49,8 @@ class RowRecipe:
         label_kind: ``auto`` takes every number.
         n_classes: Refuse labels that are not below it; None: take all from 0.
         class_names: Of labels that are text, in label order; empty: each task numbers those that it meets.
-        test_fraction: Share of the rows for the test set.
-        validation_fraction: Share of the rows for the validation set.
-        seed: Decides side and order.
+        shares: Split -> share of the rows, of ``split_shares``.
+        seed: Decides split and order.
         shuffle: Order rows by their hash; else as they come.
         split: Where all rows go; None: split them.
         listed: The splits of ids; None without a list.
@@ -49,8 +62,7 @@ class RowRecipe:
     label_kind: Literal["auto", "class", "value"]
     n_classes: int | None
     class_names: tuple[str, ...]
-    test_fraction: float
-    validation_fraction: float
+    shares: Mapping[SplitName, float]
     seed: int
     shuffle: bool
     split: SplitName | None = None
@@ -221,8 +233,7 @@ def _splits(batch: pa.RecordBatch, owner: Hashes, recipe: RowRecipe, checks: _Ch
         for place in np.flatnonzero(codes == UNKNOWN_WORD).tolist():
             checks.refuse(places == place, unknown_word(column.name, words[place]))
         return np.asarray(codes[places], np.int8)
-    hashes = mixed(owner, recipe.seed)
-    return splits_of_hashes(hashes, test=recipe.test_fraction, validation=recipe.validation_fraction)
+    return splits_of_hashes(mixed(owner, recipe.seed), recipe.shares)
 
 
 class _Checks:

@@ -29,8 +29,7 @@ from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.table_files import data_files, no_rows
 from deepspark_ops.ingest.plan import own_sources
 from deepspark_ops.ingest.sources.registry import resolve_format
-from deepspark_ops.ingest.tables.arrow_columns import columns_of
-from deepspark_ops.ingest.tables.columns import CORRUPT, Column, TableRoles
+from deepspark_ops.ingest.tables.columns import CORRUPT, Column, TableRoles, columns_of
 from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, check_files, separator
 from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, avro_table, parquet_table
 from deepspark_ops.ingest.tables.query import VIEW, check_query, parse_query

@@ -15,7 +15,7 @@ from deepspark_ops.ingest.records import Positions
 from deepspark_ops.ingest.selection.records_of_split import About
 from deepspark_ops.ingest.selection.row_hash import Hashes, mixed
 from deepspark_ops.ingest.selection.sampling import repeats
-from deepspark_ops.ingest.tables.arrow_columns import Flags
+from deepspark_ops.ingest.tables.columns import Flags
 from deepspark_ops.ingest.tables.known_files import StoredRun
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import RowKeys, Run, read_keys, read_run, told_id

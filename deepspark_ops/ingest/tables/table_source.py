@@ -15,9 +15,8 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.plan import DatasetPlan, Recipe, plan_ingest, read_class_names
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.selection.choice import require_classes
-from deepspark_ops.ingest.selection.splits import read_listed_rows
-from deepspark_ops.ingest.tables.arrow_columns import columns_of
-from deepspark_ops.ingest.tables.columns import KINDS, Column, TableRoles, choose_roles
+from deepspark_ops.ingest.selection.splits import read_listed_rows, split_shares
+from deepspark_ops.ingest.tables.columns import KINDS, Column, TableRoles, choose_roles, columns_of
 from deepspark_ops.ingest.tables.file_parts import FileTable
 from deepspark_ops.ingest.tables.image_rows import ImageRows, images_digest, index_images, pack_images
 from deepspark_ops.ingest.tables.known_files import KnownFiles, SeenSource, find_known_files, look_at_files
@@ -303,8 +302,7 @@ def row_recipe(
         label_kind=config.label_kind,
         n_classes=config.n_classes if config.n_classes is not None else len(class_names) or None,
         class_names=tuple(class_names) if label.kind == "text" else (),
-        test_fraction=config.test_fraction if config.test_source is None else 0.0,
-        validation_fraction=config.validation_fraction if config.validation_source is None else 0.0,
+        shares=split_shares(config),
         seed=config.seed,
         shuffle=config.shuffle,
         listed=None if config.split_list is None else read_listed_rows(config.split_list),

@@ -126,8 +126,6 @@ def find_base(config: IngestConfig, options: Mapping[str, Any], *, of_table: boo
 
 def _why_not(manifests: Mapping[SplitName, DatasetManifest], options: Mapping[str, Any]) -> str | None:
     train = manifests["train"]
-    if not train.options or any(not shard.beside for one in manifests.values() for shard in one.shards):
-        return "an earlier version of this program made it, which noted nothing of its records"
     names = sorted(set(options) | set(train.options))
     changed = [
         f"{name}={options.get(name, 'default')} (was {train.options.get(name, 'default')})"

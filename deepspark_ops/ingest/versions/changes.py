@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from deepspark_ops.ingest.records import Positions, SourceIndex
 from deepspark_ops.ingest.selection.image_records import content_digests
-from deepspark_ops.ingest.selection.row_hash import Hashes, combined, numbered
-from deepspark_ops.ingest.shard_assignment import name_hashes
+from deepspark_ops.ingest.selection.row_hash import Hashes, combined, name_hashes, numbered
 from deepspark_ops.ingest.versions.stored_shard import Records, StoredShard
 from deepspark_ops.shards.excluded_rows import as_ranges
 from deepspark_ops.shards.manifest import ShardRecord

@@ -14,13 +14,13 @@ import pyarrow as pa
 from deepspark_ops.config.commands.predict import BundleInputConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.files.list_lines import PATH_WORDS
-from deepspark_ops.ingest.tables.arrow_columns import columns_of
 from deepspark_ops.ingest.tables.columns import (
     IMAGE_NAMES,
     KINDS,
     LABEL_NAMES,
     Column,
     choose_names,
+    columns_of,
     first_column,
     named_column,
 )

@@ -23,8 +23,7 @@ from deepspark_ops.export.snippets import image_snippet
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import run_shard_task
-from deepspark_ops.ingest.tables.arrow_columns import columns_of
-from deepspark_ops.ingest.tables.columns import choose_roles
+from deepspark_ops.ingest.tables.columns import choose_roles, columns_of
 from deepspark_ops.ingest.tables.image_rows import index_images, pack_images
 from deepspark_ops.predict import spark_udf
 from deepspark_ops.predict.answers import write_answers

@@ -100,7 +100,7 @@ def test_lists_that_do_not_fit_are_refused(tmp_path, text, options, error, told)
 
 def test_a_long_list_is_looked_up_as_a_dictionary_would(tmp_path):
     from deepspark_ops.ingest.selection.splits import read_listed_rows
-    from deepspark_ops.ingest.tables.arrow_columns import hashes_of
+    from deepspark_ops.ingest.tables.columns import hashes_of
 
     rng = np.random.default_rng(0)
     sides = dict(zip(map(str, rng.permutation(5000)), rng.choice(["train", "val", "test"], 5000), strict=True))

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from deepspark_ops.ingest.selection.row_hash import combined, hash_rows, mixed
-from deepspark_ops.ingest.shard_assignment import splits_of_hashes
-from deepspark_ops.ingest.tables.arrow_columns import hashes_of
+from deepspark_ops.ingest.selection.splits import splits_of_hashes
+from deepspark_ops.ingest.tables.columns import hashes_of
 from deepspark_ops.shards.manifest import SPLITS
 
 
@@ -63,7 +63,7 @@ def test_every_nan_is_the_same():
 def test_shares_are_met_and_a_larger_one_only_adds():
     hashes = hash_rows(np.arange(50_000, dtype=np.float32)[:, None])
     few, more, other, none = (
-        splits_of_hashes(mixed(hashes, seed), test=share, validation=0.0) == SPLITS.index("test")
+        splits_of_hashes(mixed(hashes, seed), {"test": share}) == SPLITS.index("test")
         for share, seed in ((0.2, 1), (0.3, 1), (0.2, 2), (0.0, 1))
     )
     assert abs(few.mean() - 0.2) < 0.01

@@ -5,8 +5,7 @@ import pytest
 
 from deepspark_ops.config.ingest import SourceConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.ingest.tables.arrow_columns import columns_of
-from deepspark_ops.ingest.tables.columns import Column, choose_names, choose_roles
+from deepspark_ops.ingest.tables.columns import Column, choose_names, choose_roles, columns_of
 
 COLUMNS = [
     Column("id", "whole", is_wide=True),

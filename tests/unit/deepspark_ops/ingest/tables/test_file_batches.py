@@ -15,7 +15,7 @@ from deepspark_ops.ingest.files.table_files import data_files, digest_table, sep
 from deepspark_ops.ingest.plan import make_recipe
 from deepspark_ops.ingest.preview import make_preview, why_no_preview
 from deepspark_ops.ingest.sources.registry import detect_format
-from deepspark_ops.ingest.tables.arrow_columns import columns_of
+from deepspark_ops.ingest.tables.columns import columns_of
 from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, first_rows
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.stores.store_path import data_path

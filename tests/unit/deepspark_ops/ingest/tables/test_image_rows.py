@@ -11,8 +11,7 @@ from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.inspect.whole import verify_dataset
 from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.ingest.shard_task import run_shard_task
-from deepspark_ops.ingest.tables.arrow_columns import columns_of
-from deepspark_ops.ingest.tables.columns import choose_roles
+from deepspark_ops.ingest.tables.columns import choose_roles, columns_of
 from deepspark_ops.ingest.tables.image_rows import index_images, pack_images
 from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.shards.reader import open_dataset

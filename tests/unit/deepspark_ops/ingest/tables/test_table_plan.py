@@ -161,8 +161,7 @@ def test_rows_that_cannot_be_used_are_named_and_counted(tmp_path):
 def test_a_test_table_has_the_classes_of_the_training_table(tmp_path):
     from dataclasses import replace
 
-    from deepspark_ops.ingest.tables.arrow_columns import columns_of
-    from deepspark_ops.ingest.tables.columns import choose_roles
+    from deepspark_ops.ingest.tables.columns import choose_roles, columns_of
     from deepspark_ops.ingest.tables.measured import text_classes
     from deepspark_ops.ingest.tables.table_source import row_recipe
 
