@@ -70,12 +70,12 @@ def current_dataset(config: IngestConfig, recipe: Recipe) -> dict[SplitName, Dat
     """
     paths = DatasetPaths(config.output)
     try:
-        found = {split: read_manifest(paths.split(split)) for split in present_splits(config.output)}
-        if any(manifest.recipe_sha256 != recipe.sha256 for manifest in found.values()):
+        manifests = {split: read_manifest(paths.split(split)) for split in present_splits(config.output)}
+        if any(manifest.recipe_sha256 != recipe.sha256 for manifest in manifests.values()):
             return None
-        if config.full and any(manifest.version > 1 for manifest in found.values()):
+        if config.full and any(manifest.version > 1 for manifest in manifests.values()):
             return None  # its shards have rows that do not count, and a table's mean is that of its first version
-        return {split: verify(paths.split(split)) for split in found}
+        return {split: verify(paths.split(split)) for split in manifests}
     except DataError:
         return None
 
@@ -103,8 +103,8 @@ def commit_dataset(
         histograms = {split: _histogram(plan, results, split) for split in splits}
         findings = {split: Findings() for split in splits}
         for parts in (plan.findings, {} if images is None else _findings_of_images(images)):
-            for split, found in parts.items():
-                findings[split].merge(found)
+            for split, findings_of_part in parts.items():
+                findings[split].merge(findings_of_part)
         if plan.n_classes:
             findings["train"].merge(find_thin_classes(histograms["train"], plan.class_names))
         check_findings(config, findings)
@@ -157,8 +157,8 @@ def _means(
         "mean_values": mean_values(sums, n_train),
         "pixels": plan.pixels and plan.pixels.model_copy(update={"pixel_range": pixel_range}),
     }
-    beside = FileRecord(file=f"../train/{mean.file}", sha256=mean.sha256)
-    return lambda split: {**fields, "mean_file": mean if split == "train" else beside}
+    mean_beside_train = FileRecord(file=f"../train/{mean.file}", sha256=mean.sha256)
+    return lambda split: {**fields, "mean_file": mean if split == "train" else mean_beside_train}
 
 
 def _columns(config: IngestConfig, plan: DatasetPlan[Any]) -> Callable[[SplitName], dict[str, Any]]:
@@ -255,7 +255,7 @@ def _shard_records(plan: DatasetPlan[Any], results: Sequence[ShardResult], split
     written = []
     for result in _of_split(results, split):
         path = paths[result.task_number]
-        name, beside = ("records", records_path(path)) if plan.table is None else ("rows", rows_path(path))
+        name, records_file = ("records", records_path(path)) if plan.table is None else ("rows", rows_path(path))
         record = ShardRecord(
             file=path.name,
             sha256=result.sha256,
@@ -263,7 +263,7 @@ def _shard_records(plan: DatasetPlan[Any], results: Sequence[ShardResult], split
             n_bytes=result.n_bytes,
             version=plan.version,
         )
-        file = FileRecord(file=beside.name, sha256=result.records_sha256)
+        file = FileRecord(file=records_file.name, sha256=result.records_sha256)
         written.append(record.model_copy(update={name: file}))
     return (*(shard.record for shard in plan.carried(split)), *written)
 
@@ -281,7 +281,7 @@ def _images(
             StoredShard(
                 record,
                 read_records(records_path(folder / record.file)),
-                np.array(result.kept, np.int64),
+                np.array(result.written_positions, np.int64),
                 folder,
                 config.shard_format,
             )
@@ -323,9 +323,9 @@ def _check_results(config: IngestConfig, plan: DatasetPlan[Any], results: Sequen
     if errors:
         more = f" (and {len(errors) - 1} more shards)" if len(errors) > 1 else ""
         raise DataError(errors[0] + more)
-    known = [item for items in plan.rejected.values() for item in items]
-    rejected = known + _rejected(results)
-    n_unnamed = sum(map(plan.count_rejected, plan.rejected)) - len(known)
+    planned = [item for items in plan.rejected.values() for item in items]
+    rejected = planned + _rejected(results)
+    n_unnamed = sum(map(plan.count_rejected, plan.rejected)) - len(planned)
     check_rejections(config, rejected, plan.n_records, len(rejected) + n_unnamed)
     for split in plan.splits():
         if not plan.carried(split) and not _of_split(results, split):
@@ -362,12 +362,12 @@ def check_findings(config: IngestConfig, findings: Mapping[SplitName, Findings])
         DataError: Names what and where it is listed.
     """
     counts: Counter[str] = Counter()
-    for found in findings.values():
-        counts.update(found.counts)
+    for findings_of_split in findings.values():
+        counts.update(findings_of_split.counts)
     if not config.strict or not refused(counts):
         return
     path = config.output / WARNINGS_NAME
-    write_warnings(path, [item for found in findings.values() for item in found.named])
+    write_warnings(path, [item for findings_of_split in findings.values() for item in findings_of_split.named])
     msg = f"strict: {summary(refused(counts))}; all are in {path}"
     raise DataError(msg)
 
@@ -379,9 +379,9 @@ def check_strict(config: IngestConfig, manifests: Mapping[SplitName, DatasetMani
         DataError: Names what and where it is listed.
     """
     for split, manifest in manifests.items():
-        if config.strict and (found := refused(manifest.warnings)):
+        if config.strict and (refused_kinds := refused(manifest.warnings)):
             path = DatasetPaths(config.output).split(split) / (manifest.warnings_file or WARNINGS_NAME)
-            msg = f"strict: {summary(found)}; all are in {path}"
+            msg = f"strict: {summary(refused_kinds)}; all are in {path}"
             raise DataError(msg)
 
 

@@ -118,16 +118,16 @@ def find_thin_classes(label_histogram: npt.NDArray[np.int64], class_names: Seque
         label_histogram: (n_classes,) training samples of each label.
         class_names: In label order, may be empty.
     """
-    found = Findings()
+    findings = Findings()
     labels_there = np.flatnonzero(label_histogram)
     if len(labels_there) == 1:
         label = int(labels_there[0])
         name = class_names[label] if class_names else str(label)
-        found.add(Finding("one_label", name, f"every training sample has label {label}; a net has nothing to learn"))
-        return found
+        findings.add(Finding("one_label", name, f"every training sample has label {label}; a net has nothing to learn"))
+        return findings
     for label in np.flatnonzero(label_histogram < 2).tolist():
         name = class_names[label] if class_names else str(label)
         count = int(label_histogram[label])
         kind = "class_with_one_sample" if count else "class_without_sample"
-        found.add(Finding(kind, name, f"label {label} has {count} training sample{'' if count else 's'}"))
-    return found
+        findings.add(Finding(kind, name, f"label {label} has {count} training sample{'' if count else 's'}"))
+    return findings

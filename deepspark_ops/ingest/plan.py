@@ -161,8 +161,8 @@ class DatasetPlan(Generic[Task]):
 
     def splits(self) -> list[SplitName]:
         """Return the splits that have tasks or take something over, train first."""
-        there = {task.split for task in self.tasks} | {split for split in SPLITS if self.carried(split)}
-        return [split for split in SPLITS if split in there]
+        present = {task.split for task in self.tasks} | {split for split in SPLITS if self.carried(split)}
+        return [split for split in SPLITS if split in present]
 
     def carried(self, split: SplitName) -> tuple[StoredShard[Any], ...]:
         """Return the shards of a split that are taken over."""
@@ -206,12 +206,12 @@ def make_recipe(config: IngestConfig, *, is_preview: bool = False) -> Recipe:
 
 def own_sources(config: IngestConfig) -> dict[SplitName, DataPath]:
     """Return the source of each split that has one of its own; the others come out of the training source."""
-    given: dict[SplitName, DataPath | None] = {
+    sources: dict[SplitName, DataPath | None] = {
         "train": config.source,
         "validation": config.validation_source,
         "test": config.test_source,
     }
-    return {split: source for split, source in given.items() if source is not None}
+    return {split: source for split, source in sources.items() if source is not None}
 
 
 IndexSource = Callable[[IngestConfig, DataPath, SourceFormat, DataPath], SourceIndex]
@@ -242,9 +242,9 @@ def plan_ingest(
         ConfigError: Options that do not fit the source.
         DataError: No usable record, or a damaged source.
     """
-    given = _index_sources(config, recipe, work, read_index)
-    names = _class_names(config, given["train"], work)
-    indexes = {split: with_classes(index, names) for split, index in given.items()}
+    source_indexes = _index_sources(config, recipe, work, read_index)
+    names = _class_names(config, source_indexes["train"], work)
+    indexes = {split: with_classes(index, names) for split, index in source_indexes.items()}
     is_known = config.n_classes is not None or names
     n_classes = count_classes(config, config.n_classes, names, 0 if is_known else _largest_label(config, indexes))
     usable = {split: _usable(index, n_classes) for split, index in indexes.items()}
@@ -259,15 +259,15 @@ def plan_ingest(
     else:
         shape, dtype = _shape_and_dtype(base)
     findings = {split: _list_findings(index) for split, index in indexes.items()}
-    rejected = {split: _rejections(index, given[split], n_classes) for split, index in indexes.items()}
-    taken, counts = limited(config, {split: ImageRecords(indexes[split], usable[split]) for split in indexes})
-    parts = split_up(config, indexes["train"], taken["train"].positions)
+    rejected = {split: _rejections(index, source_indexes[split], n_classes) for split, index in indexes.items()}
+    limited_records, counts = limited(config, {split: ImageRecords(indexes[split], usable[split]) for split in indexes})
+    parts = split_up(config, indexes["train"], limited_records["train"].positions)
     rejected["train"] += parts.rejected
-    found = {
-        **taken,
+    records_of = {
+        **limited_records,
         **{split: ImageRecords(indexes["train"], of_split) for split, of_split in parts.positions.items()},
     }
-    splits = {split: found[split] for split in SPLITS if split in found}
+    splits = {split: records_of[split] for split in SPLITS if split in records_of}
     choice = choose(config, splits, counts, {split: len(records) for split, records in splits.items()}, rejected)
     findings["train"].merge(parts.findings)
     stamps = (
@@ -279,15 +279,15 @@ def plan_ingest(
     written = dict(choice.splits)
     tasks: list[ShardTask] = []
     for split, records in choice.splits.items():
-        known = None if stamps is None else stamps.get(split, stamps["train"])
+        source_stamps = None if stamps is None else stamps.get(split, stamps["train"])
         n_rows = 0
         if base is not None:
             shards = base.shards(split)
-            change = find_image_changes(shards, records.index, records.positions, known, base.version)
-            changes[split], written[split] = change, records.taken(change.added)
+            change = find_image_changes(shards, records.index, records.positions, source_stamps, base.version)
+            changes[split], written[split] = change, records.selected(change.added)
             n_rows = sum(shard.record.n_rows for shard in change.carried)
         index, positions = records.index, written[split].positions
-        whole = ShardTask(
+        all_records = ShardTask(
             split=split,
             number=0,
             path=config.output,
@@ -303,10 +303,10 @@ def plan_ingest(
             dtype=dtype,
             n_classes=n_classes,
             repeats=written[split].repeats,
-            stamps=None if known is None else known[positions],
+            stamps=None if source_stamps is None else source_stamps[positions],
             groups=_group_hashes(index, positions),
         )
-        tasks += _cut(config, recipe, base, whole)
+        tasks += _cut(config, recipe, base, all_records)
     plan = DatasetPlan(
         tasks=tuple(tasks),
         run=run_shard_task,
@@ -324,16 +324,18 @@ def plan_ingest(
     return plan.counted(choice, written)
 
 
-def _cut(config: IngestConfig, recipe: Recipe, base: Base[ShardRecords] | None, whole: ShardTask) -> list[ShardTask]:
+def _cut(
+    config: IngestConfig, recipe: Recipe, base: Base[ShardRecords] | None, all_records: ShardTask
+) -> list[ShardTask]:
     """Return the tasks of a split from a task with all records, whose number and path are those of no shard."""
-    n_samples = whole.n_records
+    n_samples = all_records.n_records
     order = sample_order(np.arange(n_samples), shuffle=config.shuffle, seed=config.seed)
-    most = _samples_per_shard(config, whole.shape, whole.dtype, n_samples)
-    bounds = shard_bounds(n_samples, most, least=asked_shards(n_samples, most, config.shards, where=whole.split))
+    most = _samples_per_shard(config, all_records.shape, all_records.dtype, n_samples)
+    bounds = shard_bounds(n_samples, most, least=asked_shards(n_samples, most, config.shards, where=all_records.split))
     return [
-        replace(whole.subset(order[start:stop]), number=number, path=path, first=whole.first + start)
+        replace(all_records.subset(order[start:stop]), number=number, path=path, first=all_records.first + start)
         for (number, path), (start, stop) in zip(
-            new_shards(config, recipe, whole.split, base, len(bounds)), bounds, strict=True
+            new_shards(config, recipe, all_records.split, base, len(bounds)), bounds, strict=True
         )
     ]
 
@@ -369,9 +371,9 @@ def _shape_and_dtype(base: Base[ShardRecords]) -> tuple[tuple[int, int, int], st
 
 
 def _list_findings(index: SourceIndex) -> Findings:
-    found = _repeated_paths(index)
-    found.merge(index.findings)
-    return found
+    findings = _repeated_paths(index)
+    findings.merge(index.findings)
+    return findings
 
 
 def _index_sources(
@@ -387,16 +389,16 @@ def _usable(index: SourceIndex, n_classes: int) -> Positions:
     return np.flatnonzero((index.labels >= 0) & (index.labels < n_classes))
 
 
-def _rejections(index: SourceIndex, given: SourceIndex, n_classes: int) -> tuple[Rejection, ...]:
+def _rejections(index: SourceIndex, source_index: SourceIndex, n_classes: int) -> tuple[Rejection, ...]:
     outside = np.flatnonzero((index.labels < 0) | (index.labels >= n_classes)).tolist()
-    labels = (_bad_label(index, given, i, n_classes) for i in outside)
+    labels = (_bad_label(index, source_index, i, n_classes) for i in outside)
     return (*index.rejected, *labels)
 
 
-def _bad_label(index: SourceIndex, given: SourceIndex, position: int, n_classes: int) -> Rejection:
+def _bad_label(index: SourceIndex, source_index: SourceIndex, position: int, n_classes: int) -> Rejection:
     label = int(index.labels[position])
-    if given.are_names:
-        name = given.class_names[given.labels[position]]
+    if source_index.are_names:
+        name = source_index.class_names[source_index.labels[position]]
         return Rejection(position, index.names[position], None, f'class "{name}" is not among the {n_classes} classes')
     return Rejection(position, index.names[position], label, f"label {label} is outside [0, {n_classes})")
 
@@ -408,7 +410,7 @@ def _class_names(config: IngestConfig, index: SourceIndex, work: DataPath) -> tu
         msg = f"n_classes={config.n_classes}, but {where} names {len(names)}; give one of them"
         raise ConfigError(msg)
     if index.are_names and len(set(names)) < len(names):
-        repeated = next(name for place, name in enumerate(names) if name in names[:place])
+        repeated = next(name for position, name in enumerate(names) if name in names[:position])
         msg = f'class_names={config.class_names}: the class "{repeated}" stands there more than once'
         raise ConfigError(msg)
     return names
@@ -493,8 +495,9 @@ def _peek(
                 reasons.append(f"{index.names[position]}: {error}")
                 continue
             return (image.shape[0], image.shape[1], image.shape[2]), str(image.dtype)
-    found = "; ".join(reasons[:3]) or "every label is outside the classes"
-    msg = f"source={config.source}: none of the first {len(first) or len(index.labels):,} records can be used: {found}"
+    reason_text = "; ".join(reasons[:3]) or "every label is outside the classes"
+    n_tried = len(first) or len(index.labels)
+    msg = f"source={config.source}: none of the first {n_tried:,} records can be used: {reason_text}"
     raise DataError(msg)
 
 
@@ -512,15 +515,15 @@ def _samples_per_shard(config: IngestConfig, shape: tuple[int, int, int], dtype:
 
 def _repeated_paths(index: SourceIndex) -> Findings:
     """Return the names that a source gives more than once, with different labels."""
-    found = Findings()
+    findings = Findings()
     if len(set(index.names)) == len(index.names):
-        return found
+        return findings
     labels: dict[str, set[int]] = {}
     for name, label in zip(index.names, index.labels.tolist(), strict=True):
         labels.setdefault(name, set()).add(label)
-    for place, name in enumerate(index.names):
-        if len(given := labels[name]) > 1:
-            shown = ", ".join(str(label) for label in sorted(given))
-            found.add(Finding("path_with_two_labels", name, f"is listed with the labels {shown}", place))
+    for position, name in enumerate(index.names):
+        if len(name_labels := labels[name]) > 1:
+            shown = ", ".join(str(label) for label in sorted(name_labels))
+            findings.add(Finding("path_with_two_labels", name, f"is listed with the labels {shown}", position))
             labels[name] = set()
-    return found
+    return findings

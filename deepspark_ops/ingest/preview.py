@@ -53,11 +53,11 @@ def why_no_preview(config: SourceConfig) -> str | None:
     if not is_known(config):
         return "Spark reads the table, and check starts no Spark"
     for name in ("source", "test_source", "validation_source", "class_names"):
-        given: DataPath | None = getattr(config, name)
-        if given is None:
+        path_of_option: DataPath | None = getattr(config, name)
+        if path_of_option is None:
             continue
-        require_source(given, option=name)
-        path, _ = split_member(given)
+        require_source(path_of_option, option=name)
+        path, _ = split_member(path_of_option)
         if not path.is_file() or (n_bytes := path.stat().st_size) <= UNPACK_UP_TO_BYTES:
             continue
         if isinstance(path, StorePath):
@@ -76,7 +76,7 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
         DataError: No usable record, or a damaged source.
         OSError: A file cannot be read.
     """
-    whole = with_own_splits(
+    ingest_config = with_own_splits(
         IngestConfig(
             **config.model_dump(),
             output=folder / "dataset",
@@ -84,28 +84,34 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
             max_rejected_fraction=1 - 1 / (2 * N_SAMPLES),
         )
     )
-    recipe = make_recipe(whole, is_preview=True)
+    recipe = make_recipe(ingest_config, is_preview=True)
     work = folder / "work"
     work.mkdir()
     if recipe.sources["train"].format in TABLE_FORMATS:
-        _commit(*_plan_first_rows(whole, recipe, work))
-        return Preview(whole.output, None)
+        _commit(*_plan_first_rows(ingest_config, recipe, work))
+        return Preview(ingest_config.output, None)
     is_cut = any(
-        find_format(recipe.sources[split].format).is_large(source) for split, source in own_sources(whole).items()
+        find_format(recipe.sources[split].format).is_large(source)
+        for split, source in own_sources(ingest_config).items()
     )
-    if is_cut and whole.test_source is None:
+    if is_cut and ingest_config.test_source is None:
         # Few labels of many cannot be split as all would be.
-        update = {"test_source": whole.source, "validation_fraction": 0.0, "split_list": None, "split_column": None}
-        whole = whole.model_copy(update=update)
-        recipe = make_recipe(whole, is_preview=True)
-    plan = plan_ingest(whole, recipe, work, _index_start, is_preview=True)
+        update = {
+            "test_source": ingest_config.source,
+            "validation_fraction": 0.0,
+            "split_list": None,
+            "split_column": None,
+        }
+        ingest_config = ingest_config.model_copy(update=update)
+        recipe = make_recipe(ingest_config, is_preview=True)
+    plan = plan_ingest(ingest_config, recipe, work, _index_start, is_preview=True)
     tasks = tuple(
         task.subset(np.arange(min(N_SAMPLES, len(task.positions)))) for task in plan.tasks if task.number == 0
     )
     n_records = sum(len(task.positions) for task in tasks)
     few = replace(plan, tasks=tasks, rejected={}, n_records=n_records, findings={}, counts={})
-    _commit(whole, recipe, few)
-    return Preview(whole.output, None if is_cut else plan.n_samples)
+    _commit(ingest_config, recipe, few)
+    return Preview(ingest_config.output, None if is_cut else plan.n_samples)
 
 
 def _commit(config: IngestConfig, recipe: Recipe, plan: DatasetPlan[Any]) -> None:

@@ -106,14 +106,14 @@ def sorted_classes(names: Iterable[str]) -> tuple[str, ...]:
         >>> sorted_classes(["dog", "cat", "dog"]), sorted_classes(["10", "9"])
         (('cat', 'dog'), ('9', '10'))
     """
-    found = sorted(set(names))
-    return tuple(sorted(found, key=int) if all(name.isdecimal() for name in found) else found)
+    unique_names = sorted(set(names))
+    return tuple(sorted(unique_names, key=int) if all(name.isdecimal() for name in unique_names) else unique_names)
 
 
 def labels_of(texts: Sequence[str], names: Sequence[str]) -> list[int]:
     """Return the place of each text in ``names``; -1 for one that is not among them."""
-    places = {name: place for place, name in enumerate(names)}
-    return [places.get(text, -1) for text in texts]
+    labels = {name: label for label, name in enumerate(names)}
+    return [labels.get(text, -1) for text in texts]
 
 
 def with_classes(index: SourceIndex, names: Sequence[str]) -> SourceIndex:
@@ -123,5 +123,5 @@ def with_classes(index: SourceIndex, names: Sequence[str]) -> SourceIndex:
     """
     if not index.are_names or tuple(names) == index.class_names:
         return index
-    places = np.array(labels_of(index.class_names, names), np.int64)
-    return replace(index, labels=places[index.labels])
+    labels = np.array(labels_of(index.class_names, names), np.int64)
+    return replace(index, labels=labels[index.labels])

@@ -127,7 +127,7 @@ class ShardResult:
         sums: Of the pixels, (C, H, W); none of a table, like all that follows but ``records_sha256`` and ``error``.
         pixel_range: Of the pixels; None before a sample is written.
         rejected: Records left out.
-        kept: (n_samples,) int64, position in the source of each sample written.
+        written_positions: (n_samples,) int64, position in the source of each sample written.
         digests: (n_samples,) uint64, of each one's content as read, by which equal ones are found.
         findings: What else there is to say of the records.
         records_sha256: Of the file beside the shard that says what it was made of.
@@ -144,7 +144,7 @@ class ShardResult:
     sha256: str = ""
     n_bytes_read: int = 0
     rejected: list[Rejection] = field(default_factory=list)
-    kept: array[int] = field(default_factory=lambda: array("q"))
+    written_positions: array[int] = field(default_factory=lambda: array("q"))
     digests: array[int] = field(default_factory=lambda: array("Q"))
     findings: Findings = field(default_factory=Findings)
     records_sha256: str = ""
@@ -252,7 +252,7 @@ def _samples(
     yield waiting.hand_out()
     numbers = np.array(noted.numbers, np.int64)
     result.n_bytes_read = noted.n_bytes
-    result.kept.frombytes(np.asarray(task.positions, np.int64)[numbers].tobytes())
+    result.written_positions.frombytes(np.asarray(task.positions, np.int64)[numbers].tobytes())
     result.digests.frombytes(np.array(noted.digests, np.uint64).tobytes())
     result.label_counts += np.bincount(np.asarray(task.labels, np.int64)[numbers], minlength=task.n_classes)
     result.sums = waiting.sums()
@@ -268,15 +268,15 @@ def _find(task: ShardTask, block: RecordBlock, findings: Findings) -> None:
 
 
 def _findings(task: ShardTask, record: bytes, complaint: str) -> list[tuple[str, str]]:
-    found = [("damaged_image", f"decoder: {complaint}")] if complaint else []
+    findings = [("damaged_image", f"decoder: {complaint}")] if complaint else []
     is_converted = task.recipe.gray or task.recipe.decode_color is not None
     if record.startswith(_JPEG_MAGIC):
         if (orientation := exif_orientation(record)) != 1:
             kind = "orientation_applied" if is_converted else "orientation_ignored"
-            found.append((kind, f"EXIF orientation {orientation}"))
+            findings.append((kind, f"EXIF orientation {orientation}"))
     elif is_converted:
         if bits := more_than_8_bits(record):
-            found.append(("reduced_to_8_bits", f"{bits} bits a channel"))
+            findings.append(("reduced_to_8_bits", f"{bits} bits a channel"))
         if has_alpha(record):
-            found.append(("alpha_dropped", "pixels have their colour without transparency"))
-    return found
+            findings.append(("alpha_dropped", "pixels have their colour without transparency"))
+    return findings

@@ -116,10 +116,14 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
     manifests = _found_current(config, recipe) if is_known(config) else None
     if manifests is not None:
         return manifests
-    beside = None if config.test_source else usual_test_source(config.source, recipe.sources["train"].format)
-    if beside is not None:
-        _log.warning("ingest: %s is not read; test_source=%s would test on it", beside.name, beside)
-    before = profile_before(config.output, config.previous)
+    unread_test_source = (
+        None if config.test_source else usual_test_source(config.source, recipe.sources["train"].format)
+    )
+    if unread_test_source is not None:
+        _log.warning(
+            "ingest: %s is not read; test_source=%s would test on it", unread_test_source.name, unread_test_source
+        )
+    old_profile = profile_before(config.output, config.previous)
     listen_address = choose_listen_address(config.listen_address, config.master)
     is_local = config.master.startswith("local")
     if recipe.sources["train"].format in TABLE_FORMATS:
@@ -137,15 +141,15 @@ def _run_ingest(config: IngestConfig) -> dict[SplitName, DatasetManifest]:
             f"{manifest.n_rejected:,}",
         )
         if manifest.chosen:
-            told = ", ".join(f"{why.replace('_', ' ')} {count:,}" for why, count in manifest.chosen.items())
-            _log.info("ingest %s: records %s", split, told)
+            counts_text = ", ".join(f"{why.replace('_', ' ')} {count:,}" for why, count in manifest.chosen.items())
+            _log.info("ingest %s: records %s", split, counts_text)
         if manifest.warnings:
             _log.warning(
                 "ingest %s: %s; named in %s/%s", split, summary(manifest.warnings), split, manifest.warnings_file
             )
     if resized := resize_text(config.output):
         _log.info("ingest: %s", resized)
-    add_report(config.output, before)
+    add_report(config.output, old_profile)
     _log.info("ingest: %s committed in %.1f s", config.output, time.monotonic() - started)
     return manifests
 

@@ -79,47 +79,47 @@ class DatasetDifference:
             "removed": None if self.added is None else dict(self.removed),
             "changed": None if self.added is None else dict(self.changed),
             "relabelled": {
-                split: [{"name": one.name, "before": one.before, "after": one.after} for one in found]
-                for split, found in self.relabelled.items()
+                split: [{"name": sample.name, "before": sample.before, "after": sample.after} for sample in samples]
+                for split, samples in self.relabelled.items()
             },
-            "moved": [{"name": one.name, "before": one.before, "after": one.after} for one in self.moved],
+            "moved": [{"name": sample.name, "before": sample.before, "after": sample.after} for sample in self.moved],
             "classes": {
-                split: {name: {"before": pair[0], "after": pair[1]} for name, pair in found.items()}
-                for split, found in self.classes.items()
+                split: {name: {"before": pair[0], "after": pair[1]} for name, pair in samples.items()}
+                for split, samples in self.classes.items()
             },
             "options": {name: {"before": pair[0], "after": pair[1]} for name, pair in self.options.items()},
         }
 
 
-def compare_datasets(before: DataPath, after: Path) -> DatasetDifference:
-    """Return how ``after`` differs from ``before``.
+def compare_datasets(old_dataset: DataPath, new_dataset: Path) -> DatasetDifference:
+    """Return how ``new_dataset`` differs from ``old_dataset``.
 
     Raises:
         DataError: There is no dataset, or one is damaged.
     """
-    manifests = read_splits(before), read_splits(after)
+    manifests = read_splits(old_dataset), read_splits(new_dataset)
     of_tables = [held["train"].table is not None for held in manifests]
-    found = _Found(_class_names(manifests[0]), _class_names(manifests[1]), are_rows=all(of_tables))
+    differences = _Differences(_class_names(manifests[0]), _class_names(manifests[1]), are_rows=all(of_tables))
     knows = of_tables[0] == of_tables[1] and _are_known((*manifests[0].values(), *manifests[1].values()))
     if knows and of_tables[0]:
-        found.add(*differing_rows((before, manifests[0]), (after, manifests[1])))
+        differences.add(*differing_rows((old_dataset, manifests[0]), (new_dataset, manifests[1])))
     elif knows:
-        samples = [_samples(path, held) for path, held in zip((before, after), manifests, strict=True)]
-        found.add(samples[0] - samples[1], samples[1] - samples[0])
+        samples = [_samples(path, held) for path, held in zip((old_dataset, new_dataset), manifests, strict=True)]
+        differences.add(samples[0] - samples[1], samples[1] - samples[0])
     return DatasetDifference(
-        before=(str(before), version_digest(before)),
-        after=(str(after), version_digest(after)),
-        added=found.added if knows else None,
-        removed=found.removed,
-        changed=found.changed,
-        relabelled=found.relabelled,
-        moved=found.moved,
+        before=(str(old_dataset), version_digest(old_dataset)),
+        after=(str(new_dataset), version_digest(new_dataset)),
+        added=differences.added if knows else None,
+        removed=differences.removed,
+        changed=differences.changed,
+        relabelled=differences.relabelled,
+        moved=differences.moved,
         classes=_class_counts(*manifests),
         options=_options(manifests[0]["train"].options, manifests[1]["train"].options),
     )
 
 
-class _Found:
+class _Differences:
     def __init__(self, names_before: tuple[str, ...], names_after: tuple[str, ...], *, are_rows: bool) -> None:
         self._names = names_before, names_after
         self._are_rows = are_rows
@@ -142,16 +142,16 @@ class _Found:
         for split, name, _, _ in sorted(sample for left in by_name.values() for sample in left):
             self.added.setdefault(split, []).append(name)
 
-    def _pair(self, before: Sample, after: Sample) -> None:
-        split, name, label, digest = before
-        if after[0] != split:
-            self.moved.append(Moved(name, split, after[0]))
-        if after[2] != label:
-            classes = (_class_name(self._names[0], label), _class_name(self._names[1], after[2]))
-            self.relabelled.setdefault(after[0], []).append(Moved(name, *classes))
+    def _pair(self, old_sample: Sample, new_sample: Sample) -> None:
+        split, name, label, digest = old_sample
+        if new_sample[0] != split:
+            self.moved.append(Moved(name, split, new_sample[0]))
+        if new_sample[2] != label:
+            classes = (_class_name(self._names[0], label), _class_name(self._names[1], new_sample[2]))
+            self.relabelled.setdefault(new_sample[0], []).append(Moved(name, *classes))
         # The digest of a row has its label in it.
-        if after[3] != digest and not (self._are_rows and after[2] != label):
-            self.changed.setdefault(after[0], []).append(name)
+        if new_sample[3] != digest and not (self._are_rows and new_sample[2] != label):
+            self.changed.setdefault(new_sample[0], []).append(name)
 
 
 def _are_known(manifests: Iterable[DatasetManifest]) -> bool:
@@ -182,24 +182,28 @@ def _class_name(names: tuple[str, ...], label: int) -> str:
 
 
 def _class_counts(
-    before: Mapping[SplitName, DatasetManifest], after: Mapping[SplitName, DatasetManifest]
+    old_manifests: Mapping[SplitName, DatasetManifest], new_manifests: Mapping[SplitName, DatasetManifest]
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    found: dict[str, dict[str, tuple[int, int]]] = {}
-    for split in dict.fromkeys((*before, *after)):
+    differing_counts: dict[str, dict[str, tuple[int, int]]] = {}
+    for split in dict.fromkeys((*old_manifests, *new_manifests)):
         counts = [
             {
                 _class_name(_class_names(held), label): count
                 for label, count in enumerate(held[split].label_histogram if split in held else ())
             }
-            for held in (before, after)
+            for held in (old_manifests, new_manifests)
         ]
         names = dict.fromkeys(name for pair in zip_longest(*counts) for name in pair if name is not None)
         pairs = {name: (counts[0].get(name, 0), counts[1].get(name, 0)) for name in names}
         if differing := {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}:
-            found[split] = differing
-    return found
+            differing_counts[split] = differing
+    return differing_counts
 
 
-def _options(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    names = sorted(set(before) | set(after))
-    return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
+def _options(old_options: Mapping[str, Any], new_options: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    names = sorted(set(old_options) | set(new_options))
+    return {
+        name: (old_options.get(name), new_options.get(name))
+        for name in names
+        if old_options.get(name) != new_options.get(name)
+    }

@@ -44,21 +44,21 @@ class _Rows:
     state: Hashes
 
 
-def differing_rows(before: _Dataset, after: _Dataset) -> tuple[Counter[Sample], Counter[Sample]]:
-    """Return the rows that only ``before`` has, and those that only ``after`` has; named by id, or by hash without.
+def differing_rows(old_dataset: _Dataset, new_dataset: _Dataset) -> tuple[Counter[Sample], Counter[Sample]]:
+    """Return the rows of the old dataset alone and of the new dataset alone, named by id, without ids by hash.
 
     Args:
-        before: A dataset and the manifests of its splits.
-        after: Likewise.
+        old_dataset: A dataset and the manifests of its splits.
+        new_dataset: Likewise.
 
     Raises:
         DataError: One is damaged.
     """
-    rows = _rows(*before), _rows(*after)
+    rows = _rows(*old_dataset), _rows(*new_dataset)
     only_before, only_after = (
         np.flatnonzero(~np.isin(rows[i].hashes, rows[1 - i].hashes, assume_unique=True)) for i in range(2)
     )
-    return _samples(*before, rows[0], only_before), _samples(*after, rows[1], only_after)
+    return _samples(*old_dataset, rows[0], only_before), _samples(*new_dataset, rows[1], only_after)
 
 
 def _rows(dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> _Rows:
@@ -67,30 +67,30 @@ def _rows(dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest]) -> 
         for number, shard in enumerate(manifest.shards):
             assert shard.rows is not None
             held = read_row_records(shard_folder(DatasetPaths(dataset).split(split)) / shard.rows.file)
-            kept = kept_rows(shard.excluded, shard.n_rows)
-            samples = np.flatnonzero(held.repeats[kept] == 0)
-            rows = kept[samples]
-            places = [np.full(len(rows), value, np.uint64) for value in (SPLITS.index(manifest.split), number)]
-            parts.append(np.stack([*places, samples.astype(np.uint64), held.names[rows], held.states[rows]]))
+            counted_rows = kept_rows(shard.excluded, shard.n_rows)
+            samples = np.flatnonzero(held.repeats[counted_rows] == 0)
+            rows = counted_rows[samples]
+            locations = [np.full(len(rows), value, np.uint64) for value in (SPLITS.index(manifest.split), number)]
+            parts.append(np.stack([*locations, samples.astype(np.uint64), held.names[rows], held.states[rows]]))
     split_of, shard_of, sample, names, states = np.concatenate(parts, axis=1)
     hashes = numbered(combined(names, states, mixed(split_of)), np.arange(len(names)))
     return _Rows(hashes, split_of.astype(np.int64), shard_of.astype(np.int64), sample.astype(np.int64), names, states)
 
 
 def _samples(
-    dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest], rows: _Rows, places: npt.NDArray[np.int64]
+    dataset: DataPath, manifests: Mapping[SplitName, DatasetManifest], rows: _Rows, indexes: npt.NDArray[np.int64]
 ) -> Counter[Sample]:
-    found: Counter[Sample] = Counter()
+    samples: Counter[Sample] = Counter()
     for split, manifest in manifests.items():
-        of_split = places[rows.split[places] == SPLITS.index(manifest.split)]
+        of_split = indexes[rows.split[indexes] == SPLITS.index(manifest.split)]
         with open_dataset(DatasetPaths(dataset).split(split)) as opened:
             for number in np.unique(rows.shard[of_split]).tolist():
                 n_samples = manifest.shards[number].n_samples
                 has_ids = manifest.table is not None and manifest.table.id is not None
                 ids = opened.texts(number, 0, n_samples, "id") if has_ids else None
                 labels: Any = opened.read(number, 0, n_samples)[1] if manifest.n_classes else np.zeros(n_samples)
-                for place in of_split[rows.shard[of_split] == number].tolist():
-                    sample = int(rows.sample[place])
-                    name = f"row {int(rows.name[place]):016x}" if ids is None else ids[sample]
-                    found[split, name, int(labels[sample]), int(rows.state[place])] += 1
-    return found
+                for index in of_split[rows.shard[of_split] == number].tolist():
+                    sample = int(rows.sample[index])
+                    name = f"row {int(rows.name[index]):016x}" if ids is None else ids[sample]
+                    samples[split, name, int(labels[sample]), int(rows.state[index])] += 1
+    return samples

@@ -43,8 +43,8 @@ def write_sample_sheet(dataset: Path, split: str, output: Path, *, samples: int,
     ]
     if output.suffix == ".html":
         page = template_environment("deepspark_ops.ingest.inspect").get_template("samples.html.jinja")
-        told = [(name, count, encoded(strip).data_uri()) for name, count, strip in rows]
-        write_text_whole(output, page.render(dataset=str(dataset), split=split, rows=told))
+        pictures = [(name, count, encoded(strip).data_uri()) for name, count, strip in rows]
+        write_text_whole(output, page.render(dataset=str(dataset), split=split, rows=pictures))
     else:
         with write_whole(output) as temporary:
             temporary.write_bytes(encoded(_as_one([(name, strip) for name, _, strip in rows])).content)

@@ -52,7 +52,7 @@ def limited(
             split yet.
         has_classes: Whether each class keeps its share.
     """
-    taken = dict(sources)
+    limited_records = dict(sources)
     counts: Counts = {}
     for split, records in sources.items():
         if config.limit is None or config.limit >= len(records):
@@ -60,9 +60,11 @@ def limited(
         order = records.order()
         labels = records.class_numbers() if has_classes else np.zeros(len(records), np.int64)
         hashes = records.hashes("limit", config.seed)
-        taken[split] = records.taken(np.sort(order[stable_sample(labels[order], hashes[order], config.limit)]))
-        _note(counts, split, "left_out_by_limit", len(records) - len(taken[split]))
-    return taken, counts
+        limited_records[split] = records.selected(
+            np.sort(order[stable_sample(labels[order], hashes[order], config.limit)])
+        )
+        _note(counts, split, "left_out_by_limit", len(records) - len(limited_records[split]))
+    return limited_records, counts
 
 
 def choose(
@@ -95,7 +97,7 @@ def choose(
         train = chosen["train"]
         order = train.order()
         labels, hashes = train.class_numbers(), train.hashes("balance", config.seed)
-        chosen["train"] = train.taken(np.sort(order[balanced(labels[order], hashes[order], config.balance)]))
+        chosen["train"] = train.selected(np.sort(order[balanced(labels[order], hashes[order], config.balance)]))
         change = len(chosen["train"]) - len(train)
         _note(counts, "train", "left_out_by_balance" if change < 0 else "repeated_by_balance", abs(change))
     return Choice(chosen, findings, counts)
@@ -126,8 +128,10 @@ def _empty(
     unit = records.unit
     if n_before.get(split):
         wishes = ("limit", "deduplicate_across", "balance")
-        given = ", ".join(f"{name}={value}" for name in wishes if (value := getattr(config, name)))
-        return ConfigError(f"{given} leaves the {split} set empty, which had {n_before[split]:,} {unit}s; ask for less")
+        options_text = ", ".join(f"{name}={value}" for name in wishes if (value := getattr(config, name)))
+        return ConfigError(
+            f"{options_text} leaves the {split} set empty, which had {n_before[split]:,} {unit}s; ask for less"
+        )
     if config.split_list is not None:
         msg = f"split_list={config.split_list} leaves the {split} set empty: it names no usable {unit} for it"
         return ConfigError(msg)

@@ -25,11 +25,11 @@ def find_duplicates(splits: Mapping[SplitName, Comparable], looked_up: int | Non
     findings = {split: Findings() for split in splits}
     joined = _Joined(splits)
     duplicates, first = joined.equal(across=True)
-    for place, earlier in zip(duplicates[:looked_up].tolist(), first[:looked_up].tolist(), strict=True):
-        (split, own), (of_split, of) = joined.about(place), joined.about(earlier)
-        same = "duplicate" if own.label == of.label else "duplicate_other_label"
+    for position, earlier in zip(duplicates[:looked_up].tolist(), first[:looked_up].tolist(), strict=True):
+        (split, record), (of_split, of) = joined.about(position), joined.about(earlier)
+        same = "duplicate" if record.label == of.label else "duplicate_other_label"
         kind = same if split == of_split else f"duplicate_in_{split}"
-        findings[split].add(Finding(kind, own.name, splits[split].same_text(of_split, of, own), own.position))
+        findings[split].add(Finding(kind, record.name, splits[split].same_text(of_split, of, record), record.position))
     uncounted = slice(len(duplicates) if looked_up is None else looked_up, None)
     sides, first_sides = joined.sides(duplicates[uncounted]), joined.sides(first[uncounted])
     for number, split in enumerate(splits):
@@ -54,7 +54,7 @@ def without_duplicates(
         The records that stay, and those left out, of which the first thousand of a split are named. A record that
         cannot be read stays.
     """
-    kept: dict[SplitName, RecordsOfSplit] = {}
+    remaining: dict[SplitName, RecordsOfSplit] = {}
     findings = {split: Findings() for split in splits}
     joined = _Joined(splits)
     duplicates, first = joined.equal([records.ties() for records in splits.values()], across=across)
@@ -63,14 +63,14 @@ def without_duplicates(
     for number, (split, records) in enumerate(splits.items()):
         is_here = joined.sides(duplicates) == number
         out = duplicates[is_here] - joined.starts[number]
-        for place, earlier in zip(out[:NAMED_OF_A_KIND].tolist(), first[is_here].tolist(), strict=False):
-            own, (of_split, of) = records.about(place), joined.about(earlier)
-            text = records.same_text(of_split, of, own)
-            findings[split].add(Finding("duplicate_left_out", own.name, text, own.position))
+        for position, earlier in zip(out[:NAMED_OF_A_KIND].tolist(), first[is_here].tolist(), strict=False):
+            record, (of_split, of) = records.about(position), joined.about(earlier)
+            text = records.same_text(of_split, of, record)
+            findings[split].add(Finding("duplicate_left_out", record.name, text, record.position))
         if len(out):
             findings[split].counts["duplicate_left_out"] = len(out)
-        kept[split] = records.taken(np.setdiff1d(np.arange(len(records)), out))
-    return kept, findings
+        remaining[split] = records.selected(np.setdiff1d(np.arange(len(records)), out))
+    return remaining, findings
 
 
 class _Joined:
@@ -81,14 +81,14 @@ class _Joined:
         self._splits = list(splits.values())
         self.starts = np.cumsum([0, *(len(records) for records in self._splits)])
 
-    def sides(self, places: Positions) -> Positions:
+    def sides(self, positions: Positions) -> Positions:
         """Return the (n,) numbers of the splits that places are in."""
-        return np.searchsorted(self.starts, places, "right") - 1
+        return np.searchsorted(self.starts, positions, "right") - 1
 
-    def about(self, place: int) -> tuple[SplitName, About]:
+    def about(self, position: int) -> tuple[SplitName, About]:
         """Return split and description of a record."""
-        number = int(self.sides(np.array([place]))[0])
-        return self._names[number], self._splits[number].about(place - int(self.starts[number]))
+        number = int(self.sides(np.array([position]))[0])
+        return self._names[number], self._splits[number].about(position - int(self.starts[number]))
 
     def equal(self, ties: Sequence[tuple[Hashes, ...]] = (), *, across: bool) -> tuple[Positions, Positions]:
         """Return the places of records whose content an earlier one has, by content, and of each the earlier one.

@@ -43,9 +43,9 @@ class ImageRecords:
         """See ``Choosable``."""
         return self.index.labels[self.positions]
 
-    def hashes(self, what: str, seed: int) -> Hashes:
+    def hashes(self, purpose: str, seed: int) -> Hashes:
         """See ``Choosable``."""
-        return name_hashes([self.index.names[i] for i in self.positions.tolist()], salt=f"{what} {seed}".encode())
+        return name_hashes([self.index.names[i] for i in self.positions.tolist()], salt=f"{purpose} {seed}".encode())
 
     def order(self) -> Positions:
         """See ``Choosable``."""
@@ -55,23 +55,23 @@ class ImageRecords:
         """See ``Choosable``."""
         return ()
 
-    def taken(self, places: Positions) -> ImageRecords:
+    def selected(self, indexes: Positions) -> ImageRecords:
         """See ``Choosable``."""
-        repeated = repeats(places)
+        repeated = repeats(indexes)
         if self.repeats is not None:
-            repeated += self.repeats[places]
-        return replace(self, positions=self.positions[places], repeats=repeated)
+            repeated += self.repeats[indexes]
+        return replace(self, positions=self.positions[indexes], repeats=repeated)
 
     def contents(self) -> tuple[Hashes, npt.NDArray[np.bool_]]:
         """See ``Choosable``."""
         return content_digests(self.index.reader, self.positions)
 
-    def about(self, place: int) -> About:
+    def about(self, index: int) -> About:
         """See ``Choosable``."""
-        position = int(self.positions[place])
+        position = int(self.positions[index])
         return About(self.index.names[position], int(self.index.labels[position]), position)
 
-    def same_text(self, of_split: str, of: About, own: About) -> str:
+    def same_text(self, of_split: str, of: About, record: About) -> str:
         """See ``Choosable``."""
         return f"has the content of {of_split} record {of.name}"
 

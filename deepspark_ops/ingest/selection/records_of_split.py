@@ -36,12 +36,12 @@ class Comparable(Protocol):
         """Return the (n,) hashes of the contents, and (n,) flags: False where a content is unknown."""
         ...
 
-    def about(self, place: int) -> About:
+    def about(self, index: int) -> About:
         """Return what a message says of a record."""
         ...
 
-    def same_text(self, of_split: str, of: About, own: About) -> str:
-        """Return what a message says of a record, ``own``, that has the content of an earlier one."""
+    def same_text(self, of_split: str, of: About, record: About) -> str:
+        """Return what a message says of a record, ``record``, that has the content of an earlier one."""
         ...
 
 
@@ -56,8 +56,8 @@ class Choosable(Comparable, Protocol):
         """Return the (n,) labels, where they are classes."""
         ...
 
-    def hashes(self, what: str, seed: int) -> Hashes:
-        """Return (n,) hashes of the names that have nothing to do with those of the split, or of another ``what``."""
+    def hashes(self, purpose: str, seed: int) -> Hashes:
+        """Return (n,) hashes of the names that are independent of those of the split, or of another ``purpose``."""
         ...
 
     def order(self) -> Positions:
@@ -68,7 +68,7 @@ class Choosable(Comparable, Protocol):
         """Return (n,) keys that order records of equal content, the most important key first; none: keep the order."""
         ...
 
-    def taken(self, places: Positions) -> Self:
+    def selected(self, indexes: Positions) -> Self:
         """Return some records by their places, ascending, maybe several times."""
         ...
 

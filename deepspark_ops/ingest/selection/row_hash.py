@@ -26,17 +26,17 @@ def mixed(values: Hashes, salt: int = 0) -> Hashes:
         salt: Another one, another function.
     """
     with np.errstate(over="ignore"):
-        found = values + _GOLDEN * np.uint64(2 * (salt % 2**62) + 1)
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(found ^ (found >> np.uint64(31)), np.uint64)
+        state = values + _GOLDEN * np.uint64(2 * (salt % 2**62) + 1)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(state ^ (state >> np.uint64(31)), np.uint64)
 
 
 def hash_rows(values: npt.NDArray[np.floating]) -> Hashes:
     """Return the (n,) hashes of rows (n, D) of float32 or float64; every NaN counts as the same."""
     words = np.ascontiguousarray(values).view(np.uint32).reshape(len(values), -1)
     factors = _factors(words.shape[1])
-    found = np.empty(len(words), np.uint64)
+    hashes = np.empty(len(words), np.uint64)
     rows = max(1, _BLOCK_WORDS // max(1, words.shape[1]))
     for start in range(0, len(words), rows):
         block = words[start : start + rows].copy()
@@ -46,8 +46,8 @@ def hash_rows(values: npt.NDArray[np.floating]) -> Hashes:
         block ^= block >> np.uint32(16)
         block *= np.uint32(0x85EBCA6B)
         block ^= block >> np.uint32(13)
-        found[start : start + rows] = block.astype(np.uint64) @ factors
-    return mixed(found)
+        hashes[start : start + rows] = block.astype(np.uint64) @ factors
+    return mixed(hashes)
 
 
 def hash_texts(offsets: npt.NDArray[np.integer], content: npt.NDArray[np.uint8]) -> Hashes:
@@ -59,14 +59,14 @@ def hash_texts(offsets: npt.NDArray[np.integer], content: npt.NDArray[np.uint8])
     """
     starts = offsets[:-1].astype(np.int64)
     lengths = np.diff(offsets).astype(np.int64)
-    found = np.zeros(len(starts), np.uint64)
+    hashes = np.zeros(len(starts), np.uint64)
     if is_there := bool(lengths.any()):
         used = content[int(starts[0]) : int(offsets[-1])].astype(np.uint64) + np.uint64(1)
-        places = np.arange(len(used)) - np.repeat(starts - starts[0], lengths)
-        weighted = used * _factors(int(lengths.max()))[places]
+        byte_positions = np.arange(len(used)) - np.repeat(starts - starts[0], lengths)
+        weighted = used * _factors(int(lengths.max()))[byte_positions]
         held = lengths > 0
-        found[held] = np.add.reduceat(weighted, (starts - starts[0])[held]) if is_there else 0
-    return mixed(found ^ mixed(lengths.astype(np.uint64)))
+        hashes[held] = np.add.reduceat(weighted, (starts - starts[0])[held]) if is_there else 0
+    return mixed(hashes ^ mixed(lengths.astype(np.uint64)))
 
 
 def name_hashes(names: Sequence[str], *, salt: bytes) -> Hashes:
@@ -79,10 +79,10 @@ def name_hashes(names: Sequence[str], *, salt: bytes) -> Hashes:
 
 def combined(*parts: Hashes) -> Hashes:
     """Return one hash of several of each row; their order counts."""
-    found = np.zeros_like(parts[0])
+    hashes = np.zeros_like(parts[0])
     for part in parts:
-        found = mixed(found ^ part, 1)
-    return found
+        hashes = mixed(hashes ^ part, 1)
+    return hashes
 
 
 def _factors(n: int) -> Hashes:

@@ -32,8 +32,8 @@ def stable_sample(labels: Positions, hashes: Hashes, n: int) -> Positions:
     _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     quotas = _shares(counts, n)
     order, rank = _by_hash(classes, hashes, counts)
-    taken: Positions = np.sort(order[rank < quotas[classes[order]]])
-    return taken
+    sample: Positions = np.sort(order[rank < quotas[classes[order]]])
+    return sample
 
 
 def balanced(labels: Positions, hashes: Hashes, how: Balance) -> Positions:
@@ -56,8 +56,8 @@ def balanced(labels: Positions, hashes: Hashes, how: Balance) -> Positions:
     order, rank = _by_hash(classes, hashes, counts)
     size = counts[classes[order]]
     if how == "undersample":
-        taken: Positions = np.sort(order[rank < counts.min()])
-        return taken
+        sample: Positions = np.sort(order[rank < counts.min()])
+        return sample
     times = counts.max() // size + (rank < counts.max() % size)
     repeated: Positions = np.sort(np.repeat(order, times))
     return repeated
@@ -72,10 +72,10 @@ def repeats(positions: Positions) -> npt.NDArray[np.int32]:
     """
     order = np.argsort(positions, kind="stable")
     is_new = np.append(True, positions[order][1:] != positions[order][:-1])[: len(order)]
-    places = np.arange(len(order))
-    found = np.empty(len(order), np.int32)
-    found[order] = places - np.maximum.accumulate(np.where(is_new, places, 0))
-    return found
+    indexes = np.arange(len(order))
+    counts = np.empty(len(order), np.int32)
+    counts[order] = indexes - np.maximum.accumulate(np.where(is_new, indexes, 0))
+    return counts
 
 
 def _by_hash(classes: Positions, hashes: Hashes, counts: Positions) -> tuple[Positions, Positions]:

@@ -156,14 +156,14 @@ def _by_list(path: DataPath, index: SourceIndex, usable: Positions) -> SplitUp:
     named = read_split_list(path, set(index.names))
     numbers = np.array([named.get(name, OUTSIDE) for name in index.names], np.int8)
     if not (numbers[usable] >= 0).any():
-        seen = [index.names[int(usable[0])] if len(usable) else ""]
-        raise _names_none(path, "record", next(iter(named), ""), seen, "the records as the source does")
+        source_names = [index.names[int(usable[0])] if len(usable) else ""]
+        raise _names_none(path, "record", next(iter(named), ""), source_names, "the records as the source does")
     numbers[numbers == OUTSIDE] = split_of_others(named)
-    left_out = [(place, index.names[place]) for place in np.flatnonzero(numbers == OUTSIDE).tolist()]
+    left_out = [(position, index.names[position]) for position in np.flatnonzero(numbers == OUTSIDE).tolist()]
     unknown = set(named) - set(index.names)
     findings = _list_findings(path, unknown, "the source has no such record", left_out, len(left_out))
-    asked: set[SplitName] = {"train", *(SPLITS[number] for number in named.values())}
-    return SplitUp(_of_numbers(numbers, usable, asked), findings=findings)
+    split_names: set[SplitName] = {"train", *(SPLITS[number] for number in named.values())}
+    return SplitUp(_of_numbers(numbers, usable, split_names), findings=findings)
 
 
 def split_of_others(named: Mapping[str, int]) -> int:
@@ -172,46 +172,46 @@ def split_of_others(named: Mapping[str, int]) -> int:
     return OUTSIDE if train in named.values() else train
 
 
-def read_split_list(path: DataPath, known: Collection[str] | None = None) -> dict[str, int]:
+def read_split_list(path: DataPath, record_names: Collection[str] | None = None) -> dict[str, int]:
     """Return record -> number of its split.
 
     Args:
         path: A list of records and splits, or a folder of lists of records.
-        known: The source's records: a line of a list of records may say more, as lists of images have labels. None:
-            each such line is a record as it is.
+        record_names: Names of the source's records. A line of a list of records may hold more than a name, since lists
+            of images hold labels. None: each line is a name.
 
     Raises:
         ConfigError: There is no such list, or it is none.
     """
-    found: dict[str, int] = {}
+    splits: dict[str, int] = {}
     if path.is_dir():
         for split, file in _files_of_folder(path).items():
             for number, line in _lines(file):
-                is_pair = known is not None and line not in known and _pair(line)[0] in known
+                is_pair = record_names is not None and line not in record_names and _pair(line)[0] in record_names
                 key = _pair(line)[0] if is_pair else line
-                _note(found, key, split, f"{file}, line {number}")
-        return found
+                _note(splits, key, split, f"{file}, line {number}")
+        return splits
     for number, line in _lines(path):
         key, word = _pair(line)
         if word.lower() not in SPLIT_WORDS:
-            if number == 1 and not found:
+            if number == 1 and not splits:
                 continue  # a header
             msg = (
                 f'{path}, line {number}: expected a record and its split, found "{line[:200]}"; allowed as the last'
                 f" word: {', '.join(SPLIT_WORDS)}"
             )
             raise ConfigError(msg)
-        _note(found, key, SPLIT_WORDS[word.lower()], f"{path}, line {number}")
-    if not found:
+        _note(splits, key, SPLIT_WORDS[word.lower()], f"{path}, line {number}")
+    if not splits:
         msg = f'split_list={path}: no line; expected a record and its split on each, like "cat/1.jpg validation"'
         raise ConfigError(msg)
-    return found
+    return splits
 
 
-def _note(found: dict[str, int], key: str, split: SplitName, place: str) -> None:
+def _note(splits: dict[str, int], key: str, split: SplitName, where: str) -> None:
     number = SPLITS.index(split)
-    if found.setdefault(key, number) != number:
-        msg = f'{place}: "{key}" is in {split} and in {SPLITS[found[key]]}; leave it in one'
+    if splits.setdefault(key, number) != number:
+        msg = f'{where}: "{key}" is in {split} and in {SPLITS[splits[key]]}; leave it in one'
         raise ConfigError(msg)
 
 
@@ -258,12 +258,15 @@ def _by_column(config: IngestConfig, index: SourceIndex, usable: Positions) -> S
     numbers = np.array([codes[word] for word in index.splits], np.int8)
     rejected = tuple(
         Rejection(
-            place, index.names[place], int(index.labels[place]), unknown_word(config.split_column, index.splits[place])
+            position,
+            index.names[position],
+            int(index.labels[position]),
+            unknown_word(config.split_column, index.splits[position]),
         )
-        for place in usable[numbers[usable] == UNKNOWN_WORD].tolist()
+        for position in usable[numbers[usable] == UNKNOWN_WORD].tolist()
     )
-    asked: set[SplitName] = {"train", *(SPLITS[code] for code in codes.values() if code != UNKNOWN_WORD)}
-    return SplitUp(_of_numbers(numbers, usable, asked), rejected)
+    split_names: set[SplitName] = {"train", *(SPLITS[code] for code in codes.values() if code != UNKNOWN_WORD)}
+    return SplitUp(_of_numbers(numbers, usable, split_names), rejected)
 
 
 def split_of_word(word: str) -> int:
@@ -277,8 +280,10 @@ def unknown_word(column: str | None, word: str) -> str:
     return f'{column} is "{word[:_SHOWN]}"; allowed: {", ".join(SPLIT_WORDS)}'
 
 
-def _of_numbers(numbers: npt.NDArray[np.int8], usable: Positions, asked: set[SplitName]) -> dict[SplitName, Positions]:
-    return {split: usable[numbers[usable] == SPLITS.index(split)] for split in SPLITS if split in asked}
+def _of_numbers(
+    numbers: npt.NDArray[np.int8], usable: Positions, split_names: set[SplitName]
+) -> dict[SplitName, Positions]:
+    return {split: usable[numbers[usable] == SPLITS.index(split)] for split in SPLITS if split in split_names}
 
 
 @dataclass(frozen=True)
@@ -289,20 +294,20 @@ class ListedRows:
         path: The list.
         hashes: (n,) of the ids, ascending.
         numbers: (n,) their splits, places in ``SPLITS``.
-        others: Split of the rows that the list does not name; ``OUTSIDE`` where they are left out.
+        other_split: Split of the rows that the list does not name; ``OUTSIDE`` where they are left out.
     """
 
     path: DataPath
     hashes: Hashes
     numbers: npt.NDArray[np.int8]
-    others: int
+    other_split: int
 
     def splits_of(self, ids: Hashes) -> npt.NDArray[np.int8]:
         """Return the (n,) splits of rows by the hashes of their ids; ``OUTSIDE`` for one that is left out."""
-        places = np.minimum(np.searchsorted(self.hashes, ids), len(self.hashes) - 1)
-        return np.where(self.hashes[places] == ids, self.numbers[places], np.int8(self.others))
+        indexes = np.minimum(np.searchsorted(self.hashes, ids), len(self.hashes) - 1)
+        return np.where(self.hashes[indexes] == ids, self.numbers[indexes], np.int8(self.other_split))
 
-    def asked(self) -> set[SplitName]:
+    def named_splits(self) -> set[SplitName]:
         """Return the splits that the list names; rows that train there are always some."""
         return {"train", *(SPLITS[number] for number in np.unique(self.numbers).tolist())}
 
@@ -341,16 +346,16 @@ def find_in_list(listed: ListedRows, names: Hashes, outside: Sequence[tuple[int,
     is_there = np.isin(listed.hashes, names)
     named = list(read_split_list(listed.path))
     if not is_there.any():
-        seen = [name for _, name in outside[:1]]
-        raise _names_none(listed.path, "row", named[0], seen, "the values of the id column")
-    known = is_there[np.searchsorted(listed.hashes, _hashes(named))]
-    unknown = [name for name, is_known in zip(named, known.tolist(), strict=True) if not is_known]
+        row_names = [name for _, name in outside[:1]]
+        raise _names_none(listed.path, "row", named[0], row_names, "the values of the id column")
+    has_row = is_there[np.searchsorted(listed.hashes, _hashes(named))]
+    unknown = [name for name, is_known in zip(named, has_row.tolist(), strict=True) if not is_known]
     return _list_findings(listed.path, unknown, "no usable row has this id", outside, n_outside)
 
 
-def _names_none(path: DataPath, unit: str, listed: str, seen: Sequence[str], remedy: str) -> DataError:
+def _names_none(path: DataPath, unit: str, listed: str, source_names: Sequence[str], remedy: str) -> DataError:
     """Return the error of a list that names nothing of the source."""
-    source = f', the source "{seen[0]}"' if seen else ""
+    source = f', the source "{source_names[0]}"' if source_names else ""
     return DataError(f'split_list={path} names no {unit} of the source: it has "{listed}"{source}; give {remedy}')
 
 

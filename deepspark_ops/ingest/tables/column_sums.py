@@ -66,12 +66,12 @@ class ColumnSums:
         """Return what both parts say together (Chan, Golub, LeVeque 1979, formula 2.1b)."""
         count = self.count + other.count
         share = other.count / np.maximum(count, 1.0)
-        apart = other.mean - self.mean
+        difference = other.mean - self.mean
         return ColumnSums(
             count,
             self.n_missing + other.n_missing,
-            self.mean + apart * share,
-            self.squares + other.squares + apart * apart * self.count * share,
+            self.mean + difference * share,
+            self.squares + other.squares + difference * difference * self.count * share,
             np.minimum(self.smallest, other.smallest),
             np.maximum(self.largest, other.largest),
         )

@@ -93,8 +93,8 @@ class TableRoles:
 
     def used(self) -> tuple[Column, ...]:
         """Return every column that is read, once."""
-        others = (self.image, self.id, self.weight, self.group, self.split)
-        found = (*self.features, *self.labels, *(column for column in others if column is not None))
+        further = (self.image, self.id, self.weight, self.group, self.split)
+        found = (*self.features, *self.labels, *(column for column in further if column is not None))
         return tuple({column.name: column for column in found}.values())
 
 
@@ -116,12 +116,12 @@ def choose_roles(config: SourceConfig, columns: Sequence[Column]) -> TableRoles:
     split = named_column(columns, "split_column", config.split_column, {"text"})
     row_id = named_column(columns, "id_column", config.id_column, {"whole", "text"})
     if row_id is None:
-        row_id = first_column(columns, ID_NAMES, {"whole", "text"}, taken=labels)
-    taken = {column.name for column in (*labels, image, weight, group, row_id, split) if column is not None}
+        row_id = first_column(columns, ID_NAMES, {"whole", "text"}, excluded=labels)
+    reserved_names = {column.name for column in (*labels, image, weight, group, row_id, split) if column is not None}
     features: tuple[Column, ...] = ()
     if image is None:
-        features = _features(config, columns, taken)
-    used = taken | {column.name for column in features}
+        features = _features(config, columns, reserved_names)
+    used = reserved_names | {column.name for column in features}
     left_out = tuple(column for column in columns if column.name not in used)
     return TableRoles(features, labels, image, row_id, weight, group, split, left_out)
 
@@ -165,11 +165,11 @@ def _matching(pattern: str, names: Sequence[str]) -> list[str]:
             msg = f"feature_columns: {pattern}: {first} stands after {last} in the table; turn them round"
             raise ConfigError(msg)
         return list(names[begin : end + 1])
-    found = [name for name in names if fnmatchcase(name, pattern)]
-    if not found:
+    matches = [name for name in names if fnmatchcase(name, pattern)]
+    if not matches:
         absent = next((end for end in (first, last) if dots and end not in names), pattern)
         raise ConfigError(_absent("feature_columns", absent, names))
-    return found
+    return matches
 
 
 def _absent(option: str, name: str, names: Sequence[str]) -> str:
@@ -184,11 +184,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def first_column(
-    columns: Sequence[Column], names: Iterable[str], kinds: AbstractSet[Kind], taken: Sequence[Column]
+    columns: Sequence[Column], names: Iterable[str], kinds: AbstractSet[Kind], excluded: Sequence[Column]
 ) -> Column | None:
     """Return the first column of a usual name, upper or lower case, and of a kind."""
     of_name = {column.name.lower(): column for column in reversed(columns) if column.kind in kinds}
-    return next((of_name[name] for name in names if name in of_name and of_name[name] not in taken), None)
+    return next((of_name[name] for name in names if name in of_name and of_name[name] not in excluded), None)
 
 
 def named_column(columns: Sequence[Column], option: str, name: str | None, kinds: AbstractSet[Kind]) -> Column | None:
@@ -199,12 +199,12 @@ def named_column(columns: Sequence[Column], option: str, name: str | None, kinds
     """
     if name is None:
         return None
-    found = next((column for column in columns if column.name == name), None)
-    if found is None:
+    named = next((column for column in columns if column.name == name), None)
+    if named is None:
         raise ConfigError(_absent(option, name, [column.name for column in columns]))
-    if found.kind not in kinds:
-        raise ConfigError(_unfit(option, found, kinds))
-    return found
+    if named.kind not in kinds:
+        raise ConfigError(_unfit(option, named, kinds))
+    return named
 
 
 def _unfit(option: str, column: Column, kinds: AbstractSet[Kind]) -> str:
@@ -248,28 +248,28 @@ def _labels(config: SourceConfig, columns: Sequence[Column]) -> tuple[Column, ..
     return tuple(column for column in labels if column is not None)
 
 
-def _features(config: SourceConfig, columns: Sequence[Column], taken: set[str]) -> tuple[Column, ...]:
+def _features(config: SourceConfig, columns: Sequence[Column], reserved_names: set[str]) -> tuple[Column, ...]:
     of_name = {column.name: column for column in columns}
-    usual = [column.name for column in columns if column.kind in _FEATURES and column.name not in taken]
+    usual = [column.name for column in columns if column.kind in _FEATURES and column.name not in reserved_names]
     if config.feature_columns is None:
-        found = tuple(of_name[name] for name in usual)
+        chosen = tuple(of_name[name] for name in usual)
     else:
-        found = tuple(of_name[name] for name in choose_names(config.feature_columns, list(of_name), usual))
-        _refuse_others(config.feature_columns, found, taken)
-    if not found:
+        chosen = tuple(of_name[name] for name in choose_names(config.feature_columns, list(of_name), usual))
+        _refuse_others(config.feature_columns, chosen, reserved_names)
+    if not chosen:
         held = ", ".join(f"{column.name} ({KINDS[column.kind]})" for column in columns[:_SHOWN])
         msg = f"feature_columns: no column is left for features; the table has {held}"
         raise ConfigError(msg)
-    return found
+    return chosen
 
 
-def _refuse_others(patterns: str, found: Sequence[Column], taken: set[str]) -> None:
+def _refuse_others(patterns: str, columns: Sequence[Column], reserved_names: set[str]) -> None:
     """Refuse what is no number, and what a net would learn its labels from; text is read as numbers."""
-    for column in found:
+    for column in columns:
         if column.kind not in _FEATURES | {"text"}:
             msg = f'feature_columns: column "{column.name}" holds {KINDS[column.kind]}, and features are numbers'
             raise ConfigError(msg)
-        if column.name in taken:
+        if column.name in reserved_names:
             msg = (
                 f'feature_columns={patterns}: column "{column.name}" is also label, weight, group or id; leave it out:'
                 f" {patterns},!{column.name}"
@@ -282,13 +282,13 @@ def columns_of(schema: pa.Schema) -> list[Column]:
     return [_column(field.name, field.type) for field in schema]
 
 
-def _column(name: str, found: pa.DataType) -> Column:
-    kind = _kind(found)
-    item = found.value_type if kind == "numbers" else found
+def _column(name: str, arrow_type: pa.DataType) -> Column:
+    kind = _kind(arrow_type)
+    item = arrow_type.value_type if kind == "numbers" else arrow_type
     return Column(name, kind, kind in ("whole", "real", "numbers") and _is_wide(item))
 
 
-def _kind(found: pa.DataType) -> Kind:
+def _kind(arrow_type: pa.DataType) -> Kind:
     tests: dict[Kind, Any] = {
         "flag": pa.types.is_boolean,
         "whole": pa.types.is_integer,
@@ -299,38 +299,42 @@ def _kind(found: pa.DataType) -> Kind:
         "time": pa.types.is_temporal,
         "empty": pa.types.is_null,
     }
-    return next((kind for kind, is_of in tests.items() if is_of(found)), "other")
+    return next((kind for kind, is_of in tests.items() if is_of(arrow_type)), "other")
 
 
-def _holds_bytes(found: pa.DataType) -> bool:
+def _holds_bytes(arrow_type: pa.DataType) -> bool:
     """Whether it is a struct of an image's bytes and its path, as libraries of data sets write images."""
-    if not pa.types.is_struct(found):
+    if not pa.types.is_struct(arrow_type):
         return False
-    place = found.get_field_index("bytes")
-    return bool(place >= 0 and pa.types.is_binary(found.field(place).type))
+    index = arrow_type.get_field_index("bytes")
+    return bool(index >= 0 and pa.types.is_binary(arrow_type.field(index).type))
 
 
-def _is_numbers(found: pa.DataType) -> bool:
-    is_list = pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found)
-    return bool(is_list and _kind(found.value_type) in ("whole", "real", "flag"))
+def _is_numbers(arrow_type: pa.DataType) -> bool:
+    is_list = (
+        pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type) or pa.types.is_fixed_size_list(arrow_type)
+    )
+    return bool(is_list and _kind(arrow_type.value_type) in ("whole", "real", "flag"))
 
 
-def _is_wide(found: pa.DataType) -> bool:
-    if pa.types.is_boolean(found):
+def _is_wide(arrow_type: pa.DataType) -> bool:
+    if pa.types.is_boolean(arrow_type):
         return False
-    return bool(pa.types.is_decimal(found) or found.bit_width > (32 if pa.types.is_floating(found) else 16))
+    return bool(
+        pa.types.is_decimal(arrow_type) or arrow_type.bit_width > (32 if pa.types.is_floating(arrow_type) else 16)
+    )
 
 
 def numbers(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return (n,) numbers; NaN where there is none, infinite for a text that is no number."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = _parsed(column)
-    wanted = pa.from_numpy_dtype(np.dtype(dtype))
+    value_type = pa.from_numpy_dtype(np.dtype(dtype))
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.uint8())
     with np.errstate(over="ignore"):
-        found = pc.cast(column, wanted, safe=False).to_numpy(zero_copy_only=False)
-    return np.asarray(found, dtype)
+        values = pc.cast(column, value_type, safe=False).to_numpy(zero_copy_only=False)
+    return np.asarray(values, dtype)
 
 
 def _parsed(texts: pa.Array) -> pa.Array:

@@ -64,14 +64,14 @@ def separator(path: DataPath) -> str:
         DataError: It has a header line and no row.
     """
     start = read_start(path, _LOOK_BYTES).decode("utf-8-sig", "replace")
-    found = separator_of(start)
-    if found is None and is_header_alone(start):
+    mark = separator_of(start)
+    if mark is None and is_header_alone(start):
         raise no_rows(path)
-    if found is None:
+    if mark is None:
         first = start.partition("\n")[0][:120]
         msg = f'{path}: the first line, "{first}", is no header line of column names with rows below it; put one first'
         raise ConfigError(msg)
-    return found
+    return mark
 
 
 def first_rows(path: DataPath, name: SourceFormat, n_rows: int) -> pa.RecordBatch:
@@ -224,19 +224,19 @@ def avro_schema(path: DataPath) -> pa.Schema:
     return pa.schema([(field["name"], _arrow_type(field["type"])) for field in schema["fields"]])
 
 
-def _arrow_type(found: Any) -> pa.DataType:
-    if isinstance(found, list):  # a union; tables use it for values that may be missing
-        kinds = [kind for kind in found if kind != "null"]
+def _arrow_type(avro_type: Any) -> pa.DataType:
+    if isinstance(avro_type, list):  # a union; tables use it for values that may be missing
+        kinds = [kind for kind in avro_type if kind != "null"]
         return _arrow_type(kinds[0]) if len(kinds) == 1 else OTHER_TYPE
-    if isinstance(found, dict):
-        if found.get("logicalType") == "decimal":
-            return pa.decimal128(min(38, found["precision"]), found.get("scale", 0))
-        if "logicalType" in found:
-            return _AVRO_TIMES.get(found["logicalType"], OTHER_TYPE)
-        if found["type"] == "array":
-            return pa.list_(_arrow_type(found["items"]))
-        return _arrow_type(found["type"])
-    return _AVRO_TYPES.get(found, OTHER_TYPE)
+    if isinstance(avro_type, dict):
+        if avro_type.get("logicalType") == "decimal":
+            return pa.decimal128(min(38, avro_type["precision"]), avro_type.get("scale", 0))
+        if "logicalType" in avro_type:
+            return _AVRO_TIMES.get(avro_type["logicalType"], OTHER_TYPE)
+        if avro_type["type"] == "array":
+            return pa.list_(_arrow_type(avro_type["items"]))
+        return _arrow_type(avro_type["type"])
+    return _AVRO_TYPES.get(avro_type, OTHER_TYPE)
 
 
 def _avro_column(rows: list[Any], field: pa.Field) -> pa.Array:

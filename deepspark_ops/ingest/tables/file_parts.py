@@ -161,13 +161,15 @@ def read_footer(path: Path) -> pq.FileMetaData:
 
 def _open_bytes(footer: pq.FileMetaData) -> int:
     """Return about what a task holds of a row group at a time: of each column a page and the dictionary."""
-    found = 0
+    n_bytes = 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
-        if group.total_byte_size > found:
+        if group.total_byte_size > n_bytes:
             columns = (group.column(i) for i in range(group.num_columns))
-            found = max(found, sum(min(one.total_uncompressed_size, _open_bytes_of(one)) for one in columns))
-    return found
+            n_bytes = max(
+                n_bytes, sum(min(column.total_uncompressed_size, _open_bytes_of(column)) for column in columns)
+            )
+    return n_bytes
 
 
 def _open_bytes_of(column: pq.ColumnChunkMetaData) -> int:
@@ -188,16 +190,16 @@ def _cut(footer: pq.FileMetaData) -> Iterator[tuple[int, tuple[int, ...]]]:
     yield n_bytes, tuple(groups)
 
 
-def value_type(found: pa.DataType) -> pa.DataType:
+def value_type(arrow_type: pa.DataType) -> pa.DataType:
     """Return the type of a column's values, also for a column with a dictionary."""
-    return found.value_type if pa.types.is_dictionary(found) else found
+    return arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
 
 
-def _is_plain(found: pa.DataType) -> bool:
+def _is_plain(arrow_type: pa.DataType) -> bool:
     """Whether Spark would hand such a column over as the same values; times and dates are used for nothing."""
-    if pa.types.is_list(found) or pa.types.is_large_list(found):
-        found = found.value_type
-        return bool(pa.types.is_signed_integer(found) or _is_float(found) or pa.types.is_boolean(found))
+    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
+        arrow_type = arrow_type.value_type
+        return bool(pa.types.is_signed_integer(arrow_type) or _is_float(arrow_type) or pa.types.is_boolean(arrow_type))
     tests = (
         pa.types.is_signed_integer,
         _is_float,
@@ -207,8 +209,8 @@ def _is_plain(found: pa.DataType) -> bool:
         pa.types.is_binary,
         pa.types.is_temporal,
     )
-    return any(is_of(found) for is_of in tests)
+    return any(is_of(arrow_type) for is_of in tests)
 
 
-def _is_float(found: pa.DataType) -> bool:
-    return bool(pa.types.is_float32(found) or pa.types.is_float64(found))
+def _is_float(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_float32(arrow_type) or pa.types.is_float64(arrow_type))

@@ -116,8 +116,8 @@ def pack_images(batches: Iterable[pa.RecordBatch], roles: TableRoles, folder: Pa
     """
     assert roles.image is not None
     has_bytes = roles.image.kind == "bytes"
-    found = ImageRows(part, f"{part:05d}-{uuid4().hex}.images" if has_bytes else "", [], [], [], [], [], [])
-    handle = (folder / found.file).open("wb") if has_bytes else None
+    image_rows = ImageRows(part, f"{part:05d}-{uuid4().hex}.images" if has_bytes else "", [], [], [], [], [], [])
+    handle = (folder / image_rows.file).open("wb") if has_bytes else None
     digest = hashlib.sha256()
     try:
         for batch in batches:
@@ -126,20 +126,20 @@ def pack_images(batches: Iterable[pa.RecordBatch], roles: TableRoles, folder: Pa
                 packed = b"".join(images)
                 handle.write(packed)
                 digest.update(packed)
-                found.sizes.extend(map(len, images))
+                image_rows.sizes.extend(map(len, images))
             else:
-                found.paths.extend(_texts(batch, roles.image))
+                image_rows.paths.extend(_texts(batch, roles.image))
             if roles.id is not None:
-                found.ids.extend(_texts(batch, roles.id))
+                image_rows.ids.extend(_texts(batch, roles.id))
             if roles.split is not None:
-                found.splits.extend(_texts(batch, roles.split))
+                image_rows.splits.extend(_texts(batch, roles.split))
             if roles.group is not None:
-                found.groups.extend(_texts(batch, roles.group))
-            found.labels.extend(_labels(batch, roles))
+                image_rows.groups.extend(_texts(batch, roles.group))
+            image_rows.labels.extend(_labels(batch, roles))
     finally:
         if handle is not None:
             handle.close()
-    return replace(found, digest=digest.hexdigest())
+    return replace(image_rows, digest=digest.hexdigest())
 
 
 def images_digest(parts: Sequence[ImageRows]) -> str:
@@ -215,16 +215,18 @@ def index_images(
         sizes = np.array([size for part in parts for size in part.sizes], np.int64)
         counts = [len(part.sizes) for part in parts]
         offsets = np.concatenate([np.cumsum([0, *part.sizes])[:-1] for part in parts]).astype(np.int64)
-        places = np.stack([np.repeat(np.arange(len(parts)), counts), offsets, sizes], axis=1)
-        reader = PackedReader(tuple(folder / part.file for part in parts), places).subset(rows)
+        locations = np.stack([np.repeat(np.arange(len(parts)), counts), offsets, sizes], axis=1)
+        reader = PackedReader(tuple(folder / part.file for part in parts), locations).subset(rows)
     else:
         listed = tuple(paths[row] for row in rows.tolist())
         reader = listed_reader(root, listed, named_by=f"the table {source}")
-    kept = [label for label in labels if label is not None]
+    known_labels = [label for label in labels if label is not None]
     is_text = roles.labels[0].kind == "text"
-    classes = sorted_classes(kept) if is_text else ()
+    classes = sorted_classes(known_labels) if is_text else ()
     return SourceIndex(
-        labels=np.array(labels_of(kept, classes) if is_text else [_class(label, source) for label in kept], np.int64),
+        labels=np.array(
+            labels_of(known_labels, classes) if is_text else [_class(label, source) for label in known_labels], np.int64
+        ),
         names=[names[row] for row in rows.tolist()],
         reader=reader,
         decode_color=True,

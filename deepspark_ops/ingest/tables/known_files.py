@@ -24,7 +24,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.image_files import file_stamp
 from deepspark_ops.ingest.selection.splits import digest_of_split_list
 from deepspark_ops.ingest.tables.column_sums import ColumnSums
-from deepspark_ops.ingest.tables.row_files import PartSummary, RowKeys, told_id
+from deepspark_ops.ingest.tables.row_files import PartSummary, RowKeys, shown_id
 from deepspark_ops.ingest.versions.base import Base
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.excluded_rows import kept_rows
@@ -89,26 +89,26 @@ def look_at_files(source: DataPath, files: Sequence[DataPath], stamp: FileStamp 
     return SeenSource(names, tuple(file_stamp(file, stamp).decode() for file in files), ())
 
 
-def write_seen_files(path: Path, seen: SeenFiles) -> None:
+def write_seen_files(path: Path, seen_files: SeenFiles) -> None:
     """Write them whole.
 
     Raises:
         OSError: The file cannot be written.
     """
     arrays: dict[str, Any] = {}
-    told = {}
-    for split, source in seen.sources.items():
+    described = {}
+    for split, source in seen_files.sources.items():
         parts = [json.loads(replace(part, runs=[]).to_json()) for part in source.parts]
         for name in _SUMS:
             arrays[f"{split}.{name}"] = np.array([part["sums"][name] for part in parts], np.float64)
-        told[split] = {
+        described[split] = {
             "names": [name.encode("utf-8", "surrogateescape").hex() for name in source.names],
             "stamps": source.stamps,
             "parts": [{name: value for name, value in part.items() if name != "sums"} for part in parts],
         }
-    for split, rows in seen.rows.items():
+    for split, rows in seen_files.rows.items():
         arrays |= {f"{split}.{name}": getattr(rows, name) for name in _ROW_ARRAYS}
-    arrays["told"] = np.frombuffer(json.dumps(told).encode(), np.uint8)
+    arrays["told"] = np.frombuffer(json.dumps(described).encode(), np.uint8)
     write_archive(path, FILES_VERSION, arrays)
 
 
@@ -120,14 +120,14 @@ def read_seen_files(path: DataPath) -> SeenFiles:
     """
     with opened_archive(path, (FILES_VERSION,)) as held:
         sources: dict[SplitName, SeenSource] = {}
-        for split, told in json.loads(held["told"].tobytes()).items():
+        for split, of_source in json.loads(held["told"].tobytes()).items():
             sums = {name: held[f"{split}.{name}"] for name in _SUMS}
             parts = [
                 PartSummary.from_json(json.dumps({**part, "sums": {name: sums[name][i].tolist() for name in _SUMS}}))
-                for i, part in enumerate(told["parts"])
+                for i, part in enumerate(of_source["parts"])
             ]
-            names = tuple(bytes.fromhex(name).decode("utf-8", "surrogateescape") for name in told["names"])
-            sources[split] = SeenSource(names, tuple(told["stamps"]), tuple(parts))
+            names = tuple(bytes.fromhex(name).decode("utf-8", "surrogateescape") for name in of_source["names"])
+            sources[split] = SeenSource(names, tuple(of_source["stamps"]), tuple(parts))
         rows = {
             split: SeenRows(*(held[f"{split}.{name}"] for name in _ROW_ARRAYS))
             for split in SPLITS
@@ -152,11 +152,11 @@ class StoredRun:
     files: npt.NDArray[np.int32]
     keys: RowKeys
 
-    def told(self, row: int) -> tuple[str, list[float]]:
+    def describe(self, row: int) -> tuple[str, list[float]]:
         """Return what a message calls a row, by its place among these, and its labels."""
         number = int(self.rows[row])
         with local_copy(self.shard) as local, h5py.File(regular_path(local)) as held:
-            shown = told_id(held["id"][number]) if "id" in held else f"row {number} of {self.shard.name}"
+            shown = shown_id(held["id"][number]) if "id" in held else f"row {number} of {self.shard.name}"
             return shown, np.atleast_1d(held["label"][number]).tolist()
 
 
@@ -166,31 +166,31 @@ class KnownFiles:
 
     Attributes:
         now: The files of each source.
-        before: Of each source, by the number of a file now: the number that it had; -1 for one that is to be read.
+        old_numbers: Source -> (n,) number of each of its files in the base; -1 for a file that must be read.
         base: The dataset whose rows stand for those of the others.
         seen: What it kept.
     """
 
     now: Mapping[SplitName, SeenSource]
-    before: Mapping[SplitName, npt.NDArray[np.int64]]
+    old_numbers: Mapping[SplitName, npt.NDArray[np.int64]]
     base: Base[RowRecords]
     seen: SeenFiles
 
     def to_read(self, source: SplitName) -> set[int]:
         """Return the numbers of the files of a source that are read."""
-        return set(np.flatnonzero(self.before[source] < 0).tolist())
+        return set(np.flatnonzero(self.old_numbers[source] < 0).tolist())
 
     def without(self, files: Mapping[SplitName, Collection[int]]) -> KnownFiles | None:
         """Return the same with further files that are to be read; None if all are."""
-        before = {source: numbers.copy() for source, numbers in self.before.items()}
+        old_numbers = {source: numbers.copy() for source, numbers in self.old_numbers.items()}
         for source, more in files.items():
-            before[source][list(more)] = -1
-        is_left = any((numbers >= 0).any() for numbers in before.values())
-        return replace(self, before=before) if is_left else None
+            old_numbers[source][list(more)] = -1
+        is_left = any((numbers >= 0).any() for numbers in old_numbers.values())
+        return replace(self, old_numbers=old_numbers) if is_left else None
 
     def parts(self, source: SplitName) -> list[PartSummary]:
         """Return what was seen in the files of a source that are not read."""
-        now = {int(number): place for place, number in enumerate(self.before[source]) if number >= 0}
+        now = {int(number): place for place, number in enumerate(self.old_numbers[source]) if number >= 0}
         return [replace(part, file=now[part.file]) for part in self.seen.sources[source].parts if part.file in now]
 
     def source_of(self, split: SplitName) -> SplitName:
@@ -199,31 +199,31 @@ class KnownFiles:
 
     def stored(self, split: SplitName) -> list[StoredRun]:
         """Return the rows of a split that are not read."""
-        manifest, seen = self.base.manifests.get(split), self.seen.rows.get(split)
-        if manifest is None or seen is None:
+        manifest, seen_rows = self.base.manifests.get(split), self.seen.rows.get(split)
+        if manifest is None or seen_rows is None:
             return []
         source = self.source_of(split)
         place_of = np.full(len(self.seen.sources[source].names), -1, np.int32)
-        is_known = self.before[source] >= 0
-        place_of[self.before[source][is_known]] = np.flatnonzero(is_known)
+        is_known = self.old_numbers[source] >= 0
+        place_of[self.old_numbers[source][is_known]] = np.flatnonzero(is_known)
         folder = shard_folder(DatasetPaths(self.base.folder).split(split))
-        found, first = [], 0
+        runs, first = [], 0
         for shard, records in zip(manifest.shards, self.base.records[split], strict=True):
-            kept = kept_rows(shard.excluded, shard.n_rows)
-            of_shard = slice(first, first + len(kept))
-            first += len(kept)
-            files = place_of[seen.files[of_shard]]
-            there = np.flatnonzero(files >= 0)
-            rows = kept[there]
+            counted_rows = kept_rows(shard.excluded, shard.n_rows)
+            of_shard = slice(first, first + len(counted_rows))
+            first += len(counted_rows)
+            files = place_of[seen_rows.files[of_shard]]
+            unchanged = np.flatnonzero(files >= 0)
+            rows = counted_rows[unchanged]
             keys = RowKeys(
                 key=np.zeros(len(rows), np.uint64),
-                content=seen.contents[of_shard][there],
+                content=seen_rows.contents[of_shard][unchanged],
                 name=records.names[rows],
                 state=records.states[rows],
-                label=seen.labels[of_shard][there],
+                label=seen_rows.labels[of_shard][unchanged],
             )
-            found.append(StoredRun(folder / shard.file, rows, files[there], keys))
-        return found
+            runs.append(StoredRun(folder / shard.file, rows, files[unchanged], keys))
+        return runs
 
 
 def find_known_files(
@@ -239,13 +239,13 @@ def find_known_files(
     if base is None:
         return None
     try:
-        found = _why_all(config, base, now)
+        known_files = _why_all(config, base, now)
     except DataError as error:
-        found = str(error)
-    if isinstance(found, str):
-        _log.info("ingest: every row is read and compared: %s", found)
+        known_files = str(error)
+    if isinstance(known_files, str):
+        _log.info("ingest: every row is read and compared: %s", known_files)
         return None
-    return found
+    return known_files
 
 
 def _why_all(
@@ -269,18 +269,18 @@ def _why_all(
         if sha256_of_file(local) != train.source_files.sha256:
             msg = f"{path}: the digest is not that in the manifest"
             raise DataError(msg)
-    seen = read_seen_files(path)
-    if set(seen.sources) != set(now):
+    seen_files = read_seen_files(path)
+    if set(seen_files.sources) != set(now):
         return "the splits have other sources"
-    before: dict[SplitName, npt.NDArray[np.int64]] = {}
+    old_numbers: dict[SplitName, npt.NDArray[np.int64]] = {}
     for source, files in now.items():
-        held = seen.sources[source]
-        places = {pair: place for place, pair in enumerate(zip(held.names, held.stamps, strict=True))}
+        held = seen_files.sources[source]
+        number_of = {pair: number for number, pair in enumerate(zip(held.names, held.stamps, strict=True))}
         pairs = zip(files.names, files.stamps, strict=True)
-        before[source] = np.array([places.get(pair, -1) for pair in pairs], np.int64)
-    if not any((numbers >= 0).any() for numbers in before.values()):
+        old_numbers[source] = np.array([number_of.get(pair, -1) for pair in pairs], np.int64)
+    if not any((numbers >= 0).any() for numbers in old_numbers.values()):
         return "every file has changed"
-    n_files = sum(len(numbers) for numbers in before.values())
-    n_read = sum(int((numbers < 0).sum()) for numbers in before.values())
+    n_files = sum(len(numbers) for numbers in old_numbers.values())
+    n_read = sum(int((numbers < 0).sum()) for numbers in old_numbers.values())
     _log.info("ingest: %s of %s files are read; the others have not changed", f"{n_read:,}", f"{n_files:,}")
-    return KnownFiles(now, before, base, seen)
+    return KnownFiles(now, old_numbers, base, seen_files)

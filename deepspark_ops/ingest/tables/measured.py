@@ -43,17 +43,17 @@ def refuse_missing(rows: RowRecipe, parts: Parts) -> None:
         DataError: The first such row, with its column.
     """
     for split, summaries in parts.items():
-        before = 0
+        n_earlier = 0
         for part in summaries:
             if part.first_missing is not None:
-                row, place = part.first_missing
-                name = [column.name for column, width in _widths(rows) for _ in range(width)][place]
+                row, index = part.first_missing
+                name = [column.name for column, width in _widths(rows) for _ in range(width)][index]
                 msg = (
-                    f'missing=refuse: column "{name}" has no value in row {before + row:,} of the {split} source (rows'
-                    " count from 0); fill it, or allow it by missing=mean, zero or drop-row"
+                    f'missing=refuse: column "{name}" has no value in row {n_earlier + row:,} of the {split} source'
+                    " (rows count from 0); fill it, or allow it by missing=mean, zero or drop-row"
                 )
                 raise DataError(msg)
-            before += part.n_rows
+            n_earlier += part.n_rows
 
 
 def sums_of_chosen(splits: Mapping[SplitName, SplitRows], rows: RowRecipe, folder: Path, spread: Spread) -> ColumnSums:
@@ -78,7 +78,7 @@ def columns_of_table(config: IngestConfig, rows: RowRecipe, sums: ColumnSums, ki
     roles = rows.roles
     if (lacking := np.flatnonzero(sums.count == 0)).size and sums.n_missing.any():
         of_place = [column.name for column, width in _widths(rows) for _ in range(width)]
-        names = list(dict.fromkeys(of_place[place] for place in lacking.tolist()))
+        names = list(dict.fromkeys(of_place[index] for index in lacking.tolist()))
         without = ",".join([*filter(None, [config.feature_columns]), *(f"!{name}" for name in names)])
         shown = ", ".join(f'"{name}"' for name in names)
         msg = f"no training row has a value in column {shown}; leave it out: feature_columns={without}"
@@ -103,46 +103,46 @@ def _rounded(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple
 
 def column_findings(columns: TableColumns, sums: ColumnSums) -> Findings:
     """Return what there is to say of columns: those that are the same in every row, and those with missing values."""
-    found = Findings()
+    findings = Findings()
     names = columns.feature_names()
-    for place in np.flatnonzero(sums.is_constant()).tolist():
-        text = f"holds {sums.smallest[place]:.10g} in every training row; it teaches a net nothing"
-        found.add(Finding("constant_column", names[place], text))
-    for place in np.flatnonzero(sums.n_missing).tolist():
-        count = int(sums.n_missing[place])
+    for index in np.flatnonzero(sums.is_constant()).tolist():
+        text = f"holds {sums.smallest[index]:.10g} in every training row; it teaches a net nothing"
+        findings.add(Finding("constant_column", names[index], text))
+    for index in np.flatnonzero(sums.n_missing).tolist():
+        count = int(sums.n_missing[index])
         text = f"{count:,} training rows have no value; missing={columns.missing}"
-        found.add(Finding("missing_value", names[place], text), count)
-    return found
+        findings.add(Finding("missing_value", names[index], text), count)
+    return findings
 
 
 def value_findings(columns: TableColumns, parts: Sequence[PartSummary]) -> Findings:
     """Return what there is to say of labels that are values: whether all rows have one value."""
-    found = Findings()
+    findings = Findings()
     smallest, largest = min(part.smallest_label for part in parts), max(part.largest_label for part in parts)
     if columns.label_kind == "value" and smallest == largest:
         name = ", ".join(columns.labels)
-        found.add(Finding("one_label", name, f"every row has {smallest:.10g}; a net has nothing to learn"))
-    return found
+        findings.add(Finding("one_label", name, f"every row has {smallest:.10g}; a net has nothing to learn"))
+    return findings
 
 
 def find_drift(columns: TableColumns, sums: ColumnSums) -> tuple[Findings, float]:
     """Return the features whose mean or deviation has moved from those that they are standardised by; the largest."""
-    found = Findings()
+    findings = Findings()
     if not columns.is_standardized:
-        return found, 0.0
+        return findings, 0.0
     mean, std = np.array(columns.mean), np.array(columns.std)
     shift = np.abs(sums.mean - mean) / std
     ratio = sums.std() / std
     names = columns.feature_names()
     is_far = (shift > _DRIFT) | (ratio > 1 + _DRIFT) | (ratio < 1 / (1 + _DRIFT))
-    for place in np.flatnonzero(is_far).tolist():
+    for index in np.flatnonzero(is_far).tolist():
         text = (
-            f"is standardised by version 1's mean {mean[place]:.6g} and deviation {std[place]:.6g}; the mean is"
-            f" {sums.mean[place]:.6g} now, {shift[place]:.2f} deviations away, and the deviation {ratio[place]:.2f}"
+            f"is standardised by version 1's mean {mean[index]:.6g} and deviation {std[index]:.6g}; the mean is"
+            f" {sums.mean[index]:.6g} now, {shift[index]:.2f} deviations away, and the deviation {ratio[index]:.2f}"
             " times as large; full computes them anew"
         )
-        found.add(Finding("drifted_column", names[place], text))
-    return found, float(shift.max(initial=0.0))
+        findings.add(Finding("drifted_column", names[index], text))
+    return findings, float(shift.max(initial=0.0))
 
 
 def text_classes(parts: Sequence[PartSummary]) -> tuple[str, ...]:
@@ -167,9 +167,9 @@ def count_classes_of_rows(
 
 def write_codes(parts: Sequence[PartSummary], class_names: Sequence[str], folder: Path) -> None:
     """Write beside each part's rows which class each of its numbers is."""
-    places = {name: float(place) for place, name in enumerate(class_names)}
+    numbers = {name: float(number) for number, name in enumerate(class_names)}
     for part in parts:
-        codes = np.array([places[name] for name in part.class_names], np.float64)
+        codes = np.array([numbers[name] for name in part.class_names], np.float64)
         for file in {run.file for run in part.runs}:
             np.save((folder / file).with_suffix(CODES_SUFFIX), codes)
 
@@ -178,27 +178,27 @@ def named_rejections(parts: Parts) -> tuple[dict[SplitName, tuple[Rejection, ...
     """Return the rows of each source that cannot be used: those that are named, and how many there are in all."""
     named: dict[SplitName, tuple[Rejection, ...]] = {}
     for split, summaries in parts.items():
-        found, before = [], 0
+        rejections, n_earlier = [], 0
         for part in summaries:
             for row, name, reason in part.rejects.named:
-                found.append(Rejection(before + row, name or f"row {before + row:,}", None, reason))
-            before += part.n_rows
-        named[split] = tuple(found)
+                rejections.append(Rejection(n_earlier + row, name or f"row {n_earlier + row:,}", None, reason))
+            n_earlier += part.n_rows
+        named[split] = tuple(rejections)
     return named, {split: sum(part.rejects.count for part in summaries) for split, summaries in parts.items()}
 
 
 def list_findings(listed: ListedRows, held: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary]) -> Findings:
     """Return what there is to say of a list of splits beside the rows that were read."""
     names = np.concatenate([np.empty(0, np.uint64), *(rows.column("name") for rows in held.values())])
-    outside, before = [], 0
+    outside, n_earlier = [], 0
     for part in parts:
-        outside += [(before + row, name) for row, name, _ in part.outside.named]
-        before += part.n_rows
+        outside += [(n_earlier + row, name) for row, name, _ in part.outside.named]
+        n_earlier += part.n_rows
     return find_in_list(listed, names, outside, sum(part.outside.count for part in parts))
 
 
 def asked_splits(rows: RowRecipe, parts: Parts) -> set[SplitName]:
     """Return the splits that must have rows; those of a column or a list are the ones that it names."""
     if rows.listed is not None:
-        return {*parts, *rows.listed.asked()}
+        return {*parts, *rows.listed.named_splits()}
     return {"train", *parts, *(rows.shares if rows.roles.split is None else ())}

@@ -84,24 +84,24 @@ class ClassNames:
 
     def __init__(self, names: Sequence[str]) -> None:
         """Start with the names given; if there are any, no other is taken."""
-        self._places = {name: place for place, name in enumerate(names)}
+        self._numbers = {name: number for number, name in enumerate(names)}
         self._is_fixed = bool(names)
 
     @property
     def names(self) -> list[str]:
         """In the order of their numbers."""
-        return list(self._places)
+        return list(self._numbers)
 
     def numbers(self, column: pa.Array) -> npt.NDArray[np.float64]:
         """Return the (n,) number of each row's name; -1 for one that is not among the given, NaN for none."""
         coded = texts(column).dictionary_encode()
-        there = coded.dictionary.to_pylist()
+        batch_names = coded.dictionary.to_pylist()
         if not self._is_fixed:
-            for name in there:
-                self._places.setdefault(name, len(self._places))
-        places = np.array([self._places.get(name, -1) for name in there] or [-1], np.float64)
+            for name in batch_names:
+                self._numbers.setdefault(name, len(self._numbers))
+        numbers = np.array([self._numbers.get(name, -1) for name in batch_names] or [-1], np.float64)
         places_of = coded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        return np.where(is_null(column), np.nan, places[places_of])
+        return np.where(is_null(column), np.nan, numbers[places_of])
 
 
 @dataclass
@@ -229,10 +229,10 @@ def _splits(batch: pa.RecordBatch, owner: Hashes, recipe: RowRecipe, checks: _Ch
         coded = texts(batch.column(column.name)).fill_null("").dictionary_encode()
         words = [str(word).strip() for word in coded.dictionary.to_pylist()]
         codes = np.array([split_of_word(word) for word in words], np.int8)
-        places = coded.indices.to_numpy(zero_copy_only=False)
-        for place in np.flatnonzero(codes == UNKNOWN_WORD).tolist():
-            checks.refuse(places == place, unknown_word(column.name, words[place]))
-        return np.asarray(codes[places], np.int8)
+        codes_of_rows = coded.indices.to_numpy(zero_copy_only=False)
+        for code_index in np.flatnonzero(codes == UNKNOWN_WORD).tolist():
+            checks.refuse(codes_of_rows == code_index, unknown_word(column.name, words[code_index]))
+        return np.asarray(codes[codes_of_rows], np.int8)
     return splits_of_hashes(mixed(owner, recipe.seed), recipe.shares)
 
 
@@ -253,14 +253,14 @@ class _Checks:
         self.is_bad |= fresh
 
     def rejects(self, position: npt.NDArray[np.int64], batch: pa.RecordBatch, row_id: Column | None) -> Rejects:
-        found = Rejects()
+        rejects = Rejects()
         rows = sorted(self._reasons)
         ids = [""] * len(rows)
         if row_id is not None and rows:
             ids = [str(text or "") for text in texts(batch.column(row_id.name)).take(pa.array(rows)).to_pylist()]
         named = [(int(position[row]), text, self._reasons[row]) for row, text in zip(rows, ids, strict=True)]
-        found.add(named, len(rows), len(rows))
-        return found
+        rejects.add(named, len(rows), len(rows))
+        return rejects
 
 
 def _features(batch: pa.RecordBatch, recipe: RowRecipe, checks: _Checks) -> npt.NDArray[np.floating]:
@@ -285,69 +285,71 @@ def _features(batch: pa.RecordBatch, recipe: RowRecipe, checks: _Checks) -> npt.
 
 def _matrix(batch: pa.RecordBatch, columns: Sequence[Column], dtype: np.dtype[Any]) -> npt.NDArray[np.floating]:
     """Return plain columns side by side; Arrow's own loop is several times as fast as a column at a time."""
-    wanted = pa.from_numpy_dtype(dtype)
+    value_type = pa.from_numpy_dtype(dtype)
     held = []
     for column in columns:
-        given = batch.column(column.name)
-        held.append(given if given.type == wanted else pa.array(numbers(given, dtype)))
+        values = batch.column(column.name)
+        held.append(values if values.type == value_type else pa.array(numbers(values, dtype)))
     tensor = pa.RecordBatch.from_arrays(held, names=[str(i) for i in range(len(held))])
     return np.asarray(tensor.to_tensor(null_to_nan=True, row_major=True).to_numpy())
 
 
 def _check_values(values: npt.NDArray[np.floating], names: Sequence[str], recipe: RowRecipe, checks: _Checks) -> None:
     is_infinite = np.isinf(values)
-    for place in np.flatnonzero(is_infinite.any(axis=0)).tolist():
-        checks.refuse(is_infinite[:, place], f'column "{names[place]}": no finite number')
+    for index in np.flatnonzero(is_infinite.any(axis=0)).tolist():
+        checks.refuse(is_infinite[:, index], f'column "{names[index]}": no finite number')
     if recipe.missing == "drop-row":
         is_missing = np.isnan(values)
-        for place in np.flatnonzero(is_missing.any(axis=0)).tolist():
-            checks.refuse(is_missing[:, place], f'column "{names[place]}": the value is missing')
+        for index in np.flatnonzero(is_missing.any(axis=0)).tolist():
+            checks.refuse(is_missing[:, index], f'column "{names[index]}": the value is missing')
 
 
 def _label(
     batch: pa.RecordBatch, column: Column, recipe: RowRecipe, names: ClassNames, checks: _Checks
 ) -> npt.NDArray[np.float64]:
-    given = batch.column(column.name)
+    values = batch.column(column.name)
     if column.kind == "text":
-        found = names.numbers(given)
-        checks.refuse(np.isnan(found), f'label "{column.name}" is missing')
-        if (is_unknown := found < 0).any():
-            held = given.to_pylist()
+        label = names.numbers(values)
+        checks.refuse(np.isnan(label), f'label "{column.name}" is missing')
+        if (is_unknown := label < 0).any():
+            held = values.to_pylist()
             for row in np.flatnonzero(is_unknown & ~checks.is_bad).tolist():
-                one = np.zeros(len(found), bool)
-                one[row] = True
-                checks.refuse(one, f'class "{str(held[row])[:_SHOWN]}" is not among the {len(names.names):,} classes')
-        return np.where(checks.is_bad, 0.0, found)
-    found = numbers(given, np.float64)
-    checks.refuse(np.isnan(found), f'label "{column.name}" is missing')
-    checks.refuse(np.isinf(found), f'label "{column.name}" is no finite number')
+                is_row = np.zeros(len(label), bool)
+                is_row[row] = True
+                checks.refuse(
+                    is_row, f'class "{str(held[row])[:_SHOWN]}" is not among the {len(names.names):,} classes'
+                )
+        return np.where(checks.is_bad, 0.0, label)
+    label = numbers(values, np.float64)
+    checks.refuse(np.isnan(label), f'label "{column.name}" is missing')
+    checks.refuse(np.isinf(label), f'label "{column.name}" is no finite number')
     is_classes = recipe.label_kind == "class" or (recipe.label_kind == "auto" and recipe.n_classes is not None)
     if is_classes and len(recipe.roles.labels) == 1:
-        whole = found == np.floor(found)
-        checks.refuse(~whole, f'label "{column.name}" is {{value}}, which is no class number', found)
+        is_whole = label == np.floor(label)
+        checks.refuse(~is_whole, f'label "{column.name}" is {{value}}, which is no class number', label)
         most = recipe.n_classes if recipe.n_classes is not None else MAX_LABEL
-        checks.refuse((found < 0) | (found >= most), f"label {{value}} is outside [0, {most})", found)
-    return found
+        checks.refuse((label < 0) | (label >= most), f"label {{value}} is outside [0, {most})", label)
+    return label
 
 
 def _weight(batch: pa.RecordBatch, column: Column | None, checks: _Checks) -> npt.NDArray[np.float32] | None:
     if column is None:
         return None
-    found = numbers(batch.column(column.name), np.float32)
-    checks.refuse(np.isnan(found), f'weight "{column.name}" is missing')
+    weight = numbers(batch.column(column.name), np.float32)
+    checks.refuse(np.isnan(weight), f'weight "{column.name}" is missing')
     checks.refuse(
-        ~np.isnan(found) & ~((found >= 0) & np.isfinite(found)), f'weight "{column.name}" is {{value}}', found
+        ~np.isnan(weight) & ~((weight >= 0) & np.isfinite(weight)), f'weight "{column.name}" is {{value}}', weight
     )
-    return np.asarray(found, np.float32)
+    return np.asarray(weight, np.float32)
 
 
 def _held(batch: pa.RecordBatch, column: Column | None, checks: _Checks) -> npt.NDArray[Any] | None:
     """Return whole numbers or texts as they are kept beside a sample."""
     if column is None:
         return None
-    given = batch.column(column.name)
-    checks.refuse(is_null(given), f'column "{column.name}" is missing')
+    values = batch.column(column.name)
+    checks.refuse(is_null(values), f'column "{column.name}" is missing')
     if column.kind == "whole":
-        return np.asarray(given.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False))
-    held = texts(given).fill_null("").cast(pa.binary()).to_numpy(zero_copy_only=False)
+        return np.asarray(values.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False))
+    held = texts(values).fill_null("").cast(pa.binary()).to_numpy(zero_copy_only=False)
     return np.asarray(held).astype("S") if len(held) else np.zeros(0, "S1")

@@ -100,13 +100,13 @@ class PartSummary:
     @classmethod
     def from_json(cls, text: str) -> PartSummary:
         """Return what ``to_json`` wrote."""
-        found = json.loads(text)
-        found["sums"] = ColumnSums.from_lists(found["sums"])
-        found["runs"] = [Run(**run) for run in found["runs"]]
+        fields = json.loads(text)
+        fields["sums"] = ColumnSums.from_lists(fields["sums"])
+        fields["runs"] = [Run(**run) for run in fields["runs"]]
         for name in ("rejects", "outside"):
-            held = found[name]
-            found[name] = Rejects(held["count"], [(row, called, why) for row, called, why in held["named"]])
-        return cls(**found)
+            held = fields[name]
+            fields[name] = Rejects(held["count"], [(row, called, why) for row, called, why in held["named"]])
+        return cls(**fields)
 
 
 Parts = Mapping[SplitName, Sequence[PartSummary]]
@@ -149,11 +149,11 @@ def _without_outside(rows: Rows, summary: PartSummary) -> Rows:
     left_out = rows.chosen(is_outside)
     assert left_out.id is not None
     named = zip(left_out.position[:NAMED_OF_A_KIND].tolist(), left_out.id[:NAMED_OF_A_KIND].tolist(), strict=True)
-    summary.outside.add([(row, told_id(held), "") for row, held in named], len(left_out), NAMED_OF_A_KIND)
+    summary.outside.add([(row, shown_id(held), "") for row, held in named], len(left_out), NAMED_OF_A_KIND)
     return rows.chosen(~is_outside)
 
 
-def told_id(held: bytes | int) -> str:
+def shown_id(held: bytes | int) -> str:
     """Return what a message calls an id as it is kept."""
     return held.decode("utf-8", "replace") if isinstance(held, bytes) else str(held)
 
@@ -168,8 +168,8 @@ def _look(rows: Rows, summary: PartSummary) -> None:
     summary.largest_label = max(summary.largest_label, float(rows.label.max()))
     summary.are_whole = summary.are_whole and bool((rows.label == np.floor(rows.label)).all())
     if summary.first_missing is None and (is_missing := np.isnan(rows.features)).any():
-        row, place = np.argwhere(is_missing)[0].tolist()
-        summary.first_missing = int(rows.position[row]), place
+        row, feature = np.argwhere(is_missing)[0].tolist()
+        summary.first_missing = int(rows.position[row]), feature
 
 
 class _RowFile:
@@ -202,8 +202,8 @@ class _RowFile:
     def _write(self, split: SplitName, parts: Sequence[Rows]) -> None:
         key = np.concatenate([rows.key for rows in parts])
         order = np.argsort(key, kind="stable")
-        place = np.empty_like(order)  # of each row in the run, so that rows are copied once
-        place[order] = np.arange(len(order))
+        row_position = np.empty_like(order)  # of each row in the run, so that rows are copied once
+        row_position[order] = np.arange(len(order))
         id_bytes, group_bytes = (_longest([getattr(rows, name) for rows in parts]) for name in ("id", "group"))
         dtype = row_dtype(self._recipe, id_bytes, group_bytes)
         packed = np.empty(len(key), dtype)
@@ -211,7 +211,7 @@ class _RowFile:
         for rows in parts:
             stop = start + len(rows)
             for name in dtype.names or ():
-                packed[name][place[start:stop]] = getattr(rows, "features" if name == "data" else name)
+                packed[name][row_position[start:stop]] = getattr(rows, "features" if name == "data" else name)
             start = stop
         keys = np.empty(len(key), _KEYS)
         for name in ("key", "name", "state", "label"):
@@ -271,10 +271,10 @@ class RowKeys:
 
 def read_keys(folder: Path, run: Run) -> RowKeys:
     """Return what is known of a run's rows."""
-    found = np.fromfile(
+    keys = np.fromfile(
         (folder / run.file).with_suffix(".keys"), _KEYS, run.n_rows, offset=run.first_key * _KEYS.itemsize
     )
-    return RowKeys(**{name: np.ascontiguousarray(found[name]) for name in _KEYS.names or ()})
+    return RowKeys(**{name: np.ascontiguousarray(keys[name]) for name in _KEYS.names or ()})
 
 
 def read_run(

@@ -74,7 +74,7 @@ class SparkTable:
         if (files := self.files) is not None:
             return lengths_in((batch for part in files.parts for batch in files.batches(part, names, _FEW_ROWS)), names)
         assert self.frame is not None
-        with _told(self.frame.sparkSession.sparkContext, self.source):
+        with _spark_errors(self.frame.sparkSession.sparkContext, self.source):
             frame = self.frame.where(" AND ".join(f"size(`{name}`) > 0" for name in names))
             row = frame.select(*(F.size(_column(name)).alias(f"n{i}") for i, name in enumerate(names))).first()
             return () if row is None else tuple(row)
@@ -83,7 +83,7 @@ class SparkTable:
         self, roles: TableRoles, read: ReadPart, batch_rows: int, dtype: str, only: Collection[int] | None = None
     ) -> list[str]:
         """See ``Table``."""
-        what = f"ingest: reading {self.source}"
+        action = f"ingest: reading {self.source}"
         if self.files is not None:
             files, names = self.files, [column.name for column in roles.used()]
 
@@ -95,7 +95,7 @@ class SparkTable:
             is_little = sum(part.n_bytes for _, part in parts) <= _TOO_LITTLE_FOR_SPARK
             if not self.spark.is_started and (is_little or not self.spark.is_allowed):
                 return [of_file(part) for part in parts]
-            with logged_progress(self.spark.context(), what):
+            with logged_progress(self.spark.context(), action):
                 return self.spark.map(of_file, parts, failed=f"{self.source} was not read")
         assert self.frame is not None
         session = self.frame.sparkSession
@@ -107,7 +107,7 @@ class SparkTable:
             yield pa.RecordBatch.from_pydict({"summary": [text]})
 
         frame = self.frame.select(*_selected(self.frame, roles, dtype))
-        with _told(session.sparkContext, self.source), logged_progress(session.sparkContext, what):
+        with _spark_errors(session.sparkContext, self.source), logged_progress(session.sparkContext, action):
             return [row.summary for row in frame.mapInArrow(of_part, "summary string").collect()]
 
 
@@ -123,7 +123,7 @@ def open_table(spark: SparkOnDemand, config: IngestConfig, source: DataPath) -> 
         return SparkTable(spark, source, tuple(columns_of(files.schema)), None, files)
     check_files(source, name)
     session = SparkSession(spark.context())
-    with _told(session.sparkContext, source):
+    with _spark_errors(session.sparkContext, source):
         frame = None if str(source) == TABLE_MARK else _frame(session, source, name)
         if config.query is not None:
             if frame is not None:
@@ -158,10 +158,10 @@ def _frame(session: SparkSession, source: DataPath, name: SourceFormat) -> DataF
     if name == "csv":
         first = next(data_files(source))
         reader = session.read.option("header", True).option("sep", separator(first))
-        found = reader.option("inferSchema", True).csv(path)
+        inferred = reader.option("inferSchema", True).csv(path)
         # Once more with the column of lines that do not fit: a line is refused by name, not read as nothing.
         return (
-            reader.schema(found.schema.add(CORRUPT, T.StringType()))
+            reader.schema(inferred.schema.add(CORRUPT, T.StringType()))
             .option("columnNameOfCorruptRecord", CORRUPT)
             .csv(path)
         )
@@ -184,8 +184,8 @@ def _parquet_frame(session: SparkSession, source: DataPath, path: str) -> DataFr
     return frame.withColumns({name: _moment(name, zone) for name, zone in in_nanoseconds.items()})
 
 
-def _is_in_nanoseconds(found: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(found) and found.unit == "ns")
+def _is_in_nanoseconds(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(arrow_type) and arrow_type.unit == "ns")
 
 
 def _moment(name: str, zone: str | None) -> SparkColumn:
@@ -247,12 +247,12 @@ def open_tables(spark: SparkOnDemand, config: IngestConfig) -> tuple[dict[SplitN
 
 
 @contextmanager
-def logged_progress(context: SparkContext, what: str) -> Iterator[None]:
+def logged_progress(context: SparkContext, action: str) -> Iterator[None]:
     """Log how many tasks of the stage that runs have ended, every some seconds, as long as the block runs.
 
     Args:
         context: Spark's.
-        what: Is done by the tasks, for the log.
+        action: Is done by the tasks, for the log.
     """
     is_done = threading.Event()
     tracker = context.statusTracker()
@@ -262,7 +262,7 @@ def logged_progress(context: SparkContext, what: str) -> Iterator[None]:
             with suppress(Py4JError, AttributeError):  # Spark stops, or the stage has ended meanwhile
                 for number in tracker.getActiveStageIds():
                     stage = tracker.getStageInfo(number)
-                    _log.info("%s: %s of %s tasks done", what, stage.numCompletedTasks, stage.numTasks)
+                    _log.info("%s: %s of %s tasks done", action, stage.numCompletedTasks, stage.numTasks)
 
     watcher = threading.Thread(target=report, name="progress", daemon=True)
     watcher.start()
@@ -275,19 +275,19 @@ def logged_progress(context: SparkContext, what: str) -> Iterator[None]:
 
 def _selected(frame: DataFrame, roles: TableRoles, dtype: str) -> list[SparkColumn]:
     """Return the columns that are read; plain numbers of one type, which halves what goes to Python."""
-    wanted = {"float32": "float", "float64": "double"}[dtype]
+    spark_type = {"float32": "float", "float64": "double"}[dtype]
     features = {column.name for column in roles.features if column.kind in ("whole", "real")}
     chosen = []
     for column in roles.used():
-        given = _column(column.name)
-        chosen.append(given.cast(wanted).alias(column.name) if column.name in features else given)
+        source_column = _column(column.name)
+        chosen.append(source_column.cast(spark_type).alias(column.name) if column.name in features else source_column)
     if CORRUPT in frame.columns:
         chosen.append(_column(CORRUPT))
     return chosen
 
 
 @contextmanager
-def _told(context: SparkContext, source: DataPath) -> Iterator[None]:
+def _spark_errors(context: SparkContext, source: DataPath) -> Iterator[None]:
     """Turn Spark's errors into one line: of what the user named, or of what went wrong in a task."""
     try:
         yield
@@ -301,8 +301,8 @@ def _told(context: SparkContext, source: DataPath) -> Iterator[None]:
         if (unreadable := _UNREADABLE.search(str(error))) is not None:
             msg = f"source={source}: a file of the table is damaged: Spark says: {unreadable[0]}; fetch it again"
             raise DataError(msg) from error
-        told = spark_failure(error, master=context.master, task="task")
-        if (refusal := error_of_task(told)) is not None:
+        reason = spark_failure(error, master=context.master, task="task")
+        if (refusal := error_of_task(reason)) is not None:
             raise refusal from error
-        msg = f"{source} was not read: {told}"
+        msg = f"{source} was not read: {reason}"
         raise DeepSparkError(msg) from error

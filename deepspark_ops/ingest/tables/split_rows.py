@@ -18,7 +18,7 @@ from deepspark_ops.ingest.selection.sampling import repeats
 from deepspark_ops.ingest.tables.columns import Flags
 from deepspark_ops.ingest.tables.known_files import StoredRun
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import RowKeys, Run, read_keys, read_run, told_id
+from deepspark_ops.ingest.tables.row_files import RowKeys, Run, read_keys, read_run, shown_id
 
 CODES_SUFFIX = ".codes.npy"
 """Of a file beside a part's rows: which class each number is that its labels have."""
@@ -78,9 +78,9 @@ class SplitRows:
         """See ``Choosable``."""
         return self.label().astype(np.int64)
 
-    def hashes(self, what: str, seed: int) -> Hashes:
+    def hashes(self, purpose: str, seed: int) -> Hashes:
         """See ``Choosable``."""
-        return mixed(mixed(self.column("name"), _SALTS[what]), seed)
+        return mixed(mixed(self.column("name"), _SALTS[purpose]), seed)
 
     def order(self) -> Positions:
         """See ``Choosable``."""
@@ -94,7 +94,7 @@ class SplitRows:
         """See ``Choosable``."""
         return self.column("content"), np.ones(len(self), bool)
 
-    def same_text(self, of_split: str, of: About, own: About) -> str:
+    def same_text(self, of_split: str, of: About, record: About) -> str:
         """See ``Choosable``."""
         return f"has the features of {of_split} {of.name}"
 
@@ -106,11 +106,11 @@ class SplitRows:
         """Return the labels of the rows that are taken, likewise."""
         return _joined([labels[rows] for labels, rows in zip(self.labels, self.rows, strict=True)], np.float64)
 
-    def taken(self, places: Positions) -> SplitRows:
+    def selected(self, indexes: Positions) -> SplitRows:
         """See ``Choosable``."""
         starts = np.cumsum([0, *(len(rows) for rows in self.rows)])
-        cuts = np.searchsorted(places, starts)
-        of_runs = [places[cuts[i] : cuts[i + 1]] - starts[i] for i in range(len(self.rows))]
+        cuts = np.searchsorted(indexes, starts)
+        of_runs = [indexes[cuts[i] : cuts[i + 1]] - starts[i] for i in range(len(self.rows))]
         rows = [held[chosen] for held, chosen in zip(self.rows, of_runs, strict=True)]
         times = [held[chosen] + repeats(chosen) for held, chosen in zip(self.repeats, of_runs, strict=True)]
         return replace(self, rows=rows, repeats=times)
@@ -127,16 +127,16 @@ class SplitRows:
         ]
         return _joined(of_runs, np.int32)
 
-    def about(self, place: int) -> About:
+    def about(self, index: int) -> About:
         """See ``Choosable``; the position is that in a part of the table."""
         ends = np.cumsum([len(rows) for rows in self.rows])
-        number = int(np.searchsorted(ends, place, "right"))
-        run, row = self.runs[number], int(self.rows[number][place - int(ends[number])])
+        number = int(np.searchsorted(ends, index, "right"))
+        run, row = self.runs[number], int(self.rows[number][index - int(ends[number])])
         if isinstance(run, StoredRun):
-            return About(*run.told(row), None)
+            return About(*run.describe(row), None)
         held = read_run(self.folder, run, self.recipe, (row, row + 1))[0]
         position = int(held["position"])
-        shown = f"row {position} of part {run.part}" if self.recipe.roles.id is None else told_id(held["id"])
+        shown = f"row {position} of part {run.part}" if self.recipe.roles.id is None else shown_id(held["id"])
         # A single one as it was looked up: each part of a table numbers names of classes by itself.
         labels = held["label"] if len(held["label"]) > 1 else self.labels[number][row : row + 1]
         return About(shown, labels.astype(np.float32).tolist(), position)

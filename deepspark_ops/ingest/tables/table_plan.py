@@ -66,12 +66,12 @@ _MEASURED: Final = frozenset({"mean", "std"})
 
 def content_digest(parts: Parts) -> dict[SplitName, str]:
     """Return a digest of each source's rows, in whatever order and by however many tasks they were read."""
-    found: dict[SplitName, str] = {}
+    digests: dict[SplitName, str] = {}
     for split, summaries in parts.items():
         total = sum(part.digest for part in summaries) % 2**64
         text = f"{total:016x} of {sum(part.n_rows for part in summaries)} rows"
-        found[split] = hashlib.sha256(text.encode()).hexdigest()
-    return found
+        digests[split] = hashlib.sha256(text.encode()).hexdigest()
+    return digests
 
 
 def with_content(recipe: Recipe, digests: Mapping[SplitName, str]) -> Recipe:
@@ -112,12 +112,12 @@ class MoreToRead(Exception):
 def plan_read_table(
     config: IngestConfig,
     recipe: Recipe,
-    found: WhatWasRead,
+    read_rows: WhatWasRead,
     folder: Path,
     spread: Spread,
     base: Base[RowRecords] | None,
     now: Mapping[SplitName, SeenSource] | None,
-    known: KnownFiles | None,
+    known_files: KnownFiles | None,
     read: Callable[[KnownFiles | None], WhatWasRead],
 ) -> DatasetPlan[TableShardTask]:
     """Plan as ``plan_table`` does, reading again with further files where that finds that they have to be read.
@@ -129,14 +129,23 @@ def plan_read_table(
     while True:
         try:
             return plan_table(
-                config, recipe, found.rows, found.parts, folder, found.names, spread, base, now=now, known=known
+                config,
+                recipe,
+                read_rows.rows,
+                read_rows.parts,
+                folder,
+                read_rows.names,
+                spread,
+                base,
+                now=now,
+                known_files=known_files,
             )
         except MoreToRead as more:
-            assert known is not None
-            known = known.without(more.files)
-            n_more = "all" if known is None else f"{sum(map(len, more.files.values())):,} more"
+            assert known_files is not None
+            known_files = known_files.without(more.files)
+            n_more = "all" if known_files is None else f"{sum(map(len, more.files.values())):,} more"
             _log.info("ingest: %s files are read: %s", n_more, more)
-            found = read(known)
+            read_rows = read(known_files)
 
 
 def plan_table(
@@ -149,7 +158,7 @@ def plan_table(
     spread: Spread = one_by_one,
     base: Base[RowRecords] | None = None,
     now: Mapping[SplitName, SeenSource] | None = None,
-    known: KnownFiles | None = None,
+    known_files: KnownFiles | None = None,
 ) -> DatasetPlan[TableShardTask]:
     """Decide labels, which rows are taken, standardisation and shards.
 
@@ -163,7 +172,7 @@ def plan_table(
         spread: Reads the rows once more where only some are taken, since mean and deviation are theirs.
         base: Dataset whose rows are taken over where they have not changed. Its mean and deviation stay.
         now: The files of each source, where ``parts`` are of a file each.
-        known: Those of them that were not read: the base's rows stand for theirs, and ``parts`` has what it kept.
+        known_files: Those of them that were not read: the base's rows stand for theirs, and ``parts`` has what it kept.
 
     Raises:
         MoreToRead: Files that were not read have to be.
@@ -179,7 +188,7 @@ def plan_table(
     if has_codes:
         write_codes(every, class_names, folder)
     runs = {split: [run for part in every for run in part.runs if run.split == split] for split in SPLITS}
-    stored = {split: [] if known is None else known.stored(split) for split in SPLITS}
+    stored = {split: [] if known_files is None else known_files.stored(split) for split in SPLITS}
     held = {
         split: all_rows(folder, rows, runs[split], stored[split], has_codes=has_codes)
         for split in SPLITS
@@ -201,17 +210,19 @@ def plan_table(
         split: np.arange(len(chosen)) if base is None else changes[split].added
         for split, chosen in choice.splits.items()
     }
-    written = {split: chosen.taken(added[split]) for split, chosen in choice.splits.items()}
-    if known is not None:
-        _require_read(known, written, class_names, base)
+    written = {split: chosen.selected(added[split]) for split, chosen in choice.splits.items()}
+    if known_files is not None:
+        _require_read(known_files, written, class_names, base)
     are_chosen = base is not None or not are_all
     if base is not None:
         note_chosen(written, folder)
     tasks, order = shard_tasks(config, recipe, written, rows.n_features, base)
-    seen = None
+    seen_files = None
     if now is not None and are_all:
-        places = {split: np.concatenate([carried.get(split, NO_ROWS), added[split][order[split]]]) for split in written}
-        seen = SeenFiles(_with_parts(now, parts), _rows_of_files(choice.splits, every, places))
+        positions = {
+            split: np.concatenate([carried.get(split, NO_ROWS), added[split][order[split]]]) for split in written
+        }
+        seen_files = SeenFiles(_with_parts(now, parts), _rows_of_files(choice.splits, every, positions))
     findings = find_duplicates({split: chosen.once() for split, chosen in choice.splits.items()}, NAMED_OF_A_KIND)
     findings["train"].merge(column_findings(columns, sums))
     findings["train"].merge(value_findings(columns, every))
@@ -233,7 +244,7 @@ def plan_table(
         base=base,
         changes=changes,
         table=columns,
-        write_files=None if seen is None else partial(write_seen_files, seen=seen),
+        write_files=None if seen_files is None else partial(write_seen_files, seen_files=seen_files),
     )
     return plan.counted(choice, written)
 
@@ -250,8 +261,8 @@ def _choose_rows(
     of_train = [split for split in held if sources.get(split) is None]
     parts = [held[split] for split in of_train]
     of_source = {split: rows for split, rows in held.items() if split not in of_train}
-    taken, counts = limited(config, {"train": SplitRows.joined(parts), **of_source}, has_classes=n_classes > 0)
-    splits = {**taken, **dict(zip(of_train, taken["train"].cut(parts), strict=True))}
+    limited_rows, counts = limited(config, {"train": SplitRows.joined(parts), **of_source}, has_classes=n_classes > 0)
+    splits = {**limited_rows, **dict(zip(of_train, limited_rows["train"].cut(parts), strict=True))}
     n_before = {split: len(rows) for split, rows in held.items()}
     return choose(config, {split: splits[split] for split in held}, counts, n_before, rejected)
 
@@ -272,27 +283,29 @@ def _checked_rejections(
 
 
 def _require_read(
-    known: KnownFiles,
+    known_files: KnownFiles,
     written: Mapping[SplitName, SplitRows],
     class_names: Sequence[str],
     base: Base[RowRecords] | None,
 ) -> None:
     """Raise ``MoreToRead`` unless every row that is written was read."""
-    others = {source: range(len(seen.names)) for source, seen in known.now.items()}
+    all_files = {source: range(len(seen_source.names)) for source, seen_source in known_files.now.items()}
     if base is None:
         msg = "all is written anew"
-        raise MoreToRead(msg, others)
-    if tuple(class_names) != base.manifests["train"].class_names and len(known.now) > 1:
+        raise MoreToRead(msg, all_files)
+    if tuple(class_names) != base.manifests["train"].class_names and len(known_files.now) > 1:
         msg = "there are other classes, by which rows of the other sources may be good now that were not"
-        raise MoreToRead(msg, others)
-    wanted: dict[SplitName, set[int]] = {}
+        raise MoreToRead(msg, all_files)
+    missing_files: dict[SplitName, set[int]] = {}
     for split, chosen in written.items():
-        for run, taken in zip(chosen.runs, chosen.rows, strict=True):
-            if isinstance(run, StoredRun) and len(taken):
-                wanted.setdefault(known.source_of(split), set()).update(np.unique(run.files[taken]).tolist())
-    if wanted:
+        for run, rows in zip(chosen.runs, chosen.rows, strict=True):
+            if isinstance(run, StoredRun) and len(rows):
+                missing_files.setdefault(known_files.source_of(split), set()).update(
+                    np.unique(run.files[rows]).tolist()
+                )
+    if missing_files:
         msg = "small shards, or shards of which much has gone, are written anew"
-        raise MoreToRead(msg, wanted)
+        raise MoreToRead(msg, missing_files)
 
 
 def _with_parts(now: Mapping[SplitName, SeenSource], parts: Parts) -> dict[SplitName, SeenSource]:
@@ -300,15 +313,15 @@ def _with_parts(now: Mapping[SplitName, SeenSource], parts: Parts) -> dict[Split
 
 
 def _rows_of_files(
-    splits: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary], places: Mapping[SplitName, Positions]
+    splits: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary], positions: Mapping[SplitName, Positions]
 ) -> dict[SplitName, SeenRows]:
     """Return what is kept of the rows of each split, in the order of its shards."""
     file_of = {run.file: part.file for part in parts for run in part.runs}
     return {
         split: SeenRows(
-            files=chosen.files(file_of)[places[split]],
-            contents=chosen.column("content")[places[split]],
-            labels=chosen.label()[places[split]],
+            files=chosen.files(file_of)[positions[split]],
+            contents=chosen.column("content")[positions[split]],
+            labels=chosen.label()[positions[split]],
         )
         for split, chosen in splits.items()
     }
@@ -320,8 +333,10 @@ def _base_that_fits(
     """Return the base if its rows hold the same columns and classes; the log says what differs."""
     if base is None:
         return None
-    before, now = (one.model_dump(mode="json", exclude=set(_MEASURED)) for one in (_columns_of(base), columns))
-    if differing := [name for name in now if now[name] != before[name]]:
+    old_columns, new_columns = (
+        table_columns.model_dump(mode="json", exclude=set(_MEASURED)) for table_columns in (_columns_of(base), columns)
+    )
+    if differing := [name for name in new_columns if new_columns[name] != old_columns[name]]:
         _log.info("ingest: %s is written anew: the table has other %s", base.folder, ", ".join(differing))
         return None
     return base if labels_stay(base.manifests["train"], class_names, n_classes) else None

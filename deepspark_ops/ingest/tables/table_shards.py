@@ -62,9 +62,9 @@ def cut_runs(keys: Sequence[npt.NDArray[np.uint64]], most_rows: int, least: int 
     values = ordered[inner]
     below = np.array([np.searchsorted(run, values, "left") for run in keys]).reshape(len(keys), -1)
     equal = np.array([np.searchsorted(run, values, "right") for run in keys]).reshape(below.shape) - below
-    wanted = inner - below.sum(axis=0)
-    before = np.cumsum(equal, axis=0) - equal
-    cuts = below + np.clip(wanted - before, 0, equal)
+    n_from_equal = inner - below.sum(axis=0)
+    n_in_earlier_runs = np.cumsum(equal, axis=0) - equal
+    cuts = below + np.clip(n_from_equal - n_in_earlier_runs, 0, equal)
     ends = np.array([len(run) for run in keys])[:, None]
     edges = np.concatenate([np.zeros_like(ends), cuts, ends], axis=1).tolist()
     return [[(run[i], run[i + 1]) for run in edges] for i in range(len(bounds))]
@@ -187,9 +187,9 @@ def chosen_sums(folder: Path, recipe: RowRecipe, run: Run, n_chosen: int) -> Col
 def note_chosen(splits: Mapping[SplitName, SplitRows], folder: Path) -> None:
     """Write beside each run which of its rows are taken, for the tasks that read them."""
     for chosen in splits.values():
-        for run, taken, repeats in zip(chosen.runs, chosen.rows, chosen.repeats, strict=True):
+        for run, rows, repeats in zip(chosen.runs, chosen.rows, chosen.repeats, strict=True):
             if isinstance(run, Run):
-                write_chosen(folder, run, taken, repeats)
+                write_chosen(folder, run, rows, repeats)
 
 
 def shard_tasks(
@@ -206,26 +206,26 @@ def shard_tasks(
         order[split] = NO_ROWS
         if not len(chosen):
             continue
-        starts = np.cumsum([0, *(len(taken) for taken in chosen.rows)])
+        starts = np.cumsum([0, *(len(rows) for rows in chosen.rows)])
         of_shards = []
-        keys = [held.key[taken] for held, taken in zip(chosen.keys, chosen.rows, strict=True)]
+        keys = [held.key[rows] for held, rows in zip(chosen.keys, chosen.rows, strict=True)]
         n_rows = len(chosen)
         most = rows_per_shard(config.samples_per_shard if config.shards is None else n_rows, n_features)
         least = 1 if config.shards is None else asked_shards(n_rows, most, config.shards, where=split)
         shards = cut_runs(keys, most, least)
         for (number, path), ranges in zip(new_shards(config, recipe, split, base, len(shards)), shards, strict=True):
-            found = zip(chosen.runs, ranges, strict=True)
+            run_ranges = zip(chosen.runs, ranges, strict=True)
             pieces = [(keys[i], starts[i], start, stop) for i, (start, stop) in enumerate(ranges)]
-            places = np.concatenate([np.arange(first + start, first + stop) for _, first, start, stop in pieces])
+            positions = np.concatenate([np.arange(first + start, first + stop) for _, first, start, stop in pieces])
             of_keys = np.concatenate([of_run[start:stop] for of_run, _, start, stop in pieces])
-            of_shards.append(places[np.argsort(of_keys, kind="stable")])
+            of_shards.append(positions[np.argsort(of_keys, kind="stable")])
             tasks.append(
                 TableShardTask(
                     split=split,
                     number=number,
                     path=path,
                     pieces=tuple(
-                        (run, start, stop) for run, (start, stop) in found if isinstance(run, Run) and stop > start
+                        (run, start, stop) for run, (start, stop) in run_ranges if isinstance(run, Run) and stop > start
                     ),
                 )
             )

@@ -150,22 +150,22 @@ def plan_table_source(
     config = config.model_copy(update={"shard_format": "hdf5"})
     now = _files_now(config, tables) if is_known(config) else None
     of_table = find_base(config, recipe.options, of_table=True)
-    known = find_known_files(config, of_table, now)
+    known_files = find_known_files(config, of_table, now)
 
-    def read(known: KnownFiles | None) -> WhatWasRead:
-        return _read_features(config, tables, roles, folder, known, level)
+    def read(known_files: KnownFiles | None) -> WhatWasRead:
+        return _read_features(config, tables, roles, folder, known_files, level)
 
-    found = read(known)
-    recipe = recipe if is_known(config) else with_content(recipe, content_digest(found.parts))
-    return config, recipe, plan_read_table(config, recipe, found, folder, spread, of_table, now, known, read)
+    read_rows = read(known_files)
+    recipe = recipe if is_known(config) else with_content(recipe, content_digest(read_rows.parts))
+    return config, recipe, plan_read_table(config, recipe, read_rows, folder, spread, of_table, now, known_files, read)
 
 
 def _log_roles(table: Table, roles: TableRoles, level: int) -> None:
     """Say in the log what each column is used for."""
     labels = ", ".join(column.name for column in roles.labels)
-    what = f"{len(roles.features):,} feature columns" if roles.image is None else f'images in "{roles.image.name}"'
-    others = [f'; {name} "{held.name}"' for name in ("id", "weight", "group") if (held := getattr(roles, name))]
-    _log.log(level, "ingest: %s: %s; labels in %s%s", table.source, what, labels, "".join(others))
+    content = f"{len(roles.features):,} feature columns" if roles.image is None else f'images in "{roles.image.name}"'
+    other_roles = [f'; {name} "{held.name}"' for name in ("id", "weight", "group") if (held := getattr(roles, name))]
+    _log.log(level, "ingest: %s: %s; labels in %s%s", table.source, content, labels, "".join(other_roles))
     if roles.left_out:
         shown = ", ".join(f"{column.name} ({KINDS[column.kind]})" for column in roles.left_out[:_SHOWN_COLUMNS])
         n_more = len(roles.left_out) - _SHOWN_COLUMNS
@@ -177,7 +177,7 @@ def _read_features(
     tables: Mapping[SplitName, Table],
     roles: TableRoles,
     folder: Path,
-    known: KnownFiles | None,
+    known_files: KnownFiles | None,
     level: int,
 ) -> WhatWasRead:
     """Read every row once, but for those of files that are known, and write it to the scratch folder."""
@@ -189,10 +189,10 @@ def _read_features(
         of_split = rows
         if split != "train":
             of_split = replace(rows, split=split, class_names=tuple(names) if is_text else ())
-        summaries = _read_rows(table, of_split, folder, None if known is None else known.to_read(split))
+        summaries = _read_rows(table, of_split, folder, None if known_files is None else known_files.to_read(split))
         n_rows = sum(part.n_rows for part in summaries)
         _log.log(level, "ingest: %s rows of %s numbers read", f"{n_rows:,}", f"{rows.n_features:,}")
-        summaries += [] if known is None else known.parts(split)
+        summaries += [] if known_files is None else known_files.parts(split)
         parts[split] = sorted(summaries, key=lambda part: (part.file, part.part))
         if split == "train" and is_text and not names:
             names = text_classes(parts["train"])
@@ -201,13 +201,13 @@ def _read_features(
 
 def _require_same(tables: Mapping[SplitName, Table], roles: TableRoles) -> None:
     for split, table in tables.items():
-        there = {column.name: column.kind for column in table.columns}
+        kinds = {column.name: column.kind for column in table.columns}
         for column in roles.used():
-            if there.get(column.name) != column.kind:
-                found = KINDS[there[column.name]] if column.name in there else "no such column"
+            if kinds.get(column.name) != column.kind:
+                actual = KINDS[kinds[column.name]] if column.name in kinds else "no such column"
                 msg = (
                     f'{split}_source={table.source}: column "{column.name}" holds {KINDS[column.kind]} in'
-                    f" {tables['train'].source}, and here: {found}"
+                    f" {tables['train'].source}, and here: {actual}"
                 )
                 raise DataError(msg)
 
@@ -225,12 +225,12 @@ def _widths(table: Table, roles: TableRoles) -> list[int]:
 
 def _files_now(config: IngestConfig, tables: Mapping[SplitName, Table]) -> dict[SplitName, SeenSource] | None:
     """Return the files of each source as they are before they are read; None where Spark reads one."""
-    found = {}
+    sources = {}
     for split, table in tables.items():
         if table.files is None:
             return None
-        found[split] = look_at_files(table.source, table.files.files, config.stamp)
-    return found
+        sources[split] = look_at_files(table.source, table.files.files, config.stamp)
+    return sources
 
 
 def _read_rows(table: Table, rows: RowRecipe, folder: Path, files: Collection[int] | None) -> list[PartSummary]:
@@ -242,10 +242,10 @@ def _read_rows(table: Table, rows: RowRecipe, folder: Path, files: Collection[in
     row_bytes = rows.n_features * (8 if rows.roles.is_wide else 4)
     n_rows = min(max(1, _BATCH_BYTES // row_bytes), MOST_BATCH_ROWS)
     texts = table.over_parts(rows.roles, read, n_rows, rows.dtype, files)
-    found = sorted((PartSummary.from_json(text) for text in texts), key=lambda part: part.part)
+    summaries = sorted((PartSummary.from_json(text) for text in texts), key=lambda part: part.part)
     if table.files is None:
-        return found
-    return [replace(part, file=table.files.parts[part.part].file) for part in found]
+        return summaries
+    return [replace(part, file=table.files.parts[part.part].file) for part in summaries]
 
 
 def _index_images(config: IngestConfig, table: Table, roles: TableRoles, folder: Path) -> tuple[SourceIndex, str]:
@@ -275,8 +275,10 @@ def row_recipe(
         ConfigError: Options that do not go together.
     """
     label = roles.labels[0]
-    if given := _image_options(config):
-        msg = f"{', '.join(given)}: for images, and {config.source} is a table of features; name an image_column"
+    if image_options := _image_options(config):
+        msg = (
+            f"{', '.join(image_options)}: for images, and {config.source} is a table of features; name an image_column"
+        )
         raise ConfigError(msg)
     if config.split_list is not None and roles.id is None:
         msg = (

@@ -112,9 +112,9 @@ def find_base(config: IngestConfig, options: Mapping[str, Any], *, of_table: boo
         read = read_row_records if of_table else read_records
         records = {
             split: [
-                read(shard_folder(DatasetPaths(folder).split(split)) / beside.file)
+                read(shard_folder(DatasetPaths(folder).split(split)) / records_file.file)
                 for shard in manifest.shards
-                for beside in shard.beside
+                for records_file in shard.beside
             ]
             for split, manifest in manifests.items()
         }
@@ -166,15 +166,15 @@ def previous_dataset(config: IngestConfig) -> DataPath | None:
         return None
     with suppress(ConfigError, DataError):  # a source that is no good: the stage says so
         options = options_of_samples(with_own_splits(config))
-        found: list[tuple[int, DataPath]] = []
+        candidates: list[tuple[int, DataPath]] = []
         for folder in output.parent.iterdir():
             if folder.name.startswith(".") or not is_dataset(folder):
                 continue
             with suppress(DataError):
                 train = read_manifest(folder / "train")
                 if train.options.get("source") == options["source"] and _why_not({"train": train}, options) is None:
-                    found.append((manifest_path(folder, "train").stat().st_mtime_ns, folder))
-        return max(found)[1] if found else None
+                    candidates.append((manifest_path(folder, "train").stat().st_mtime_ns, folder))
+        return max(candidates)[1] if candidates else None
     return None
 
 

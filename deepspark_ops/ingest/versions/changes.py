@@ -70,23 +70,23 @@ def find_changes(
     """
     rows = [shard.rows for shard in shards]
     held = RowRecords(*(joined_keys(keys, rows, name) for name in ("names", "states", "repeats")))
-    _, wanted, samples = np.intersect1d(
+    _, matched_records, samples = np.intersect1d(
         numbered(combined(names, states), np.zeros(len(names), np.int32)),
         numbered(combined(held.names, held.states), held.repeats),
         return_indices=True,
     )
     if is_same is not None:
-        order = np.argsort(wanted)
-        wanted, samples = wanted[order], samples[order]
-        same = is_same(wanted, samples)
-        wanted, samples = wanted[same], samples[same]
+        order = np.argsort(matched_records)
+        matched_records, samples = matched_records[order], samples[order]
+        same = is_same(matched_records, samples)
+        matched_records, samples = matched_records[same], samples[same]
     is_kept = np.zeros(len(names), bool)
-    is_kept[wanted] = True
+    is_kept[matched_records] = True
     record_of = np.full(len(held.names), -1, np.int64)
-    record_of[samples] = wanted
-    n_kept = len(wanted)
+    record_of[samples] = matched_records
+    n_kept = len(matched_records)
     n_changed = len(np.intersect1d(names[~is_kept], held.names[record_of < 0]))
-    of_shard = np.split(record_of, np.cumsum([len(kept) for kept in rows])[:-1]) if rows else []
+    of_shard = np.split(record_of, np.cumsum([len(shard_rows) for shard_rows in rows])[:-1]) if rows else []
     sizes = [int((records >= 0).sum()) for records in of_shard]
     stays = shards_that_stay([shard.record for shard in shards], sizes, len(names) - n_kept, version)
     carried = tuple(_carried(shards[number], of_shard[number]) for number in sorted(stays))
@@ -109,7 +109,10 @@ def joined_keys(keys: Sequence[Any], rows: Sequence[Positions], name: str) -> np
     """Return an array of the records of shards, of the rows that count, one shard after the other."""
     dtype = np.int32 if name == "repeats" else np.uint64
     return np.concatenate(
-        [np.empty(0, dtype), *(getattr(one, name)[kept] for one, kept in zip(keys, rows, strict=True))]
+        [
+            np.empty(0, dtype),
+            *(getattr(shard_keys, name)[shard_rows] for shard_keys, shard_rows in zip(keys, rows, strict=True)),
+        ]
     )
 
 
@@ -170,8 +173,8 @@ def find_image_changes(
     rows = [shard.rows for shard in shards]
     records = [shard.records for shard in shards]
 
-    def is_same(wanted: Positions, samples: Positions) -> npt.NDArray[np.bool_]:
-        read = positions[wanted]
+    def is_same(matched_records: Positions, samples: Positions) -> npt.NDArray[np.bool_]:
+        read = positions[matched_records]
         now = np.zeros(len(read), np.uint64) if stamps is None else stamps[read]
         same: npt.NDArray[np.bool_] = (now == joined_keys(records, rows, "stamps")[samples]) & (now != 0)
         doubtful = np.flatnonzero(~same)

@@ -84,8 +84,8 @@ class StoredShard(Generic[Records]):
             for kind, row, text in self.records.findings
             if row in counts
         ]
-        left = {kind: count - gone[kind] for kind, count in self.records.counts.items()}
-        return Findings(Counter({kind: count for kind, count in left.items() if count > 0}), named)
+        remaining = {kind: count - gone[kind] for kind, count in self.records.counts.items()}
+        return Findings(Counter({kind: count for kind, count in remaining.items() if count > 0}), named)
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,15 @@ class StoredImages:
         """See ``Comparable``."""
         return self._rows[3], np.ones(len(self), bool)
 
-    def about(self, place: int) -> About:
+    def about(self, index: int) -> About:
         """See ``Comparable``."""
-        shard, row, position = (int(numbers[place]) for numbers in self._rows[:3])
+        shard, row, position = (int(numbers[index]) for numbers in self._rows[:3])
         records = self.shards[shard].records
         return About(records.names[row], int(records.labels[row]), position)
 
-    def same_text(self, of_split: str, of: About, own: About) -> str:
+    def same_text(self, of_split: str, of: About, record: About) -> str:
         """See ``Comparable``."""
-        return f"has the content of {of_split} record {of.name}, label {of.label}; its own label is {own.label}"
+        return f"has the content of {of_split} record {of.name}, label {of.label}; its own label is {record.label}"
 
 
 def link_files(folder: Path, names: Sequence[str], target: Path) -> None:
@@ -149,4 +149,4 @@ def link_files(folder: Path, names: Sequence[str], target: Path) -> None:
 
 def files_of(record: ShardRecord) -> list[str]:
     """Return the names of a shard's files."""
-    return [record.file, *(one.file for one in record.beside)]
+    return [record.file, *(file_record.file for file_record in record.beside)]
