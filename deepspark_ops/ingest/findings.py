@@ -1,4 +1,4 @@
-"""What an ingestion found out about its data that does not make a record unusable: counted, named, never silent."""
+"""Warnings and notes of an ingestion on usable records: all are counted, the first of a kind are named."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ class Findings:
     named: list[Finding] = field(default_factory=list)
 
     def add(self, finding: Finding, count: int = 1) -> None:
-        """Count one more, or as many as one line tells of."""
+        """Count a finding once, or ``count`` times for a finding that summarises several."""
         self.counts[finding.kind] += count
         if self.counts[finding.kind] <= NAMED_OF_A_KIND or count > 1:
             self.named.append(finding)
 
     def merge(self, other: Findings) -> None:
-        """Take in those of another part."""
+        """Add the findings of another part."""
         self.counts.update(other.counts)
         self.named += other.named
 

@@ -62,12 +62,12 @@ Task = TypeVar("Task", ShardTask, "TableShardTask")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What decides a dataset's bytes: the sources with their digests, and one digest over them and the options.
+    """The input of a dataset's bytes: sources with digests, options, and a digest over all.
 
     Attributes:
-        sources: Of the splits that have a source of their own; the others come out of the training source.
-        sha256: The digest.
-        options: Those that decide what the samples are.
+        sources: Split -> source; a split without an entry comes out of the training source.
+        sha256: Digest over sources and options.
+        options: Options that decide the samples.
     """
 
     sources: Mapping[SplitName, SourceRecord]
@@ -75,7 +75,7 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def source(self, split: SplitName) -> SourceRecord:
-        """Return where the samples of a split come from."""
+        """Return the source of a split's samples."""
         return self.sources.get(split, self.sources["train"])
 
 
@@ -160,17 +160,17 @@ class DatasetPlan(Generic[Task]):
         return self.n_rejected.get(split, len(self.rejected.get(split, ())))
 
     def splits(self) -> list[SplitName]:
-        """Return the splits that have tasks or take something over, train first."""
+        """Return the splits with new shards or with shards that stay, train first."""
         present = {task.split for task in self.tasks} | {split for split in SPLITS if self.carried(split)}
         return [split for split in SPLITS if split in present]
 
     def carried(self, split: SplitName) -> tuple[StoredShard[Any], ...]:
-        """Return the shards of a split that are taken over."""
+        """Return the shards of a split that stay."""
         return self.changes[split].carried if split in self.changes else ()
 
     @property
     def version(self) -> int:
-        """Of the dataset that is made."""
+        """Version of the new dataset."""
         return 1 if self.base is None else self.base.version
 
 
@@ -205,7 +205,7 @@ def make_recipe(config: IngestConfig, *, is_preview: bool = False) -> Recipe:
 
 
 def own_sources(config: IngestConfig) -> dict[SplitName, DataPath]:
-    """Return the source of each split that has one of its own; the others come out of the training source."""
+    """Return split -> source, for the splits that do not come out of the training source."""
     sources: dict[SplitName, DataPath | None] = {
         "train": config.source,
         "validation": config.validation_source,

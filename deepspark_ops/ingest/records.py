@@ -1,4 +1,4 @@
-"""What the driver knows of a source of any format, and what a task reads from it."""
+"""The interfaces of a source of any format: the driver's index and the tasks' reader."""
 
 from __future__ import annotations
 

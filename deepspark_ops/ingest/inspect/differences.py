@@ -38,7 +38,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class DatasetDifference:
-    """What is different in ``after``.
+    """The difference of ``after``.
 
     Attributes:
         before: One dataset and its digest.

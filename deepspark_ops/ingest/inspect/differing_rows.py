@@ -1,4 +1,4 @@
-"""The rows of a table that only one of two datasets has: by their hashes, so that only those are read."""
+"""The rows of one of two datasets of a table alone, found by hashes, so that no other row is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dataset holds, out of its manifests."""
+"""The figures of a dataset from its manifests."""
 
 from __future__ import annotations
 

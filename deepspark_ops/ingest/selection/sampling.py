@@ -37,13 +37,13 @@ def stable_sample(labels: Positions, hashes: Hashes, n: int) -> Positions:
 
 
 def balanced(labels: Positions, hashes: Hashes, how: Balance) -> Positions:
-    """Return the places of records such that every class that has any has as many.
+    """Return the indexes of records such that all classes with records have the same size.
 
-    ``undersample`` takes as many of each class as the smallest has, those with the lowest hashes; ``oversample``
-    repeats records until each class has as many as the largest, those with the lowest hashes once more than others.
+    ``undersample`` takes the records with the lowest hashes, as many per class as the smallest class has.
+    ``oversample`` repeats records up to the size of the largest class; the lowest hashes get the additional copies.
 
     Returns:
-        Ascending; with ``oversample`` a place stands there as often as its record is taken.
+        Ascending; with ``oversample`` an index occurs once per copy of the record.
 
     Example:
         >>> labels, hashes = np.array([0, 1, 0, 0]), np.array([3, 7, 1, 2], np.uint64)
@@ -64,7 +64,7 @@ def balanced(labels: Positions, hashes: Hashes, how: Balance) -> Positions:
 
 
 def repeats(positions: Positions) -> npt.NDArray[np.int32]:
-    """Return how often each position stood there before, (n,): 0 for the first.
+    """Return the (n,) number of earlier occurrences of each position: 0 for the first.
 
     Example:
         >>> repeats(np.array([4, 7, 4, 4])).tolist()

@@ -15,7 +15,7 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ColumnSums:
-    """What is known of D columns after some rows. NaN, a missing value, counts in ``n_missing`` alone.
+    """Sums, counts and extremes of D columns over some rows. NaN, a missing value, counts in ``n_missing`` alone.
 
     Attributes:
         count: (D,) values that are there.

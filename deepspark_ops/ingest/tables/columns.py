@@ -64,7 +64,7 @@ class Column:
 
 @dataclass(frozen=True)
 class TableRoles:
-    """What each column is used for.
+    """The roles of a table's columns.
 
     Attributes:
         features: Columns of numbers or arrays, in their order; none for a table of images.
@@ -303,7 +303,7 @@ def _kind(arrow_type: pa.DataType) -> Kind:
 
 
 def _holds_bytes(arrow_type: pa.DataType) -> bool:
-    """Whether it is a struct of an image's bytes and its path, as libraries of data sets write images."""
+    """Whether a type is a struct of an image's bytes and path, as libraries of data sets write images."""
     if not pa.types.is_struct(arrow_type):
         return False
     index = arrow_type.get_field_index("bytes")
@@ -326,7 +326,7 @@ def _is_wide(arrow_type: pa.DataType) -> bool:
 
 
 def numbers(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return (n,) numbers; NaN where there is none, infinite for a text that is no number."""
+    """Return (n,) numbers: NaN for a missing value, infinity for a text that is no number."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = _parsed(column)
     value_type = pa.from_numpy_dtype(np.dtype(dtype))
@@ -354,7 +354,7 @@ def _number(text: str) -> float:
 
 
 def arrays(column: pa.Array, width: int, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Flags]:
-    """Return (n, width) numbers of a column of arrays, and which rows have an array of another length, or none."""
+    """Return (n, width) numbers of a column of arrays, and flags of rows without an array of this length."""
     lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
     is_bad = np.asarray(lengths != width)
     usable = column.filter(pa.array(~is_bad)) if is_bad.any() else column
@@ -372,7 +372,7 @@ def texts(column: pa.Array) -> pa.Array:
 
 
 def hashes_of(column: pa.Array) -> Hashes:
-    """Return the (n,) hashes of a column's values as text; of a missing one that of the empty text."""
+    """Return the (n,) hashes of a column's values as text; a missing value has the hash of the empty text."""
     held = pc.fill_null(texts(column), "")
     _, offsets, content = held.buffers()
     if content is None:
@@ -382,5 +382,5 @@ def hashes_of(column: pa.Array) -> Hashes:
 
 
 def is_null(column: pa.Array) -> Flags:
-    """Return which rows hold nothing, or NaN."""
+    """Return flags of rows without a value, or with NaN."""
     return np.asarray(pc.fill_null(pc.is_null(column, nan_is_null=True), True).to_numpy(zero_copy_only=False), bool)

@@ -39,7 +39,7 @@ _FOOTERS_AT_A_TIME: Final = 8
 
 @dataclass(frozen=True)
 class FilePart:
-    """What one task reads of a table's files.
+    """The part of a table's files that a task reads.
 
     Attributes:
         file: Number of the file in its table.
@@ -177,7 +177,7 @@ def _open_bytes_of(column: pq.ColumnChunkMetaData) -> int:
 
 
 def _cut(footer: pq.FileMetaData) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield bytes and numbers of runs of row groups, as many as a task reads; of a file without rows one of none."""
+    """Yield bytes and numbers of the row groups of each task; a file without rows has one task without groups."""
     groups: list[int] = []
     n_bytes = 0
     for number in range(footer.num_row_groups):
@@ -196,7 +196,7 @@ def value_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def _is_plain(arrow_type: pa.DataType) -> bool:
-    """Whether Spark would hand such a column over as the same values; times and dates are used for nothing."""
+    """Whether Spark gives the same values for a column of a type; no role takes times and dates."""
     if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
         arrow_type = arrow_type.value_type
         return bool(pa.types.is_signed_integer(arrow_type) or _is_float(arrow_type) or pa.types.is_boolean(arrow_type))

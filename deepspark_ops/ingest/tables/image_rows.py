@@ -34,7 +34,7 @@ from deepspark_ops.stores.store_path import DataPath
 
 @dataclass(frozen=True)
 class PackedReader:
-    """Reads images by number from files that hold one after the other.
+    """Reads images by number from files of images.
 
     Attributes:
         files: The files.
@@ -71,18 +71,18 @@ class PackedReader:
 
 @dataclass(frozen=True)
 class ImageRows:
-    """What a task saw of its part of the table.
+    """The images in a part of a table, as a task read the part.
 
     Attributes:
-        part: Its number.
-        file: Name in the scratch folder; "" where rows hold paths.
+        part: Number of the part.
+        file: Name of the images' file in the scratch folder; "" where rows hold paths.
         sizes: Bytes of each row's image; empty for paths.
         paths: Each row's path; empty for bytes.
         ids: Each row's id; empty without.
-        splits: What each row's column of splits holds; empty without.
-        groups: What each row's column of groups holds; empty without.
-        labels: Each row's label as text; None where it is missing.
-        digest: Of the images' bytes.
+        splits: Word of each row in the column of splits; empty without this column.
+        groups: Value of each row in the column of groups; empty without this column.
+        labels: Label of each row as text; None for a missing label.
+        digest: Digest of the images' bytes.
     """
 
     part: int
@@ -96,7 +96,7 @@ class ImageRows:
     digest: str = ""
 
     def to_json(self) -> str:
-        """Return it as text, for the way from a task to the driver."""
+        """Return the JSON text that a task sends to the driver."""
         return json.dumps(vars(self))
 
     @classmethod

@@ -1,8 +1,8 @@
-"""Files of a table that need no second reading: they are as they were when a dataset was made, which kept their rows.
+"""Files of a table that a new version of a dataset does not read again, since their stamps are the same.
 
-A dataset made of files that tasks read by themselves keeps beside the shards of its training set which file each row
-came from and what was seen in each file. An ingestion that goes on from it reads the other files alone, and finds in
-them what has moved. Format version 1: an archive of ``record_archive``.
+Tasks read some formats by themselves. A dataset of such files has a file beside the training set's shards: the number
+of each row's file, and the summary of each file. The next ingestion reads changed and new files only. Format version 1:
+an archive of ``record_archive``.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class SeenSource:
     """The files of one source.
 
     Attributes:
-        names: Of the files, below the source; "" for a source that is a file.
+        names: Name of each file below the source; "" for a source that is a file.
         stamps: ``file_stamp`` of each.
-        parts: What tasks saw of them, in the files' order; without runs.
+        parts: Summaries of the files' parts, in the files' order; without runs.
     """
 
     names: tuple[str, ...]
@@ -72,11 +72,11 @@ class SeenRows:
 
 @dataclass(frozen=True)
 class SeenFiles:
-    """What a dataset keeps of its files.
+    """The records of a table's files that a dataset keeps.
 
     Attributes:
-        sources: Of the splits that have a source of their own.
-        rows: Of each split.
+        sources: Split -> files of its source, for splits with a source.
+        rows: Split -> rows.
     """
 
     sources: Mapping[SplitName, SeenSource]
@@ -90,7 +90,7 @@ def look_at_files(source: DataPath, files: Sequence[DataPath], stamp: FileStamp 
 
 
 def write_seen_files(path: Path, seen_files: SeenFiles) -> None:
-    """Write them whole.
+    """Write the records whole.
 
     Raises:
         OSError: The file cannot be written.
@@ -138,13 +138,13 @@ def read_seen_files(path: DataPath) -> SeenFiles:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """Rows of a shard whose files have not changed: they stand for rows that are not read.
+    """Rows of a shard whose files have not changed, in place of rows of these files.
 
     Attributes:
         shard: The file.
-        rows: (n,) which rows of it, ascending.
+        rows: (n,) numbers of rows in the shard, ascending.
         files: (n,) the number of each row's file now.
-        keys: Of the rows; they have no place in an order of their own, and ``key`` is 0.
+        keys: Keys of the rows; ``key`` is 0, since these rows are never written.
     """
 
     shard: DataPath
@@ -153,7 +153,7 @@ class StoredRun:
     keys: RowKeys
 
     def describe(self, row: int) -> tuple[str, list[float]]:
-        """Return what a message calls a row, by its place among these, and its labels."""
+        """Return the name of a row for a message, and the row's labels."""
         number = int(self.rows[row])
         with local_copy(self.shard) as local, h5py.File(regular_path(local)) as held:
             shown = shown_id(held["id"][number]) if "id" in held else f"row {number} of {self.shard.name}"
@@ -162,13 +162,13 @@ class StoredRun:
 
 @dataclass(frozen=True)
 class KnownFiles:
-    """The files of a table, and which of them need no reading.
+    """The files of a table, and the files among them that need no reading.
 
     Attributes:
         now: The files of each source.
         old_numbers: Source -> (n,) number of each of its files in the base; -1 for a file that must be read.
-        base: The dataset whose rows stand for those of the others.
-        seen: What it kept.
+        base: Dataset whose rows replace the rows of files that are not read.
+        seen: Records of that dataset.
     """
 
     now: Mapping[SplitName, SeenSource]
@@ -181,7 +181,7 @@ class KnownFiles:
         return set(np.flatnonzero(self.old_numbers[source] < 0).tolist())
 
     def without(self, files: Mapping[SplitName, Collection[int]]) -> KnownFiles | None:
-        """Return the same with further files that are to be read; None if all are."""
+        """Return the files with further files to read; None if all files must be read."""
         old_numbers = {source: numbers.copy() for source, numbers in self.old_numbers.items()}
         for source, more in files.items():
             old_numbers[source][list(more)] = -1
@@ -189,7 +189,7 @@ class KnownFiles:
         return replace(self, old_numbers=old_numbers) if is_left else None
 
     def parts(self, source: SplitName) -> list[PartSummary]:
-        """Return what was seen in the files of a source that are not read."""
+        """Return the summaries of those files of a source that are not read."""
         now = {int(number): place for place, number in enumerate(self.old_numbers[source]) if number >= 0}
         return [replace(part, file=now[part.file]) for part in self.seen.sources[source].parts if part.file in now]
 

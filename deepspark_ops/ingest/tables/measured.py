@@ -1,4 +1,4 @@
-"""What tasks saw of a table's rows, put together: classes, mean and deviation, bad rows, findings."""
+"""Figures of a whole table from the summaries of its parts: classes, mean and deviation, bad rows, findings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _widths(rows: RowRecipe) -> list[tuple[FeatureColumn, int]]:
 
 
 def refuse_missing(rows: RowRecipe, parts: Parts) -> None:
-    """Refuse a source of which a row has no value where ``missing=refuse``.
+    """Refuse a row without a value, for ``missing=refuse``.
 
     Raises:
         DataError: The first such row, with its column.
@@ -57,7 +57,7 @@ def refuse_missing(rows: RowRecipe, parts: Parts) -> None:
 
 
 def sums_of_chosen(splits: Mapping[SplitName, SplitRows], rows: RowRecipe, folder: Path, spread: Spread) -> ColumnSums:
-    """Note which rows are taken, and return the sums of the features of the training rows among them."""
+    """Write the numbers of the chosen rows, and return the sums of the chosen training rows."""
     note_chosen(splits, folder)
     train = splits["train"]
     runs = zip(train.runs, train.rows, strict=True)
@@ -102,7 +102,7 @@ def _rounded(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple
 
 
 def column_findings(columns: TableColumns, sums: ColumnSums) -> Findings:
-    """Return what there is to say of columns: those that are the same in every row, and those with missing values."""
+    """Return a finding per column with one value in all rows, and per column with missing values."""
     findings = Findings()
     names = columns.feature_names()
     for index in np.flatnonzero(sums.is_constant()).tolist():
@@ -116,7 +116,7 @@ def column_findings(columns: TableColumns, sums: ColumnSums) -> Findings:
 
 
 def value_findings(columns: TableColumns, parts: Sequence[PartSummary]) -> Findings:
-    """Return what there is to say of labels that are values: whether all rows have one value."""
+    """Return a finding if all rows have one value as their label."""
     findings = Findings()
     smallest, largest = min(part.smallest_label for part in parts), max(part.largest_label for part in parts)
     if columns.label_kind == "value" and smallest == largest:
@@ -126,7 +126,7 @@ def value_findings(columns: TableColumns, parts: Sequence[PartSummary]) -> Findi
 
 
 def find_drift(columns: TableColumns, sums: ColumnSums) -> tuple[Findings, float]:
-    """Return the features whose mean or deviation has moved from those that they are standardised by; the largest."""
+    """Return a finding per drifted feature, and the largest shift of a mean in standard deviations."""
     findings = Findings()
     if not columns.is_standardized:
         return findings, 0.0
@@ -146,7 +146,7 @@ def find_drift(columns: TableColumns, sums: ColumnSums) -> tuple[Findings, float
 
 
 def text_classes(parts: Sequence[PartSummary]) -> tuple[str, ...]:
-    """Return the classes of the training source in the order of their labels, where labels are text."""
+    """Return the classes of the training source in label order, where labels are text."""
     return sorted_classes(name for part in parts for name in part.class_names)
 
 
@@ -166,7 +166,7 @@ def count_classes_of_rows(
 
 
 def write_codes(parts: Sequence[PartSummary], class_names: Sequence[str], folder: Path) -> None:
-    """Write beside each part's rows which class each of its numbers is."""
+    """Write a file per part with the class of each of the part's numbers."""
     numbers = {name: float(number) for number, name in enumerate(class_names)}
     for part in parts:
         codes = np.array([numbers[name] for name in part.class_names], np.float64)
@@ -175,7 +175,7 @@ def write_codes(parts: Sequence[PartSummary], class_names: Sequence[str], folder
 
 
 def named_rejections(parts: Parts) -> tuple[dict[SplitName, tuple[Rejection, ...]], dict[SplitName, int]]:
-    """Return the rows of each source that cannot be used: those that are named, and how many there are in all."""
+    """Return the rows of each source that cannot be used, as far as tasks name rows, and the number of all."""
     named: dict[SplitName, tuple[Rejection, ...]] = {}
     for split, summaries in parts.items():
         rejections, n_earlier = [], 0
@@ -188,7 +188,7 @@ def named_rejections(parts: Parts) -> tuple[dict[SplitName, tuple[Rejection, ...
 
 
 def list_findings(listed: ListedRows, held: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary]) -> Findings:
-    """Return what there is to say of a list of splits beside the rows that were read."""
+    """Return the findings of a list of splits: entries without a row, and rows without an entry."""
     names = np.concatenate([np.empty(0, np.uint64), *(rows.column("name") for rows in held.values())])
     outside, n_earlier = [], 0
     for part in parts:
@@ -198,7 +198,7 @@ def list_findings(listed: ListedRows, held: Mapping[SplitName, SplitRows], parts
 
 
 def asked_splits(rows: RowRecipe, parts: Parts) -> set[SplitName]:
-    """Return the splits that must have rows; those of a column or a list are the ones that it names."""
+    """Return the splits that must have rows: those with a source or a share, or in the list or column of splits."""
     if rows.listed is not None:
         return {*parts, *rows.listed.named_splits()}
     return {"train", *parts, *(rows.shares if rows.roles.split is None else ())}

@@ -40,20 +40,20 @@ _PART_BITS = 40
 
 @dataclass(frozen=True)
 class RowRecipe:
-    """How rows are read; it travels to Spark's tasks.
+    """The options by which tasks read rows; the driver sends the recipe to each task.
 
     Attributes:
-        roles: What each column is used for.
+        roles: Roles of the columns.
         widths: Numbers in a row of each feature column.
-        missing: What becomes of missing features.
+        missing: Rule for missing features.
         label_kind: ``auto`` takes every number.
-        n_classes: Refuse labels that are not below it; None: take all from 0.
-        class_names: Of labels that are text, in label order; empty: each task numbers those that it meets.
+        n_classes: Upper bound of labels; None without a bound.
+        class_names: Names of text labels in label order; empty: each task numbers the names in its rows.
         shares: Split -> share of the rows, of ``split_shares``.
         seed: Decides split and order.
-        shuffle: Order rows by their hash; else as they come.
-        split: Where all rows go; None: split them.
-        listed: The splits of ids; None without a list.
+        shuffle: Order rows by hash; else in the order of the source.
+        split: Split of all rows; None: the rows are split.
+        listed: Splits of ids; None without a list.
     """
 
     roles: TableRoles
@@ -70,7 +70,7 @@ class RowRecipe:
 
     @property
     def dtype(self) -> str:
-        """Of features as the table has them."""
+        """Type of the features in the table."""
         return "float64" if self.roles.is_wide else "float32"
 
     @property
@@ -80,20 +80,20 @@ class RowRecipe:
 
 
 class ClassNames:
-    """Numbers for labels that are text, in the order in which a task meets them, or as given."""
+    """Numbers for text labels: those of an option, or in the order of a task's rows."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Start with the names given; if there are any, no other is taken."""
+        """Start with names in label order; if the list is not empty, all other names are unknown."""
         self._numbers = {name: number for number, name in enumerate(names)}
         self._is_fixed = bool(names)
 
     @property
     def names(self) -> list[str]:
-        """In the order of their numbers."""
+        """Names in the order of the numbers."""
         return list(self._numbers)
 
     def numbers(self, column: pa.Array) -> npt.NDArray[np.float64]:
-        """Return the (n,) number of each row's name; -1 for one that is not among the given, NaN for none."""
+        """Return the (n,) number of each row's name: -1 for an unknown name, NaN for a missing name."""
         coded = texts(column).dictionary_encode()
         batch_names = coded.dictionary.to_pylist()
         if not self._is_fixed:
@@ -106,11 +106,11 @@ class ClassNames:
 
 @dataclass
 class Rejects:
-    """Rows that cannot be used: all counted, the first ones named.
+    """Rows that cannot be used: all are counted, the first rows are named.
 
     Attributes:
-        count: All.
-        named: (row in its part of the table, its id or "", what is wrong).
+        count: Number of all such rows.
+        named: (row in its part of the table, its id or "", reason) of the first rows.
     """
 
     count: int = 0
@@ -217,7 +217,7 @@ def read_rows(
 
 
 def _label_hashes(batch: pa.RecordBatch, columns: Sequence[Column], label: npt.NDArray[np.float64]) -> Hashes:
-    """Return the hashes of labels; of text that of the text, since each task numbers names in its own order."""
+    """Return the hashes of labels. A text's hash is the text's, since each task numbers names in another order."""
     return hashes_of(batch.column(columns[0].name)) if columns[0].kind == "text" else hash_rows(label)
 
 
@@ -237,7 +237,7 @@ def _splits(batch: pa.RecordBatch, owner: Hashes, recipe: RowRecipe, checks: _Ch
 
 
 class _Checks:
-    """Collects which rows of a batch cannot be used, with the first reason of each."""
+    """Collects the rows of a batch that cannot be used, with the first reason of each row."""
 
     def __init__(self, n_rows: int) -> None:
         self.is_bad = np.zeros(n_rows, bool)
@@ -344,7 +344,7 @@ def _weight(batch: pa.RecordBatch, column: Column | None, checks: _Checks) -> np
 
 
 def _held(batch: pa.RecordBatch, column: Column | None, checks: _Checks) -> npt.NDArray[Any] | None:
-    """Return whole numbers or texts as they are kept beside a sample."""
+    """Return the whole numbers or texts that a shard keeps beside a sample."""
     if column is None:
         return None
     values = batch.column(column.name)

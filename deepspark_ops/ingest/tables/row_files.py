@@ -60,14 +60,14 @@ class Run:
 
 @dataclass
 class PartSummary:
-    """What a task saw of its part of the table.
+    """The summary of a part of a table, as a task read the part.
 
     Attributes:
-        part: Its number.
-        file: Number of the file that it is of, in its source; -1 where Spark cut the table.
+        part: Number of the part.
+        file: Number of the part's file in the source; -1 where Spark cut the table.
         n_rows: Rows read, those that cannot be used included.
-        runs: What it wrote.
-        sums: Of the features of training rows.
+        runs: Runs that the task wrote.
+        sums: Sums of the features of training rows.
         digest: Sum of the hashes of all usable rows, modulo 2^64: the same in any order.
         smallest_label: Infinite without rows.
         largest_label: Likewise.
@@ -93,7 +93,7 @@ class PartSummary:
     first_missing: tuple[int, int] | None = None
 
     def to_json(self) -> str:
-        """Return it as text, for the way from a task to the driver."""
+        """Return the JSON text that a task sends to the driver."""
         plain = {**vars(self), "sums": self.sums.to_lists(), "runs": [vars(run) for run in self.runs]}
         return json.dumps({**plain, "rejects": vars(self.rejects), "outside": vars(self.outside)})
 
@@ -114,7 +114,7 @@ Parts = Mapping[SplitName, Sequence[PartSummary]]
 
 
 def write_rows(batches: Iterable[pa.RecordBatch], recipe: RowRecipe, folder: Path, part: int) -> PartSummary:
-    """Read a part of the table, write its rows as runs, and return what there is to know of it.
+    """Read a part of the table, write its rows as runs, and return the summary.
 
     Memory: ``RUN_BYTES`` of rows, twice as they are sorted, and a batch.
 
@@ -154,7 +154,7 @@ def _without_outside(rows: Rows, summary: PartSummary) -> Rows:
 
 
 def shown_id(held: bytes | int) -> str:
-    """Return what a message calls an id as it is kept."""
+    """Return the text of an id in a message."""
     return held.decode("utf-8", "replace") if isinstance(held, bytes) else str(held)
 
 
@@ -252,7 +252,7 @@ def row_dtype(recipe: RowRecipe, id_bytes: int, group_bytes: int) -> np.dtype[An
 
 @dataclass(frozen=True)
 class RowKeys:
-    """What the driver needs of the rows of a run, in their order, (n_rows,) each.
+    """The driver's view of the rows of a run, in their order, (n_rows,) each.
 
     Attributes:
         key: Decides the place in the dataset; ascending.
@@ -270,7 +270,7 @@ class RowKeys:
 
 
 def read_keys(folder: Path, run: Run) -> RowKeys:
-    """Return what is known of a run's rows."""
+    """Return the keys of a run's rows."""
     keys = np.fromfile(
         (folder / run.file).with_suffix(".keys"), _KEYS, run.n_rows, offset=run.first_key * _KEYS.itemsize
     )
@@ -289,7 +289,7 @@ def read_run(
 
 
 def write_chosen(folder: Path, run: Run, rows: npt.NDArray[np.int64], repeats: npt.NDArray[np.int32]) -> None:
-    """Note which rows of a run are taken, ascending, and how often each is taken before."""
+    """Write the numbers of the chosen rows of a run, ascending, and the earlier copies of each row."""
     chosen = np.empty(len(rows), CHOSEN)
     chosen["row"], chosen["repeat"] = rows, repeats
     np.save(_chosen_path(folder, run), chosen)
@@ -305,5 +305,5 @@ def _chosen_path(folder: Path, run: Run) -> Path:
 
 
 def one_by_one(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """Do the work here: the ``Spread`` of a table that is small."""
+    """Return the results of work in this process: the ``Spread`` of a small table."""
     return [work(item) for item in items]

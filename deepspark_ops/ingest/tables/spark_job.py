@@ -198,7 +198,7 @@ def _moment(name: str, zone: str | None) -> SparkColumn:
 
 
 def _address(source: DataPath) -> str:
-    """Return what Spark finds a path by: a local one also where Spark's own file system is another, ``[`` as it is."""
+    """Return the address of a path for Spark, also of a local path under another default file system."""
     address = str(source) if isinstance(source, StorePath) else f"file://{source.absolute()}"
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", address)
 
@@ -288,7 +288,7 @@ def _selected(frame: DataFrame, roles: TableRoles, dtype: str) -> list[SparkColu
 
 @contextmanager
 def _spark_errors(context: SparkContext, source: DataPath) -> Iterator[None]:
-    """Turn Spark's errors into one line: of what the user named, or of what went wrong in a task."""
+    """Turn an error of Spark into one line about the source, or about the task that failed."""
     try:
         yield
     except (AnalysisException, ParseException) as error:

@@ -1,4 +1,4 @@
-"""From what tasks saw of a table's rows to the tasks that write its shards."""
+"""From the summaries of a table's parts to the tasks that write the shards."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _MEASURED: Final = frozenset({"mean", "std"})
 
 
 def content_digest(parts: Parts) -> dict[SplitName, str]:
-    """Return a digest of each source's rows, in whatever order and by however many tasks they were read."""
+    """Return a digest of each source's rows that does not depend on order or number of tasks."""
     digests: dict[SplitName, str] = {}
     for split, summaries in parts.items():
         total = sum(part.digest for part in summaries) % 2**64
@@ -75,7 +75,7 @@ def content_digest(parts: Parts) -> dict[SplitName, str]:
 
 
 def with_content(recipe: Recipe, digests: Mapping[SplitName, str]) -> Recipe:
-    """Return a recipe whose sources are known by their rows, for a source without files to look at."""
+    """Return a recipe with digests of rows, for sources without files."""
     sources = {split: source.model_copy(update={"sha256": digests[split]}) for split, source in recipe.sources.items()}
     text = " ".join([recipe.sha256, *(source.sha256 for source in sources.values())])
     return replace(recipe, sources=sources, sha256=hashlib.sha256(text.encode()).hexdigest())
@@ -83,12 +83,12 @@ def with_content(recipe: Recipe, digests: Mapping[SplitName, str]) -> Recipe:
 
 @dataclass(frozen=True)
 class WhatWasRead:
-    """What is known of a table's rows.
+    """The rows of a table after reading.
 
     Attributes:
-        rows: How the training source was read.
-        parts: What tasks saw of each source, now or for the dataset that is gone on from.
-        names: Of the classes, in label order, if they are given or labels are text.
+        rows: Recipe of the training source.
+        parts: Source -> summaries of its parts, of this ingestion or of the base.
+        names: Names of the classes in label order, from an option or from text labels.
     """
 
     rows: RowRecipe
@@ -97,10 +97,10 @@ class WhatWasRead:
 
 
 class MoreToRead(Exception):
-    """Rows that were not read have to be, since they go into other shards.
+    """Rows of files that were not read go into new shards.
 
     Attributes:
-        files: Of each source, the files that have them.
+        files: Source -> numbers of the files with such rows.
     """
 
     def __init__(self, why: str, files: Mapping[SplitName, Collection[int]]) -> None:
@@ -120,7 +120,7 @@ def plan_read_table(
     known_files: KnownFiles | None,
     read: Callable[[KnownFiles | None], WhatWasRead],
 ) -> DatasetPlan[TableShardTask]:
-    """Plan as ``plan_table`` does, reading again with further files where that finds that they have to be read.
+    """Return the plan of ``plan_table``, after reading further files if a plan needs rows of theirs.
 
     Raises:
         ConfigError: As ``plan_table``.
@@ -160,15 +160,15 @@ def plan_table(
     now: Mapping[SplitName, SeenSource] | None = None,
     known_files: KnownFiles | None = None,
 ) -> DatasetPlan[TableShardTask]:
-    """Decide labels, which rows are taken, standardisation and shards.
+    """Return the plan of a table's dataset: labels, choice of rows, standardisation, shards.
 
     Args:
         config: What is asked for.
         recipe: Its digest becomes part of the shards' names.
-        rows: How the training source was read.
-        parts: What tasks saw.
-        folder: Where the runs are.
-        class_names: In label order, if they are given or labels are text.
+        rows: Recipe of the training source.
+        parts: Source -> summaries of its parts.
+        folder: Scratch folder of the runs.
+        class_names: Names in label order, from an option or from text labels.
         spread: Reads the rows once more where only some are taken, since mean and deviation are theirs.
         base: Dataset whose rows are taken over where they have not changed. Its mean and deviation stay.
         now: The files of each source, where ``parts`` are of a file each.
@@ -255,7 +255,7 @@ def _choose_rows(
     n_classes: int,
     rejected: Mapping[SplitName, tuple[Rejection, ...]],
 ) -> Choice[SplitRows]:
-    """Return the rows of each split that are taken; a limit of the training source counts for all that comes of it."""
+    """Return the choice of rows; a limit holds for all splits of the training source together."""
     require_classes(config, n_classes)
     sources = {"validation": config.validation_source, "test": config.test_source}
     of_train = [split for split in held if sources.get(split) is None]
@@ -315,7 +315,7 @@ def _with_parts(now: Mapping[SplitName, SeenSource], parts: Parts) -> dict[Split
 def _rows_of_files(
     splits: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary], positions: Mapping[SplitName, Positions]
 ) -> dict[SplitName, SeenRows]:
-    """Return what is kept of the rows of each split, in the order of its shards."""
+    """Return the records of each split's rows, in the order of its shards."""
     file_of = {run.file: part.file for part in parts for run in part.runs}
     return {
         split: SeenRows(
@@ -330,7 +330,7 @@ def _rows_of_files(
 def _base_that_fits(
     base: Base[RowRecords] | None, columns: TableColumns, class_names: Sequence[str], n_classes: int
 ) -> Base[RowRecords] | None:
-    """Return the base if its rows hold the same columns and classes; the log says what differs."""
+    """Return the base if it has the same columns and classes; else the log says the difference."""
     if base is None:
         return None
     old_columns, new_columns = (
@@ -349,7 +349,7 @@ def _columns_of(base: Base[RowRecords]) -> TableColumns:
 
 
 def _drift(config: IngestConfig, columns: TableColumns, sums: ColumnSums) -> Findings:
-    """Return the features that have moved since version 1; the log has the largest distance."""
+    """Return the drifted features since version 1; the log has the largest shift."""
     drift, shift = find_drift(columns, sums)
     if config.standardize:
         _log.info(
@@ -363,7 +363,7 @@ def _drift(config: IngestConfig, columns: TableColumns, sums: ColumnSums) -> Fin
 def _changes(
     base: Base[RowRecords] | None, splits: Mapping[SplitName, SplitRows]
 ) -> dict[SplitName, Change[RowRecords]]:
-    """Return what has changed in each split; nothing where no shard stays, so that all is written anew."""
+    """Return split -> change; an empty mapping where no shard stays, and all is written anew."""
     if base is None:
         return {}
     changes: dict[SplitName, Change[RowRecords]] = {}

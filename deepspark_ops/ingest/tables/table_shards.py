@@ -1,4 +1,4 @@
-"""From sorted runs to shards: which rows of which run each shard holds, and the task that writes it."""
+"""From sorted runs to shards: the rows of each shard, and the task that writes a shard."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def rows_per_shard(samples_per_shard: int, n_features: int) -> int:
 
 
 def cut_runs(keys: Sequence[npt.NDArray[np.uint64]], most_rows: int, least: int = 1) -> list[list[tuple[int, int]]]:
-    """Cut sorted runs into ranges of keys, of sizes that differ by one at most. Rows of one key go run by run.
+    """Return ranges of keys of sorted runs, with sizes that differ by at most one row. Equal keys go run by run.
 
     Args:
-        keys: Of each run, ascending.
-        most_rows: Of a range.
-        least: So many ranges at least.
+        keys: Keys of each run, ascending.
+        most_rows: Upper bound of rows in a range.
+        least: Lower bound of ranges.
 
     Returns:
         For each range, in ascending order, the (start, stop) of each run's rows in it.
@@ -72,16 +72,15 @@ def cut_runs(keys: Sequence[npt.NDArray[np.uint64]], most_rows: int, least: int 
 
 @dataclass(frozen=True)
 class TableShards:
-    """What all shards of a table share; it travels to a worker once.
+    """The common input of all shard tasks of a table; a worker receives this object once.
 
     Attributes:
-        folder: Of the runs.
-        recipe: How the rows were read.
-        columns: How features become what is stored.
+        folder: Scratch folder of the runs.
+        recipe: Recipe of the rows.
+        columns: Columns of the dataset, with mean and deviation.
         n_classes: Length of the label counts; 0 where labels are values.
-        has_codes: Whether labels are numbers of names that each part of the table gave; a file beside the rows says
-            which class each is.
-        are_chosen: Whether files beside the rows say which of a run are taken; else all are.
+        has_codes: Whether each part numbers class names by itself; a file beside the rows has the classes.
+        are_chosen: Whether files beside the rows list the chosen rows; else all rows are chosen.
     """
 
     folder: Path
@@ -166,7 +165,7 @@ def _columns(task: TableShardTask, shared: TableShards) -> tuple[dict[str, npt.N
 def read_piece(
     folder: Path, recipe: RowRecipe, piece: Piece, *, are_chosen: bool
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-    """Return the rows of a piece, as ``row_dtype`` has them, and how often each was taken before, (n,)."""
+    """Return the rows of a piece in the layout ``row_dtype``, and the (n,) numbers of earlier copies."""
     run, start, stop = piece
     if not are_chosen:
         return read_run(folder, run, recipe, (start, stop)), np.zeros(stop - start, np.int32)
@@ -175,7 +174,7 @@ def read_piece(
 
 
 def chosen_sums(folder: Path, recipe: RowRecipe, run: Run, n_chosen: int) -> ColumnSums:
-    """Return the sums of the features of a run's rows that are chosen, each as often as it is."""
+    """Return the sums of the features of a run's chosen rows, copies included."""
     sums = ColumnSums.none(recipe.n_features)
     rows = max(1, BLOCK_BYTES // (8 * recipe.n_features))
     for start in range(0, n_chosen, rows):
@@ -185,7 +184,7 @@ def chosen_sums(folder: Path, recipe: RowRecipe, run: Run, n_chosen: int) -> Col
 
 
 def note_chosen(splits: Mapping[SplitName, SplitRows], folder: Path) -> None:
-    """Write beside each run which of its rows are taken, for the tasks that read them."""
+    """Write the numbers of each run's chosen rows for the tasks."""
     for chosen in splits.values():
         for run, rows, repeats in zip(chosen.runs, chosen.rows, chosen.repeats, strict=True):
             if isinstance(run, Run):
@@ -199,7 +198,7 @@ def shard_tasks(
     n_features: int,
     base: Base[RowRecords] | None,
 ) -> tuple[list[TableShardTask], dict[SplitName, Positions]]:
-    """Return the tasks, and of each split the places of the rows that are written, in the order of its shards."""
+    """Return the tasks, and split -> positions of the written rows, in the order of the shards."""
     tasks: list[TableShardTask] = []
     order: dict[SplitName, Positions] = {}
     for split, chosen in splits.items():

@@ -1,4 +1,4 @@
-"""From opened tables to the plan of a dataset; who reads the rows, Spark or this process, is the tables' affair."""
+"""From opened tables to the plan of a dataset; a table decides whether Spark or this process reads the rows."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class Table(Protocol):
         ...
 
     def lengths(self, names: Sequence[str]) -> Sequence[int]:
-        """Return the lengths of columns of arrays in the first row that has numbers in all; none without such a row."""
+        """Return the lengths of arrays in the first row with numbers in all columns; empty without such a row."""
         ...
 
     def over_parts(
         self, roles: TableRoles, read: ReadPart, batch_rows: int, dtype: str, only: Collection[int] | None = None
     ) -> list[str]:
-        """Let each part of the table, or of some of its files, be read, and return the answers."""
+        """Return the answers of ``read`` for each part of the table, or of some of the files."""
         ...
 
 
@@ -116,7 +116,7 @@ def plan_table_source(
     *,
     is_preview: bool = False,
 ) -> tuple[IngestConfig, Recipe, DatasetPlan[Any]]:
-    """Read a table: of features every row, of images all that a plan needs.
+    """Return the plan of a table, after reading every row of features, or the paths and labels of images.
 
     Args:
         config: What is asked for.
@@ -161,7 +161,7 @@ def plan_table_source(
 
 
 def _log_roles(table: Table, roles: TableRoles, level: int) -> None:
-    """Say in the log what each column is used for."""
+    """Log the roles of the columns."""
     labels = ", ".join(column.name for column in roles.labels)
     content = f"{len(roles.features):,} feature columns" if roles.image is None else f'images in "{roles.image.name}"'
     other_roles = [f'; {name} "{held.name}"' for name in ("id", "weight", "group") if (held := getattr(roles, name))]
@@ -180,7 +180,7 @@ def _read_features(
     known_files: KnownFiles | None,
     level: int,
 ) -> WhatWasRead:
-    """Read every row once, but for those of files that are known, and write it to the scratch folder."""
+    """Read the rows of new and changed files once, and write the rows to the scratch folder."""
     names = () if config.class_names is None else read_class_names(config.class_names, folder)
     rows = row_recipe(config, roles, _widths(tables["train"], roles), names)
     is_text = roles.labels[0].kind == "text"
@@ -213,7 +213,7 @@ def _require_same(tables: Mapping[SplitName, Table], roles: TableRoles) -> None:
 
 
 def _widths(table: Table, roles: TableRoles) -> list[int]:
-    """Return how many numbers each feature column has in a row."""
+    """Return the numbers per row of each feature column."""
     of_arrays = [column.name for column in roles.features if column.kind == "numbers"]
     lengths = table.lengths(of_arrays) if of_arrays else ()
     if of_arrays and not lengths:
@@ -224,7 +224,7 @@ def _widths(table: Table, roles: TableRoles) -> list[int]:
 
 
 def _files_now(config: IngestConfig, tables: Mapping[SplitName, Table]) -> dict[SplitName, SeenSource] | None:
-    """Return the files of each source as they are before they are read; None where Spark reads one."""
+    """Return the files of each source before reading; None where Spark reads a source."""
     sources = {}
     for split, table in tables.items():
         if table.files is None:
@@ -249,7 +249,7 @@ def _read_rows(table: Table, rows: RowRecipe, folder: Path, files: Collection[in
 
 
 def _index_images(config: IngestConfig, table: Table, roles: TableRoles, folder: Path) -> tuple[SourceIndex, str]:
-    """Return the index of a table's images, which are copied to the scratch folder, and a digest of them."""
+    """Return the index of a table's images, after copying the images to the scratch folder, and their digest."""
 
     def read(batches: Iterable[pa.RecordBatch], part: int) -> str:
         return pack_images(batches, roles, folder, part).to_json()
@@ -263,11 +263,11 @@ def _index_images(config: IngestConfig, table: Table, roles: TableRoles, folder:
 def row_recipe(
     config: IngestConfig, roles: TableRoles, widths: Sequence[int], class_names: Sequence[str] = ()
 ) -> RowRecipe:
-    """Return how a table's rows are read.
+    """Return the recipe of a table's rows.
 
     Args:
         config: What is asked for.
-        roles: What each column is used for.
+        roles: Roles of the columns.
         widths: Numbers in a row of each feature column.
         class_names: In label order, where a file gives them.
 

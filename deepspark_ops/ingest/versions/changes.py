@@ -1,4 +1,4 @@
-"""What has changed between a dataset and its source: which samples stay, which go, which records come."""
+"""The changes of a source since a dataset was made: samples that stay or go, and new records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deepspark_ops.shards.row_records import RowRecords
 from deepspark_ops.shards.shard_records import ShardRecords
 
 _WORTH_KEEPING: Final = 0.5
-"""A shard of which fewer rows count is written anew, so that disk and reading never cost twice what they could."""
+"""A shard with a smaller share of rows that count is written anew, which bounds disk space and reading time."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ def _carried(shard: StoredShard[Records], record_of: Positions) -> StoredShard[R
 def shards_that_stay(records: Sequence[ShardRecord], sizes: Sequence[int], n_added: int, version: int) -> set[int]:
     """Return the numbers of the shards that stay.
 
-    Small ones of earlier additions go into the new one, the smallest first, as long as they are no larger than it:
-    their number stays about the logarithm of the number of additions.
+    The new shard takes in small shards of earlier additions, the smallest first, that are no larger than the new shard.
+    The number of shards grows about as the logarithm of the number of additions.
 
     Args:
         records: The shards.

@@ -43,7 +43,7 @@ _OF_INGESTION: Final = re.compile(
 
 
 def version_digest(dataset: DataPath) -> str:
-    """Return what names a dataset as it is: the digest of its training set's manifest.
+    """Return the digest of the training set's manifest, which names a version of a dataset.
 
     Raises:
         DataError: There is none.

@@ -130,9 +130,9 @@ class StoredImages:
 
 
 def link_files(folder: Path, names: Sequence[str], target: Path) -> None:
-    """Let files of one folder be in another one, too: hard links, so that removing one leaves the other as it is.
+    """Link files of one folder into another folder by hard links: each folder can be removed alone.
 
-    A file system that knows no links gets copies. What is there already stays.
+    A file system without links gets copies. Existing files stay.
     """
     target.mkdir(parents=True, exist_ok=True)
     for name in names:
