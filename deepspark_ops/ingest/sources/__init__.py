@@ -1,1 +1,1 @@
-"""One file per format of raw data, and ``registry``, which asks them all; ``format`` is the interface they share."""
+"""One file per format of raw data; ``registry`` asks every format; ``format`` is the shared interface."""

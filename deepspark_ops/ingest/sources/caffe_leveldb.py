@@ -1,4 +1,7 @@
-"""A LevelDB that Caffe's tools made: LEVELDB was their default. Only read; LevelDB itself would write there."""
+"""A LevelDB of Caffe's tools, whose default was LEVELDB.
+
+LevelDB itself would write to the files, so ingestion parses the files.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +30,17 @@ class LeveldbReader:
 
     Attributes:
         tables: The database's tables.
-        places: (n, 4) int64: number of the table, offset and size of the block, place in it.
-        values: One per record: its bytes if they are in the log and not in a table, else None.
+        places: (n, 4) int64: number of the table, offset and size of the block, index in the block.
+        values: Per record: the bytes of a record in the log; None for a record in a table.
     """
 
     tables: tuple[DataPath, ...]
-    places: Positions
+    locations: Positions
     values: tuple[bytes | None, ...]
 
     def subset(self, positions: Positions) -> LeveldbReader:
         """See ``RecordReader``."""
-        return LeveldbReader(self.tables, self.places[positions], tuple(self.values[i] for i in positions))
+        return LeveldbReader(self.tables, self.locations[positions], tuple(self.values[i] for i in positions))
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -50,40 +53,40 @@ class LeveldbReader:
         record = self.values[index]
         try:
             if record is None:
-                number, offset, size, place = self.places[index].tolist()
+                number, offset, size, block_index = self.locations[index].tolist()
                 if number not in tables:
                     table = Table(stack.enter_context(local_copy(self.tables[number])))
                     stack.callback(table.close)
                     tables[number] = table
-                record = tables[number].value(TableEntry(b"", 0, True, offset, size, place))
+                record = tables[number].value(TableEntry(b"", 0, True, offset, size, block_index))
             return image_of_datum(record, where="record")
         except DataSourceError as error:
             raise RecordError(str(error)) from error
 
 
 def index_leveldb(folder: DataPath) -> SourceIndex:
-    """Read keys and labels, which reads the whole database once.
+    """Read keys and labels in a pass over the whole database.
 
     Raises:
         DataError: The database is empty or damaged.
     """
-    keys, labels, contents, places = [], [], [], []
+    keys, labels, contents, locations = [], [], [], []
     values: list[bytes | None] = []
     tables: dict[str, int] = {}
     with local_copy(folder) as local:
         source = LeveldbSource(local)
         try:
-            for key, place, record in source.records():
+            for key, location, record in source.records():
                 keys.append(key)
                 datum = parse_datum(record, where=f"{folder}: record {key!r}")
                 labels.append(datum.label)
                 contents.append(content_sum(datum))
-                if place is None:
-                    places.append((0, 0, 0, 0))
+                if location is None:
+                    locations.append((0, 0, 0, 0))
                 else:
-                    path, entry = place
-                    places.append((tables.setdefault(path.name, len(tables)), entry.offset, entry.size, entry.index))
-                values.append(record if place is None else None)
+                    path, entry = location
+                    locations.append((tables.setdefault(path.name, len(tables)), entry.offset, entry.size, entry.index))
+                values.append(record if location is None else None)
         except DataSourceError as error:
             raise DataError(str(error)) from error
         finally:
@@ -91,7 +94,7 @@ def index_leveldb(folder: DataPath) -> SourceIndex:
     return SourceIndex(
         labels=np.array(labels, np.int64),
         names=names_of_keys(keys, contents),
-        reader=LeveldbReader(tuple(folder / name for name in tables), np.array(places, np.int64), tuple(values)),
+        reader=LeveldbReader(tuple(folder / name for name in tables), np.array(locations, np.int64), tuple(values)),
     )
 
 

@@ -1,4 +1,4 @@
-"""An LMDB that Caffe's tools made: its records are distributed over shards again, shuffled, split, resized as asked."""
+"""An LMDB of Caffe's tools: ingestion shuffles, splits and resizes the records, and writes shards anew."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath
 
 READ_LABELS_UP_TO = 100_000
-"""Of larger databases a look reads the first records alone: labels are inside the records."""
+"""Labels are inside the records, so an inspection of a larger database reads the first records alone."""
 
 
 @dataclass(frozen=True)
 class LmdbReader:
-    """Reads records of one LMDB by number; compressed ones stay compressed."""
+    """Reads records of one LMDB by number; compressed images stay compressed."""
 
     folder: DataPath
     keys: tuple[bytes, ...]
@@ -58,7 +58,7 @@ class LmdbReader:
 
 
 def count_records(folder: DataPath) -> int:
-    """Return the number of records, as the header says.
+    """Return the number of records in the header.
 
     Raises:
         DataError: The database is missing or empty.
@@ -74,7 +74,7 @@ def count_records(folder: DataPath) -> int:
 
 
 def index_caffe_lmdb(folder: DataPath, n_records: int | None = None) -> SourceIndex:
-    """Read keys and labels; without ``n_records``, of the first ones, that reads the whole database once.
+    """Read keys and labels of the first ``n_records``; by default of the whole database.
 
     Raises:
         DataError: The database is missing, empty or damaged.

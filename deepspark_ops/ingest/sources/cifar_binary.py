@@ -1,8 +1,7 @@
-"""CIFAR's binary version: label bytes and 32 x 32 planar pixels a record, several files.
+"""CIFAR's binary version: several files; a record is label bytes and 32 x 32 planar pixels.
 
-CIFAR-10 has one label byte, CIFAR-100 two: coarse (20 classes), then fine (100). The files hold RGB planes. Caffe's
-convert_cifar_data stores them as they are; here they become BGR, so that a net trained on them gets the same channel
-order as in every image OpenCV decodes.
+CIFAR-10 has one label byte, CIFAR-100 two: coarse (20 classes), then fine (100). The files hold RGB planes, and
+Caffe's convert_cifar_data stores RGB. Ingestion stores BGR, the channel order of every image that OpenCV decodes.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class CifarReader:
 
 
 def cifar_files(source: DataPath) -> tuple[DataPath, ...]:
-    """Return the batches that ``source`` means: the file itself, or a folder's training batches; empty if none."""
+    """Return the batches of ``source``: the file itself, or a folder's training batches; may be empty."""
     if source.is_file():
         return (source,) if source.suffix == ".bin" else ()
     batches = sorted(path for path in source.glob("*.bin") if re.fullmatch(r"data_batch_\d+\.bin", path.name))
@@ -67,7 +66,7 @@ def cifar_files(source: DataPath) -> tuple[DataPath, ...]:
 
 
 def index_cifar(source: DataPath, which: CifarLabels = "fine") -> SourceIndex:
-    """Read the labels of every batch; ``which`` of them in CIFAR-100.
+    """Read the labels of every batch; ``which`` chooses fine or coarse labels of CIFAR-100.
 
     Raises:
         ConfigError: No batch there, or CIFAR-10 is asked for coarse labels.
@@ -115,7 +114,7 @@ def _require_files(source: DataPath) -> tuple[DataPath, ...]:
 
 
 def _label_bytes(files: tuple[DataPath, ...]) -> int:
-    """Return 1 for CIFAR-10, 2 for CIFAR-100: what divides every file's length."""
+    """Return 1 for CIFAR-10, 2 for CIFAR-100: every file must be a whole number of records."""
     for label_bytes in (1, 2):
         if all(path.stat().st_size and path.stat().st_size % (_PIXEL_BYTES + label_bytes) == 0 for path in files):
             return label_bytes

@@ -37,7 +37,7 @@ _SETS = frozenset({_TRAIN, *_TESTS})
 
 @dataclass(frozen=True)
 class _Tree:
-    """Image names below a root, sorted, with slashes, what reads them, and the names of other files."""
+    """Sorted image names below a root, with slashes; the images' reader; the names of other files."""
 
     names: tuple[str, ...]
     reader: RecordReader
@@ -45,7 +45,7 @@ class _Tree:
 
 
 def index_class_folders(source: DataPath, work: DataPath) -> SourceIndex:
-    """List the images; none is looked at.
+    """List the images without opening an image.
 
     Args:
         source: The root, ``ARCHIVE::ROOT``, or an archive whose one top folder, or itself, is the root.
@@ -68,15 +68,15 @@ def index_class_folders(source: DataPath, work: DataPath) -> SourceIndex:
     findings = Findings()
     for name in tree.passed_by:
         findings.add(Finding("file_passed_by", name, "is no image by its name"))
-    at = np.array([place for place, name in enumerate(tree.names) if "/" in name], np.int64)
+    at = np.array([position for position, name in enumerate(tree.names) if "/" in name], np.int64)
     return SourceIndex(
         labels=np.array(labels_of(texts, classes), np.int64),
         names=in_class,
         reader=tree.reader.subset(at),
         decode_color=True,  # as an image list
         rejected=tuple(
-            Rejection(place, name, None, "the image lies in no class folder")
-            for place, name in enumerate(tree.names)
+            Rejection(position, name, None, "the image lies in no class folder")
+            for position, name in enumerate(tree.names)
             if "/" not in name
         ),
         class_names=classes,
@@ -98,10 +98,10 @@ def digest_class_folders(source: DataPath, by: FileStamp = "time") -> str:
 
 
 def own_splits(source: DataPath) -> dict[SplitName, DataPath] | None:
-    """Return training and test root if ``source`` has ``train/`` and perhaps ``test/`` or ``val/`` as its folders.
+    """Return the root of each split if the folders of ``source`` are ``train/`` and perhaps ``test/`` or ``val/``.
 
-    With both, ``val/`` is the validation set. A set without class folders, such as test images without labels, is not
-    taken; the log says so.
+    With both, ``val/`` is the validation set. Sets without class folders, such as test images without labels, are
+    ignored and logged.
     """
     path, member = split_member(source)
     if path.is_dir():
@@ -120,18 +120,18 @@ def own_splits(source: DataPath) -> dict[SplitName, DataPath] | None:
     if _TRAIN not in with_classes or not folders <= _SETS:
         return None
     tests = [name for name in _TESTS if name in with_classes]
-    found: dict[SplitName, str] = {"train": _TRAIN}
+    folder_of_split: dict[SplitName, str] = {"train": _TRAIN}
     if tests:
-        found["test"] = tests[0]
+        folder_of_split["test"] = tests[0]
     if tests[:1] == ["test"] and len(tests) > 1:
-        found["validation"] = tests[1]
-    if unread := folders - set(found.values()):
+        folder_of_split["validation"] = tests[1]
+    if unread := folders - set(folder_of_split.values()):
         _log.warning("ingest: of %s the folders %s are not read", source, ", ".join(sorted(unread)))
-    return {split: roots[name] for split, name in found.items()}
+    return {split: roots[name] for split, name in folder_of_split.items()}
 
 
 def _are_sets(folders: Iterable[str]) -> bool:
-    """Return whether folders are training and test set, and no classes; a folder of masks may stand beside them."""
+    """Return whether folders are training and test set, and no classes; another folder, e.g. of masks, is allowed."""
     return set(folders) == {_TRAIN} or (_TRAIN in folders and not set(folders).isdisjoint(_TESTS))
 
 
@@ -152,8 +152,8 @@ def _say_sets(source: DataPath, folders: Iterable[str]) -> str:
 def _tree(source: DataPath, work: DataPath) -> _Tree:
     path, member = split_member(source)
     if member is None and path.is_dir():
-        names, others = _names_below(path)
-        return _Tree(names, FolderReader(path, names), others)
+        names, other_files = _names_below(path)
+        return _Tree(names, FolderReader(path, names), other_files)
     archive = open_archive(path, work)
     if member in archive.members:
         msg = f"{source}: a file of the archive and no folder; source_format=image_list reads a list"
@@ -167,7 +167,7 @@ def _tree(source: DataPath, work: DataPath) -> _Tree:
 
 
 def _names_below(root: DataPath) -> tuple[tuple[str, ...], list[str]]:
-    """Return images and other files below a folder, relative to it, sorted; class folders may be links."""
+    """Return sorted relative names of images and of other files below a folder; class folders may be links."""
     names = sorted(visible_files(root))
     return tuple(name for name in names if is_image_name(name)), [name for name in names if not is_image_name(name)]
 
@@ -181,7 +181,7 @@ def _members_below(archive: Archive, root: str) -> Iterable[str]:
 
 
 def _root_in(archive: Archive, member: str | None) -> str:
-    """Return the folder whose folders are the classes: as named, else below folders that hold all the rest."""
+    """Return the folder of the class folders: ``member``, or the end of a chain of single folders."""
     if member is not None:
         return member
     root = ""
@@ -198,14 +198,14 @@ def _folders_of(archive: Archive) -> list[str]:
 
 
 def _looks_like(look: Look) -> bool:
-    """Two classes at least, so that a list's folder of images is not taken for one."""
+    """Require two classes at least: a single folder may hold the images of a list."""
     if look.kind == "folder":
         classes = _class_folders(look.path)
         return own_splits(look.source) is not None or (len(classes) > 1 and not _are_sets(classes))
     if not is_archive(look.start):
         return False
     if is_compressed(look.path):
-        # Only unpacking it would tell; a list's name has an ending, a folder's has none.
+        # Without unpacking, the ending decides: a list's name has an ending, a folder's name has none.
         return look.member is not None and not posixpath.splitext(look.member)[1]
     archive = open_archive(look.path, look.path.parent)
     if look.member is not None:
@@ -216,7 +216,7 @@ def _looks_like(look: Look) -> bool:
 
 
 def _class_folders(folder: DataPath) -> list[str]:
-    """Return the folders in a folder that hold an image or folders with one; hidden ones are passed by."""
+    """Return the visible folders in a folder with an image at any depth."""
     if isinstance(folder, StorePath):
         names = filter(is_image_name, visible_files(folder))
         return sorted({name.partition("/")[0] for name in names if "/" in name})
@@ -225,7 +225,7 @@ def _class_folders(folder: DataPath) -> list[str]:
 
 
 def _holds_image(folder: str) -> bool:
-    """Return at the first image: a folder of a million takes no longer than one of ten."""
+    """Return at the first image: a million images take no longer than ten."""
     inner = []
     with os.scandir(folder) as entries:
         for entry in entries:

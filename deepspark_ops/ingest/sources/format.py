@@ -1,4 +1,4 @@
-"""What every format of raw data provides, and the cheap look at a path by which one is recognised."""
+"""The interface of a format of raw data, and the cheap look at a path that recognises a format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_BYTES = 4096
 
 @dataclass(frozen=True)
 class Look:
-    """A path as all formats see it: what one of them has read of it is there for the next. The path must exist.
+    """An existing path for all formats: the first bytes are read once and cached for every format.
 
     Attributes:
         source: As the user named it.
@@ -59,7 +59,7 @@ class Look:
 
     @cached_property
     def text(self) -> str | None:
-        """The first characters of a text without a byte order mark, the last perhaps cut off; None of a binary file.
+        """The first characters of a text without a byte order mark; None of a binary file. The last line may be cut.
 
         Raises:
             DataError: The compressed file is damaged.
@@ -70,7 +70,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Format:
-    """One format of raw data, as functions that know nothing of the others.
+    """One format of raw data, as functions independent of other formats.
 
     Attributes:
         kinds: What a source of it can be.
@@ -106,16 +106,16 @@ class Format:
 
 
 def usual_neighbour(source: DataPath, pairs: tuple[tuple[str, str], ...]) -> DataPath | None:
-    """Return the test file that stands beside a training file, or in its folder, under its usual name.
+    """Return the test file with the usual name in the folder of a training file; None if no such file exists.
 
     Args:
         source: A file, or the folder that holds it.
         pairs: (start of a training file's name, what stands in its place for the test file).
     """
     if source.is_dir():
-        found = [source / test for train, test in pairs if (source / train).is_file()]
+        candidates = [source / test for train, test in pairs if (source / train).is_file()]
     else:
-        found = [
+        candidates = [
             source.with_name(source.name.replace(train, test)) for train, test in pairs if source.name.startswith(train)
         ]
-    return next((path for path in found if path.is_file()), None)
+    return next((path for path in candidates if path.is_file()), None)

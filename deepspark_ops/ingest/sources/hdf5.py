@@ -1,4 +1,4 @@
-"""HDF5 as Caffe's HDF5Data layer reads it: a file with data and labels, or a text file that lists such files."""
+"""HDF5 of Caffe's HDF5Data layer: a file with data and labels, or a text file with paths of such files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ENDINGS = (".h5", ".hdf5", ".hdf")
 _DATA_NAMES = ("data", "images", "image", "x", "X")
 _LABEL_NAMES = ("label", "labels", "y", "Y")
 _CACHE_BYTES = 2**26
-"""Pieces of a data set that are kept, so that rows read in another order do not unpack a piece each."""
+"""Cache of unpacked chunks of a data set: rows read out of order then do not unpack a chunk each."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Hdf5Reader:
         column: Name of the dataset.
         shape: (C, H, W) of a row.
         file_of: (n,) int64, number of each record's file.
-        row_of: (n,) int64, its row there.
+        row_of: (n,) int64, each record's row in the file.
     """
 
     files: tuple[DataPath, ...]
@@ -107,11 +107,13 @@ def index_hdf5(
     files = _files(source, root_folder)
     labels, shapes, columns = [], [], []
     for path in files:
-        there = _data_sets(path)
-        column = _find(there, path, "image_column", data, _DATA_NAMES)
+        shape_by_name = _data_sets(path)
+        column = _find(shape_by_name, path, "image_column", data, _DATA_NAMES)
         columns.append(column)
-        shapes.append(there[column])
-        labels.append(_labels(path, _find(there, path, "label_column", label, _LABEL_NAMES), there[column][0]))
+        shapes.append(shape_by_name[column])
+        labels.append(
+            _labels(path, _find(shape_by_name, path, "label_column", label, _LABEL_NAMES), shape_by_name[column][0])
+        )
     rows = {(column, shape[1:]) for column, shape in zip(columns, shapes, strict=True)}
     if len(rows) > 1:
         shown = "; ".join(
@@ -182,21 +184,21 @@ def _opened(path: DataPath) -> Iterator[Any]:
     except CaffeImportError as error:
         raise DataError(str(error)) from error
     except HDF5_ERRORS as error:
-        found = "no such file" if not path.exists() else f"not a readable HDF5 file: {error}"
-        msg = f"{path}: {found}"
+        reason = "no such file" if not path.exists() else f"not a readable HDF5 file: {error}"
+        msg = f"{path}: {reason}"
         raise DataError(msg) from error
 
 
 def _find(
-    there: Mapping[str, tuple[int, ...]], path: DataPath, option: str, name: str | None, usual: tuple[str, ...]
+    shape_by_name: Mapping[str, tuple[int, ...]], path: DataPath, option: str, name: str | None, usual: tuple[str, ...]
 ) -> str:
-    found = next((key for key in ((name,) if name is not None else usual) if key in there), None)
-    if found is None:
-        wanted = f'no data set "{name}"' if name is not None else f"no data set of a usual name ({', '.join(usual)})"
-        held = ", ".join(f"{key} {shape}" for key, shape in there.items()) or "none"
-        msg = f"{path}: {wanted}; there are: {held}; name one with {option}"
+    column = next((key for key in ((name,) if name is not None else usual) if key in shape_by_name), None)
+    if column is None:
+        missing = f'no data set "{name}"' if name is not None else f"no data set of a usual name ({', '.join(usual)})"
+        held = ", ".join(f"{key} {shape}" for key, shape in shape_by_name.items()) or "none"
+        msg = f"{path}: {missing}; there are: {held}; name one with {option}"
         raise ConfigError(msg)
-    return found
+    return column
 
 
 def _labels(path: DataPath, column: str, n_rows: int) -> npt.NDArray[np.int64]:
@@ -224,7 +226,7 @@ def _labels(path: DataPath, column: str, n_rows: int) -> npt.NDArray[np.int64]:
 
 
 def _image_shape(source: DataPath, column: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return (C, H, W): of features (n, D) the D are channels, as Caffe's InnerProduct reads them."""
+    """Return (C, H, W): features (n, D) become D channels, the layout of Caffe's InnerProduct."""
     if len(shape) == 4:
         return shape[1], shape[2], shape[3]
     if len(shape) == 3:

@@ -1,4 +1,4 @@
-"""IDX files (MNIST's format): images in one file, labels in another beside it, either of them gzipped or not.
+"""IDX files (MNIST's format): an image file and a label file in the same folder, each gzipped or not.
 
 Format: two zero bytes, a type byte (8: unsigned bytes), the number of axes, each axis as a big-endian uint32, values.
 """
@@ -30,7 +30,7 @@ _MAX_AXES = 4
 
 @dataclass(frozen=True)
 class IdxReader:
-    """Reads images of one decompressed IDX file by number; gray images get one channel."""
+    """Reads images of a decompressed IDX file by number; gray images get one channel."""
 
     path: DataPath
     header_bytes: int
@@ -50,7 +50,7 @@ class IdxReader:
 
 
 def is_idx(path: DataPath) -> bool:
-    """Return whether a file starts as an IDX file of images does."""
+    """Return whether a file starts with the header of an IDX file of images."""
     start = read_start(path, 4)
     return len(start) == 4 and start[:3] == bytes((0, 0, _UNSIGNED_BYTE)) and 1 <= start[3] <= _MAX_AXES
 
@@ -88,10 +88,10 @@ def digest_idx(source: DataPath, labels: DataPath | None) -> str:
 
 
 def find_labels(source: DataPath, labels: DataPath | None) -> DataPath:
-    """Return the label file: as given, else beside the images by its usual name, gzipped or not.
+    """Return ``labels``, or the file with the usual name in the images' folder, gzipped or not.
 
     Raises:
-        ConfigError: It does not exist.
+        ConfigError: The label file does not exist.
     """
     if labels is not None:
         if not labels.is_file():
@@ -100,11 +100,11 @@ def find_labels(source: DataPath, labels: DataPath | None) -> DataPath:
         return labels
     usual = re.sub(r"images([-.])idx\d", r"labels\1idx1", source.name)
     candidates = [source.with_name(usual), source.with_name(usual.removesuffix(".gz")), source.with_name(usual + ".gz")]
-    found = next((path for path in candidates if path != source and path.is_file()), None)
-    if found is None:
+    label_path = next((path for path in candidates if path != source and path.is_file()), None)
+    if label_path is None:
         msg = f"{source}: no label file {usual} beside it; give labels"
         raise ConfigError(msg)
-    return found
+    return label_path
 
 
 def _read_labels(path: DataPath, work: DataPath) -> npt.NDArray[np.int64]:
@@ -128,9 +128,9 @@ def _header(plain: DataPath, path: DataPath) -> tuple[int, tuple[int, ...]]:
         msg = f"{path}: cut short in its header of {header_bytes} bytes; fetch it again"
         raise DataError(msg)
     axes = tuple(int(axis) for axis in np.frombuffer(start[4:header_bytes], ">u4"))
-    needed, found = header_bytes + prod(axes), plain.stat().st_size
-    if found != needed:
-        msg = f"{path}: axes {axes} need {needed:,} bytes, the file has {found:,}; fetch it again"
+    needed, file_bytes = header_bytes + prod(axes), plain.stat().st_size
+    if file_bytes != needed:
+        msg = f"{path}: axes {axes} need {needed:,} bytes, the file has {file_bytes:,}; fetch it again"
         raise DataError(msg)
     if not prod(axes):
         msg = f"{path}: the IDX file is empty, axes {axes}"
@@ -139,7 +139,7 @@ def _header(plain: DataPath, path: DataPath) -> tuple[int, tuple[int, ...]]:
 
 
 def _labels_for(config: IngestConfig, source: DataPath) -> DataPath | None:
-    """``labels`` belongs to ``source``; a test source's labels are found by their usual name."""
+    """Return ``labels`` for the training source; a test source has labels under the usual name."""
     return config.labels if source == config.source else None
 
 

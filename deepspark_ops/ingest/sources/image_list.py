@@ -1,4 +1,4 @@
-"""Image lists: ``path label`` lines, as Caffe's convert_imageset reads them, in a folder or inside a tar or zip."""
+"""Image lists: the ``path label`` lines of Caffe's convert_imageset, in a folder or inside a tar or zip."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from deepspark_ops.ingest.sources.format import Format, Look
 from deepspark_ops.stores.store_path import DataPath, StorePath
 
 _LOOKED_AT = 20
-"""Lines of a list by which several labels are told from paths with blanks."""
+"""Number of lines that distinguish several labels from paths with blanks."""
 
 
 def index_image_list(
     source: DataPath, root_folder: DataPath | None, work: DataPath, columns: Sequence[str] | None = None
 ) -> SourceIndex:
-    """Read a list; images are looked at later, by the tasks.
+    """Read a list; the tasks open the images later.
 
     Args:
         source: The list, or ``ARCHIVE::LIST``.
@@ -62,7 +62,7 @@ def index_image_list(
 def digest_image_list(
     source: DataPath, root_folder: DataPath | None, columns: Sequence[str] | None = None, by: FileStamp = "time"
 ) -> str:
-    """Return a digest of the list and of the stamps of its images; of a list in an archive the archive's digest."""
+    """Return a digest of the list and of the images' stamps; for a list in an archive the archive's digest."""
     path, member = split_member(source)
     if member is not None:
         return source_digest(path)
@@ -75,7 +75,7 @@ def digest_image_list(
 def image_stamps(
     source: DataPath, root_folder: DataPath | None, columns: Sequence[str] | None = None, by: FileStamp = "time"
 ) -> Iterable[bytes]:
-    """Return the stamp of each image that a list names; nothing of a list in an archive."""
+    """Return the stamp of each image of a list; nothing for a list in an archive."""
     path, member = split_member(source)
     if member is not None:
         return ()
@@ -116,8 +116,8 @@ def _read_lines(text: str, source: DataPath, columns: Sequence[str] | None) -> L
         )
         raise ConfigError(msg)
     if not lines.paths:
-        found = f'{len(lines.bad):,} lines, none of them "path label"' if lines.bad else "no line"
-        msg = f"{source}: the image list is empty: {found}{_hint(lines)}"
+        problem = f'{len(lines.bad):,} lines, none of them "path label"' if lines.bad else "no line"
+        msg = f"{source}: the image list is empty: {problem}{_hint(lines)}"
         raise DataError(msg)
     if all(_has_label(path) for path in lines.paths[:_LOOKED_AT]):
         msg = (
@@ -135,7 +135,7 @@ def _read_lines(text: str, source: DataPath, columns: Sequence[str] | None) -> L
 
 
 def _guess(columns: tuple[str, ...]) -> str:
-    """Return the options that name the columns, those of the header where its words are plain."""
+    """Return a proposal of column options: usual words in the header, else the first and last column."""
     path = next((name for name in columns if name.lower() in PATH_WORDS), columns[0])
     label = next((name for name in columns if name.lower() in LABEL_WORDS), columns[-1])
     return f"image_column={path} label_column={label}"
@@ -160,7 +160,7 @@ def _columns(config: IngestConfig) -> tuple[str, ...] | None:
 
 
 def _has_label(path: str) -> bool:
-    """Return whether what should be a path is one that a number follows."""
+    """Return whether ``path`` is an image's path with a number after a blank."""
     parts = path.rsplit(None, 1)
     return len(parts) == 2 and is_image_name(parts[0]) and _is_fraction(parts[1])
 

@@ -1,4 +1,4 @@
-"""Which format a source has: every format of ``SOURCE_FORMATS`` is asked, in that order."""
+"""The format of a source: the first of ``SOURCE_FORMATS`` that recognises the source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deepspark_ops.stores.listing import objects_below
 from deepspark_ops.stores.store_path import DataPath, StorePath
 
 _FILE_SYSTEM = re.compile(r"(?:^|/)(?P<scheme>s3n|gcs|wasbs?|dbfs|https?|ftp):/+(?P<rest>.*)")
-"""As a path has it: two slashes have become one, and the working folder may stand before it."""
+"""A URL after its conversion to a path: one slash instead of two, perhaps after the working folder."""
 _COPY = {
     "s3n": "or call it s3://",
     "gcs": "or call it gs://",
@@ -38,19 +38,19 @@ _A_KIND: dict[Kind, str] = {
 
 @cache
 def find_format(name: SourceFormat) -> Format:
-    """Return the functions of a format by its name."""
+    """Return the functions of the format ``name``."""
     if name in TABLE_FORMATS:
         return tables.FORMATS[name]
-    found = import_module(f"deepspark_ops.ingest.sources.{name}").FORMAT
-    assert isinstance(found, Format)
-    return found
+    source_format = import_module(f"deepspark_ops.ingest.sources.{name}").FORMAT
+    assert isinstance(source_format, Format)
+    return source_format
 
 
 def detect_format(source: DataPath) -> SourceFormat:
     """Look at a source and return its format.
 
     Raises:
-        ConfigError: It does not exist, or is nothing that can be ingested.
+        ConfigError: The source does not exist, or has no known format.
     """
     require_source(source)
     look = Look(source)
@@ -81,20 +81,20 @@ def require_source(source: DataPath, *, option: str = "source") -> None:
     except OSError as error:
         msg = f"{option}={source}: {error.strerror or error}"
         raise ConfigError(msg) from error
-    found = _FILE_SYSTEM.search(str(source))
-    if found is None:
+    match = _FILE_SYSTEM.search(str(source))
+    if match is None:
         msg = f"{option}={source}: no such file or folder"
     else:
-        url = f"{found['scheme']}://{found['rest']}"
+        url = f"{match['scheme']}://{match['rest']}"
         msg = (
-            f"{option}={url} names the file system {found['scheme']}, which images are not read from; give a path"
-            f" that driver and workers see: mount it, or copy the data first ({_COPY.get(found['scheme'], 'distcp')})"
+            f"{option}={url} names the file system {match['scheme']}, which images are not read from; give a path"
+            f" that driver and workers see: mount it, or copy the data first ({_COPY.get(match['scheme'], 'distcp')})"
         )
     raise ConfigError(msg)
 
 
 def resolve_format(config: IngestConfig, source: DataPath) -> SourceFormat:
-    """Return the format as configured, or as found for ``auto``.
+    """Return the configured format; for ``auto`` the detected format.
 
     Raises:
         ConfigError: As ``detect_format``; an option is set that only other formats take.
@@ -106,8 +106,8 @@ def resolve_format(config: IngestConfig, source: DataPath) -> SourceFormat:
         require_source(source)
         kind = Look(source).kind
         if kind not in find_format(name).kinds:
-            seen = _format_or_none(source)
-            hint = f"; it looks like source_format={seen}" if seen else ""
+            likely_format = _format_or_none(source)
+            hint = f"; it looks like source_format={likely_format}" if likely_format else ""
             msg = f"source={source} is {_A_KIND[kind]}, which source_format={name} cannot be{hint}"
             raise ConfigError(msg)
     _refuse_unread(config, source, name)
@@ -115,7 +115,7 @@ def resolve_format(config: IngestConfig, source: DataPath) -> SourceFormat:
 
 
 def _refuse_unread(config: IngestConfig, source: DataPath, name: SourceFormat) -> None:
-    """Refuse options that only other formats take: they would change nothing, unseen."""
+    """Refuse options that only other formats take: such an option would be ignored silently."""
     takers: dict[str, list[str]] = {}
     for other in SOURCE_FORMATS:
         for option in find_format(other).options:
@@ -136,28 +136,28 @@ def _format_or_none(source: DataPath) -> SourceFormat | None:
 
 
 def with_own_splits(config: IngestConfig) -> IngestConfig:
-    """Return the config with the source of each split named where ``source`` holds several; else as it is.
+    """Return the config with the source of each split; a ``source`` without several splits stays unchanged.
 
-    One that is given stays. One that does not tell its format by itself, such as a root with one class, has
-    that of the training source.
+    A configured test or validation source stays. A test source without a recognisable format, such as a root with one
+    class, gets the format of the training source.
 
     Raises:
         ConfigError: As ``detect_format``.
         DataError: An archive is damaged.
     """
     name = resolve_format(config, config.source)
-    own = find_format(name).own_splits(config.source) or {"train": config.source}
-    if len(own) > 1 and (named := config.split_list or config.split_column):
+    sources = find_format(name).own_splits(config.source) or {"train": config.source}
+    if len(sources) > 1 and (named := config.split_list or config.split_column):
         msg = (
-            f"source={config.source} holds the sets {', '.join(own)}; {named} would say what each record is of, so give"
-            f" source={own['train']}"
+            f"source={config.source} holds the sets {', '.join(sources)}; {named} would say what each record is of, so"
+            f" give source={sources['train']}"
         )
         raise ConfigError(msg)
-    test = config.test_source or own.get("test")
+    test = config.test_source or sources.get("test")
     changed: dict[str, DataPath | str | None] = {
-        "source": own["train"],
+        "source": sources["train"],
         "test_source": test,
-        "validation_source": config.validation_source or own.get("validation"),
+        "validation_source": config.validation_source or sources.get("validation"),
     }
     if config.source_format == "auto" and test is not None and split_member(test)[0].exists():
         changed["source_format"] = "auto" if _format_or_none(test) else name
@@ -165,7 +165,7 @@ def with_own_splits(config: IngestConfig) -> IngestConfig:
 
 
 def usual_test_source(source: DataPath, source_format: SourceFormat) -> DataPath | None:
-    """Return the test set that comes with a well-known training set under its usual name, if it is there."""
+    """Return the test set of a well-known training set under the usual name; None if no such file exists."""
     return find_format(source_format).usual_test(source)
 
 
@@ -174,7 +174,7 @@ def digest_source(config: IngestConfig, source: DataPath, source_format: SourceF
 
     Raises:
         ConfigError: A part of the source is missing.
-        DataError: A part of it cannot be read.
+        DataError: A part of the source cannot be read.
     """
     try:
         return find_format(source_format).digest(config, source)
@@ -184,9 +184,9 @@ def digest_source(config: IngestConfig, source: DataPath, source_format: SourceF
 
 
 def source_stamps(config: IngestConfig, source: DataPath) -> Iterator[bytes]:
-    """Yield the name and the stamp of each file that a source reads, without reading records.
+    """Yield the name and the stamp of each file of a source, without reading records.
 
-    A table of Spark's catalog has no files. A source that is missing or damaged has fewer stamps and no error.
+    A table of Spark's catalog has no files. A missing or damaged source has fewer stamps and no error.
 
     Raises:
         OSError: A store does not answer.
@@ -215,7 +215,7 @@ def index_source(config: IngestConfig, source: DataPath, source_format: SourceFo
 
     Raises:
         ConfigError: A part of the source is missing.
-        DataError: A part of it is damaged or empty.
+        DataError: A part of the source is damaged or empty.
     """
     try:
         return find_format(source_format).index(config, source, work)
@@ -227,11 +227,13 @@ def index_source(config: IngestConfig, source: DataPath, source_format: SourceFo
 def index_start(
     config: IngestConfig, source: DataPath, source_format: SourceFormat, work: DataPath, n_records: int | None
 ) -> SourceIndex:
-    """Return the index of the first ``n_records`` of a source; of all if it is None or a format knows no shorter way.
+    """Return the index of the first ``n_records`` of a source.
+
+    The index has all records if ``n_records`` is None or the format has no ``index_start``.
 
     Raises:
         ConfigError: A part of the source is missing.
-        DataError: A part of it is damaged or empty.
+        DataError: A part of the source is damaged or empty.
     """
     start = find_format(source_format).index_start
     if start is None:

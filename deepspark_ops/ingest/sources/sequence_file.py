@@ -58,20 +58,20 @@ class SequenceReader:
     Attributes:
         files: The SequenceFiles.
         headers: One per file.
-        layout: What a value is.
-        places: (n, 4) int64: number of the file, offset, size, number in the block or -1.
-        shapes: (n, 3) int64: channels, height and width of raw planes; zeros for what says its own.
+        layout: Layout of a value.
+        places: (n, 4) int64: number of the file, offset, size, index in the block or -1.
+        shapes: (n, 3) int64: channels, height and width of raw planes; zeros for values with a shape inside.
     """
 
     files: tuple[DataPath, ...]
     headers: tuple[SequenceHeader, ...]
     layout: Layout
-    places: Positions
+    locations: Positions
     shapes: Positions
 
     def subset(self, positions: Positions) -> SequenceReader:
         """See ``RecordReader``."""
-        return SequenceReader(self.files, self.headers, self.layout, self.places[positions], self.shapes[positions])
+        return SequenceReader(self.files, self.headers, self.layout, self.locations[positions], self.shapes[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -81,7 +81,7 @@ class SequenceReader:
             blocks: dict[tuple[int, int], list[bytes]] = {}
 
             def read(index: int) -> Image | bytes:
-                number, offset, size, place = self.places[index].tolist()
+                number, offset, size, block_index = self.locations[index].tolist()
                 if number not in handles:
                     local = stack.enter_context(local_copy(self.files[number]))
                     handles[number] = stack.enter_context(open_regular(local)).fileno()
@@ -89,8 +89,8 @@ class SequenceReader:
                     while len(blocks) >= _CACHED_BLOCKS:
                         del blocks[next(iter(blocks))]
                     content = os.pread(handles[number], size, offset)
-                    blocks[number, offset] = _values(content, self.headers[number], is_block=place >= 0)
-                value = blocks[number, offset][max(place, 0)]
+                    blocks[number, offset] = _values(content, self.headers[number], is_block=block_index >= 0)
+                value = blocks[number, offset][max(block_index, 0)]
                 return _record(value, self.layout, tuple(self.shapes[index].tolist()))
 
             yield read
@@ -98,12 +98,12 @@ class SequenceReader:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One record as the driver sees it; ``label`` is None, with the reason in ``why_bad``, if it is unusable.
+    """A record's description on the driver; an unusable record has ``label=None`` and the reason in ``why_bad``.
 
-    ``content`` is a checksum of the image where the name is the record's key.
+    ``content`` is a checksum of the image if the name is the record's key.
     """
 
-    place: tuple[int, int, int, int]
+    location: tuple[int, int, int, int]
     name: str
     label: int | None
     shape: tuple[int, int, int] = (0, 0, 0)
@@ -113,11 +113,11 @@ class _Entry:
 
 
 def index_sequence_file(source: DataPath, n_records: int | None = None) -> SourceIndex:
-    """Read keys and labels, which reads every file once.
+    """Read keys and labels in a pass over every file.
 
     Args:
-        source: A SequenceFile, or a folder of them, as Spark's saveAsSequenceFile writes it.
-        n_records: Stop after so many.
+        source: A SequenceFile, or a folder written by Spark's saveAsSequenceFile.
+        n_records: Stop after this number of records.
 
     Raises:
         ConfigError: Keys and values are of no known layout.
@@ -127,14 +127,16 @@ def index_sequence_file(source: DataPath, n_records: int | None = None) -> Sourc
     headers = tuple(read_header(path) for path in files)
     layouts = {_layout(path, header) for path, header in zip(files, headers, strict=True)} - {None}
     if len(layouts) != 1:
-        found = f"files of different layouts: {', '.join(map(str, layouts))}" if layouts else "no record"
-        msg = f"{source}: {found}"
+        problem = f"files of different layouts: {', '.join(map(str, layouts))}" if layouts else "no record"
+        msg = f"{source}: {problem}"
         raise DataError(msg)
     layout = layouts.pop() or "datum"
     entries = list(islice(_entries(files, headers, layout), n_records))
     good = [entry for entry in entries if entry.label is not None]
     bad = [
-        Rejection(place, entry.name, None, entry.why_bad) for place, entry in enumerate(entries) if entry.label is None
+        Rejection(position, entry.name, None, entry.why_bad)
+        for position, entry in enumerate(entries)
+        if entry.label is None
     ]
     if not good:
         first = f"; first: {bad[0].name}: {bad[0].reason}" if bad else ""
@@ -151,7 +153,7 @@ def index_sequence_file(source: DataPath, n_records: int | None = None) -> Sourc
             files,
             headers,
             layout,
-            np.array([entry.place for entry in good], np.int64),
+            np.array([entry.location for entry in good], np.int64),
             np.array([entry.shape for entry in good], np.int64),
         ),
         rejected=tuple(bad),
@@ -164,7 +166,7 @@ def digest_sequence_file(source: DataPath) -> str:
 
 
 def _layout(path: DataPath, header: SequenceHeader) -> Layout | None:
-    """Return what a file's values are; None if that is in its first key and it holds none."""
+    """Return the layout of a file's values; None for an empty file whose first key would decide."""
     classes = (header.key_class, header.value_class)
     if classes == ("FloatWritable", "ArrayPrimitiveWritable"):
         return "floats"
@@ -185,8 +187,8 @@ def _layout(path: DataPath, header: SequenceHeader) -> Layout | None:
 
 def _entries(files: tuple[DataPath, ...], headers: tuple[SequenceHeader, ...], layout: Layout) -> Iterator[_Entry]:
     for number, (path, header) in enumerate(zip(files, headers, strict=True)):
-        for row, (place, key, value) in enumerate(read_records(path, header)):
-            where = (number, place.offset, place.size, place.index)
+        for row, (location, key, value) in enumerate(read_records(path, header)):
+            where = (number, location.offset, location.size, location.index)
             name = f"{path.stem}_{row}"
             try:
                 if layout == "floats":
@@ -253,7 +255,7 @@ def _record(value: bytes, layout: Layout, shape: tuple[int, ...]) -> Image | byt
 
 
 def _float_image(value: bytes) -> Image:
-    """Return the floats of an ArrayPrimitiveWritable as (3, s, s) or (1, s, s): DeepSpark keeps no shape."""
+    """Return the floats of an ArrayPrimitiveWritable as (3, s, s) or (1, s, s): DeepSpark stores no shape."""
     kind, at = value[2 : 2 + value[1]].decode("utf-8", "replace"), 2 + value[1]
     floats = np.frombuffer(value, ">f4", offset=at + 4) if kind == "float" else np.empty(0)
     for channels in (3, 1):
@@ -277,7 +279,7 @@ def _files(source: DataPath) -> tuple[DataPath, ...]:
 def _looks_like(look: Look) -> bool:
     if look.kind == "file":
         return look.start.startswith(MAGIC) and len(look.start) > 4 and look.start[3] < 32
-    # As Spark writes a folder, beside _SUCCESS.
+    # The part files of a folder that Spark wrote; the folder also holds _SUCCESS.
     first = next(iter([*paths_in(look.path, "part-*"), *paths_in(look.path, "*.seq")]), None)
     return first is not None and first.is_file() and Look(first).start.startswith(MAGIC)
 

@@ -24,7 +24,7 @@ LooksLike = Callable[[Look], bool]
 
 
 def _begins_with(magic: bytes, *suffixes: str) -> LooksLike:
-    """Return a look at the first bytes of a file, or of the first data file of a folder."""
+    """Return a test of the first bytes of a file or of a folder's first data file."""
 
     def looks_like(look: Look) -> bool:
         if look.kind == "file":
@@ -36,7 +36,7 @@ def _begins_with(magic: bytes, *suffixes: str) -> LooksLike:
 
 
 def _is_text(looks_like: LooksLike, suffixes: tuple[str, ...]) -> LooksLike:
-    """Return a look at a text, or at the first data file of a folder."""
+    """Return a test of a text or of a folder's first data file."""
 
     def looks_like_text(look: Look) -> bool:
         if look.kind != "folder":
@@ -48,7 +48,7 @@ def _is_text(looks_like: LooksLike, suffixes: tuple[str, ...]) -> LooksLike:
 
 
 def _is_csv(look: Look) -> bool:
-    """Whether a text has a header line of column names."""
+    """Return whether a text has a header line of column names."""
     if b"\0" in look.start or is_archive(look.start):
         return False
     text = look.start.decode("utf-8-sig", "replace")
@@ -56,17 +56,17 @@ def _is_csv(look: Look) -> bool:
 
 
 def _is_json_lines(look: Look) -> bool:
-    """Whether a text has a JSON object in its first line."""
+    """Return whether a text has a JSON object in the first line."""
     text = (look.text or "").lstrip()
     if not look.start.strip():
         return look.path.name.lower().endswith(_JSON)  # no row
     if not text.startswith("{"):
         return False
-    line, _, rest = text.partition("\n")
+    line, _, further_lines = text.partition("\n")
     try:
         return isinstance(json.loads(line), dict)
     except json.JSONDecodeError:
-        return not rest and '":' in line  # one line, longer than the look
+        return not further_lines and '":' in line  # one line, longer than the look
 
 
 def _format(
@@ -92,6 +92,6 @@ FORMATS: Final[Mapping[str, Format]] = {
     "avro": _format(_begins_with(b"Obj\x01", ".avro")),
     "json_lines": _format(_is_text(_is_json_lines, _JSON)),
     "csv": _format(_is_text(_is_csv, _CSV)),
-    # Spark alone knows what the table holds; its rows are digested when they have been read.
+    # Only Spark knows the table's content; the rows are digested after reading.
     "spark_table": _format(lambda look: look.kind == "table", frozenset({"table"}), lambda _, __: ""),
 }

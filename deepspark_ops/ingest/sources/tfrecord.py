@@ -1,7 +1,7 @@
-"""TFRecord files of ``tf.train.Example``, as TensorFlow's tools write image sets; read without TensorFlow.
+"""TFRecord files of ``tf.train.Example``, the image sets of TensorFlow's tools; read without TensorFlow.
 
-Framing: the length as a little-endian uint64, its masked CRC-32C, the record, its masked CRC-32C (TensorFlow,
-tensorflow/core/lib/io/record_writer.h). The record's checksum is compared where the record is read, by the tasks.
+Framing: length as a little-endian uint64, masked CRC-32C of the length, record, masked CRC-32C of the record
+(TensorFlow, tensorflow/core/lib/io/record_writer.h). The tasks that read a record compare the record's checksum.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ class TfrecordReader:
     """Reads the images of records by number.
 
     Attributes:
-        files: Not compressed.
+        files: Decompressed files.
         column: Feature that holds the image.
         places: (n, 3) int64: number of the file, offset and length of the record in bytes.
     """
 
     files: tuple[DataPath, ...]
     column: str
-    places: Positions
+    locations: Positions
 
     def subset(self, positions: Positions) -> TfrecordReader:
         """See ``RecordReader``."""
-        return TfrecordReader(self.files, self.column, self.places[positions])
+        return TfrecordReader(self.files, self.column, self.locations[positions])
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -80,7 +80,7 @@ class TfrecordReader:
             yield lambda index: self._read(handles, stack, index)
 
     def _read(self, handles: dict[int, int], stack: ExitStack, index: int) -> Image | bytes:
-        number, offset, length = self.places[index].tolist()
+        number, offset, length = self.locations[index].tolist()
         if number not in handles:
             local = stack.enter_context(local_copy(self.files[number]))
             handles[number] = stack.enter_context(open_regular(local)).fileno()
@@ -92,8 +92,8 @@ class TfrecordReader:
         features = parse_example(record)
         value = features.get(self.column)
         if not isinstance(value, bytes):
-            found = "is missing" if value is None else f"holds {kind_of(value)}"
-            msg = f'feature "{self.column}" {found}; allowed: an image as bytes'
+            problem = "is missing" if value is None else f"holds {kind_of(value)}"
+            msg = f'feature "{self.column}" {problem}; allowed: an image as bytes'
             raise RecordError(msg)
         return _pixels(value, features)
 
@@ -106,14 +106,14 @@ def index_tfrecord(
     label: str | None = None,
     n_records: int | None = None,
 ) -> SourceIndex:
-    """Read labels and names, which reads every file once.
+    """Read labels and names in a pass over every file.
 
     Args:
         source: A file, or a folder of files.
         work: Scratch for decompressed files.
-        image: Feature that holds the image, compressed, or raw with its size beside it; default: a usual name.
+        image: Feature of the image, compressed, or raw with features of the size; default: a usual name.
         label: Feature that holds the label, a whole number or the class's name; default: a usual name.
-        n_records: Stop after so many.
+        n_records: Stop after this number of records.
 
     Raises:
         ConfigError: The features are not there, or a folder holds several sets.
@@ -122,14 +122,14 @@ def index_tfrecord(
     files: list[DataPath] = []
     rows: list[_Row] = []
     columns: tuple[str, str] | None = None
-    for number, given in enumerate(_files(source)):
+    for number, path in enumerate(_files(source)):
         if n_records is not None and len(rows) >= n_records:
             break
-        files.append(decompressed(given, work))
+        files.append(decompressed(path, work))
         for row, (offset, length, record) in enumerate(islice(_records(files[-1]), n_records)):
-            features = _parsed(given, row, record)
+            features = _parsed(path, row, record)
             columns = columns or _columns(source, features, image, label)
-            rows.append(_row((number, offset, length), f"{given.name}_{row}", features, columns))
+            rows.append(_row((number, offset, length), f"{path.name}_{row}", features, columns))
     if columns is None:
         msg = f"{source}: no record"
         raise DataError(msg)
@@ -143,35 +143,35 @@ def digest_tfrecord(source: DataPath) -> str:
 
 @dataclass(frozen=True)
 class _Row:
-    """One record: where it is, its name, its label as text, why it is unusable."""
+    """A record's location, name and label; an unusable record has the reason in ``why_bad``."""
 
-    place: tuple[int, int, int]
+    location: tuple[int, int, int]
     name: str
     label: int | str | None
     why_bad: str | None
 
 
-def _row(place: tuple[int, int, int], name: str, features: Mapping[str, Value], columns: tuple[str, str]) -> _Row:
+def _row(location: tuple[int, int, int], name: str, features: Mapping[str, Value], columns: tuple[str, str]) -> _Row:
     key = next((features[key] for key in _KEYS if isinstance(features.get(key), bytes)), None)
     if isinstance(key, bytes) and key:
         name = key.decode("utf-8", "surrogateescape")
     for column in columns:
         if column not in features:
-            return _Row(place, name, None, f'feature "{column}" is missing')
+            return _Row(location, name, None, f'feature "{column}" is missing')
     value = features[columns[1]]
     if isinstance(value, bytes):
-        return _Row(place, name, value.decode("utf-8", "surrogateescape"), None)
+        return _Row(location, name, value.decode("utf-8", "surrogateescape"), None)
     if len(value) != 1 or value[0] != int(value[0]):
-        return _Row(place, name, None, f'feature "{columns[1]}" holds {value[:5]}, which is no class')
-    return _Row(place, name, int(value[0]), None)
+        return _Row(location, name, None, f'feature "{columns[1]}" holds {value[:5]}, which is no class')
+    return _Row(location, name, int(value[0]), None)
 
 
 def _index(rows: Sequence[_Row], files: tuple[DataPath, ...], columns: tuple[str, str]) -> SourceIndex:
     are_names = isinstance(next((row.label for row in rows if row.label is not None), None), str)
     good = [row for row in rows if row.why_bad is None and isinstance(row.label, str) == are_names]
     bad = [
-        Rejection(place, row.name, None, row.why_bad or f'label "{row.label}": of other records it is another type')
-        for place, row in enumerate(rows)
+        Rejection(position, row.name, None, row.why_bad or f'label "{row.label}": of other records it is another type')
+        for position, row in enumerate(rows)
         if row.why_bad is not None or isinstance(row.label, str) != are_names
     ]
     if not good:
@@ -183,7 +183,7 @@ def _index(rows: Sequence[_Row], files: tuple[DataPath, ...], columns: tuple[str
     return SourceIndex(
         labels=np.array(labels, np.int64),
         names=[row.name for row in good],
-        reader=TfrecordReader(files, columns[0], np.array([row.place for row in good], np.int64)),
+        reader=TfrecordReader(files, columns[0], np.array([row.location for row in good], np.int64)),
         decode_color=True,  # as an image list
         rejected=tuple(bad),
         class_names=classes,
@@ -192,20 +192,20 @@ def _index(rows: Sequence[_Row], files: tuple[DataPath, ...], columns: tuple[str
 
 
 def _columns(source: DataPath, features: Mapping[str, Value], image: str | None, label: str | None) -> tuple[str, str]:
-    found = []
+    columns = []
     for option, name, usual in (("image_column", image, _IMAGES), ("label_column", label, _LABELS)):
         column = next((key for key in ((name,) if name is not None else usual) if key in features), None)
         if column is None:
-            wanted = f'no feature "{name}"' if name is not None else f"no feature of a usual name ({', '.join(usual)})"
+            missing = f'no feature "{name}"' if name is not None else f"no feature of a usual name ({', '.join(usual)})"
             held = ", ".join(f"{key} ({kind_of(value)})" for key, value in sorted(features.items())) or "nothing"
-            msg = f"{source}: the first record has {wanted}; it holds {held}; name one with {option}"
+            msg = f"{source}: the first record has {missing}; it holds {held}; name one with {option}"
             raise ConfigError(msg)
-        found.append(column)
-    return found[0], found[1]
+        columns.append(column)
+    return columns[0], columns[1]
 
 
 def _pixels(value: bytes, features: Mapping[str, Value]) -> Image | bytes:
-    """Return raw pixels, BGR, if the record says their size and the bytes are that many; else the bytes, an image."""
+    """Return BGR pixels if the record has a size that fits raw pixels, else the bytes of a compressed image."""
     for names in _SIZES:
         sizes = [features[name] for name in names if name in features]
         numbers = [int(size[0]) for size in sizes if not isinstance(size, bytes)]
@@ -251,7 +251,7 @@ def _files(source: DataPath) -> tuple[DataPath, ...]:
     if not source.is_dir():
         return (source,)
     files = tuple(sorted(path for path in source.iterdir() if _FILE_NAME.fullmatch(path.name)))
-    sets = sorted({found for path in files if _SETS.search(found := _NUMBERING.sub("", path.name))})
+    sets = sorted({set_name for path in files if _SETS.search(set_name := _NUMBERING.sub("", path.name))})
     if len(sets) > 1:
         msg = (
             f"source={source} holds several sets: {', '.join(sets)}; put the files of each into a folder of its own and"
@@ -272,7 +272,7 @@ def _looks_like(look: Look) -> bool:
 
 
 def _is_framed(start: bytes) -> bool:
-    """Return whether the checksum of the first record's length is there: of other files one in 2**32 has it."""
+    """Return whether the first record's length has a correct checksum; a foreign file passes once in 2**32."""
     return len(start) >= _HEADER_BYTES and start[8:12] == struct.pack("<I", masked_crc32c(start[:8]))
 
 

@@ -88,7 +88,7 @@ def test_damage_is_found(tmp_path):
     packed = bytearray((DATA / "datum_record.seq").read_bytes())
     index = index_sequence_file(shutil.copy(DATA / "datum_record.seq", tmp_path / "b.seq"))
     assert digest_sequence_file(tmp_path / "b.seq") == digest_sequence_file(DATA / "datum_record.seq")
-    packed[index.reader.places[0][1] + 10] ^= 0xFF
+    packed[index.reader.locations[0][1] + 10] ^= 0xFF
     (tmp_path / "b.seq").write_bytes(packed)
     assert digest_sequence_file(tmp_path / "b.seq") != digest_sequence_file(DATA / "datum_record.seq")
     with index.reader.opened() as read, pytest.raises(RecordError, match="damaged"):
