@@ -1,1 +1,1 @@
-"""Kinds of files that several formats of raw data are made of: archives, lists, records of other systems."""
+"""Kinds of files in several formats of raw data: archives, lists, records of other systems."""

@@ -1,6 +1,6 @@
 """Lists and images inside a tar or zip: ``ARCHIVE::MEMBER``.
 
-Members are read in place, so every task reads its own slice.
+A task reads only the bytes of the members in the task's share.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from caffe_import.files.text_file import decode_text
 from deepspark_ops.config.ingest import ARCHIVE_MARK
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.unpack_limits import current_limits
-from deepspark_ops.ingest.files.zip_archive import ZIP_MARKS, ZipReader, zip_places, zip_reader
+from deepspark_ops.ingest.files.zip_archive import ZIP_MARKS, ZipReader, zip_members, zip_reader
 from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError, RecordReader
 from deepspark_ops.stores.staging import local_copy
 from deepspark_ops.stores.store_path import DataPath, data_path
@@ -35,10 +35,10 @@ from deepspark_ops.stores.writing import written_whole
 _COPY_BYTES = 1 << 20
 _GIB = 1 << 30
 _MAX_HEADER_BYTES = 1 << 20
-"""Of a tar: a long name or a table of attributes; writers make some kilobytes."""
+"""Limit of a long name or a table of attributes in a tar; real headers have some kilobytes."""
 _TAR_MARK = slice(257, 262)
 _DAMAGE = (EOFError, zlib.error, lzma.LZMAError, OSError)
-"""What decompressors raise; the OSError of gzip and bz2 has no number, as one of the disk has."""
+"""Errors of decompressors; an OSError of gzip and bz2 has no errno, an OSError of the disk has an errno."""
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 
 
@@ -54,9 +54,9 @@ def split_member(path: DataPath) -> tuple[DataPath, str | None]:
 
 
 def decompressed(path: DataPath, work: DataPath) -> DataPath:
-    """Return ``path`` itself, or, if it is compressed (gzip, bzip2, xz), a decompressed copy in ``work``.
+    """Return ``path``, or a decompressed copy in ``work`` of a compressed file (gzip, bzip2, xz).
 
-    A copy made before by the same run is used again. ``work`` is the caller's to remove.
+    An existing copy of the same run is used again. The caller removes ``work``.
 
     Raises:
         DataError: The compressed file is damaged.
@@ -122,7 +122,7 @@ def _opener(path: DataPath) -> Callable[..., Any] | None:
 
 
 class Archive(Protocol):
-    """What the files of an archive are called, and how they are read."""
+    """An archive: names and locations of the files, and a reader of the files."""
 
     @property
     def path(self) -> Path:
@@ -131,17 +131,17 @@ class Archive(Protocol):
 
     @property
     def members(self) -> Mapping[str, tuple[int, ...]]:
-        """Normalized name -> place of each regular file."""
+        """Normalized name -> location of each regular file."""
         ...
 
     def reader(self, names: Sequence[str]) -> RecordReader:
-        """Return the reader of the members ``names``, in that order; one that is not there is a bad record."""
+        """Return the reader of the members ``names``, in the order of ``names``; a missing member is a bad record."""
         ...
 
 
 @dataclass(frozen=True)
 class TarArchive:
-    """An uncompressed tar and where its regular files are.
+    """An uncompressed tar and the locations of the regular files.
 
     Attributes:
         path: As the user named it, for messages.
@@ -155,14 +155,14 @@ class TarArchive:
 
     def reader(self, names: Sequence[str]) -> TarReader:
         """See ``Archive``."""
-        places = np.array([self.members.get(posixpath.normpath(name), (0, -1)) for name in names], np.int64)
-        places = places.reshape(len(names), 2)
-        return TarReader(self.tar, places[:, 0], places[:, 1])
+        spans = np.array([self.members.get(posixpath.normpath(name), (0, -1)) for name in names], np.int64)
+        spans = spans.reshape(len(names), 2)
+        return TarReader(self.tar, spans[:, 0], spans[:, 1])
 
 
 @dataclass(frozen=True)
 class ZipArchive:
-    """A zip and where its files are.
+    """A zip and the locations of the files.
 
     Attributes:
         path: The zip.
@@ -182,12 +182,12 @@ def read_member_text(archive: Archive, member: str) -> str:
 
     Raises:
         ConfigError: No such member; the message names the text files there are.
-        DataError: It is damaged.
+        DataError: The member is damaged.
     """
     if member not in archive.members:
         texts = sorted(name for name in archive.members if name.endswith(".txt"))
-        there = f"its text files: {', '.join(texts[:8])}" if texts else "it holds no .txt file"
-        msg = f'{archive.path}: no member "{member}"; {there}'
+        text_files = f"its text files: {', '.join(texts[:8])}" if texts else "it holds no .txt file"
+        msg = f'{archive.path}: no member "{member}"; {text_files}'
         raise ConfigError(msg)
     with archive.reader([member]).opened() as read:
         try:
@@ -200,7 +200,7 @@ def read_member_text(archive: Archive, member: str) -> str:
 
 
 def is_archive(start: bytes) -> bool:
-    """Return whether a file whose content starts so is a tar or a zip."""
+    """Return whether a file with the first bytes ``start`` is a tar or a zip."""
     return start[_TAR_MARK] == b"ustar" or start.startswith(ZIP_MARKS)
 
 
@@ -208,26 +208,26 @@ def is_archive(start: bytes) -> bool:
 def open_archive(path: Path, work: Path) -> Archive:
     """List a tar or zip, decompressing a tar into ``work`` first where needed.
 
-    Train list, test list and class names are mostly in one archive, and listing 60,000 members takes a second: the
-    answer for the same ``path`` and ``work`` (a folder of one ingestion) is kept.
+    Listing 60,000 members takes a second, and an archive often holds train list, test list and class names. The listing
+    is therefore cached by ``path`` and ``work``, the scratch folder of an ingestion.
 
     Raises:
         DataError: Not a tar or zip, or a damaged one.
     """
     with open_regular(path) as file:
         if file.read(4) in ZIP_MARKS:
-            return ZipArchive(path, zip_places(path))
+            return ZipArchive(path, zip_members(path))
     tar = decompressed(path, work)
     with local_copy(tar) as local, open_regular(local) as file:
-        return TarArchive(path, tar, _tar_places(file, path))
+        return TarArchive(path, tar, _tar_spans(file, path))
 
 
-def _tar_places(file: BinaryIO, path: Path) -> dict[str, tuple[int, int]]:
-    """Return (offset, size) of each file of a tar by its name; ``path`` is for messages."""
+def _tar_spans(file: BinaryIO, path: Path) -> dict[str, tuple[int, int]]:
+    """Return name -> (offset, size) of each file of a tar; ``path`` is for messages."""
     n_bytes = os.fstat(file.fileno()).st_size
     try:
         with tarfile.open(fileobj=_HeaderFile(file), mode="r:") as handle:  # type: ignore[call-overload]
-            places = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in _files(handle, n_bytes)}
+            spans = {posixpath.normpath(m.name): (m.offset_data, m.size) for m in _files(handle, n_bytes)}
             end = handle.offset
     except RecursionError as error:
         msg = f"{path}: not a readable tar: its headers refer to further ones without end; fetch it again"
@@ -239,11 +239,11 @@ def _tar_places(file: BinaryIO, path: Path) -> dict[str, tuple[int, int]]:
     if os.pread(file.fileno(), tarfile.BLOCKSIZE, end) != bytes(tarfile.BLOCKSIZE):
         msg = f"{path}: the tar is cut short; fetch it again"
         raise DataError(msg)
-    return places
+    return spans
 
 
 class _HeaderFile:
-    """A file that gives tarfile no more bytes at once than a header needs; a header says how many tarfile asks for."""
+    """A file with a limit on bytes per read: tarfile asks for the number of bytes in a header, which may be damaged."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -257,7 +257,7 @@ class _HeaderFile:
 
 
 def _files(handle: tarfile.TarFile, n_bytes: int) -> Iterator[tarfile.TarInfo]:
-    """Yield the files of a tar of ``n_bytes``; tarfile would follow any size, even back to the start."""
+    """Yield the files of a tar of ``n_bytes`` and check each size: tarfile accepts any size, even a negative size."""
     padded = n_bytes + tarfile.BLOCKSIZE
     for member in handle:
         is_stored = member.isreg() and not member.issparse()
@@ -270,13 +270,13 @@ def _files(handle: tarfile.TarFile, n_bytes: int) -> Iterator[tarfile.TarInfo]:
             raise tarfile.ReadError(msg)
         if is_stored:
             yield member
-        # tarfile remembers every member that it has read; a million of them is a gigabyte.
+        # tarfile keeps every member in memory; a million members take a gigabyte.
         handle.members.clear()  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
 class TarReader:
-    """Reads members by number; a size of -1 marks one that the archive lacks."""
+    """Reads members by number; a size of -1 marks a missing member."""
 
     tar: DataPath
     offsets: Positions

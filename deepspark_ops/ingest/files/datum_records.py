@@ -1,4 +1,4 @@
-"""What Caffe's databases hold: records of Datum under numbered keys."""
+"""Records of Caffe's databases: Datum messages under numbered keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"^\d{8}_")
 
 
 def image_of_datum(record: bytes | memoryview, *, where: str) -> Image | bytes:
-    """Return a record's image; a compressed one stays compressed.
+    """Return a record's image; a compressed image stays compressed.
 
     Args:
         record: A Datum.
@@ -29,15 +29,15 @@ def image_of_datum(record: bytes | memoryview, *, where: str) -> Image | bytes:
 
 
 def content_sum(datum: caffe_pb2.Datum) -> int:
-    """Return a checksum of a record's image, without its label."""
+    """Return a checksum of a record's image; the label does not count."""
     return zlib.crc32(datum.data or np.asarray(datum.float_data, np.float32).tobytes())
 
 
 def names_of_keys(keys: Sequence[bytes], contents: Sequence[int]) -> list[str]:
-    """Return the records' names: convert_imageset numbers its keys; the shards number them anew.
+    """Return the records' names: the keys without the numbers of convert_imageset, since shards have new numbers.
 
     Args:
-        keys: (n,) as the database has them.
+        keys: (n,) keys of the database.
         contents: (n,) checksums of the images. The name of an image that a list has twice says which image it is;
             a name that several images share, such as their label, does not, so these keep the whole key.
 
@@ -47,22 +47,22 @@ def names_of_keys(keys: Sequence[bytes], contents: Sequence[int]) -> list[str]:
         >>> names_of_keys([b"00000000_3", b"00000001_3", b"00000002_4"], [8, 9, 7])
         ['00000000_3', '00000001_3', '4']
     """
-    whole = [key.decode("utf-8", "surrogateescape") for key in keys]
-    return distinct_names([_NUMBER.sub("", key) for key in whole], whole, contents)
+    whole_names = [key.decode("utf-8", "surrogateescape") for key in keys]
+    return distinct_names([_NUMBER.sub("", key) for key in whole_names], whole_names, contents)
 
 
-def distinct_names(names: Sequence[str], whole: Sequence[str], contents: Sequence[int]) -> list[str]:
-    """Return each record's name, or its whole name where another image has the same name.
+def distinct_names(names: Sequence[str], whole_names: Sequence[str], contents: Sequence[int]) -> list[str]:
+    """Return each record's name, or the record's whole name if another image has the same name.
 
-    A record's name decides its split, so a name that is a class would put the whole class into one split.
+    A record's name decides the split, so a class as the name would put the whole class into a single split.
 
     Args:
         names: (n,) short names.
-        whole: (n,) names that differ from record to record.
+        whole_names: (n,) names that differ from record to record.
         contents: (n,) checksums of the images.
     """
     content_of: dict[str, int] = {}
     shared = {
         name for name, content in zip(names, contents, strict=True) if content_of.setdefault(name, content) != content
     }
-    return [other if name in shared else name for name, other in zip(names, whole, strict=True)]
+    return [other if name in shared else name for name, other in zip(names, whole_names, strict=True)]

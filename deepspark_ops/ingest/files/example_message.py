@@ -1,7 +1,7 @@
-"""``tf.train.Example``, read without TensorFlow: its few fields, declared to protobuf as TensorFlow's files have them.
+"""``tf.train.Example``, read without TensorFlow: the fields are declared to protobuf here.
 
-Source: TensorFlow, tensorflow/core/example/example.proto and feature.proto. The messages live in a descriptor pool of
-their own, so that TensorFlow may be loaded beside them.
+Source: TensorFlow, tensorflow/core/example/example.proto and feature.proto. A separate descriptor pool
+holds the messages, so TensorFlow may be loaded in the same process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FIELD = descriptor_pb2.FieldDescriptorProto
 
 
 def parse_example(record: bytes) -> dict[str, Value]:
-    """Return the features of one serialized Example, those without a value left out.
+    """Return the features of a serialized Example; features without a value are omitted.
 
     Raises:
         ValueError: The bytes are no Example.
@@ -28,17 +28,17 @@ def parse_example(record: bytes) -> dict[str, Value]:
     except DecodeError as error:
         msg = f"{len(record):,} bytes that are no tf.train.Example"
         raise ValueError(msg) from error
-    found: dict[str, Value] = {}
+    features: dict[str, Value] = {}
     for name, feature in message.features.feature.items():
         kind = feature.WhichOneof("kind")
         values: Any = getattr(feature, kind).value if kind else ()
         if len(values):
-            found[name] = values[0] if kind == "bytes_list" else list(values)
-    return found
+            features[name] = values[0] if kind == "bytes_list" else list(values)
+    return features
 
 
 def kind_of(value: Value) -> str:
-    """Return what a feature holds, in words.
+    """Return a feature's kind for messages.
 
     Example:
         >>> kind_of(b"abc"), kind_of([1.0, 2.0])

@@ -1,7 +1,7 @@
-"""Hadoop's SequenceFile, version 6: header, records one by one or in blocks, and the Writables that are in them.
+"""Hadoop's SequenceFile, version 6: header, single records or blocks of records, and Writables.
 
-Source: Apache Hadoop, org.apache.hadoop.io.SequenceFile and WritableUtils. By hand: no package of PyPI reads the format
-without a JVM, and Spark's reader gives no place, by which the task that stores a record reads that record alone.
+Source: Apache Hadoop, org.apache.hadoop.io.SequenceFile and WritableUtils. No package of PyPI reads the format
+without a JVM. Spark's reader yields no locations, and a task needs the location of a record to read the record alone.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _CODECS: dict[str, Callable[[Any], bytes]] = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a value is; in a file compressed in blocks, where its block is.
+class ValueLocation:
+    """Location of a value; in a file of compressed blocks, location of the value's block.
 
     Attributes:
         offset: Bytes from the file's start.
         size: In bytes, as stored.
-        index: Number in the block; -1 for a value that stands alone.
+        index: Index in the block; -1 for a value outside of blocks.
     """
 
     offset: int
@@ -48,14 +48,14 @@ class Place:
 
 @dataclass(frozen=True)
 class SequenceHeader:
-    """What a file's header says.
+    """Fields of a file's header.
 
     Attributes:
         key_class: Short name of the keys' Writable.
         value_class: Of the values'.
         codec: Short name of the codec; "" if nothing is compressed.
         has_blocks: Whether records are compressed in blocks.
-        sync: The 16 bytes that mark places where reading may begin.
+        sync: The 16 bytes of the marks where reading may begin.
         n_bytes: The header's length.
     """
 
@@ -101,8 +101,8 @@ def read_header(path: DataPath) -> SequenceHeader:
     return SequenceHeader(key, value, short, has_blocks, sync, at + _SYNC_BYTES)
 
 
-def read_records(path: DataPath, header: SequenceHeader) -> Iterator[tuple[Place, bytes, bytes]]:
-    """Yield place, key and value of each record, as the Writables' bytes.
+def read_records(path: DataPath, header: SequenceHeader) -> Iterator[tuple[ValueLocation, bytes, bytes]]:
+    """Yield location, key and value of each record; key and value are the Writables' bytes.
 
     Raises:
         DataError: The file is damaged or cut short.
@@ -119,13 +119,13 @@ def read_records(path: DataPath, header: SequenceHeader) -> Iterator[tuple[Place
                 if length == _ESCAPE:
                     at = _after_sync(content, at + 4, header)
                 if length != _ESCAPE:
-                    place, key = _record_place(content, at + 4, length)
-                    at = place.offset + place.size
-                    yield place, key, _unpacked(content[place.offset : at], header)
+                    location, key = _record_location(content, at + 4, length)
+                    at = location.offset + location.size
+                    yield location, key, _unpacked(content[location.offset : at], header)
                 elif header.has_blocks:
                     size = _block_size(content, at)
                     for index, (key, value) in enumerate(_block(content[at : at + size], header)):
-                        yield Place(at, size, index), key, value
+                        yield ValueLocation(at, size, index), key, value
                     at += size
         except (IndexError, struct.error, zlib.error, OSError, ValueError) as error:
             msg = f"{path}: damaged or cut short near byte {at:,} of the SequenceFile; fetch it again"
@@ -133,7 +133,7 @@ def read_records(path: DataPath, header: SequenceHeader) -> Iterator[tuple[Place
 
 
 def values_at(content: bytes, header: SequenceHeader, *, is_block: bool) -> list[bytes]:
-    """Return the value, or the values of a block, from the bytes of its place.
+    """Return the value, or the values of a block, from the bytes at a location.
 
     Raises:
         ValueError: The bytes are damaged.
@@ -146,7 +146,7 @@ def values_at(content: bytes, header: SequenceHeader, *, is_block: bool) -> list
 
 
 def read_text(data: bytes, at: int) -> tuple[str, int]:
-    """Return a Text and where it ends."""
+    """Return a Text and the offset after the Text."""
     length, at = read_vint(data, at)
     if length < 0 or at + length > len(data):
         raise IndexError(at)
@@ -154,7 +154,7 @@ def read_text(data: bytes, at: int) -> tuple[str, int]:
 
 
 def read_vint(data: Any, at: int) -> tuple[int, int]:
-    """Return Hadoop's integer of variable length and where it ends.
+    """Return Hadoop's integer of variable length and the offset after the integer.
 
     Example:
         >>> read_vint(bytes([0x8E, 0x01, 0x00]), 0)
@@ -174,13 +174,13 @@ def _after_sync(content: Any, at: int, header: SequenceHeader) -> int:
     return at + _SYNC_BYTES
 
 
-def _record_place(content: Any, at: int, length: int) -> tuple[Place, bytes]:
-    """Return place of the value and key of the record whose length stands before ``at``."""
+def _record_location(content: Any, at: int, length: int) -> tuple[ValueLocation, bytes]:
+    """Return the value's location and the key of the record whose key length is at ``at``."""
     (key_length,) = struct.unpack_from(">i", content, at)
     start, end = at + 4 + key_length, at + 4 + length
     if not 0 <= key_length <= length or end > len(content):
         raise IndexError(at)
-    return Place(start, end - start), content[at + 4 : start]
+    return ValueLocation(start, end - start), content[at + 4 : start]
 
 
 def _unpacked(data: bytes, header: SequenceHeader) -> bytes:

@@ -1,4 +1,4 @@
-"""Image files in folders: how they are read, and what of them a digest sees."""
+"""Image files in folders: readers, stamps and digests."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from deepspark_ops.stores.store_path import DataPath, StorePath, joined
 IMAGE_SUFFIXES = frozenset(
     ".jpg .jpeg .jpe .jp2 .png .bmp .dib .webp .tif .tiff .ppm .pgm .pbm .pnm .gif .avif .exr .hdr".split()
 )
-"""Of the kinds of files that OpenCV reads; a name of another kind is no image of a folder."""
+"""Suffixes of the formats of OpenCV; a file with another suffix is no image of a folder."""
 _READ_AHEAD = 32
-"""Objects of a store that are asked for at a time: each takes tens of milliseconds, most of them waiting."""
+"""Parallel requests to a store: a request takes tens of milliseconds, mostly of waiting."""
 _ASKED_ONE_BY_ONE = 200
-"""Of more objects the list of the folder is asked for, a thousand in an answer."""
+"""For more objects, the folder is listed: an answer of the store lists a thousand objects."""
 
 _ADDRESS = "://"
 
 MISSING = b"missing;"
-"""``file_stamp`` of a file that is not there."""
+"""``file_stamp`` of a missing file."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class FolderReader:
         return FolderReader(self.folder, tuple(self.paths[i] for i in positions))
 
     def stamps(self) -> npt.NDArray[np.uint64]:
-        """See ``StampedReader``: of the folder, size and time of change."""
+        """See ``StampedReader``: a stamp is of folder, size and time of change."""
         folder = str(self.folder).encode("utf-8", "surrogateescape")
-        found = np.zeros(len(self.paths), np.uint64)
+        stamps = np.zeros(len(self.paths), np.uint64)
         for i, stamp in enumerate(file_stamps(self.folder, self.paths)):
             if stamp != MISSING:
-                found[i] = int.from_bytes(blake2b(folder + b"\0" + stamp, digest_size=8).digest(), "big") or 1
-        return found
+                stamps[i] = int.from_bytes(blake2b(folder + b"\0" + stamp, digest_size=8).digest(), "big") or 1
+        return stamps
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -88,19 +88,21 @@ class FolderReader:
 
 
 def listed_reader(folder: DataPath, paths: tuple[str, ...], *, named_by: str) -> FolderReader:
-    """Return the reader of the images that a list names, once the process' roots have been asked about them.
+    """Check the images of a list against the process' allowed roots, and return the images' reader.
 
     Raises:
-        ForbiddenPathError: One lies outside of the allowed folders.
+        ForbiddenPathError: A path lies outside of the allowed folders.
     """
     if not isinstance(folder, StorePath):
-        local = paths if not any(_ADDRESS in path for path in paths) else [one for one in paths if _ADDRESS not in one]
+        local = (
+            paths if not any(_ADDRESS in path for path in paths) else [path for path in paths if _ADDRESS not in path]
+        )
         check_listed_paths(os.fspath(folder), local, named_by=named_by)
     return FolderReader(folder, paths)
 
 
 def _read_file(path: str) -> bytes:
-    """Return a local file's content by four calls of the system, where Python's file objects make six."""
+    """Return a local file's content by four system calls; Python's file objects need six."""
     try:
         handle, size = regular_handle(path)
         try:
@@ -116,7 +118,7 @@ def _read_file(path: str) -> bytes:
 
 
 class _ReadAhead:
-    """Reads what comes next while a record is worked on; records are asked for in any order, most in ascending one."""
+    """Reads the next records while a record is processed; any order works, and ascending order is fast."""
 
     def __init__(self, reader: FolderReader, pool: ThreadPoolExecutor) -> None:
         self._reader = reader
@@ -133,23 +135,23 @@ class _ReadAhead:
         return self._next.popleft()[1].result()
 
     def stop(self) -> None:
-        """Give up what was asked for and is not needed."""
+        """Cancel the outstanding reads."""
         for _, future in self._next:
             future.cancel()
 
 
 def is_image_name(name: str) -> bool:
-    """Return whether a file's name ends as those of images do."""
+    """Return whether a file's name has a suffix of an image."""
     return (
         os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
     )  # a million names a second; pathlib takes ten times as long
 
 
 def visible_files(folder: DataPath) -> Iterator[str]:
-    """Yield the paths of the files below a folder, relative to the folder; each folder's files are in order of names.
+    """Yield the relative paths of the files below a folder; each folder's files are in order of names.
 
-    Hidden files, and files in hidden folders, are left out. A link to a folder is followed only in ``folder`` itself,
-    so that no circle of links is endless. Only the names of a folder, and of the folders above, are held.
+    Hidden files, and files in hidden folders, are omitted. A link to a folder is followed only directly in ``folder``:
+    a circle of links would be endless. Memory holds only the names of a folder and of the folders above.
     """
     if isinstance(folder, StorePath):
         yield from (name for name in objects_below(folder) if not any(map(_is_hidden, name.split("/"))))
@@ -174,7 +176,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def file_stamp(path: DataPath, by: FileStamp = "time") -> bytes:
-    """Return size and time of change, or a digest of the content, which takes as long to read as an ingestion."""
+    """Return size and time of change, or a digest of the content; a digest reads as much as an ingestion."""
     try:
         if by == "digest":
             return f"{source_digest(path)};".encode()
@@ -182,7 +184,7 @@ def file_stamp(path: DataPath, by: FileStamp = "time") -> bytes:
     except FileNotFoundError:
         return MISSING
     except OSError:
-        if isinstance(path, StorePath):  # it does not answer, or refuses: that is no property of the data
+        if isinstance(path, StorePath):  # no answer or a refusal of the store is no property of the data
             raise
         return MISSING
     return f"{stat.st_size} {stat.st_mtime_ns};".encode()
@@ -190,10 +192,10 @@ def file_stamp(path: DataPath, by: FileStamp = "time") -> bytes:
 
 def _local_stamp(path: str) -> bytes:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return MISSING
-    return f"{found.st_size} {found.st_mtime_ns};".encode()
+    return f"{status.st_size} {status.st_mtime_ns};".encode()
 
 
 def file_stamps(folder: DataPath, names: Sequence[str], by: FileStamp = "time") -> Iterator[bytes]:
@@ -209,9 +211,9 @@ def file_stamps(folder: DataPath, names: Sequence[str], by: FileStamp = "time") 
     if len(names) <= _ASKED_ONE_BY_ONE:
         yield from (file_stamp(joined(folder, name)) for name in names)
         return
-    found = objects_below(folder)
+    entries = objects_below(folder)
     for name in names:
-        entry = found.get(os.path.normpath(name).lstrip("/"))
+        entry = entries.get(os.path.normpath(name).lstrip("/"))
         is_below = _ADDRESS not in name and ".." not in name.split("/")
         yield (
             f"{entry.stamp};".encode()
@@ -223,9 +225,9 @@ def file_stamps(folder: DataPath, names: Sequence[str], by: FileStamp = "time") 
 
 
 def source_digest(path: DataPath) -> str:
-    """Return a hexadecimal digest that changes with a file's content.
+    """Return a hexadecimal digest of a file's content.
 
-    A file is read whole. For an object in a store the digest is of the store's tag, and nothing is read.
+    A local file is read completely. For an object in a store, the digest is of the store's tag, without a read.
 
     Raises:
         OSError: The file is not there or cannot be read.

@@ -1,6 +1,6 @@
-"""What an image file's header says: its size, what decoding it to 8 bits a channel loses, what memory that takes.
+"""Header of an image file: size, loss by decoding to 8 bits a channel, memory for decoding.
 
-Nothing is decoded. By hand: a header takes 2.5 us here, 57 us in Pillow; decoding a JPEG of 32x32 takes 83 us.
+No image is decoded. A header takes 2.5 us here, 57 us in Pillow; decoding a JPEG of 32x32 takes 83 us.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _HEADER_BYTES = 4096
 _WIDTH, _HEIGHT, _ORIENTATION, _BITS, _COLOURS, _SAMPLES = 256, 257, 274, 258, 262, 277
 """TIFF tags; 0 and 1 are gray, 2 is RGB."""
 _VALUES = {3: "H", 4: "I"}
-"""Kinds of values of a TIFF's tags that are read: short and long."""
+"""Supported kinds of values in tags of a TIFF: short and long."""
 _TURNED = range(2, 9)
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
 _COEFFICIENT_BYTES = 2
 _GIF_BYTES = 8
-"""A pixel: the picture that is drawn and the one that is returned, with transparency."""
+"""Per pixel: the drawn picture and the returned picture, with transparency."""
 _TABLES_AND_DATA = frozenset({0xC4, 0xC8, 0xCC, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE})
 """JPEG markers of segments with a length that may stand before the frame."""
 _EXIF_OR_XMP = 0xE1
@@ -33,14 +33,14 @@ _USUAL_JPEG = re.compile(
     rb"\xff\xc0\x00[\x0b\x11]\x08(.{4}[\x01\x03])(?:.{3}|.{9})" + _HUFFMAN + rb"(?:" + _HUFFMAN + rb")?\xff\xda",
     re.DOTALL,
 )
-"""Segments of a JPEG as libjpeg writes it without options, up to the pixels."""
+"""Segments up to the pixels of a JPEG of libjpeg without options."""
 
 
 class StoredPicture(NamedTuple):
-    """What OpenCV makes of a file when it is asked for nothing else.
+    """Shape of a picture that OpenCV decodes with default flags.
 
     Attributes:
-        shape: (rows, columns) of a gray picture, (rows, columns, 3) of one in colour; 8 bits a channel.
+        shape: (rows, columns) of a gray picture, (rows, columns, 3) of a colour picture; 8 bits a channel.
         is_upright: No EXIF data ask for a turn.
     """
 
@@ -49,17 +49,17 @@ class StoredPicture(NamedTuple):
 
 
 def usual_frame(record: bytes) -> bytes | None:
-    """Return rows, columns (two bytes each) and components of a JPEG of the most usual form, None of all others.
+    """Return rows, columns (two bytes each) and components of a JPEG of the most usual form; None of other forms.
 
-    That is baseline, 8 bits, one scan, no EXIF data: nothing else needs to be looked for. In a fifth of the time that
-    it takes to go from segment to segment.
+    The usual form is baseline, 8 bits, a single scan, no EXIF data. The pattern takes a fifth of the time of a walk
+    through the segments.
     """
-    found = _USUAL_JPEG.match(record)
-    return None if found is None else found[1]
+    match = _USUAL_JPEG.match(record)
+    return None if match is None else match[1]
 
 
 def stored_picture(record: bytes) -> StoredPicture | None:
-    """Return what a JPEG or PNG of 8 bits a channel, gray or colour without transparency, holds; None of others."""
+    """Return the shape of an 8-bit JPEG or PNG, gray or colour without transparency; None of other images."""
     if (usual := usual_frame(record)) is not None:
         rows, columns, components = _FRAME.unpack(usual)
         if not rows * columns:
@@ -78,7 +78,7 @@ _FRAME = struct.Struct(">HHB")
 
 
 class _JpegFrame(NamedTuple):
-    """Header of a JPEG's first frame, and whether EXIF or XMP data stand before it.
+    """Header of a JPEG's first frame; ``has_exif`` also counts XMP data before the frame.
 
     Attributes:
         sampling: Of each component, how many samples across and down stand for the same pixels.
@@ -103,7 +103,7 @@ def _stored_jpeg(record: bytes) -> StoredPicture | None:
 
 
 def _jpeg_frame(record: bytes) -> _JpegFrame | None:
-    """Return the first frame's header; what lies before it, such as a thumbnail, is passed over."""
+    """Return the first frame's header and skip segments before the frame, such as a thumbnail."""
     at, last, has_exif = 2, len(record) - 10, False
     while at <= last and record[at] == 0xFF:
         marker = record[at + 1]
@@ -123,14 +123,14 @@ def _jpeg_frame(record: bytes) -> _JpegFrame | None:
 
 
 def more_than_8_bits(record: bytes) -> int:
-    """Return the bits a channel if they are more than 8, else 0; of PNG, TIFF and PNM, the kinds that have them."""
+    """Return the bits a channel of a PNG, TIFF or PNM with more than 8 bits, else 0."""
     bits = 0
     if record.startswith(_PNG):
         bits = record[24] if len(record) > 24 else 0
     elif record[:4] in _TIFF:
         bits = _tiff_tag(record, _BITS) or 0
-    elif record[:2] in (b"P5", b"P6") and (found := _PNM.match(record[:200])):
-        bits = int(found[3]).bit_length()
+    elif record[:2] in (b"P5", b"P6") and (match := _PNM.match(record[:200])):
+        bits = int(match[3]).bit_length()
     return bits if bits > 8 else 0
 
 
@@ -140,21 +140,21 @@ def has_alpha(record: bytes) -> bool:
         return len(record) > 25 and (record[25] in _PNG_HAS_ALPHA or b"tRNS" in record[33:_HEADER_BYTES])
     if record[:4] == b"RIFF" and record[8:12] == b"WEBP" and len(record) > 24:
         return {b"VP8X": bool(record[20] & 0x10), b"VP8L": bool(record[24] & 0x10)}.get(record[12:16], False)
-    # Not every writer says what a further sample is for, OpenCV does not.
+    # Not every writer declares the purpose of a further sample; OpenCV does not.
     return (_tiff_tag(record, _SAMPLES), _tiff_tag(record, _COLOURS)) in ((2, 0), (2, 1), (4, 2))
 
 
 def exif_orientation(record: bytes) -> int:
-    """Return 2 to 8 if EXIF data say that the image is to be turned or mirrored, else 1; of JPEG."""
+    """Return the EXIF orientation of a JPEG: 2 to 8 for a turned or mirrored image, else 1."""
     if record[:2] != b"\xff\xd8":
         return 1
     at = record.find(_EXIF, 0, _HEADER_BYTES)
-    found = _tiff_tag(record[at + 6 : at + 65_536], _ORIENTATION) if at >= 0 else None
-    return found if found in range(1, 9) and found is not None else 1
+    orientation = _tiff_tag(record[at + 6 : at + 65_536], _ORIENTATION) if at >= 0 else None
+    return orientation if orientation in range(1, 9) and orientation is not None else 1
 
 
 def _tiff_tag(tiff: bytes, tag: int) -> int | None:
-    """Return the first value of a short or long in the first directory of a TIFF; None if there is none."""
+    """Return the first value of a short or long tag in the first directory of a TIFF; None of a missing tag."""
     order = _TIFF.get(tiff[:4])
     if order is None:
         return None
@@ -162,12 +162,12 @@ def _tiff_tag(tiff: bytes, tag: int) -> int | None:
         (directory,) = struct.unpack_from(f"{order}I", tiff, 4)
         (n_entries,) = struct.unpack_from(f"{order}H", tiff, directory)
         for entry in range(directory + 2, directory + 2 + 12 * n_entries, 12):
-            found, kind, count = struct.unpack_from(f"{order}HHI", tiff, entry)
-            if found == tag and kind in _VALUES:
+            entry_tag, kind, count = struct.unpack_from(f"{order}HHI", tiff, entry)
+            if entry_tag == tag and kind in _VALUES:
                 form = order + _VALUES[kind]
                 is_inside = count * struct.calcsize(form) <= 4
-                place = entry + 8 if is_inside else struct.unpack_from(f"{order}I", tiff, entry + 8)[0]
-                (value,) = struct.unpack_from(form, tiff, place)
+                offset = entry + 8 if is_inside else struct.unpack_from(f"{order}I", tiff, entry + 8)[0]
+                (value,) = struct.unpack_from(form, tiff, offset)
                 return int(value)
     except struct.error:
         return None
@@ -175,7 +175,7 @@ def _tiff_tag(tiff: bytes, tag: int) -> int | None:
 
 
 def picture_size(record: bytes) -> tuple[int, int] | None:
-    """Return rows and columns as stored, of JPEG, PNG, BMP, GIF, WebP, TIFF and PNM; None of others."""
+    """Return the stored rows and columns of a JPEG, PNG, BMP, GIF, WebP, TIFF or PNM; None of other formats."""
     try:
         if record.startswith(_PNG):
             width, height = struct.unpack_from(">II", record, 16)
@@ -193,8 +193,8 @@ def picture_size(record: bytes) -> tuple[int, int] | None:
         elif record[:4] in _TIFF:
             rows, columns = _tiff_tag(record, _HEIGHT), _tiff_tag(record, _WIDTH)
             return None if rows is None or columns is None else (rows, columns)
-        elif found := _PNM.match(record[:200]):
-            return int(found[2]), int(found[1])
+        elif match := _PNM.match(record[:200]):
+            return int(match[2]), int(match[1])
         else:
             return None
     except struct.error:
@@ -223,15 +223,15 @@ def _webp_size(record: bytes) -> tuple[int, int] | None:
 
 
 def bytes_to_decode(record: bytes, *, gray: bool, divisor: int = 1) -> int | None:
-    """Return about how many bytes OpenCV needs for a picture beside the file's own, at most; None of unknown forms.
+    """Return about the most bytes that OpenCV needs to decode a file, without the file's bytes; None of unknown forms.
 
-    Measured with OpenCV 4.14 (``benchmarks/ingest.py``): the picture itself, once more if it is to be turned; of a
-    progressive JPEG all coefficients; of a TIFF the file once more.
+    Measured with OpenCV 4.14 (``benchmarks/ingest.py``): the picture; a second picture for a turn; all coefficients of
+    a progressive JPEG; a second copy of a TIFF file.
 
     Args:
         record: A file's bytes.
-        gray: It is decoded as gray.
-        divisor: A JPEG is decoded at one by this of its size.
+        gray: The picture is decoded as gray.
+        divisor: Height and width of a decoded JPEG are divided by ``divisor``.
     """
     size = picture_size(record)
     if size is None:
@@ -247,7 +247,7 @@ def bytes_to_decode(record: bytes, *, gray: bool, divisor: int = 1) -> int | Non
 
 
 def _coefficient_bytes(record: bytes) -> int:
-    """Return the bytes of the coefficients that libjpeg keeps of a progressive JPEG; 0 of others, a row at a time."""
+    """Return the bytes of a progressive JPEG's coefficients, which libjpeg keeps; 0 of other files, decoded by rows."""
     frame = None if usual_frame(record) is not None else _jpeg_frame(record)
     if frame is None or not frame.is_progressive:
         return 0

@@ -1,4 +1,4 @@
-"""The lines of an image list: ``path label`` as Caffe reads them, ``path,label``, and names of classes as labels."""
+"""The lines of an image list: Caffe's ``path label``, or ``path,label``; labels are numbers or class names."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from deepspark_ops.ingest.files.image_files import is_image_name
 _WHOLE_NUMBER = re.compile(r"[-+]?\d{1,18}")
 PATH_WORDS = frozenset("path file filename file_name filepath image image_path name".split())
 LABEL_WORDS = frozenset("label labels class class_name class_id category target y".split())
-"""What columns of paths and of labels are usually called; a first line of two such words is a header."""
+"""Usual names of the columns of paths and of labels; a first line of two such words is a header."""
 _SHOWN = 200
 _LOOKED_AT = 20
 
 
 @dataclass(frozen=True)
 class ListLines:
-    """An image list, taken apart.
+    """An image list as paths and labels.
 
     Attributes:
         paths: One per usable line.
-        labels: What stands behind each path: whole numbers, or all of them names of classes.
+        labels: Label of each path: all whole numbers, or all names of classes.
         are_names: Whether labels are names of classes.
         has_commas: Whether a comma separates, and no blank.
-        splits: What the column of splits holds behind each path; empty without one.
+        splits: Split of each path; empty without a column of splits.
         bad: (number of the line counted from 1, its text, what is wrong) of every other line that is not blank.
     """
 
@@ -40,10 +40,11 @@ class ListLines:
 
 
 def split_lines(text: str) -> ListLines:
-    r"""Take a list apart. What separates path and label, and what labels are, is one thing in all lines.
+    r"""Split a list into paths and labels. All lines have the same separator and the same kind of label.
 
-    Caffe's form goes first: lines that end in a blank and a whole number. Without any such line it is a comma, if every
-    line has one, then the last blank; labels are then whole numbers if one of them is, else names.
+    Caffe's form has priority: lines that end in a blank and a whole number. Without lines of this form, the separator
+    is a comma if every line has a comma, else the last blank. Labels are then whole numbers if any label is a whole
+    number, else names.
 
     Example:
         >>> split_lines("a dir/1.jpg 3").paths
@@ -71,9 +72,9 @@ def split_lines(text: str) -> ListLines:
 
 
 def split_table(text: str, image: str, label: str, split: str | None = None) -> ListLines | None:
-    r"""Take two columns of a table with a header line apart, as CSV has them; None if one of them is not there.
+    r"""Return paths and labels of a CSV table with a header line; None if a column is missing.
 
-    A third one may say which split each line is of.
+    The optional column ``split`` has the split of each line.
 
     Example:
         >>> split_table("id,path,label\n1,a.jpg,cat\n", "path", "label").labels
@@ -81,23 +82,23 @@ def split_table(text: str, image: str, label: str, split: str | None = None) -> 
     """
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     header = next(rows, [])
-    wanted = [image, label] if split is None else [image, label, split]
-    if not set(wanted) <= set(header):
+    columns = [image, label] if split is None else [image, label, split]
+    if not set(columns) <= set(header):
         return None
-    places = [header.index(name) for name in wanted]
+    column_indices = [header.index(name) for name in columns]
     lines: list[BadLine] = []
     fields: dict[str, tuple[str, ...] | None] = {}
     for row in rows:
         if any(field.strip() for field in row):
             line = BadLine(rows.line_num, ",".join(row))
             lines.append(line)
-            found = [row[place].strip() if place < len(row) else "" for place in places]
-            fields[line.text] = tuple(found) if all(found[:2]) else None
+            values = [row[index].strip() if index < len(row) else "" for index in column_indices]
+            fields[line.text] = tuple(values) if all(values[:2]) else None
     return _of_fields(lines, lambda line: fields[line], has_commas=True)
 
 
 def table_columns(text: str) -> tuple[str, ...]:
-    r"""Return the fields of the first line if the text is a table of more than two columns, as CSV has them, else ().
+    r"""Return the fields of the first line of a CSV table with more than two columns; else ().
 
     Example:
         >>> table_columns("id,path,label\n1,a.jpg,3\n")
@@ -120,11 +121,11 @@ def _why_bad(line: BadLine) -> str:
 def _of_fields(
     lines: Sequence[BadLine], split: Callable[[str], tuple[str, ...] | None], *, has_commas: bool
 ) -> ListLines:
-    found = [(line, split(line.text)) for line in lines]
-    are_names = not any(fields and _WHOLE_NUMBER.fullmatch(fields[1]) for _, fields in found)
+    line_fields = [(line, split(line.text)) for line in lines]
+    are_names = not any(fields and _WHOLE_NUMBER.fullmatch(fields[1]) for _, fields in line_fields)
     paths, labels, bad = [], [], []
     splits: list[str] = []
-    for line, fields in found:
+    for line, fields in line_fields:
         if fields is None:
             bad.append((line.number, line.text[:_SHOWN], f'line {line.number} is not "path label"'))
         elif not are_names and not _WHOLE_NUMBER.fullmatch(fields[1]):
@@ -138,7 +139,7 @@ def _of_fields(
 
 def _comma_fields(line: str) -> tuple[str, str] | None:
     row = next(csv.reader([line], skipinitialspace=True), [])
-    if len(row) != 2:  # the last comma separates, as the last blank does
+    if len(row) != 2:  # the last comma separates, like the last blank
         row = line.rsplit(",", 1)
     path, label = row[0].strip(), row[1].strip()
     return (path, label) if path and label and not is_image_name(label) else None
@@ -152,10 +153,13 @@ def _blank_fields(line: str) -> tuple[str, str] | None:
 
 
 def _begins_with_header(lines: Sequence[BadLine]) -> bool:
-    """Whether the first line has names of columns: two usual ones, or one for paths where all others are of images."""
-    first, *others = (_comma_fields(line.text) for line in lines[:_LOOKED_AT])
+    """Return whether the first line is a header.
+
+    A header has two usual column names, or a usual name for paths above lines of image names.
+    """
+    first, *later_fields = (_comma_fields(line.text) for line in lines[:_LOOKED_AT])
     if first is None or first[0].lower() not in PATH_WORDS:
         return False
     return first[1].lower() in LABEL_WORDS or (
-        len(others) > 0 and all(fields is not None and is_image_name(fields[0]) for fields in others)
+        len(later_fields) > 0 and all(fields is not None and is_image_name(fields[0]) for fields in later_fields)
     )

@@ -1,4 +1,4 @@
-"""Which files lists of raw data may name: those of the folders that the user gave, and those that the config adds."""
+"""Allowed files in lists of raw data: files of the source's folders, and of folders in the config."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from deepspark_ops.stores.store_path import StorePath
 
 
 def source_folders(config: SourceConfig) -> list[Path]:
-    """Return the local folders of the raw data: a source that is a folder, and the parent of a source that is a file.
+    """Return the local folders of the raw data: a source folder, or the parent of a source file.
 
-    Object stores are not asked: a list names no local file by them.
+    Object stores do not count: a path in a store names no local file.
     """
-    given = [path for path in (config.source, config.test_source, config.validation_source) if path is not None]
-    files = [split_member(path)[0] for path in given if not is_catalog_table(path)]
+    sources = [path for path in (config.source, config.test_source, config.validation_source) if path is not None]
+    files = [split_member(path)[0] for path in sources if not is_catalog_table(path)]
     folders = [path if path.is_dir() else path.parent for path in files if not isinstance(path, StorePath)]
     root = config.root_folder
     if root is not None and not isinstance(root, StorePath) and ARCHIVE_MARK not in str(config.source):
@@ -30,7 +30,7 @@ def source_folders(config: SourceConfig) -> list[Path]:
 
 
 def _begins_names(root: Path) -> bool:
-    """Return whether a root folder is no folder but the beginning of names in the folder above."""
+    """Return whether a root folder is only the beginning of names in the folder above."""
     if root.is_dir() or not root.parent.is_dir():
         return False
     with os.scandir(root.parent) as entries:
@@ -39,7 +39,7 @@ def _begins_names(root: Path) -> bool:
 
 @contextmanager
 def sources_limited(config: IngestConfig, *, warn: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Apply a config's limits on raw data inside the block: which files lists may name, and sizes after unpacking."""
+    """Apply a config's limits on raw data inside the block: allowed files of lists, and sizes after unpacking."""
     sizes = UnpackLimits(config.member_mib, config.unpacked_gib)
     roots = allowed_roots(config.listed_files, source_folders(config), warn=warn)
     with allowed_roots_used(roots), unpack_limits(sizes):

@@ -1,4 +1,4 @@
-"""The files of a table: one file, or the part files of a folder, as Spark and its kin write them."""
+"""The files of a table: a single file, or the part files of a folder that Spark wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepspark_ops.ingest.files.image_files import file_stamp, is_image_name, so
 from deepspark_ops.stores.store_path import DataPath, name_below, paths_in
 
 _READ_UP_TO_BYTES = 2**26
-"""Of larger tables names, sizes and times of change are digested: reading them takes as long as ingesting them."""
+"""A larger table's digest is of names, sizes and times of change: a read takes as long as an ingestion."""
 _LOOKED_AT = 200
 SEPARATORS = (",", ";", "\t", "|")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
@@ -28,34 +28,34 @@ def data_files(path: Path) -> Iterator[Path]: ...
 @overload
 def data_files(path: DataPath) -> Iterator[DataPath]: ...
 def data_files(path: DataPath) -> Iterator[DataPath]:
-    """Yield a table's files in a fixed order: the file itself, or those in a folder and below that hold data.
+    """Yield a table's files in a fixed order: the file, or the data files at any depth of a folder.
 
-    Names that start with ``_`` or ``.`` are notes of the program that wrote the folder, and Spark passes them by, too.
+    Names that start with ``_`` or ``.`` are notes of the program that wrote the folder. Spark ignores such names, too.
     """
     if not path.is_dir():
         yield path
         return
-    for found in paths_in(path):
-        if found.name.startswith(("_", ".")):
+    for file in paths_in(path):
+        if file.name.startswith(("_", ".")):
             continue
-        if found.is_dir():
-            yield from data_files(found)
+        if file.is_dir():
+            yield from data_files(file)
         else:
-            yield found
+            yield file
 
 
 def first_data_file(path: DataPath, suffixes: tuple[str, ...]) -> DataPath | None:
-    """Return the first file of a folder's table whose name ends in one of ``suffixes``, if the first files are such."""
-    for looked, found in enumerate(data_files(path)):
-        if found.name.lower().endswith(suffixes):
-            return found
-        if looked >= _LOOKED_AT or is_image_name(found.name):
+    """Return the first file with a suffix of ``suffixes``; None if an image or too many other files precede."""
+    for looked, file in enumerate(data_files(path)):
+        if file.name.lower().endswith(suffixes):
+            return file
+        if looked >= _LOOKED_AT or is_image_name(file.name):
             return None
     return None
 
 
 def digest_table(path: DataPath, by: FileStamp = "time") -> str:
-    """Return a digest that changes when a file of the table does: of content, or of the stamps of a large table.
+    """Return a digest of a table's files: of the content, or of the stamps of a large table.
 
     Raises:
         OSError: A file cannot be read.
@@ -74,7 +74,7 @@ def _n_bytes(file: DataPath) -> int:
 
 
 def no_rows(source: DataPath) -> DataError:
-    """Return the error of a table that holds nothing."""
+    """Return the error of a table without rows."""
     return DataError(f"source={source}: the table has no rows")
 
 
@@ -90,10 +90,9 @@ def is_header_alone(text: str) -> bool:
 
 
 def separator_of(start: str) -> str | None:
-    r"""Return what separates the columns of a text with a header line; None if it is no such table.
+    r"""Return the separator of columns of a text with a header line; None of another text.
 
-    A header has at least two names, none of them a number, and no line names an image: a list of images with commas
-    stays one.
+    A header has at least two names and no number. A text whose lines name images is an image list, and no table.
 
     Args:
         start: The first lines; the last may be cut off.

@@ -1,4 +1,4 @@
-"""How large compressed files of a source may become: a megabyte of zeros, packed well, is a gigabyte or a full disk."""
+"""Limits on unpacked sizes of compressed source files: a packed megabyte of zeros may fill memory or a disk."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class UnpackLimits:
     """Sizes after unpacking.
 
     Attributes:
-        member_mib: Of a file in a zip, which is unpacked into memory.
-        unpacked_gib: Of a compressed tar or file, which is unpacked to the disk.
+        member_mib: Limit of a file in a zip; the file is unpacked into memory.
+        unpacked_gib: Limit of a compressed tar or file; the content is unpacked to the disk.
     """
 
     member_mib: int = 256
@@ -26,7 +26,7 @@ _limits: ContextVar[UnpackLimits] = ContextVar("unpack_limits", default=UnpackLi
 
 @contextmanager
 def unpack_limits(limits: UnpackLimits) -> Iterator[None]:
-    """Use limits inside the block."""
+    """Use ``limits`` inside the block."""
     token = _limits.set(limits)
     try:
         yield

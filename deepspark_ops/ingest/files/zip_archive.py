@@ -1,4 +1,4 @@
-"""Members of a zip, read in place: stored or deflated, each checked by its CRC-32."""
+"""Members of a zip, stored or deflated: a member is read without unpacking the zip, and checked by CRC-32."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from deepspark_ops.ingest.records import Positions, ReadRecord, RecordError
 from deepspark_ops.stores.staging import local_copy
 
 ZIP_MARKS = (b"PK\x03\x04", b"PK\x05\x06")
-"""How a zip starts: with a member, or, empty, with the end of its directory."""
+"""First bytes of a zip: of a member, or, in an empty zip, of the directory's end."""
 _LOCAL_HEADER_BYTES = 30
 _ENCRYPTED = 1
 _DAMAGE = (zipfile.BadZipFile, struct.error, EOFError, IndexError, NotImplementedError, ValueError, OverflowError)
-"""What zipfile raises of damaged directories; beside these an OSError of a place that no file has."""
-_NO_PLACE = -3
+"""Errors of zipfile for damaged directories; zipfile also raises an OSError for an impossible offset."""
+_IS_OUTSIDE = -3
 _MIB = 2**20
 
 
@@ -38,18 +38,18 @@ class ZipReader:
 
     Attributes:
         path: The zip.
-        places: (n, 4) int64: offset of the member's header, bytes packed, method, CRC-32; a method of -1 marks a member
-            that the zip lacks, of -2 an encrypted one, of -3 one whose bytes would lie outside of the zip.
+        locations: (n, 4) int64: offset of the member's header, bytes packed, method, CRC-32; a method of -1 marks a
+            missing member, -2 an encrypted member, -3 a member whose bytes would lie outside of the zip.
         member_mib: Most MiB of a member when it is unpacked.
     """
 
     path: Path
-    places: Positions
+    locations: Positions
     member_mib: int
 
     def subset(self, positions: Positions) -> ZipReader:
         """See ``RecordReader``."""
-        return ZipReader(self.path, self.places[positions], self.member_mib)
+        return ZipReader(self.path, self.locations[positions], self.member_mib)
 
     @contextmanager
     def opened(self) -> Iterator[ReadRecord]:
@@ -58,9 +58,9 @@ class ZipReader:
             yield lambda index: self._read(handle, index)
 
     def _read(self, handle: IO[bytes], index: int) -> bytes:
-        offset, n_packed, method, crc = self.places[index].tolist()
+        offset, n_packed, method, crc = self.locations[index].tolist()
         refused = {-1: "no such file in the archive", -2: "the file is encrypted; unpack the archive"}
-        refused[_NO_PLACE] = "damaged in the archive: its place there lies outside of the archive"
+        refused[_IS_OUTSIDE] = "damaged in the archive: its place there lies outside of the archive"
         if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise RecordError(refused.get(method, f"packed by method {method}; allowed: stored, deflate"))
         if n_packed > self.member_mib * _MIB:
@@ -90,7 +90,7 @@ class ZipReader:
         return content
 
     def _too_large(self, n_bytes: int) -> RecordError:
-        """Return the refusal of a member that has at least so many bytes."""
+        """Return the refusal of a member with at least ``n_bytes``."""
         least = -(-n_bytes // _MIB)
         return RecordError(
             f"has more than {self.member_mib} MiB when it is unpacked; give member_mib={least} or more, and the tasks"
@@ -98,7 +98,7 @@ class ZipReader:
         )
 
 
-def zip_places(path: Path) -> dict[str, tuple[int, int, int, int]]:
+def zip_members(path: Path) -> dict[str, tuple[int, int, int, int]]:
     """Return normalized name -> offset, packed bytes, method, CRC-32 of each file.
 
     Raises:
@@ -108,7 +108,7 @@ def zip_places(path: Path) -> dict[str, tuple[int, int, int, int]]:
         with local_copy(path) as local, zipfile.ZipFile(regular_path(local)) as handle:
             n_bytes = local.stat().st_size
             return {
-                posixpath.normpath(info.filename): _place(info, n_bytes)
+                posixpath.normpath(info.filename): _member_location(info, n_bytes)
                 for info in handle.infolist()
                 if info.filename and not info.is_dir()
             }
@@ -119,14 +119,14 @@ def zip_places(path: Path) -> dict[str, tuple[int, int, int, int]]:
         raise DataError(msg) from error
 
 
-def _place(info: zipfile.ZipInfo, n_bytes: int) -> tuple[int, int, int, int]:
+def _member_location(info: zipfile.ZipInfo, n_bytes: int) -> tuple[int, int, int, int]:
     if info.header_offset < 0 or info.compress_size < 0 or info.header_offset + info.compress_size > n_bytes:
-        return 0, 0, _NO_PLACE, 0
+        return 0, 0, _IS_OUTSIDE, 0
     method = -2 if info.flag_bits & _ENCRYPTED else info.compress_type
     return info.header_offset, info.compress_size, method, info.CRC
 
 
-def zip_reader(path: Path, places: Sequence[tuple[int, int, int, int] | None]) -> ZipReader:
-    """Return the reader of members at ``places``; None stands for one that the zip lacks."""
-    rows = np.array([place or (0, 0, -1, 0) for place in places], np.int64)
-    return ZipReader(path, rows.reshape(len(places), 4), current_limits().member_mib)
+def zip_reader(path: Path, locations: Sequence[tuple[int, int, int, int] | None]) -> ZipReader:
+    """Return the reader of members at ``locations``; None marks a missing member."""
+    rows = np.array([location or (0, 0, -1, 0) for location in locations], np.int64)
+    return ZipReader(path, rows.reshape(len(locations), 4), current_limits().member_mib)

@@ -30,7 +30,7 @@ class LeveldbReader:
 
     Attributes:
         tables: The database's tables.
-        places: (n, 4) int64: number of the table, offset and size of the block, index in the block.
+        locations: (n, 4) int64: number of the table, offset and size of the block, index in the block.
         values: Per record: the bytes of a record in the log; None for a record in a table.
     """
 

@@ -59,7 +59,7 @@ class SequenceReader:
         files: The SequenceFiles.
         headers: One per file.
         layout: Layout of a value.
-        places: (n, 4) int64: number of the file, offset, size, index in the block or -1.
+        locations: (n, 4) int64: number of the file, offset, size, index in the block or -1.
         shapes: (n, 3) int64: channels, height and width of raw planes; zeros for values with a shape inside.
     """
 

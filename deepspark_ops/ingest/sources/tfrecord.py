@@ -61,7 +61,7 @@ class TfrecordReader:
     Attributes:
         files: Decompressed files.
         column: Feature that holds the image.
-        places: (n, 3) int64: number of the file, offset and length of the record in bytes.
+        locations: (n, 3) int64: number of the file, offset and length of the record in bytes.
     """
 
     files: tuple[DataPath, ...]
