@@ -434,7 +434,8 @@ def train(
             staging-UID in the system's folder for temporary files.
         staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed.
         listen_port: Port of the exchange server; 0: chosen by the system.
-        check_pushes: Refuse a worker's push with infinite numbers, or a million times as long as any before.
+        check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
+            long as any push before.
         tls: Protection of the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
             in clear, but changed messages are refused; off: no protection, on a cluster's network only with
             insecure_network.
@@ -530,7 +531,7 @@ def export(
         run_dir: Run to export.
         output: Bundle folder; default RUN/bundle.
         weights: Export this .caffemodel instead of the run's last snapshot.
-        check_samples: Number of real samples for comparing the exported model with the net.
+        check_samples: Number of real samples on which each exported model must agree with the net.
         formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
             commas between them; default, or all: all that the net can have of saved_model, caffe, keras, onnx,
             tflite. Evaluation and models in production need saved_model and caffe.
@@ -729,7 +730,8 @@ def compare(
             staging-UID in the system's folder for temporary files.
         staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed.
         listen_port: Port of the exchange server; 0: chosen by the system.
-        check_pushes: Refuse a worker's push with infinite numbers, or a million times as long as any before.
+        check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
+            long as any push before.
         tls: Protection of the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
             in clear, but changed messages are refused; off: no protection, on a cluster's network only with
             insecure_network.

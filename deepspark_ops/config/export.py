@@ -18,7 +18,7 @@ class ExportConfig(StageConfig):
     output: Path | None = Field(None, description="Bundle folder; default RUN/bundle")
     weights: Path | None = Field(None, description="Export this .caffemodel instead of the run's last snapshot")
     check_samples: int = Field(
-        32, ge=1, le=10_000, description="Number of real samples for comparing the exported model with the net"
+        32, ge=1, le=10_000, description="Number of real samples on which each exported model must agree with the net"
     )
     formats: BundleFormats = None
     task: TaskChoice = "auto"

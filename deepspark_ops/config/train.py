@@ -186,7 +186,8 @@ class TrainConfig(StageConfig):
     check_pushes: bool = Field(
         True,
         title="Refuse nonsense",
-        description="Refuse a worker's push with infinite numbers, or a million times as long as any before",
+        description="Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as"
+        " long as any push before",
         json_schema_extra=EXPERT,
     )
     tls: Literal["auto", "on", "off", "mac"] = Field(

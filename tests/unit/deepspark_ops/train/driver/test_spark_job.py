@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.train.driver import spark_job
 from deepspark_ops.train.driver.spark_job import master_for
 
 
@@ -31,3 +35,12 @@ def test_driver_starts_without_tensorflow(engine: str, absent: list[str]) -> Non
     code = f"import sys, deepspark_ops.train.driver.{engine}_job; print([name in sys.modules for name in {absent}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str([False] * len(absent))
+
+
+def test_a_spark_application_refuses_to_train_by_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_job, "RunSignals", lambda: None)  # no handlers in this process
+    config = TrainConfig(solver=tmp_path / "s.prototxt", run_dir=tmp_path / "run", engine="process")
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    with pytest.raises(ConfigError, match=r"^engine=process: a DAG trains as a Spark application of its connection"):
+        spark_job.main(tmp_path / "config.json")
+    assert not (tmp_path / "run").exists()
