@@ -34,7 +34,11 @@ SAFE_SHARE = 0.9
 DISTANCE = 0.01
 """Distance of the two gradients of a difference, as a part of the length of the group's parameters."""
 N_KEPT = 2
-"""Measurements of a group that count: by the steeper a rate is raised, by the flatter a rate is lowered."""
+"""Measurements of a group that count for lowering a rate, by the flatter measurement."""
+FORGETTING = 0.9
+"""Part of the steepest measurement that remains at each further measurement. A rate is raised by the steepest one: a
+minibatch that the net has learned is flat, and the next minibatch with a mistake is as steep as before. By the last two
+alone LeNet diverged with four workers and tau 11."""
 NOT_MEASURED = -1.0
 """Stands in a snapshot for a curvature that is not measured yet."""
 
@@ -58,8 +62,8 @@ class MeasuredRates:
     """Measures the largest curvature of each group of blobs, and bounds the group's rate by momentum's bound.
 
     On a slope of curvature c steps of SGD with momentum m grow without end if the rate is above 2 (1 + m) / c. The
-    curvature of a minibatch is larger than the mean's curvature. So a rate changes only if both of the last two
-    measurements ask for the change.
+    curvature of a minibatch is larger than the mean's curvature. So a rate is lowered only if both of the last two
+    measurements ask for a lower rate, and raised only as far as the steepest measurement allows.
 
     Source: Polyak 1964, "Some methods of speeding up the convergence of iteration methods" (the bound, eigenvalues of
     the momentum step); LeCun, Simard, Pearlmutter 1992, "Automatic learning rate maximization by on-line estimation of
@@ -89,17 +93,22 @@ class MeasuredRates:
         self._momentum = momentum
         self._borne = borne
         self._curvatures: list[tuple[float, ...]] = [() for _ in groups]
+        self._steepest = [0.0 for _ in groups]
         self._directions: list[Vector | None] = [None for _ in groups]
         self._updates = 0
         self._next = FIRST_AT
-        if state is not None and state.size == 2 + N_KEPT * len(groups):
+        if state is not None and state.size == 2 + (1 + N_KEPT) * len(groups):
             self._updates, self._next = (int(number) for number in state[:2])
-            rows = state[2:].reshape(len(groups), N_KEPT)
-            self._curvatures = [tuple(float(number) for number in row if number != NOT_MEASURED) for row in rows]
+            rows = state[2:].reshape(len(groups), 1 + N_KEPT)
+            self._steepest = [float(row[0]) for row in rows]
+            self._curvatures = [tuple(float(number) for number in row[1:] if number != NOT_MEASURED) for row in rows]
 
     def state(self) -> Vector:
         """Return the state for a later life of the run. The later life finds the directions anew."""
-        rows = [(NOT_MEASURED,) * (N_KEPT - len(values)) + values for values in self._curvatures]
+        rows = [
+            (steepest, *(NOT_MEASURED,) * (N_KEPT - len(values)), *values)
+            for steepest, values in zip(self._steepest, self._curvatures, strict=True)
+        ]
         return np.array([self._updates, self._next, *(number for row in rows for number in row)], np.float32)
 
     @property
@@ -128,6 +137,8 @@ class MeasuredRates:
         for number in range(len(self._groups)):
             curvature = self._measured(number, step_of, params, gradient)
             self._curvatures[number] = (*self._curvatures[number], curvature)[-N_KEPT:]
+            if np.isfinite(curvature):
+                self._steepest[number] = max(FORGETTING * self._steepest[number], curvature)
         self._next = min(TIMES_LATER * self._next, self._next + MOST_APART)
 
     def factors_at(self, rate: float, solver_rate: float) -> Vector:
@@ -139,20 +150,22 @@ class MeasuredRates:
         """
         least = min(1.0, solver_rate / rate) if rate > 0 else 1.0
         factors = [
-            self._factor(group.most, values, rate, least)
-            for group, values in zip(self._groups, self._curvatures, strict=True)
+            self._factor(group.most, values, steepest, rate, least)
+            for group, values, steepest in zip(self._groups, self._curvatures, self._steepest, strict=True)
         ]
         return np.array(factors, np.float32)
 
-    def _factor(self, most: float, curvatures: tuple[float, ...], rate: float, least: float) -> float:
+    def _factor(
+        self, most: float, curvatures: tuple[float, ...], steepest_curvature: float, rate: float, least: float
+    ) -> float:
         if not curvatures or not np.isfinite(curvatures).all():
             return 1.0
-        steeper, flatter = rate * max(curvatures), rate * min(curvatures)
-        if steeper <= 0:
+        steepest, flatter = rate * steepest_curvature, rate * min(curvatures)
+        if steepest <= 0:
             return most
         bound = self._borne * 2.0 * (1.0 + self._momentum)
-        if SHARE * bound > steeper:
-            return min(most, SHARE * bound / steeper)
+        if SHARE * bound > steepest:
+            return min(most, SHARE * bound / steepest)
         return max(least, SAFE_SHARE * bound / flatter) if SAFE_SHARE * bound < flatter else 1.0
 
     def _measured(self, number: int, step_of: Callable[[Vector], Vector], params: Vector, gradient: Vector) -> float:
