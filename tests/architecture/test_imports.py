@@ -67,6 +67,7 @@ def with_airflow() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("module", LIGHT)
+@pytest.mark.slow  # starts processes
 def test_light_module_loads_no_framework(module: str, light: dict[str, set[str]]) -> None:
     assert light[f"import {module}"] & HEAVY == set()
 

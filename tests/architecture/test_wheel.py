@@ -16,6 +16,8 @@ import pytest
 
 from tests.paths import FIXTURES, ROOT
 
+pytestmark = pytest.mark.slow  # builds a wheel in processes
+
 SOURCES = ("pyproject.toml", "README.md", "caffe_import", "deepspark_ops", "examples", "tests/fixtures/caffe")
 
 

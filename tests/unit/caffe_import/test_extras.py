@@ -97,6 +97,7 @@ COMMAND = "from deepspark_ops.command.cli import main; main()"
     ],
     ids=["ingest", "train", "check", "ui", "demo"],
 )
+@pytest.mark.slow  # starts processes
 def test_command_says_it_in_one_message(package: str, extra: str, arguments: list[str]) -> None:
     done = run_without({package}, COMMAND, *arguments)
     assert done.returncode == 2, done.stderr
@@ -114,6 +115,7 @@ def test_missing_packages_of_a_part_are_named_together(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("command", "options"), [("check", SOURCE), ("plan", ["--workers", "1,4"])], ids=["check", "plan"]
 )
+@pytest.mark.slow  # starts processes
 def test_solver_is_read_without_any_framework(command: str, options: list[str]) -> None:
     hidden = {"airflow", "jinja2", "keras", "py4j", "pyarrow", "pyspark", "tensorflow"}
     done = run_without(hidden, COMMAND, command, "examples/digits/lenet_solver.prototxt", *options)
@@ -121,6 +123,7 @@ def test_solver_is_read_without_any_framework(command: str, options: list[str]) 
 
 
 @pytest.mark.parametrize("stage", ["evaluate", "export"])
+@pytest.mark.slow  # starts processes
 def test_stage_process_says_it_in_one_message(stage: str, tmp_path: Path) -> None:
     # The first sample, the net, all else of the run is never looked at: the import comes before.
     code = f"import runpy; runpy.run_module('deepspark_ops.{stage}', run_name='__main__', alter_sys=True)"

@@ -129,6 +129,7 @@ def test_weights_come_back_from_a_file(name: str, suffix: str, tmp_path: Path) -
     assert np.array_equal(back.view(np.uint32), vector.view(np.uint32))
 
 
+@pytest.mark.slow  # starts processes
 def test_large_nets_build_in_two_seconds_without_tensorflow() -> None:
     script = f"""
 import sys, time

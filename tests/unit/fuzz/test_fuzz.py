@@ -62,6 +62,7 @@ def of(read: Any, **fields: Any) -> Reader:
         (hoards, "memory", "more than 1024 MiB"),
     ],
 )
+@pytest.mark.slow  # starts processes
 def test_each_kind_of_end_is_found_and_can_be_repeated(
     read: Any, kind: str, detail: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,12 +106,14 @@ def test_every_reader_starts_from_files_that_it_reads() -> None:
         assert made_corpus(reader)
 
 
+@pytest.mark.slow  # starts processes
 def test_a_few_seconds_of_all_readers_find_nothing(tmp_path: Path) -> None:
     lines: list[str] = []
     n_findings = hunt(list(READERS.values()), seconds=SMALL_S, seed=20, folder=tmp_path, say=lines.append)
     assert n_findings == 0, "\n".join(lines)
 
 
+@pytest.mark.slow  # starts processes
 def test_a_hunt_that_is_stopped_tells_what_it_did(tmp_path: Path) -> None:
     """Ctrl-C while a child reads: the child ends with it, and the rounds before are told."""
     said: list[str] = []

@@ -162,6 +162,7 @@ def test_a_stage_outside_the_main_thread_is_refused_by_name(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("code", ["run.history", "run.workers", "run.plot()"])
+@pytest.mark.slow  # starts processes
 def test_missing_package_of_a_table_or_figure_names_its_extra(code: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     package = "plotly" if code == "run.plot()" else "pandas"
