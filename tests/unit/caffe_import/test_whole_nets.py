@@ -117,8 +117,10 @@ def test_siamese_branches_share_everything() -> None:
     assert net.params.n_params == conv + 500 * 800 + 500 + 10 * 500 + 10 + 2 * 10 + 2
 
 
-@pytest.mark.parametrize("suffix", [".caffemodel", ".caffemodel.h5"])
-@pytest.mark.parametrize("name", N_WEIGHTS)
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [*((name, ".caffemodel") for name in N_WEIGHTS), *((name, ".caffemodel.h5") for name in ("captioner", "siamese"))],
+)
 def test_weights_come_back_from_a_file(name: str, suffix: str, tmp_path: Path) -> None:
     net = build(name, slim=True)
     vector = np.random.default_rng(3).random(net.params.n_params, np.float32)

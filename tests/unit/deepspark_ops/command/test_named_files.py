@@ -128,8 +128,10 @@ LISTS = {
     ("listed", "command"),
     [
         *((listed, command) for listed in LISTS for command in ("check", "plan")),
-        ("a list of HDF5 files", "train"),  # in a process of its own, which checks the net as check does
-        ("a database's manifest", "train"),
+        *(
+            pytest.param(listed, "train", marks=pytest.mark.slow)  # in a process, which checks the net as check does
+            for listed in ("a list of HDF5 files", "a database's manifest")
+        ),
     ],
 )
 def test_no_word_of_a_list_outside_is_shown(nets: Path, listed: str, command: str) -> None:

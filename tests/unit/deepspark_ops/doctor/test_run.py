@@ -123,6 +123,7 @@ def test_what_airflow_lacks_has_a_remedy(changes: dict[str, Any], name: str, ok:
     assert found[name].ok == ok
 
 
+@pytest.mark.slow  # starts processes
 def test_a_process_that_answers_dies_or_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, code in (
         ("answers", "print('x'); print('{\"a\": 1}')"),

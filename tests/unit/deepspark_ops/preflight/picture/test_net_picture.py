@@ -117,6 +117,7 @@ def test_picture_that_cannot_be_written_is_a_wrong_option(googlenet, tmp_path):
         write_picture(googlenet, tmp_path / "file" / "net.svg")
 
 
+@pytest.mark.slow  # starts processes
 def test_check_with_picture_takes_two_seconds_and_no_tensorflow(folder):
     net = "resnet50"
     script = f"""
