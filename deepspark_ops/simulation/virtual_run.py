@@ -43,7 +43,7 @@ from deepspark_ops.train.worker.gradient_models import works_on_gradients
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.process import run_loop
-from deepspark_ops.train.worker.task import loop_plan
+from deepspark_ops.train.worker.task import loop_plan, with_state
 from deepspark_ops.train.worker.tf_devices import set_up_worker
 from deepspark_ops.train.worker.tf_model import TfModel, compile_nets
 
@@ -280,7 +280,7 @@ class _Crew:
             nets=self._nets,
         )
         model.time, model.step_times = time_, step_times
-        plan = replace(loop_plan(run, worker, self._origin), time=time_)
+        plan = replace(with_state(loop_plan(run, worker, self._origin), None, attempt=attempt), time=time_)
         self._periods[worker] = plan.comm_period
         first_step = welcome.clock if attempt else model.updates
         summary = run_loop(run, link, model, plan, first_step=first_step, shared=self._ring)

@@ -77,7 +77,13 @@ class MeasuredRates:
     """
 
     def __init__(
-        self, groups: Sequence[RateGroup], *, momentum: float, borne: float = 1.0, state: Vector | None = None
+        self,
+        groups: Sequence[RateGroup],
+        *,
+        momentum: float,
+        borne: float = 1.0,
+        begins_trained: bool = False,
+        state: Vector | None = None,
     ) -> None:
         """Measure nothing yet.
 
@@ -85,6 +91,8 @@ class MeasuredRates:
             groups: At least one.
             momentum: The solver's.
             borne: Part of momentum's bound that the exchange leaves, in (0, 1].
+            begins_trained: Whether the net is trained already: no later measurement is as steep as those of the first
+                steps, so that no rate is raised.
             state: A result of ``state`` in an earlier life of the run. A state of other groups counts as none.
         """
         self.n_gradients = 0
@@ -93,7 +101,7 @@ class MeasuredRates:
         self._momentum = momentum
         self._borne = borne
         self._curvatures: list[tuple[float, ...]] = [() for _ in groups]
-        self._steepest = [0.0 for _ in groups]
+        self._steepest = [np.inf if begins_trained else 0.0 for _ in groups]
         self._directions: list[Vector | None] = [None for _ in groups]
         self._updates = 0
         self._next = FIRST_AT

@@ -56,7 +56,7 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             in_parts=works_on_gradients(strategy),
             others_wait=strategy.round == "all" and run.config.n_workers > 1,
         )
-        plan = with_state(loop_plan(run, task.worker, task.origin), state)
+        plan = with_state(loop_plan(run, task.worker, task.origin), state, attempt=task.attempt)
         summary = run_loop(run, link, model, plan, first_step=model.updates if is_first else welcome.clock)
         return WorkerOutcome(task.worker, "finished", "", summary.steps, summary.exchanges)
     finally:

@@ -31,6 +31,7 @@ class StabiliserPlan:
         borne: Part of momentum's bound that the exchange leaves, in (0, 1].
         momentum_from_center: Share of a worker's momentum that each exchange replaces by the center's; 0 for none.
         center_weight: Weight of the center in workers, at least 1.
+        begins_trained: Whether the worker begins with trained parameters.
         state: State of the worker's stabiliser in an earlier life of the run.
     """
 
@@ -41,6 +42,7 @@ class StabiliserPlan:
     borne: float = 1.0
     momentum_from_center: float = 0.0
     center_weight: float = 1.0
+    begins_trained: bool = False
     state: Vector | None = None
 
 
@@ -79,7 +81,13 @@ class Stabiliser:
         ]
         self._measured: MeasuredRates | None = None
         if plan.groups:
-            self._measured = MeasuredRates(plan.groups, momentum=plan.momentum, borne=plan.borne, state=plan.state)
+            self._measured = MeasuredRates(
+                plan.groups,
+                momentum=plan.momentum,
+                borne=plan.borne,
+                begins_trained=plan.begins_trained,
+                state=plan.state,
+            )
         self._rates: Vector | None = None  # of the last run's first step, by blob: a drop within a run counts later
 
     @property
@@ -178,6 +186,7 @@ def stabiliser_plan(run: Run) -> StabiliserPlan | None:
         borne=borne_share(plan.comm_period, overlap=run.config.overlap),
         momentum_from_center=share,
         center_weight=running.center_weight,
+        begins_trained=bool(run.config.weights),
     )
 
 

@@ -72,11 +72,19 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
     )
 
 
-def with_state(plan: LoopPlan, state: WorkerState | None) -> LoopPlan:
-    """Return the plan with the stabiliser's state from a snapshot."""
-    if plan.stabiliser is None or state is None:
+def with_state(plan: LoopPlan, state: WorkerState | None, *, attempt: int) -> LoopPlan:
+    """Return the plan of a worker's process: with the stabiliser's state from a snapshot, or for a later start.
+
+    Args:
+        plan: The worker's plan.
+        state: The worker's state in the snapshot; None without a state.
+        attempt: Earlier starts of the worker. A later start takes the center, which is trained already.
+    """
+    if plan.stabiliser is None:
         return plan
-    return replace(plan, stabiliser=replace(plan.stabiliser, state=state.stabiliser))
+    begins_trained = plan.stabiliser.begins_trained or attempt > 0
+    earlier = None if state is None else state.stabiliser
+    return replace(plan, stabiliser=replace(plan.stabiliser, begins_trained=begins_trained, state=earlier))
 
 
 def _comm_period(run: Run, plan: StrategyPlan) -> CommPeriod:

@@ -23,6 +23,7 @@ from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.worker.measured_rates import MeasuredRates, RateGroup, rate_groups
 from deepspark_ops.train.worker.stabiliser import stabiliser_plan
+from deepspark_ops.train.worker.task import loop_plan, with_state
 
 N_OTHERS, N_OWN = 4, 6
 MOMENTUM, RATE = 0.9, 0.01
@@ -157,6 +158,24 @@ def test_a_later_life_of_the_run_goes_on_with_what_was_measured() -> None:
     assert later.is_due()
     later.measure(slope(BEARS / 100), PARAMS)
     assert factor(later) == pytest.approx(1.5 / 0.9**2, rel=0.1), "a steep measurement is forgotten slowly"
+
+
+def test_a_net_that_begins_trained_has_lowered_rates_alone() -> None:
+    """A worker that starts again measures learned minibatches: LeNet's rate rose eightfold, and the run diverged."""
+    first = measures(begins_trained=True)
+    first.measure(slope(BEARS / 100), PARAMS)
+    assert factor(first) == 1.0
+    later = measures(state=first.state())
+    assert factor(later) == 1.0, "a snapshot keeps it"
+    for _ in range(2):
+        later.measure(slope(BEARS * 2), PARAMS)
+    assert factor(later) == pytest.approx(0.45, rel=0.1)
+
+
+def test_a_later_start_of_a_worker_begins_trained(tmp_path: Path) -> None:
+    plan = loop_plan(run_of(tmp_path), 0, 0)
+    begins = [with_state(plan, None, attempt=attempt).stabiliser for attempt in (0, 1)]
+    assert [stabiliser is not None and stabiliser.begins_trained for stabiliser in begins] == [False, True]
 
 
 def test_a_state_keeps_one_measurement_and_one_of_other_groups_counts_as_none() -> None:
