@@ -10,7 +10,7 @@ The SVG takes 18 KB instead of 7, and matplotlib adds 80 MB of packages.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -162,7 +162,9 @@ def _draw(line: Line, x_scale: _Scale, y_scale: _Scale, y_format: Callable[[floa
     return drawn
 
 
-def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> str:
+def confusion_chart(
+    confusion: npt.NDArray[np.int64], names: Sequence[str], links: Mapping[tuple[int, int], str] | None = None
+) -> str:
     """Return the confusion matrix as a picture: right predictions in blue, wrong predictions in red.
 
     A cell's strength is the square root of the cell's share of the row: a few mistakes among a thousand samples stay
@@ -171,7 +173,9 @@ def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> s
     Args:
         confusion: Counts, shape (n, n), true class by row, predicted class by column.
         names: One per class.
+        links: Row and column of a cell -> address that the cell leads to; without effect on an image.
     """
+    linked = links or {}
     support = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     strength = np.sqrt(confusion / support)
     if len(confusion) > MAX_VECTOR_CLASSES:
@@ -187,9 +191,11 @@ def confusion_chart(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> s
             square,
             kind=("right" if row == column else "wrong") if count else "",
             title=f"true {names[row]}, predicted {names[column]}: {count} of {support[row, 0]}",
+            link=linked.get((row, column)),
         )
 
-    return _matrix(names, "Confusion matrix, true class by row, predicted class by column", cell)
+    label = "Confusion matrix, true class by row, predicted class by column"
+    return _matrix(names, label, cell, has_links=bool(linked))
 
 
 def difference_chart(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], names: Sequence[str]) -> str:
@@ -225,13 +231,16 @@ _Square = tuple[float, float, float]
 """Left, top and side of a cell."""
 
 
-def _matrix(names: Sequence[str], label: str, cell_of: Callable[[int, int, _Square], str]) -> str:
+def _matrix(
+    names: Sequence[str], label: str, cell_of: Callable[[int, int, _Square], str], *, has_links: bool = False
+) -> str:
     """Return an SVG of a square of cells, with the classes beside and above the square.
 
     Args:
         names: One per class.
         label: Content of the chart, for screen readers.
         cell_of: Takes row, column and place; returns the cell.
+        has_links: Whether cells are links: a screen reader reads nothing inside of an ``img``.
     """
     n = len(names)
     cell = max(13.0, min(46.0, 620.0 / n))
@@ -242,8 +251,8 @@ def _matrix(names: Sequence[str], label: str, cell_of: Callable[[int, int, _Squa
     right = 24 + (6.8 * len(shown[-1]) * 0.72 if turned else 0)
     width, height = margin_left + n * cell + right, margin_top + n * cell + 10
     parts = [
-        f'<svg class="confusion" viewBox="0 0 {width:.0f} {height:.0f}" style="max-width:{width:.0f}px" role="img" '
-        f'aria-label="{escape(label)}">',
+        f'<svg class="confusion" viewBox="0 0 {width:.0f} {height:.0f}" style="max-width:{width:.0f}px" '
+        f'role="{"group" if has_links else "img"}" aria-label="{escape(label)}">',
         f'<text class="axis" x="{margin_left + n * cell / 2:.1f}" y="12" text-anchor="middle">predicted</text>',
         f'<text class="axis" transform="translate(11 {margin_top + n * cell / 2:.1f}) rotate(-90)" '
         'text-anchor="middle">true</text>',
@@ -263,7 +272,9 @@ def _matrix(names: Sequence[str], label: str, cell_of: Callable[[int, int, _Squa
     return "".join(parts)
 
 
-def _cell(text: str, short: str, strength: float, square: _Square, *, kind: str, title: str) -> str:
+def _cell(
+    text: str, short: str, strength: float, square: _Square, *, kind: str, title: str, link: str | None = None
+) -> str:
     """Return a cell.
 
     Args:
@@ -273,6 +284,7 @@ def _cell(text: str, short: str, strength: float, square: _Square, *, kind: str,
         square: Where the cell is.
         kind: CSS class, which has the colour; empty for none.
         title: A browser shows this when the pointer rests on the cell.
+        link: Address that the cell leads to; None for no link.
     """
     x, y, size = square
     side = size - 2
@@ -290,7 +302,8 @@ def _cell(text: str, short: str, strength: float, square: _Square, *, kind: str,
             f'font-size="{font:.1f}" text-anchor="middle">'
             f"{text.replace('-', _MINUS)}</text>"
         )
-    return f"<g>{drawn}<title>{escape(title)}</title></g>"
+    cell = f"<g>{drawn}<title>{escape(title)}</title></g>"
+    return cell if link is None else f'<a href="{escape(link)}" aria-label="{escape(title)}">{cell}</a>'
 
 
 def _fitting_font(text: str, side: float) -> float:

@@ -20,6 +20,7 @@ from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_c
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, section_view
 from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
+from deepspark_ops.evaluate.task_pages.confused_cells import ConfusedCell
 from deepspark_ops.evaluate.task_pages.examples import Example
 from deepspark_ops.evaluate.task_pages.pages import task_page
 from deepspark_ops.evaluate.task_pages.parts import PICTURE_PIXELS, Card, Tile
@@ -43,17 +44,21 @@ def render_report(
     settings: Mapping[str, str],
     section: ComparisonSection | None = None,
     examples: Mapping[int, Example] | None = None,
+    confused: Sequence[ConfusedCell] = (),
+    sample_names: Mapping[int, str] | None = None,
 ) -> str:
     """Return the page.
 
     Args:
         metrics: What was found.
         curves: Of the run's training; may be empty.
-        pictures: Sample index -> gray (H, W) or BGR (H, W, 3) picture of a mistake or of a sample of ``section``;
-            missing ones are left out.
+        pictures: Sample index -> gray (H, W) or BGR (H, W, 3) picture of a mistake, of a sample of ``section`` or of
+            ``confused``; missing ones are left out.
         settings: Further facts about the run for the last section, name -> text.
         section: The net against the one in production; None for no such section.
         examples: Of another task than classification, samples by position, as ``wanted_examples`` names them.
+        confused: Of a classification, the wrong cells of the confusion matrix with their samples.
+        sample_names: Sample index -> file or key of a sample of ``confused``.
     """
     scored = metrics.scored
     classes = classes_of(metrics)
@@ -75,7 +80,8 @@ def render_report(
         slices=slice_sections(metrics),
         tiles=_tiles(classes) if classes else page.tiles if page else (),
         against=section and section_view(section, names, {at: _picture(value) for at, value in pictures.items()}),
-        **(_class_view(classes, names, pictures) if classes else {}),
+        **(_class_view(classes, names, pictures, confused) if classes else {}),
+        confused=_confused(confused, names, pictures, sample_names or {}),
         curves=curves,
         duration=_duration(curves.seconds),
         cards=_cards(curves),
@@ -84,12 +90,16 @@ def render_report(
 
 
 def _class_view(
-    metrics: ClassificationMetrics, names: Sequence[str], pictures: Mapping[int, Picture]
+    metrics: ClassificationMetrics,
+    names: Sequence[str],
+    pictures: Mapping[int, Picture],
+    confused: Sequence[ConfusedCell],
 ) -> dict[str, object]:
     confusion = np.array(metrics.confusion, np.int64)
+    links = {(cell.label, cell.predicted): f"#{_cell_id(cell.label, cell.predicted)}" for cell in confused}
     return {
-        "confusion": Markup(confusion_chart(confusion, names)),
-        "pairs": _pairs(confusion, names),
+        "confusion": Markup(confusion_chart(confusion, names, links)),
+        "pairs": _pairs(confusion, names, links),
         "lowest": min((report.accuracy for report in metrics.classes if report.accuracy is not None), default=None),
         "mistakes": _mistakes(metrics, pictures),
         "confidence": confidence_sections(metrics),
@@ -135,14 +145,22 @@ def _tiles(metrics: ClassificationMetrics) -> list[Tile]:
     return [Tile(name, value, note) for name, value, note in tiles]
 
 
-def _pairs(confusion: npt.NDArray[np.int64], names: Sequence[str]) -> list[dict[str, object]]:
+def _pairs(
+    confusion: npt.NDArray[np.int64], names: Sequence[str], links: Mapping[tuple[int, int], str]
+) -> list[dict[str, object]]:
     """Return the most frequently confused pairs of classes, the most frequent first."""
     wrong = confusion - np.diag(np.diag(confusion))
     support = np.maximum(confusion.sum(axis=1), 1)
     flat = np.argsort(-wrong, axis=None, kind="stable")[:MAX_CONFUSED_PAIRS]
     cells = zip(*np.unravel_index(flat, wrong.shape), strict=True)
     return [
-        {"true": names[row], "predicted": names[column], "times": times, "share": times / support[row]}
+        {
+            "true": names[row],
+            "predicted": names[column],
+            "times": times,
+            "share": times / support[row],
+            "link": links.get((int(row), int(column))),
+        }
         for row, column in cells
         if (times := int(wrong[row, column]))
     ]
@@ -273,6 +291,35 @@ def _mistakes(metrics: ClassificationMetrics, pictures: Mapping[int, Picture]) -
         }
         for mistake in metrics.mistakes
         if mistake.index in pictures
+    ]
+
+
+def _cell_id(label: int, predicted: int) -> str:
+    return f"cell-{label}-{predicted}"
+
+
+def _confused(
+    cells: Sequence[ConfusedCell],
+    names: Sequence[str],
+    pictures: Mapping[int, Picture],
+    sample_names: Mapping[int, str],
+) -> list[dict[str, object]]:
+    return [
+        {
+            "id": _cell_id(cell.label, cell.predicted),
+            "true": names[cell.label],
+            "predicted": names[cell.predicted],
+            "count": cell.count,
+            "samples": [
+                {
+                    "name": sample_names.get(sample.index, f"sample {sample.index}"),
+                    "label_probability": sample.label_probability,
+                    "picture": _picture(pictures[sample.index]) if sample.index in pictures else None,
+                }
+                for sample in cell.samples
+            ],
+        }
+        for cell in cells
     ]
 
 

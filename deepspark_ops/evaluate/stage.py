@@ -27,6 +27,7 @@ from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, wri
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.evaluate.scoring import Answer, answers_of_batch, measure_speed, report_of, scored_samples
+from deepspark_ops.evaluate.task_pages.confused_cells import confused_cells
 from deepspark_ops.evaluate.task_pages.examples import make_examples, wanted_examples
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
@@ -122,6 +123,9 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
         classes = classes_of(metrics)
         shown = {*(mistake.index for mistake in classes.mistakes)} if classes else set()
         shown |= {*section.shown_samples()} if section else set()
+        confused = confused_cells(samples.answers) if isinstance(samples.answers, Answers) else ()
+        confused_indices = sorted(sample.index for cell in confused for sample in cell.samples)
+        shown |= {*confused_indices}
         page = render_report(
             metrics,
             curves=read_curves(read_events(trained.run.events)),
@@ -129,6 +133,8 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
             settings=_settings(trained),
             section=section,
             examples=make_examples(trained.samples, tasks[0], answers, wanted_examples(metrics)),
+            confused=confused,
+            sample_names=_names(trained.samples, confused_indices),
         )
         evaluation = Evaluation(metrics, output / METRICS_NAME, output / REPORT_NAME)
         write_text_whole(evaluation.report_path, page)
@@ -193,6 +199,12 @@ def _pictures(samples: Samples, indices: Sequence[int]) -> Mapping[int, Picture]
     """Return the samples' pictures, if the samples are pictures."""
     pictures = {index: to_picture(samples.stored(index)) for index in indices}
     return {index: picture for index, picture in pictures.items() if picture is not None}
+
+
+def _names(samples: Samples, indices: Sequence[int]) -> dict[int, str]:
+    """Return the samples' files or keys, if the source has names."""
+    names = {index: samples.names(index, 1) for index in indices}
+    return {index: of_sample[0] for index, of_sample in names.items() if of_sample}
 
 
 def _settings(trained: TrainedNet) -> dict[str, str]:

@@ -18,6 +18,7 @@ from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pict
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import read_metrics
 from deepspark_ops.evaluate.stage import run_evaluate
+from deepspark_ops.evaluate.task_pages.confused_cells import MOST_PER_CELL
 from deepspark_ops.evaluate.trained_net import open_trained_net
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.tf_saved_model import load_saved_model
@@ -110,7 +111,8 @@ def test_files_are_complete_and_bound_by_digests(run, tmp_path):
     assert metrics.scored.score_blob == "ip"
     assert metrics.scored.weights_digest.startswith("sha256:")
     page = evaluation.report_path.read_text()
-    assert page.count("data:image/png;base64,") == 5
+    cells = [count for row, counts in enumerate(metrics.confusion) for at, count in enumerate(counts) if at != row]
+    assert page.count("data:image/png;base64,") == 5 + sum(min(count, MOST_PER_CELL) for count in cells)
     assert "red &lt;left&gt;" in page
     assert "red <left>" not in page
     assert "Training loss" in page
@@ -154,7 +156,8 @@ def test_report_compares_with_production_on_the_same_samples(run, tmp_path):
     page = found.report_path.read_text()
     assert "Against production" in page
     assert "Production was promoted on these very samples." in page
-    assert page.count("data:image/png;base64,") == 12  # all weights 0: every sample that this run gets right is gained
+    gallery = page[page.index("Against production") : page.index("Confusion matrix")]
+    assert gallery.count("data:image/png;base64,") == 12  # all weights 0: what this run gets right is gained
 
 
 def test_pictures_of_the_mistakes_are_kept(run, dataset, tmp_path):
@@ -328,7 +331,7 @@ def test_net_with_its_own_sources_is_scored_on_the_split_that_was_asked_for(vect
 
 def test_vectors_have_no_pictures(vectors, tmp_path):
     page = run_evaluate(EvaluateConfig(run_dir=vectors[0].root, output=tmp_path)).report_path.read_text()
-    assert "<figure>" not in page
+    assert "<img" not in page
     assert not (tmp_path / "mistakes.zip").exists()
     assert "Confusion matrix" in page
 

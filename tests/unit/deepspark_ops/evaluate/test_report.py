@@ -6,6 +6,7 @@ from markupsafe import escape
 
 from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.scores import ScoreSum, softmax
+from deepspark_ops.evaluate.task_pages.confused_cells import ConfusedCell, ConfusedSample
 from deepspark_ops.evaluate.tasks.classification import build_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn
 from deepspark_ops.events import Event
@@ -86,6 +87,33 @@ def test_every_mistake_has_its_picture_and_words():
     assert page.count("<figure>") == 6
     worst = metrics.mistakes[0]
     assert f"&lt;c{worst.label}&gt; taken for <b>&lt;c{worst.predicted}&gt;</b>" in page
+
+
+def test_a_wrong_cell_leads_to_its_samples():
+    metrics = make_metrics()
+    counts = np.array(metrics.confusion)
+    times, label, predicted = max((counts[k, j], k, j) for k, j in np.ndindex(6, 6) if k != j)
+    cell = ConfusedCell(label, predicted, times, (ConfusedSample(7, 0.25), ConfusedSample(9, 0.5)))
+    page = render_report(
+        metrics,
+        curves=read_curves([]),
+        pictures={7: np.zeros((8, 8), np.uint8)},
+        settings={},
+        confused=[cell],
+        sample_names={7: "a/<7>.png"},
+    )
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+    names = f"true &lt;c{label}&gt;, predicted &lt;c{predicted}&gt;"
+    assert page.count(f'<a href="#cell-{label}-{predicted}" aria-label="{names}: {times} of ') == 1
+    assert f'<a href="#cell-{label}-{predicted}">&lt;c{label}&gt;</a>' in page  # in the table
+    section = page[page.index(f'id="cell-{label}-{predicted}"') : page.index("<h2>Classes</h2>")]
+    assert f"&lt;c{label}&gt; taken for &lt;c{predicted}&gt;" in section
+    assert f"(2 of {times}, the largest loss first)" in section
+    assert section.count("<img") == 1
+    assert "a/&lt;7&gt;.png" in section
+    assert "sample 9" in section
 
 
 def test_four_charts_are_drawn_from_the_events():
