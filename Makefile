@@ -23,8 +23,10 @@ AIRFLOW_TESTS := $(addprefix tests/integration/airflow/,test_own_dags.py test_da
   -k "own_runs or test_own_dags or test_turn or graph_is or valid_and_a_description or every_template or connection_says \
   $(addprefix or ,$(AIRFLOW_PAGES))"
 # What the other tests of the DAGs say holds for the Airflow that requirements-dev.txt locks.
-# dag.test() of Airflow 3.2 drops its API, and svcs 26 then drops the API's services: docs/start/installation.md.
-AIRFLOW_LIMITS = $(if $(filter 3.2.%,$(VERSION)),"svcs<26")
+# Limits of a version (3.1.0) or of a line of versions (3.2), with reasons in docs/start/installation.md.
+AIRFLOW_LIMITS_3.1.0 := "structlog<25.5"
+AIRFLOW_LIMITS_3.2 := "svcs<26"
+AIRFLOW_LIMITS = $(AIRFLOW_LIMITS_$(VERSION)) $(AIRFLOW_LIMITS_$(basename $(VERSION)))
 GRPC_TOOLS := 1.71.2
 # Makes code for protobuf 5.29, which loads with that and everything later: with each TensorFlow from 2.18 on.
 
