@@ -44,6 +44,7 @@ class CleanConfig(StageConfig):
     models: Path | None = Field(
         None,
         title="Models folder",
-        description="Folder of models in production; the sources of all versions stay. Default: models/ beside runs/",
+        description="Folder of models in production; the sources of all versions stay. Default: models/ beside runs/."
+        " A run of Airflow always counts the models of the installation, too",
         json_schema_extra=FORM,
     )

@@ -442,7 +442,8 @@ class DeepSparkCleanOperator(BaseOperator):
             older_than: Only folders without a change for this number of days
             keep_runs: Number of newest runs of each DAG to keep at any age
             keep_datasets: Number of newest datasets to keep at any age
-            models: Folder of models in production; the sources of all versions stay. Default: models/ beside runs/
+            models: Folder of models in production; the sources of all versions stay. Default: models/ beside runs/. A
+                run of Airflow always counts the models of the installation, too
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.
             store_conn_id: Airflow connection with the credentials of an object store; default: aws_default,

@@ -78,6 +78,7 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
         """
         run = self.stage_run(context)
         with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
+            self.refuse_unknown_conf(context)
             config = approval_config(self)
             if not config.approval:
                 msg = "nobody is asked: approval is off"

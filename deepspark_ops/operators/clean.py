@@ -40,9 +40,9 @@ class DeepSparkCleanOperator(StageArguments, BaseOperator):
         with noted_stage(run_dir, self.stage, self.log), airflow_errors():
             self.refuse_unknown_conf(context)
             # A relative models folder is below the home, as it is for promote.
-            models = None if "models" in self.values() else self.places.models
-            config = self.config(CleanConfig, folder=self.places.home, home=self.places.home, models=models)
-            report = clean(config, on_step=self.log.info)
+            config = self.config(CleanConfig, folder=self.places.home, home=self.places.home)
+            # A person who may trigger a DAG must not remove the sources of models that the pages protect.
+            report = clean(config, on_step=self.log.info, served_models=self.places.models)
             path = run_dir / "clean.json"
             write_text_whole(path, report.model_dump_json(indent=1) + "\n")
         for line in report.lines():

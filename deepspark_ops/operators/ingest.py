@@ -124,6 +124,7 @@ class DeepSparkIngestOperator(SparkStageOperator):
             ConfigError: It still does, and the time is over.
         """
         with airflow_errors():
+            self.refuse_unknown_conf(context)
             run = self.stage_run(context)
         if run.dataset is None:
             self.log.info("no source given: training reads the sources that the net names")

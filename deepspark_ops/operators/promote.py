@@ -202,6 +202,7 @@ class DeepSparkDecideOperator(ModelArguments, BaseOperator):
         """
         run = self.stage_run(context)
         with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
+            self.refuse_unknown_conf(context)
             config = self.promote_config(context)
             decision = self._decide(run, config)
             path = write_decision(run, decision)
@@ -275,6 +276,7 @@ class DeepSparkPromoteOperator(ModelArguments, BaseOperator):
         """
         run = self.stage_run(context)
         with noted_stage(run.run_dir, self.stage, self.log), airflow_errors():
+            self.refuse_unknown_conf(context)
             config = self.promote_config(context)
             decision = self._decision(run, config)
             if not decision.promotes:

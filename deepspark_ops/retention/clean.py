@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -84,7 +84,9 @@ class CleanReport(_Frozen):
         return [*lines, f"{len(going):,} of {len(self.entries):,} folders, {size}: {word}"]
 
 
-def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> CleanReport:
+def clean(
+    config: CleanConfig, *, on_step: OnStep, served_models: Path | None = None, now: float | None = None
+) -> CleanReport:
     """Find unneeded folders below ``config.home``; remove the folders if ``config.remove`` is set.
 
     A folder is removed after ``older_than`` days without change. The newest folders of each kind stay, and also the
@@ -94,6 +96,7 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
     Args:
         config: Options of the stage.
         on_step: Called with a text for each removal.
+        served_models: Folder of an installation's models, protected beside ``config.models``.
         now: The time, seconds since the epoch; default: the clock's.
 
     Raises:
@@ -108,8 +111,8 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
     started = time.time()
     oldest = (time.time() if now is None else now) - config.older_than * _DAY_S
     runs, datasets = find_runs(home), find_datasets(home)
-    models = config.models or home / "models"
-    stays = model_references(models, runs, datasets)
+    models = [folder for folder in (config.models, served_models) if folder is not None] or [home / "models"]
+    stays = _used_by_models(models, runs, datasets)
     stays |= {path: reason for path, reason in _used_elsewhere(runs, datasets).items() if path not in stays}
     stays |= {path: reason for path, reason in _new_ones(config, runs, datasets, oldest).items() if path not in stays}
     stored_by_path = {stored.path: stored for stored in [*runs, *datasets]}
@@ -129,6 +132,11 @@ def clean(config: CleanConfig, *, on_step: OnStep, now: float | None = None) -> 
             _follow(stays, stored_by_path)  # a remaining run keeps the folders that it names
         entries.append(_entry(stored, goes=goes, removed=goes and config.remove, reason=reason))
     return CleanReport(format_version=CLEAN_VERSION, home=str(home), entries=tuple(entries))
+
+
+def _used_by_models(models: Collection[Path], runs: Sequence[Stored], datasets: Sequence[Stored]) -> dict[Path, str]:
+    """Return folder -> version with the folder as source, for the models of several folders."""
+    return {path: reason for folder in models for path, reason in model_references(folder, runs, datasets).items()}
 
 
 def _used_elsewhere(runs: Sequence[Stored], datasets: Sequence[Stored]) -> dict[Path, str]:
@@ -191,7 +199,7 @@ def _remove(stored: Stored, oldest: float, on_step: OnStep, is_named: Callable[[
     return True
 
 
-def _is_named_now(home: Path, models: Path, stored: Stored, started: float) -> bool:
+def _is_named_now(home: Path, models: Collection[Path], stored: Stored, started: float) -> bool:
     """Return whether a version of a model, or a run started since ``started``, refers to a folder.
 
     A removal takes minutes; meanwhile runs start and models are promoted.
@@ -199,7 +207,7 @@ def _is_named_now(home: Path, models: Path, stored: Stored, started: float) -> b
     Raises:
         DataError: A file with references to folders cannot be read.
     """
-    if model_references(models, [stored], [stored]):
+    if _used_by_models(models, [stored], [stored]):
         return True
     runs = [run for run in run_folders(home) if run != stored.path and _config_changed(run) >= started - _CLOCK_S]
     return any(stored.path in run_references(run, {stored.path: stored}) for run in runs)

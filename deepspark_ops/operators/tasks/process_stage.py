@@ -54,12 +54,7 @@ class ProcessStageOperator(StageArguments, BaseOperator):
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
         """Run the stage and return the run's paths, with the paths and digests of the results."""
-        run = self.stage_run(context)
-        with noted_stage(run.run_dir, self.stage, self.log) as on_line, airflow_errors():
-            self.refuse_unknown_conf(context)
-            config = self.stage_config(context, run)
-            self.run_stage(config, child_process(run, self.stage, on_line))
-            return {**run.to_xcom(), **self.result(run, config)}
+        return _execute_in_child(self, context, self.stage_run(context))
 
 
 class SparkOnDemandOperator(SparkStageOperator):
@@ -82,12 +77,20 @@ class SparkOnDemandOperator(SparkStageOperator):
         if needs_spark:
             output: dict[str, str | None] = super().execute(context)
             return output
-        with noted_stage(run.run_dir, self.stage, self.log) as on_line, airflow_errors():
-            config = self.stage_config(context, run)
-            self.run_stage(config, child_process(run, self.stage, on_line))
-            return {**run.to_xcom(), **self.result(run, config)}
+        return _execute_in_child(self, context, run)
 
     def on_kill(self) -> None:
         """End a Spark application; a child process ends with this process."""
         if self._hook is not None:
             super().on_kill()
+
+
+def _execute_in_child(
+    task: ProcessStageOperator | SparkOnDemandOperator, context: Any, run: StageRun
+) -> dict[str, str | None]:
+    """Run the stage of a task as a child process; return the run's paths, with the paths and digests of the results."""
+    with noted_stage(run.run_dir, task.stage, task.log) as on_line, airflow_errors():
+        task.refuse_unknown_conf(context)
+        config = task.stage_config(context, run)
+        task.run_stage(config, child_process(run, task.stage, on_line))
+        return {**run.to_xcom(), **task.result(run, config)}

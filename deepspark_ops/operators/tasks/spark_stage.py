@@ -190,6 +190,7 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
             noted_stage(run.run_dir, self.stage, self.log, first_group=self.first_group) as self._on_line,
             airflow_errors(),
         ):
+            self.refuse_unknown_conf(context)
             return {**run.to_xcom(), **self.result(run, self._submit(context, run))}
 
     def _submit(self, context: Any, run: StageRun) -> StageConfig:

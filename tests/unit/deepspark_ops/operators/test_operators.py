@@ -1000,6 +1000,17 @@ OF_COMPARISONS = [kind for name, kind in vars(compare_module).items() if name.st
 KINDS = [getattr(operators, name) for name in operators.__all__ if name.startswith("DeepSpark")]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_operator_alone_can_refuse_a_run_with_an_unknown_key(places: Places, tmp_path: Path, kind: Any) -> None:
+    """Spark stages and the stages about models took the argument and ignored it."""
+    run = StageRun(tmp_path / "run", None, tmp_path / "v1" / "weights.caffemodel").to_xcom()
+    arguments = {**dict.fromkeys(kind.required, "a"), **({"run": run} if kind.takes_run else {})}
+    with DAG("d", schedule=None) as dag:
+        operator = kind(task_id="t", refuse_unknown_conf=True, places=places, **arguments)
+    with pytest.raises(AirflowFailException, match='conf has an unknown parameter "n_worker"'):
+        execute(operator, context(dag, conf={"n_worker": 1}))
+
+
 @pytest.mark.parametrize("kind", [*KINDS, *OF_COMPARISONS])
 def test_no_argument_hides_what_airflow_knows_by_that_name(kind: Any) -> None:
     hidden = [field for field in argument_fields(kind) if hasattr(kind, field) and field != "output"]
