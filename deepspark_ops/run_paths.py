@@ -97,6 +97,11 @@ class RunPaths:
         return self.stages / f"{stage}.status.json"
 
     @property
+    def trials(self) -> Path:
+        """The trials of a comparison, JSON; missing for other runs."""
+        return self.stages / "trials.json"
+
+    @property
     def decided(self) -> Path:
         """Decisions of task check: the run's dataset, the weights in production then, the model's name; JSON."""
         return self.stages / "decided.json"
@@ -105,6 +110,16 @@ class RunPaths:
     def index(self) -> Path:
         """The few numbers for a list of runs, JSON; rewritten after a change of the source files."""
         return self.root / "index.json"
+
+    @property
+    def label(self) -> Path:
+        """Name, tags and archive mark of the run, JSON; missing for a run without them."""
+        return self.root / "label.json"
+
+    @property
+    def decision(self) -> Path:
+        """Should the run's model go into production? JSON."""
+        return self.root / "decision.json"
 
     @property
     def mlflow(self) -> Path:

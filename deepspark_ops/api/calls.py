@@ -20,11 +20,11 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.commands.compare import CompareTrainingsConfig
 from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
+from deepspark_ops.config.commands.train import NamedTrainConfig
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.train import TrainConfig
 
 
 @stage_function(CheckConfig, positional=("solver",), shows_progress=False)
@@ -39,13 +39,13 @@ def ingest(config: IngestConfig, *, is_shown: bool) -> Dataset:
     return Dataset(stages.ingest(config, is_shown=is_shown))
 
 
-@stage_function(TrainConfig, positional=("solver",))
-def train(config: TrainConfig, *, is_shown: bool) -> Run:
+@stage_function(NamedTrainConfig, positional=("solver",))
+def train(config: NamedTrainConfig, *, is_shown: bool) -> Run:
     """Train the solver's net with N Spark workers that exchange parameters with a center.
 
     Ctrl-C and a notebook's interrupt take a snapshot and end the run; the same call goes on from the last snapshot.
     """
-    return Run(stages.train(config, is_shown=is_shown))
+    return Run(stages.train(config.training(), label=config.label, is_shown=is_shown))
 
 
 @stage_function(EvaluateConfig, positional=("run_dir",))

@@ -22,15 +22,18 @@ from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
+from deepspark_ops.run_index.label import label_run
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.tracking.tell import tell_run
 
+NO_LABEL = RunLabelConfig()
 Runner = Callable[[str, StageConfig], None]
 """Runs the module of a stage with a config to its end; an operator has a runner of its own, with a task's log."""
 if TYPE_CHECKING:
@@ -53,12 +56,17 @@ def ingest(config: IngestConfig, *, is_shown: bool = True) -> DataPath:
 
 
 def train(
-    config: TrainConfig, *, is_shown: bool = True, on_certificate: Callable[[Path], None] = lambda path: None
+    config: TrainConfig,
+    *,
+    label: RunLabelConfig = NO_LABEL,
+    is_shown: bool = True,
+    on_certificate: Callable[[Path], None] = lambda path: None,
 ) -> Path:
     """Train and return the run's folder.
 
     Args:
         config: The training.
+        label: Name and tags of the run.
         is_shown: Whether the run is drawn while it trains.
         on_certificate: Called with ``parity.json`` once the comparison with Caffe, if one is asked for, has passed.
     """
@@ -75,13 +83,14 @@ def train(
     if config.parity:
         _certify(config)
         on_certificate(RunPaths(config.run_dir).parity)
+    label_run(config.run_dir, label)
     display = TrainDisplay(config.run_dir, max_iter=max_iter, is_shown=is_shown)
     try:
         _run_process(module, config, display, run_dir=config.run_dir, answers_signals=True)
     except StageFailed:
-        certificate = RunPaths(config.run_dir).parity
-        if not was_there and certificate.exists() and list(config.run_dir.iterdir()) == [certificate]:
-            shutil.rmtree(config.run_dir)  # the run was refused: there is nothing that it could certify
+        paths = RunPaths(config.run_dir)
+        if not was_there and paths.root.is_dir() and set(paths.root.iterdir()) <= {paths.parity, paths.label}:
+            shutil.rmtree(config.run_dir)  # the run was refused: certificate and label are of no run
         raise
     return config.run_dir
 

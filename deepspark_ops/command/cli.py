@@ -37,13 +37,13 @@ from deepspark_ops.config.commands.run_log import RunLogConfig
 from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.commands.single_net import NetTestConfig, NetTimeConfig
+from deepspark_ops.config.commands.train import NamedTrainConfig
 from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS
 from deepspark_ops.config.track import TrackConfig
-from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.events import format_event, read_events
 from deepspark_ops.processes.job_log import FAILED
@@ -170,14 +170,16 @@ def ingest(config: IngestConfig, *, dry_run: bool, json: bool) -> None:
     print_text(f"dataset={stages.ingest(config)}")
 
 
-@stage_command(TrainConfig, name="train", positional="solver")
-def train(config: TrainConfig) -> None:
+@stage_command(NamedTrainConfig, name="train", positional="solver")
+def train(config: NamedTrainConfig) -> None:
     """Train the solver's net with N Spark workers that exchange parameters with a center.
 
     Ctrl-C and SIGTERM take a snapshot and stop; SIGHUP takes a snapshot and continues, as `caffe train` does. The same
     command resumes from the last snapshot. A second Ctrl-C ends the run at once.
     """
-    run_dir = stages.train(config, on_certificate=lambda path: print_text(f"parity={path}"))
+    run_dir = stages.train(
+        config.training(), label=config.label, on_certificate=lambda path: print_text(f"parity={path}")
+    )
     print_text(f"run={run_dir}")
 
 

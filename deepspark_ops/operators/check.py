@@ -17,6 +17,7 @@ from deepspark_ops.config.example_conf import example_conf, example_file
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
+from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.deprecated_names import old_name_of
@@ -37,6 +38,7 @@ from deepspark_ops.operators.tasks.run_start import (
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
+from deepspark_ops.run_index.label import label_run
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 
@@ -56,7 +58,8 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
     """
 
     config_models = (
-        CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, ExportConfig, PromoteConfig, ApprovalConfig,
+        CheckConfig, TrainConfig, RunLabelConfig, IngestConfig, EvaluateConfig, ExportConfig, PromoteConfig,
+        ApprovalConfig,
     )  # fmt: skip
     required = ("solver",)
     not_arguments = frozenset({"output"})
@@ -94,6 +97,7 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
                 self.log.info("event of the dataset: %s", event.text())
             _note_decided(run_dir, started=start)
             self.refuse_unknown_conf(context)
+            label_run(run_dir, self.config(RunLabelConfig))
             self._skip_without_reason(context, run_dir, events)
             require_solver(values, context["dag_run"].dag_id, self.places.root, is_scheduled=self.warm_start)
             dataset = self.path("dataset") or chosen_dataset(values, self.places)

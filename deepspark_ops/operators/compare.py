@@ -19,6 +19,7 @@ from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.run_label import MAX_NAME, RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
@@ -37,6 +38,7 @@ from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.processes.spark_submit import run_job
+from deepspark_ops.run_index.label import RunLabel, label_run
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.train.setup.strategy_plan import training_identity
@@ -62,7 +64,9 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
             DeepSparkTrainTrialOperator.partial(task_id="train", **form).expand(trial=check.output)
     """
 
-    config_models = (CompareConfig, CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, SimulateConfig)
+    config_models = (
+        CompareConfig, CheckConfig, TrainConfig, RunLabelConfig, IngestConfig, EvaluateConfig, SimulateConfig,
+    )  # fmt: skip
     not_arguments = frozenset({"dataset", "out", "output"})
     takes_run = False
     returns_mapping = False
@@ -77,6 +81,7 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
         run_dir = self.places.run_folder(run.dag_id, run.run_id)
         with noted_stage(run_dir, self.stage, self.log, first_group="preflight") as on_line, airflow_errors():
             self.refuse_unknown_conf(context)
+            label = label_run(run_dir, self.config(RunLabelConfig))
             compare = self.config(CompareConfig)
             if not compare.solvers:
                 require_solver(params, run.dag_id, self.places.root)
@@ -90,6 +95,7 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
                 on_line(logging.WARNING, problem)
             if not compare.simulate:
                 write_plan(run_dir, plan)
+                _label_trials(plan, label)
             self._look_into(configs, run_dir, on_line)
         for trial in plan.trials:
             self.log.info("trial %d of %d: %s: %s", trial.number, len(plan.trials), trial.name, trial.run_dir)
@@ -146,6 +152,13 @@ def _refuse_two_rates(compare: CompareConfig, params: Mapping[str, Any]) -> None
     if compare.base_lrs and "base_lr" in str(params.get("overrides") or ""):
         msg = "base_lrs is given and overrides has base_lr, too: give one of them"
         raise ConfigError(msg)
+
+
+def _label_trials(plan: Plan, label: RunLabel) -> None:
+    """Give each trial the comparison's tags, and the trial's name after the comparison's."""
+    for trial in plan.trials:
+        name = (f"{label.name}: {trial.name}" if label.name else trial.name)[:MAX_NAME]
+        label_run(Path(trial.run_dir), RunLabelConfig(name=name, tags=", ".join(label.tags)))
 
 
 class DeepSparkIngestOnceOperator(DeepSparkIngestOperator):

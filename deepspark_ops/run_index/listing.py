@@ -6,20 +6,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from deepspark_ops.run_index.names import work_of_dag
 from deepspark_ops.run_index.summary import RunSummary
 
 _LATER: Final = {"queued": "waiting", "running": "running", "success": "finished", "failed": "failed"}
 ASKS: Final = "waits for approval"
 """State of a run with a task that waits for a person's answer."""
 SORTS: Final = (
-    "dag", "run", "state", "solver", "net", "dataset", "strategy", "n_workers", "tau", "clock", "figure", "loss",
-    "images_per_s", "seconds", "when", "who",
+    "name", "dag", "run", "state", "solver", "net", "dataset", "strategy", "n_workers", "tau", "clock", "figure",
+    "loss", "images_per_s", "seconds", "when", "who",
 )  # fmt: skip
 _ONCE_CALLED: Final = {"accuracy": "figure"}
 """Old names of sorts in bookmarked addresses."""
 FILTERS: Final = ("dag", "state", "dataset", "strategy")
 _SEARCHED: Final = (
-    "dag", "run", "state", "solver", "net", "dataset", "dataset_digest", "strategy", "who", "kind", "error",
+    "name", "dag", "run", "state", "solver", "net", "dataset", "dataset_digest", "strategy", "who", "kind", "error",
+    "outcome",
 )  # fmt: skip
 
 
@@ -34,6 +36,7 @@ class KnownRun:
         when: Time of the trigger, seconds since the epoch.
         began: Time of the start; None before the start.
         ended: Time of the end; None before the end.
+        is_trial: Whether the run is a trial of a comparison.
         kind: ``manual``, ``scheduled``, ``asset_triggered``, ``backfill``; empty if unknown.
         user: User who triggered the run; None for other triggers.
         asks: Id of the task that waits for a person's answer; None without such a task.
@@ -54,6 +57,7 @@ class KnownRun:
     solver: str | None = None
     strategy: str | None = None
     waited_s: float = 0.0
+    is_trial: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float) -> dict[str
     ended = run.ended if run.ended is not None else now
     fields = read.model_dump(exclude={"format_version", "made_of", "ending"})
     state = _state(run, read)
+    known = read.model_copy(update={"solver": read.solver or run.solver, "strategy": read.strategy or run.strategy})
+    work = read.work or work_of_dag(run.dag, is_trial=run.is_trial)
     return {
         "dag": run.dag,
         "run": run.run,
@@ -90,8 +96,12 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float) -> dict[str
         "asks": run.asks,
         "is_read": summary is not None,
         **fields,
-        "solver": read.solver or run.solver,
-        "strategy": read.strategy or run.strategy,
+        "name": known.shown_name(work=work),
+        "is_named": bool(read.name),
+        "tags": list(read.tags),
+        "work": work,
+        "solver": known.solver,
+        "strategy": known.strategy,
         "error": read.error if state == "failed" else None,
         "curve": [list(point) for point in read.curve],
         "seconds": None if run.began is None else max(0.0, ended - run.began - run.waited_s),
@@ -162,5 +172,5 @@ def _order(name: str) -> Callable[[dict[str, Any]], Any]:
 def _fits(row: dict[str, Any], words: Sequence[str], filters: Iterable[tuple[str, str]]) -> bool:
     if any(row[name] is None or str(row[name]) != value for name, value in filters):
         return False
-    text = " ".join(str(row[name]) for name in _SEARCHED if row[name] is not None).casefold()
+    text = " ".join([*(str(row[name]) for name in _SEARCHED if row[name] is not None), *row["tags"]]).casefold()
     return all(word in text for word in words)

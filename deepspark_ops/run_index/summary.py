@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,18 +16,21 @@ from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
+from deepspark_ops.run_index.label import read_label
+from deepspark_ops.run_index.names import TRAINING, default_name, work_of_stages
+from deepspark_ops.run_index.outcome import outcome_of
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.reading import RunReading
 from deepspark_ops.run_view.series import RunSeries, net_outputs
-from deepspark_ops.run_view.stage_status import NO_MESSAGE, read_statuses
+from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus, read_statuses
 from deepspark_ops.run_view.thin_out import kept_points
 from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.stores.store_path import data_path
 from deepspark_ops.train.setup.run_dataset import noted_digest
 
-SUMMARY_VERSION: Final = 3
+SUMMARY_VERSION: Final = 4
 CURVE_POINTS: Final = 42
 _ERROR_KEPT: Final = 300
 """Characters of an error's first line."""
@@ -41,6 +44,11 @@ class RunSummary(BaseModel):
     Attributes:
         format_version: Version of this form.
         made_of: Name of a file of the run -> stamp at the time of the summary.
+        name: Name by a person; empty for the default name.
+        tags: Words by a person.
+        archived: Whether lists hide the run.
+        work: Work of the run, ``training`` or another; None before a stage tells.
+        outcome: Outcome of the run for the model in production; None without an outcome.
         net: Name of the net; None before the training, as all fields from events.
         solver: File name of the solver.
         strategy: Strategy of the exchange.
@@ -62,8 +70,13 @@ class RunSummary(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[3] = SUMMARY_VERSION
+    format_version: Literal[4] = SUMMARY_VERSION
     made_of: dict[str, Stamp]
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    archived: bool = False
+    work: str | None = None
+    outcome: str | None = None
     net: str | None = None
     solver: str | None = None
     strategy: str | None = None
@@ -82,6 +95,17 @@ class RunSummary(BaseModel):
     figure: MainFigure | None = None
     images_per_s: float | None = None
 
+    def shown_name(self, *, work: str = TRAINING) -> str:
+        """Return the run's name, else the default name; ``work`` is for a run whose stages do not tell."""
+        return self.name or default_name(
+            work=self.work or work,
+            net=self.net,
+            solver=self.solver,
+            strategy=self.strategy,
+            n_workers=self.n_workers,
+            max_iter=self.max_iter,
+        )
+
 
 def stamps(run_dir: Path) -> dict[str, Stamp]:
     """Return the stamps of the summary's source files."""
@@ -91,6 +115,8 @@ def stamps(run_dir: Path) -> dict[str, Stamp]:
         "events": paths.events,
         "metrics": paths.evaluation / METRICS_NAME,
         "stages": paths.stages,
+        "label": paths.label,
+        "decision": paths.decision,
     }
     return {name: _stamp(path) for name, path in files.items()}
 
@@ -105,7 +131,8 @@ def summarize(reading: RunReading, run_dir: Path) -> RunSummary:
     with reading.lock:
         reading.refresh()
         fields = {**_of_config(run_dir), **_of_events(reading.progress, reading.series)}
-    fields |= {**_of_evaluation(run_dir), "error": _error_of(run_dir)}
+    fields |= {**_of_evaluation(run_dir), **_of_tasks(run_dir, has_trained=bool(fields["net"]))}
+    fields |= read_label(run_dir).model_dump(exclude={"format_version"})
     return RunSummary(made_of=made_of, **{name: value for name, value in fields.items() if value is not None})
 
 
@@ -136,8 +163,19 @@ def _json_fields(path: Path) -> Mapping[str, Any]:
     return {}
 
 
-def _error_of(run_dir: Path) -> str | None:
-    failed = [status for status in read_statuses(run_dir).values() if status.status == "failed"]
+def _of_tasks(run_dir: Path, *, has_trained: bool) -> dict[str, Any]:
+    """Return the fields from the notes of the run's tasks."""
+    statuses, paths = read_statuses(run_dir), RunPaths(run_dir)
+    has_trials = paths.trials.is_file()
+    return {
+        "error": _error_of(statuses.values()),
+        "work": work_of_stages(frozenset(statuses), has_trials=has_trials, has_trained=has_trained),
+        "outcome": outcome_of(_json_fields(paths.decision), statuses),
+    }
+
+
+def _error_of(statuses: Iterable[StageStatus]) -> str | None:
+    failed = [status for status in statuses if status.status == "failed"]
     if not failed:
         return None
     message = max(failed, key=lambda status: status.time).message

@@ -49,7 +49,7 @@ class RunHead:
     """Name, state and settings of a run.
 
     Attributes:
-        name: Name of the run's folder.
+        name: Name of the run.
         status: State of the run.
         start_ms: Start of the run, milliseconds since the epoch.
         end_ms: End of the run; None while the run goes on.
@@ -109,13 +109,14 @@ def plan_head(run_dir: Path, reading: RunReading, transfer: TransferState, *, ov
     statuses = read_statuses(run_dir)
     state = state_of(reading.progress, statuses, None, exists=True)
     status = run_status(state, over=over)
+    summary = summarize(reading, run_dir)
     ended = max([reading.progress.last_time, *(stage.time for stage in statuses.values())])
     return RunHead(
-        name=run_dir.name,
+        name=summary.shown_name(),
         status=status,
         start_ms=int((reading.progress.first_time or 0.0) * 1000),
         end_ms=None if status == "RUNNING" else int(ended * 1000),
-        params=run_params(settings_of(run_dir, summarize(reading, run_dir))),
+        params=run_params(settings_of(run_dir, summary)),
         tags=_tags(run_dir, transfer, state, statuses),
     )
 

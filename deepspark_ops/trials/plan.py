@@ -16,8 +16,6 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 MAX_TRIALS: Final = 64
-PLAN_NAME: Final = "trials.json"
-"""In ``stages/`` of the comparison's folder."""
 MEMBER_NAME: Final = "trial.json"
 """In ``stages/`` of a trial's folder; the file names the comparison, so that retention keeps both or none."""
 PLAN_VERSION: Final = 2
@@ -209,9 +207,9 @@ def comparison_of(run: str) -> tuple[str, int] | None:
 
 def write_plan(run_dir: Path, plan: Plan) -> None:
     """Write the plan into the comparison's folder, and the comparison's folder into each trial's folder."""
-    stages = RunPaths(run_dir).stages
-    stages.mkdir(parents=True, exist_ok=True)
-    write_text_whole(stages / PLAN_NAME, plan.model_dump_json(indent=1) + "\n")
+    paths = RunPaths(run_dir)
+    paths.stages.mkdir(parents=True, exist_ok=True)
+    write_text_whole(paths.trials, plan.model_dump_json(indent=1) + "\n")
     for trial in plan.trials:
         member = Member(comparison=str(run_dir), run=plan.run, name=trial.name)
         stages = RunPaths(Path(trial.run_dir)).stages
@@ -238,7 +236,7 @@ class Member(_Frozen):
 def read_plan(run_dir: Path) -> Plan | None:
     """Return the plan of a comparison; None for other runs."""
     try:
-        return Plan.model_validate_json(regular_bytes(RunPaths(run_dir).stages / PLAN_NAME))
+        return Plan.model_validate_json(regular_bytes(RunPaths(run_dir).trials))
     except (OSError, ValidationError):
         return None
 

@@ -11,6 +11,7 @@ from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.task_settings import SparkTaskConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
@@ -68,6 +69,7 @@ def make_dag() -> DAG:
                 ("Compare", CompareConfig),
                 ("Train", CheckConfig),
                 ("Train", TrainConfig),
+                ("Train", RunLabelConfig),
                 ("Ingest", IngestConfig),
                 ("Evaluate", EvaluateConfig),
                 ("Simulate", SimulateConfig),
@@ -83,7 +85,9 @@ def make_dag() -> DAG:
         check = DeepSparkCheckTrialsOperator(
             task_id="check",
             refuse_unknown_conf=True,
-            **form_templates(CompareConfig, CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, SimulateConfig),
+            **form_templates(
+                CompareConfig, CheckConfig, TrainConfig, RunLabelConfig, IngestConfig, EvaluateConfig, SimulateConfig
+            ),
         )
         ingest = DeepSparkIngestOnceOperator(
             task_id="ingest",

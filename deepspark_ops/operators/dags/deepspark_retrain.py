@@ -15,6 +15,7 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig, ScoreBundleConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
+from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.task_settings import SparkTaskConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.choice import strategy_choices
@@ -78,6 +79,7 @@ def make_dag() -> DAG:
             [
                 ("Train", CheckConfig),
                 ("Train", TrainConfig),
+                ("Train", RunLabelConfig),
                 ("Ingest", IngestConfig),
                 ("Evaluate", EvaluateConfig),
                 ("Evaluate", ScoreBundleConfig),
@@ -101,7 +103,9 @@ def make_dag() -> DAG:
             dataset_asset=DATASET,
             dag_model=dag_model,
             refuse_unknown_conf=True,
-            **form_templates(CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, PromoteConfig, ApprovalConfig),
+            **form_templates(
+                CheckConfig, TrainConfig, RunLabelConfig, IngestConfig, EvaluateConfig, PromoteConfig, ApprovalConfig
+            ),
         )
         ingest = DeepSparkIngestOperator(
             task_id="ingest",

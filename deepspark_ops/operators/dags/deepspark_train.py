@@ -8,6 +8,7 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.task_settings import SparkTaskConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.strategies.choice import strategy_choices
@@ -55,6 +56,7 @@ def make_dag() -> DAG:
             [
                 ("Train", CheckConfig),
                 ("Train", TrainConfig),
+                ("Train", RunLabelConfig),
                 ("Ingest", IngestConfig),
                 ("Evaluate", EvaluateConfig),
                 ("Export", ExportConfig),
@@ -70,7 +72,7 @@ def make_dag() -> DAG:
         check = DeepSparkCheckOperator(
             task_id="check",
             refuse_unknown_conf=True,
-            **form_templates(CheckConfig, TrainConfig, IngestConfig, EvaluateConfig, ExportConfig),
+            **form_templates(CheckConfig, TrainConfig, RunLabelConfig, IngestConfig, EvaluateConfig, ExportConfig),
         )
         ingest = DeepSparkIngestOperator(
             task_id="ingest", run=check.output, asset=DATASET, **form_templates(IngestConfig), **spark

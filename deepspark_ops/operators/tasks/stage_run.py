@@ -33,6 +33,7 @@ from deepspark_ops.operators.tasks.task_lines import Group, TaskLines
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
 from deepspark_ops.run_index.index_file import read_index, write_index
+from deepspark_ops.run_index.label import read_label
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import Status, StatusFile
 from deepspark_ops.stores.store_path import DataPath, data_path
@@ -129,6 +130,8 @@ def noted_stage(
         if buffer.end():
             lines.end(known)
 
+    if name := read_label(run_dir).name:
+        log.info("run: %s", name)
     try:
         yield on_line
     except AirflowSkipException as reason:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deepspark_ops.evaluate.comparison.mistake_pictures import kept_errors, kept_mistakes, write_mistake_pictures
+from deepspark_ops.run_index.label import RunLabel, write_label
 from deepspark_ops.shards.picture_archive import EncodedPicture
 from tests.integration.airflow.page_runs import EVIL, write_run
 from tests.reference.evaluations import evaluation, of_task, write_evaluation
@@ -23,7 +24,7 @@ COMPARE = "/runs/compare?run=deepspark_train/run-a&run=deepspark_train/run-b"
 def test_two_runs_are_drawn_on_one_chart_a_quantity_each_in_its_colour(client: Any) -> None:
     answer = client.get(f"{COMPARE}&format=json").json()
     losses = [line for line in answer["lines"] if line["chart"] == "loss"]
-    assert [(line["name"], line["run"]) for line in losses] == [("run-a", 0), ("run-b", 1)]
+    assert [(line["name"], line["run"]) for line in losses] == [("LeNet", 0), ("AlexNet", 1)]
     alone = client.get("/runs/deepspark_train/run-a/training?format=json").json()["lines"]
     (mean,) = [line for line in alone if (line["chart"], line["name"]) == ("loss", "mean of all")]
     assert (losses[0]["clock"], losses[0]["value"]) == (mean["clock"], mean["value"])
@@ -82,7 +83,7 @@ def test_confusion_matrices_and_their_difference_stand_side_by_side_and_classes_
     assert (difference["first"], difference["second"]) == ("deepspark_train/run-a", "deepspark_train/run-b")
     page = client.get(COMPARE).text
     assert page.count('<svg class="confusion"') == 3
-    assert "run-b minus run-a" in words(page)
+    assert "AlexNet minus LeNet" in words(page)
     assert page.count('class="more"') == 3  # two cells and the legend
     assert EVIL not in page
     assert "&lt;script&gt;" in page
@@ -121,10 +122,10 @@ def test_samples_that_one_alone_gets_right_are_shown_as_pictures_with_mcnemars_c
     assert [page.count(f'src="{picture("run-b", 5)}"'), page.count('<img class="picture small"')] == [1, 4]
     text = words(page)
     for part in (
-        "Of 10 samples both get 5 right and 1 wrong. Only run-a gets 1 right, only run-b 3.",
+        "Of 10 samples both get 5 right and 1 wrong. Only LeNet gets 1 right, only AlexNet 3.",
         "p = 0.62",
-        "Only run-a is right (1 of 1)",
-        "Only run-b is right (3 of 3)",
+        "Only LeNet is right (1 of 1)",
+        "Only AlexNet is right (3 of 3)",
     ):
         assert part in text, part
 
@@ -132,11 +133,11 @@ def test_samples_that_one_alone_gets_right_are_shown_as_pictures_with_mcnemars_c
 @pytest.mark.parametrize(
     ("second", "why"),
     [
-        ({"data": "other"}, "run-a and run-b were tested on different samples (sha256:same and sha256:other)"),
+        ({"data": "other"}, "LeNet and AlexNet were tested on different samples (sha256:same and sha256:other)"),
         ({"names": ("zero", "one", "two")}, 'have different classes (class 0 is "<script>'),
         ({"n_classes": 4, "names": ()}, "have different classes (3 and 4)"),
-        ({"answers": SECOND[:9], "labels": LABELS[:9]}, "run-a and run-b count different samples (10 and 9)"),
-        (None, "run-b: no evaluation yet"),
+        ({"answers": SECOND[:9], "labels": LABELS[:9]}, "LeNet and AlexNet count different samples (10 and 9)"),
+        (None, "AlexNet: no evaluation yet"),
     ],
 )
 def test_what_cannot_be_compared_says_why_not(client: Any, second: dict[str, Any] | None, why: str) -> None:
@@ -158,7 +159,7 @@ def test_without_pictures_the_counts_stay_and_a_sentence_says_what_makes_them(cl
     (evaluate(client, "run-b", SECOND) / "mistakes.zip").unlink()
     pair = client.get(f"{COMPARE}&format=json").json()["pair"]
     assert (pair["n_only_first"], pair["only_first"], len(pair["only_second"])) == (1, [], 3)
-    assert "run-b was evaluated by an earlier version" in words(client.get(COMPARE).text)
+    assert "AlexNet was evaluated by an earlier version" in words(client.get(COMPARE).text)
 
 
 def test_an_evaluation_outside_the_folder_of_the_run_is_not_followed(client: Any) -> None:
@@ -167,7 +168,7 @@ def test_an_evaluation_outside_the_folder_of_the_run_is_not_followed(client: Any
     folder.rename(client.home / "elsewhere")
     folder.symlink_to(client.home / "elsewhere")
     answer = client.get(f"{COMPARE}&format=json").json()
-    assert answer["pair"] == {"why_not": "run-b: no evaluation yet"}
+    assert answer["pair"] == {"why_not": "AlexNet: no evaluation yet"}
     assert answer["confusions"][1] is None
 
 
@@ -201,11 +202,11 @@ def test_samples_without_classes_are_shown_where_the_errors_differ_most(client: 
     text = words(page)
     for part in (
         "Samples where the errors differ most",
-        "Of 4 samples run-a has the smaller error on 1, run-b on 2; on 1 they are equal.",
-        "run-a is better (1 of 1, the largest differences first)",
-        "run-b is better (2 of 2, the largest differences first)",
-        "The mean error is 0.07812 of run-a and 1 of run-b, run-b minus run-a between",
-        "run-a: error 0 run-b: error 4",
+        "Of 4 samples LeNet has the smaller error on 1, AlexNet on 2; on 1 they are equal.",
+        "LeNet is better (1 of 1, the largest differences first)",
+        "AlexNet is better (2 of 2, the largest differences first)",
+        "The mean error is 0.07812 of LeNet and 1 of AlexNet, AlexNet minus LeNet between",
+        "LeNet: error 0 AlexNet: error 4",
         "Figures of the evaluations",
         "RMSE 0.2795 1",
     ):
@@ -220,3 +221,18 @@ def test_samples_without_classes_are_shown_where_the_errors_differ_most(client: 
     assert not re.search(r"\son\w+=|\sstyle=|javascript:", page)
     rows = client.get("/runs?sort=-figure&format=json").json()["runs"]
     assert [row["run"] for row in rows if row["figure"]] == ["run-a", "run-b"]
+
+
+def test_equal_names_are_told_apart_by_the_run_ids_and_a_name_by_a_person_is_taken_whole(client: Any) -> None:
+    folder = client.home / "runs" / "deepspark_train"
+    for name, run in (("<i>paper", "run-a"), ("base, line", "run-b")):
+        write_label(folder / run, RunLabel(name=name))
+    runs = client.get(f"{COMPARE}&format=json").json()["runs"]
+    assert [run["label"] for run in runs] == ["<i>paper", "base, line"]
+    page = client.get(COMPARE).text
+    assert "<i>paper" not in page
+    assert "&lt;i&gt;paper" in page
+    assert "run-a" in words(page)  # the run id stays as the second line
+    write_label(folder / "run-b", RunLabel(name="<i>paper"))
+    runs = client.get(f"{COMPARE}&format=json").json()["runs"]
+    assert [run["label"] for run in runs] == ["run-a", "run-b"]

@@ -27,6 +27,7 @@ from deepspark_ops.config.example_conf import example_conf
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
+from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.task_settings import SparkTaskConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
@@ -73,7 +74,7 @@ GRAPHS: dict[str, dict[str, set[str]]] = {
     },
     "deepspark_clean": {"clean": set()},
 }
-TRAINED: tuple[type[StageConfig], ...] = (CheckConfig, TrainConfig, IngestConfig, EvaluateConfig)
+TRAINED: tuple[type[StageConfig], ...] = (CheckConfig, TrainConfig, RunLabelConfig, IngestConfig, EvaluateConfig)
 FORM_MODELS: dict[str, tuple[type[StageConfig], ...]] = {
     "deepspark_train": (*TRAINED, ExportConfig, SparkTaskConfig),
     "deepspark_retrain": (*TRAINED, ScoreBundleConfig, PromoteConfig, ApprovalConfig, SparkTaskConfig),

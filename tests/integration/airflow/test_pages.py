@@ -123,7 +123,13 @@ def test_training_page_holds_the_last_values_without_any_script(client: Any) -> 
     answer = client.get(TRAINING)
     assert answer.status_code == 200
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
-    told = ["LeNet running", "2 of 2 workers train", "400 / 1,000 40", "test accuracy 97.5", "left 1 min 0 s"]
+    told = [
+        "LeNet, easgd x2, 1,000 minibatches running",
+        "2 of 2 workers train",
+        "400 / 1,000 40",
+        "test accuracy 97.5",
+        "left 1 min 0 s",
+    ]
     for shown in (*told, "lost: silent for 30 s", "lenet_iter_250.caffemodel"):
         assert shown in text, (shown, text)
 

@@ -70,8 +70,9 @@ class ComparePage:
             if key not in rows:
                 msg = f'there is no run "{key}", or it is of a DAG that you may not read'
                 raise NoComparison(msg, 404)
-        runs = [self._run(rows[key], key, chosen, number) for number, key in enumerate(chosen)]
-        metrics, labels = [run["metrics"] for run in runs], [run["label"] for run in runs]
+        labels = _labels([rows[key] for key in chosen])
+        runs = [self._run(rows[key], labels[number], number) for number, key in enumerate(chosen)]
+        metrics = [run["metrics"] for run in runs]
         return {
             "format_version": ANSWER_VERSION,
             **_as_drawn(runs, is_over=all(rows[key]["state"] not in ("waiting", "running") for key in chosen)),
@@ -113,10 +114,8 @@ class ComparePage:
             here="runs",
         )
 
-    def _run(self, row: Mapping[str, Any], key: str, keys: Sequence[str], number: int) -> dict[str, Any]:
+    def _run(self, row: Mapping[str, Any], label: str, number: int) -> dict[str, Any]:
         folder = find_run(self._installation, row["dag"], row["run"]) or self._installation.home / "no such run"
-        runs = [other.partition("/")[2] for other in keys]
-        label = row["run"] if runs.count(row["run"]) == 1 else key
         reading = self._readings.of(folder)
         with reading.lock:
             reading.refresh()
@@ -130,6 +129,30 @@ class ComparePage:
             "folder": folder,
             "metrics": metrics_of(folder),
         }
+
+
+def _labels(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a label per run: the name, of a default name the parts that differ; the run id for equal labels.
+
+    Example:
+        >>> row = {"name": "LeNet, easgd x2", "is_named": False, "dag": "d", "run": "r"}
+        >>> _labels([row, {**row, "name": "LeNet, sync x2"}, {**row, "name": "paper", "is_named": True}])
+        ['easgd x2', 'sync x2', 'paper']
+        >>> _labels([row, {**row, "run": "s"}])
+        ['r', 's']
+    """
+    default_parts = [row["name"].split(", ") for row in rows if not row["is_named"]]
+    common = set.intersection(*map(set, default_parts)) if len(default_parts) > 1 else set()
+    names = [row["name"] if row["is_named"] else _without(row["name"], common) for row in rows]
+    runs, with_dag = [row["run"] for row in rows], [f"{row['dag']}/{row['run']}" for row in rows]
+    return [
+        name if name and names.count(name) == 1 else run if runs.count(run) == 1 else run_of_dag
+        for name, run, run_of_dag in zip(names, runs, with_dag, strict=True)
+    ]
+
+
+def _without(name: str, common: Collection[str]) -> str:
+    return ", ".join(part for part in name.split(", ") if part not in common)
 
 
 def _differences(answer: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

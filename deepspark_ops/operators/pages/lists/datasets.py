@@ -22,7 +22,8 @@ ANSWER_VERSION: Final = 1
 CLASSES_SHOWN: Final = 1_000
 RUNS_SHOWN: Final = 100
 _OF_RUN: Final = (
-    "dag", "run", "state", "net", "strategy", "n_workers", "accuracy", "figure", "when", "who", "dataset_digest",
+    "dag", "run", "name", "state", "net", "strategy", "n_workers", "accuracy", "figure", "when", "who",
+    "dataset_digest",
 )  # fmt: skip
 _OF_MANIFEST: Final = (
     "n_samples", "n_classes", "n_bytes", "n_rejected", "sample_shape", "shard_format", "encoded", "class_names",

@@ -26,7 +26,7 @@ REFRESH_MS: Final = 30_000
 _LIVE: Final = ("waiting", "running")
 _OVER: Final = ("success", "failed", None)
 COLUMNS: Final = (
-    (("run", "run"),),
+    (("name", "name"), ("run", "run")),
     (("state", "state"),),
     (("net", "net"), ("solver", "solver")),
     (("dataset", "dataset"),),

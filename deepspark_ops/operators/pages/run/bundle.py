@@ -9,6 +9,7 @@ from deepspark_ops.operators.pages.addresses import URL_PREFIX, file_url, find_r
 from deepspark_ops.operators.pages.bundle_card import card_of_folder
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.run_index.label import read_label
 from deepspark_ops.run_paths import RunPaths
 
 ANSWER_VERSION: Final = 1
@@ -26,7 +27,8 @@ class BundlePage:
         """Return a run's bundle; ``error`` explains a missing or damaged bundle."""
         run = find_run(self._installation, dag_id, run_id) or self._installation.home / "no such run"
         card = card_of_folder(RunPaths(run).bundle, gone=_GONE)
-        return {"format_version": ANSWER_VERSION, "dag": dag_id, "run": run_id, **card}
+        name = read_label(run).name or run_id
+        return {"format_version": ANSWER_VERSION, "dag": dag_id, "run": run_id, **card, "run_name": name}
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
         """Return the page of an answer.
@@ -38,7 +40,7 @@ class BundlePage:
         """
         dag, run = answer["dag"], answer["run"]
         return template("bundle.html.jinja").render(
-            title=f"Bundle of {run}",
+            title=f"Bundle of {answer['run_name']}",
             bundle=answer,
             files=site + file_url(dag, run, "bundle/"),
             pages={page: site + run_url(dag, run, page) for page in ("training", "report", "bundle")},

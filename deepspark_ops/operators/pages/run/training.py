@@ -15,6 +15,8 @@ from deepspark_ops.operators.pages.run.trials import ComparedTrials, comparison_
 from deepspark_ops.operators.pages.static_files import chart_library
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
+from deepspark_ops.run_index.label import read_label
+from deepspark_ops.run_index.names import TRAINING, default_name
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.answer import training_answer
 from deepspark_ops.run_view.chart_lines import is_share
@@ -69,19 +71,22 @@ class TrainingPage:
                 reading, state, statuses=statuses, airflow=airflow, now=self._clock(), run_dir=paths.root, since=since,
                 has_lines=has_lines,
             )  # fmt: skip
-        decided = read_decided(paths.root)
+        decided, label = read_decided(paths.root), read_label(paths.root)
+        comparison = comparison_of_trial(paths.root)
         present_files = {
             "has_report": (paths.evaluation / "report.html").is_file(),
             "has_bundle": paths.bundle.is_dir(),
         }
         of_trials = {
-            "comparison": comparison_of_trial(paths.root),
+            "comparison": comparison,
             "trials": [] if trials is None else trials.rows(self._readings.of),
         }
         compared = {"model": decided.model, "started": decided.started, "production": champion_of(paths.root, decided)}
         return {
             "dag": dag_id,
             "run": run_id,
+            "name": label.name or (comparison or {}).get("name") or _default_name(numbers, trials) or run_id,
+            **label.model_dump(mode="json", include={"tags", "archived"}),
             "folder": str(paths.root),
             **present_files,
             **compared,
@@ -112,13 +117,23 @@ class TrainingPage:
         )
 
 
+def _default_name(numbers: Mapping[str, Any], trials: ComparedTrials | None) -> str:
+    """Return the run's default name; empty before the training."""
+    if trials is not None:
+        return f"Comparison of {len(trials.plan.trials)} trials"
+    facts = {name: numbers[name] for name in ("net", "strategy", "n_workers", "max_iter")}
+    return default_name(work=TRAINING, solver=None, **facts) if numbers["net"] else ""
+
+
 def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
     state = answer["state"]
+    pill = (state["text"], "waiting") if state["asks"] else (state["name"], state["name"])
     age = None if answer["news"] is None else max(0.0, answer["now"] - answer["news"])
     is_quiet = age is not None and age > QUIET_S and state["name"] in ("running", "starting")
     return {
         "run": answer,
         "state": state,
+        "pill": dict(zip(("text", "kind"), pill, strict=True)),
         "shares": _SHARES,
         "compared_output": _compared_output(answer),
         "site": site,

@@ -163,4 +163,5 @@ def known_trial(comparison: KnownRun, folder: Path) -> KnownRun:
         waited_s=sum(max(0.0, wait) for wait in waits),
         kind=comparison.kind,
         user=comparison.user,
+        is_trial=True,
     )

@@ -15,6 +15,7 @@ from deepspark_ops.api.results.run import Run
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.config.flat_fields import flat_fields
+from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from tests.paths import ROOT
 from tests.unit.caffe_import.test_extras import run_without
@@ -63,7 +64,7 @@ def test_unknown_name_of_the_package_is_an_attribute_error() -> None:
 
 def test_arguments_are_the_fields_of_the_config() -> None:
     parameters = inspect.signature(ds.train).parameters
-    assert set(parameters) == {*flat_fields(TrainConfig), "progress"}
+    assert set(parameters) == {*flat_fields(TrainConfig), *RunLabelConfig.model_fields, "progress"}
     assert "named_files" not in parameters
     assert "confined" in parameters
     required = [name for name, one in parameters.items() if one.default is inspect.Parameter.empty]

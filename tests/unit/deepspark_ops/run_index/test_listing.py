@@ -108,6 +108,18 @@ def test_a_run_without_files_has_solver_and_strategy_of_its_form():
     assert (trained["solver"], trained["strategy"]) == ("b_solver.prototxt", "easgd")
 
 
+def test_a_name_and_tags_by_a_person_are_shown_and_searched_and_else_the_name_is_what_differs():
+    named = row("r", name="the paper's", tags=("baseline", "v2"), net="LeNet")
+    assert (named["name"], named["is_named"], named["tags"]) == ("the paper's", True, ["baseline", "v2"])
+    facts = {"net": "LeNet", "strategy": "easgd", "n_workers": 2, "max_iter": 1500}
+    unnamed = row("s", **facts)
+    assert (unnamed["name"], unnamed["is_named"]) == ("LeNet, easgd x2, 1,500 minibatches", False)
+    assert chosen([named, unnamed], RunQuery(search="PAPER baseline")) == [named]
+    assert chosen([named, unnamed], RunQuery(search="x2,")) == [unnamed]
+    assert [one["run"] for one in chosen([named, unnamed], RunQuery(sort="name"))] == ["s", "r"]
+    assert (row("t", dag="deepspark_clean")["name"], row("t", dag="deepspark_clean")["work"]) == ("clean", "clean")
+
+
 def test_a_run_that_asks_a_person_waits_for_approval():
     known = KnownRun("deepspark_retrain", "r", "running", asks="approve")
     found = row_of(known, RunSummary(made_of={}), now=500.0)

@@ -66,7 +66,7 @@ def test_what_a_run_was_started_with_are_its_parameters(run_dir: Path) -> None:
     assert {name: found.params[name] for name in expected} == expected
     assert "run_dir" not in found.params
     assert (found.name, found.tags["deepspark.id"], found.tags["deepspark.run"]) == (
-        "first",
+        "LeNet, easgd x2, 1,000 minibatches",
         "abc",
         "deepspark_train/first",
     )

@@ -1,0 +1,39 @@
+"""Outcome of a run for the model in production, from the run's files: promoted, kept out, or rejected by a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from deepspark_ops.run_view.stage_status import StageStatus
+
+PROMOTED: Final = "promoted"
+REJECTED: Final = "rejected"
+_ANSWERS: Final = {"refused": REJECTED, "nobody": "nobody approved"}
+_PROMOTES: Final = "promote"
+"""Task whose end puts the model into production."""
+
+
+def outcome_of(decision: Mapping[str, Any], statuses: Mapping[str, StageStatus]) -> str | None:
+    """Return the outcome in words; None without a decision, or before the promotion.
+
+    Args:
+        decision: Content of ``decision.json``, of any version; empty without the file.
+        statuses: Status files of the run's tasks.
+
+    Example:
+        >>> outcome_of({"promotes": False, "approval": {"answer": "refused"}}, {})
+        'rejected'
+        >>> outcome_of({"promotes": False, "approval": None}, {}), outcome_of({}, {})
+        ('kept production', None)
+    """
+    if "promotes" not in decision:
+        return None
+    approval = decision.get("approval")
+    answer = approval.get("answer") if isinstance(approval, Mapping) else None
+    if answer in _ANSWERS:
+        return _ANSWERS[answer]
+    if not decision["promotes"]:
+        return "kept production"
+    status = statuses.get(_PROMOTES)
+    return PROMOTED if status is not None and status.status == "finished" else None
