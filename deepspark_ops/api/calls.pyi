@@ -373,6 +373,8 @@ def train(
     python_layers: str | Sequence[str] = (),
     engine: Literal['auto', 'spark', 'process'] = 'auto',
     master: str = 'local[*]',
+    name: str = '',
+    tags: str = '',
     progress: bool = True,
 ) -> Run:
     """Train the solver's net with N Spark workers that exchange parameters with a center.
@@ -451,6 +453,8 @@ def train(
         engine: Runner of the workers: spark, process (processes of this host), or auto (processes unless master or
             spark_ui is given).
         master: Spark master.
+        name: Name in lists, charts and pages; default: net, strategy, workers and minibatches.
+        tags: Words to find the run by, with commas between them, e.g. 'baseline, paper'.
         progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
     """
 

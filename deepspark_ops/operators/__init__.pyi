@@ -148,6 +148,8 @@ class DeepSparkCheckOperator(BaseOperator):
         insecure_network: bool | Template | None = None,
         spark_ui: bool | Template | None = None,
         engine: Literal['auto', 'spark', 'process'] | Template | None = None,
+        name: str | Template | None = None,
+        tags: str | Template | None = None,
         source: StrPath | Template | None = None,
         test_source: StrPath | Template | None = None,
         test_fraction: float | Template | None = None,
@@ -297,6 +299,8 @@ class DeepSparkCheckOperator(BaseOperator):
                 run's page and log have the address
             engine: Runner of the workers: spark, process (processes of this host), or auto (processes unless master or
                 spark_ui is given)
+            name: Name in lists, charts and pages; default: net, strategy, workers and minibatches
+            tags: Words to find the run by, with commas between them, e.g. 'baseline, paper'
             source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
                 archive (ARCHIVE.tar.gz::LIST, ARCHIVE.zip::FOLDER), a table (Parquet, CSV, JSON, ORC, Avro,
                 table:db.name), IDX images, CIFAR binary batches, or a Caffe LMDB

@@ -25,7 +25,8 @@ from deepspark_ops.train.setup.strategy_plan import plan_strategy
 FREE_TEXT = frozenset(
     # What a file or a table holds, or a person writes.
     "overrides split-column image-column label-column feature-columns id-column weight-column group-column"
-    " input-columns query name tags output-blob target-blob blobs slices reason python-layers allowed-root strategy-options"
+    " input-columns query name tags output-blob target-blob blobs slices reason python-layers allowed-root"
+    " strategy-options"
     # Numbers and forms, which a pattern describes.
     " workers seeds solvers base-lr sample-shape mean-values comm-period moving-rate network"
     # Addresses.

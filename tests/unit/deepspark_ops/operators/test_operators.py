@@ -28,6 +28,7 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.promote import PromoteConfig
+from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, ExchangeUnavailable
 from deepspark_ops.operators import check as check_module
@@ -61,6 +62,7 @@ from deepspark_ops.registry.changes import Author, note_rejected, promote, roll_
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import model_names, read_model
+from deepspark_ops.run_index.label import RunLabel, read_label
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.shards.manifest import split_digests
@@ -92,6 +94,7 @@ def dag() -> DAG:
     sections = [
         ("Train", CheckConfig),
         ("Train", TrainConfig),
+        ("Train", RunLabelConfig),
         ("Ingest", IngestConfig),
         ("Evaluate", EvaluateConfig),
         ("Promote", PromoteConfig),
@@ -127,6 +130,20 @@ def test_check_passes_on_paths_alone(places: Places, dag: DAG, checked: list[Sta
     assert CheckConfig.model_validate_json(config.model_dump_json()) == config
     assert (config.parity, config.run_dir) == (True, Path(result["run_dir"]))
     assert config.solver == places.root / "s.prototxt"
+
+
+def test_check_keeps_the_runs_name_and_tags_which_each_later_tasks_log_begins_with(
+    places: Places, dag: DAG, checked: list[StageConfig], caplog: pytest.LogCaptureFixture
+) -> None:
+    check = operator_of(DeepSparkCheckOperator, dag, places)
+    execute(check, context(dag, conf={"name": "the paper's", "tags": "baseline, v2"}))
+    (config,) = checked
+    assert not {"name", "tags"} & set(config.model_dump())  # no part of the training
+    run_dir = places.run_folder("d", "r")
+    assert read_label(run_dir) == RunLabel(name="the paper's", tags=("baseline", "v2"))
+    with caplog.at_level(logging.INFO), noted_stage(run_dir, "train", logging.getLogger("test")):
+        pass
+    assert "run: the paper's" in caplog.messages
 
 
 def test_how_a_task_ends_is_noted_in_the_runs_folder(

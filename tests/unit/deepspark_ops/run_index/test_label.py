@@ -43,7 +43,7 @@ def test_a_damaged_label_is_an_empty_label(tmp_path, text):
 
 
 def test_a_name_that_is_too_long_is_refused_with_its_bound():
-    with pytest.raises(ConfigError, match="name.*120"):
+    with pytest.raises(ConfigError, match=r"name.*120"):
         config(name="x" * 121)
 
 

@@ -78,7 +78,10 @@ def test_the_page_says_what_an_error_is_of_vectors_and_what_pictures_show(tmp_pa
 
 def compared_page(metrics, pair) -> str:
     numbers = dict.fromkeys(("accuracy", "figure", "loss", "images_per_s", "clock", "seconds", "when", "who"))
-    rows = [{"label": label, "run": label, "key": label, "dag": "d", "state": "waiting", **numbers} for label in "ab"]
+    rows = [
+        {"label": label, "name": label, "run": label, "key": label, "dag": "d", "state": "waiting", **numbers}
+        for label in "ab"
+    ]
     compared = {"settings": [], "differences": [], "confusions": [None, None]}
     answer = {**compared, "runs": rows, "figures": figures_of(metrics), "pair": pair}
     return ComparePage(None, None).page(answer, nonce="n")
