@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 from deepspark_ops.evaluate.per_sample.properties import property_values
+from deepspark_ops.evaluate.per_sample.row_reader import ROWS_NAME
 from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch
 from deepspark_ops.evaluate.per_sample.slices import SliceSums
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
-
-ROWS_NAME: Final = "samples.parquet"
 
 _log = logging.getLogger(__name__)
 

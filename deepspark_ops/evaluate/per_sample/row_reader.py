@@ -1,14 +1,23 @@
-"""Some rows of ``samples.parquet``, for a page with single samples."""
+"""Reads ``samples.parquet``: rows of single samples, and the rows behind a cell, a class or a range of values."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from caffe_import.files.regular_file import regular_path
-from deepspark_ops.evaluate.per_sample.each_batch import ROWS_NAME
+from deepspark_ops.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_NAME: Final = "samples.parquet"
+RowOrder = Literal["-loss", "loss", "-probability", "probability", "index"]
+"""Column to sort by; a minus sorts from the largest value."""
 
 _WEIGHTS: Final = b"deepspark.weights"
 
@@ -47,3 +56,118 @@ def read_rows(folder: Path, indices: Collection[int], weights_digest: str) -> di
     except (OSError, pa.ArrowException, KeyError):
         return {}
     return rows_by_index
+
+
+@dataclass(frozen=True)
+class RowQuery:
+    """Conditions on rows; all of them hold for a selected row. None is no condition.
+
+    Attributes:
+        label: True class of a classification.
+        predicted: Predicted class of a classification.
+        is_wrong: Whether the predicted class differs from the true class.
+        min_probability, max_probability: Range of the predicted class's probability, the upper end excluded unless 1.
+        min_loss, max_loss: Range of the sample's loss, both ends included.
+        order: Column to sort by; equal values in the order of the samples.
+    """
+
+    label: int | None = None
+    predicted: int | None = None
+    is_wrong: bool | None = None
+    min_probability: float | None = None
+    max_probability: float | None = None
+    min_loss: float | None = None
+    max_loss: float | None = None
+    order: RowOrder = "-loss"
+
+
+class SelectedRows:
+    """Rows of an evaluation that a query selects, sorted. The file stays closed; read only, thread-safe.
+
+    Attributes:
+        n_rows: Number of selected rows.
+        columns: Names of the columns, without columns of lists.
+    """
+
+    def __init__(self, folder: Path, query: RowQuery, weights_digest: str) -> None:
+        """Select the rows.
+
+        Args:
+            folder: Of the evaluation.
+            query: The conditions; a condition on a column that the task lacks selects no row.
+            weights_digest: Of the net that was scored.
+
+        Raises:
+            DataError: The file is missing, damaged or of other weights, or pyarrow is not installed.
+        """
+        import pyarrow.compute as pc
+
+        chosen = _selected(_read_table(folder, weights_digest), query)
+        column = query.order.removeprefix("-")
+        keys = [(column, "descending" if query.order.startswith("-") else "ascending")]
+        sort_keys = [*(keys if column in chosen.column_names else []), ("index", "ascending")]
+        self._rows = chosen.take(pc.sort_indices(chosen, sort_keys=sort_keys))
+        self.n_rows: int = self._rows.num_rows
+        self.columns: list[str] = self._rows.column_names
+
+    def rows(self, start: int, count: int) -> list[dict[str, Any]]:
+        """Return selected rows [start, start + count) as dictionaries."""
+        rows: list[dict[str, Any]] = self._rows.slice(start, count).to_pylist()
+        return rows
+
+    def csv(self) -> bytes:
+        """Return all selected rows as CSV with a head."""
+        import pyarrow as pa
+        from pyarrow import csv
+
+        sink = pa.BufferOutputStream()
+        csv.write_csv(self._rows, sink)
+        return bytes(sink.getvalue())
+
+
+def _read_table(folder: Path, weights_digest: str) -> pa.Table:
+    path = folder / ROWS_NAME
+    if find_spec("pyarrow") is None:
+        msg = f'{path} cannot be read without pyarrow; install the extra "tables" beside Airflow'
+        raise DataError(msg)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(regular_path(path)) as file:
+            if (file.schema_arrow.metadata or {}).get(_WEIGHTS) != weights_digest.encode():
+                msg = f'{path} is of another evaluation than metrics.json; run "deepspark evaluate" again'
+                raise DataError(msg)
+            columns = [field.name for field in file.schema_arrow if not pa.types.is_list(field.type)]
+            table, prefix = file.read(columns), _main_prefix(file.schema_arrow)
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        msg = f'{path} has no rows of samples: {error}; run "deepspark evaluate" again'
+        raise DataError(msg) from None
+    return table.rename_columns([name.removeprefix(prefix) for name in columns])
+
+
+def _main_prefix(schema: pa.Schema) -> str:
+    """Return the prefix of the main result's columns, empty for a net with a single result."""
+    results = json.loads((schema.metadata or {})[b"deepspark.results"])
+    return str(results[0]["prefix"])
+
+
+def _selected(table: pa.Table, query: RowQuery) -> pa.Table:
+    """Return the rows that fulfil all conditions; a null fulfils no condition."""
+    import pyarrow.compute as pc
+
+    upper = pc.less_equal if query.max_probability == 1 else pc.less
+    for column, compare, limit in (
+        ("label", pc.equal, query.label),
+        ("predicted", pc.equal, query.predicted),
+        ("probability", pc.greater_equal, query.min_probability),
+        ("probability", upper, query.max_probability),
+        ("loss", pc.greater_equal, query.min_loss),
+        ("loss", pc.less_equal, query.max_loss),
+    ):
+        if limit is not None:
+            table = table.filter(compare(table[column], limit)) if column in table.column_names else table.slice(0, 0)
+    if query.is_wrong is not None and {"label", "predicted"} <= set(table.column_names):
+        compare = pc.not_equal if query.is_wrong else pc.equal
+        table = table.filter(compare(table["label"], table["predicted"]))
+    return table

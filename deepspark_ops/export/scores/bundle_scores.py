@@ -25,8 +25,9 @@ from deepspark_ops.config.evaluate import ScoreBundleConfig
 from deepspark_ops.config.shared_options.batch_size import DEFAULT_BATCH_SIZE
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME
-from deepspark_ops.evaluate.per_sample.each_batch import ROWS_NAME, each_batch, rows_file, rows_folder, write_rows
+from deepspark_ops.evaluate.per_sample.each_batch import each_batch, rows_file, rows_folder, write_rows
 from deepspark_ops.evaluate.per_sample.properties import sample_groups
+from deepspark_ops.evaluate.per_sample.row_reader import ROWS_NAME
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, write_samples
 from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.evaluate.scoring import Answer, measure_speed, report_of, score_samples, scored_samples

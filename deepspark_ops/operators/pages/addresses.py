@@ -11,6 +11,7 @@ from deepspark_ops.operators.tasks.run_addresses import URL_PREFIX as URL_PREFIX
 from deepspark_ops.operators.tasks.run_addresses import answer_url as answer_url
 from deepspark_ops.operators.tasks.run_addresses import run_url as run_url
 from deepspark_ops.operators.tasks.run_plan import Places, is_folder_name
+from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.trials.plan import trial_run_id
 
 RUNS_URL: Final = f"{URL_PREFIX}/runs"
@@ -62,3 +63,9 @@ def find_run(installation: Places, dag_id: str, run_id: str) -> Path | None:
         run = run.with_name(run_id)
     run = run.resolve()
     return run if run.is_relative_to(runs) and run not in (runs, runs / dag_id) else None
+
+
+def evaluation_folder(run_dir: Path) -> Path | None:
+    """Return the folder of a run's evaluation; None without a folder, or for a path outside the run's folder."""
+    folder = RunPaths(run_dir).evaluation
+    return folder if folder.is_dir() and folder.resolve().is_relative_to(run_dir.resolve()) else None

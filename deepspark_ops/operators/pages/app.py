@@ -22,13 +22,14 @@ from deepspark_ops.operators.pages.access.headers import (
     page_headers,
 )
 from deepspark_ops.operators.pages.addresses import find_run, mapped_run_id
-from deepspark_ops.operators.pages.answers import shown, site_of
+from deepspark_ops.operators.pages.answers import show_message, shown, site_of
 from deepspark_ops.operators.pages.bundle_card import find_bundle_file
 from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns, read_runs, read_schedules, tagged_dags
 from deepspark_ops.operators.pages.lists.list_routes import add_list_routes
 from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.routes import add_model_routes
 from deepspark_ops.operators.pages.run.bundle import BundlePage
+from deepspark_ops.operators.pages.run.samples import NoSamples, SamplesPage
 from deepspark_ops.operators.pages.run.training import TrainingPage
 from deepspark_ops.operators.pages.static_files import chart_library, static_file
 from deepspark_ops.operators.tasks.run_plan import Places
@@ -63,6 +64,7 @@ def build_app(installation: Places, training: TrainingPage | None = None, runs: 
     app.add_exception_handler(401, _to_login)
     _add_run_routes(app, installation, training or TrainingPage(installation, AirflowRuns().of))
     listed = runs or RunsPage(installation, read_runs, tagged_dags, schedules=read_schedules)
+    _add_sample_routes(app, SamplesPage(installation))
     add_list_routes(app, installation, listed)
     add_model_routes(app, installation, listed)
 
@@ -117,6 +119,19 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
         if parts:
             answer["parts"] = page.fragments(answer, site=site_of(request))
         return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
+
+
+def _add_sample_routes(app: FastAPI, samples: SamplesPage) -> None:
+    @app.get("/runs/{dag_id}/{run_id}/samples", dependencies=[Depends(requires_access_dag("GET"))])
+    def show_samples(request: Request, dag_id: str, run_id: str) -> Response:
+        parameters = request.query_params
+        try:
+            if parameters.get("format") == "csv":
+                rows = samples.csv(dag_id, run_id, parameters)
+                return Response(rows, media_type="text/csv; charset=utf-8", headers=FILE_HEADERS)
+            return shown(request, samples, samples.answer(dag_id, run_id, parameters))
+        except NoSamples as error:
+            return show_message(request, str(error), error.status)
 
 
 def _run_file(run: Path, name: str) -> Path | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
-from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run
+from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run, run_url
 from deepspark_ops.operators.pages.lists.compared_scores import (
     confusion_of,
     differences_of,
@@ -101,7 +101,9 @@ class ComparePage:
             settings=[run for run in answer["settings"] if shows_all or run["differs"]],
             shows_all=shows_all,
             confusions=[
-                (row, run, drawn_confusion(run)) for row, run in zip(rows, answer["confusions"], strict=True) if run
+                (row, run, drawn_confusion(run, site + run_url(row["dag"], row["run"], "samples")))
+                for row, run in zip(rows, answer["confusions"], strict=True)
+                if run
             ],
             figures=answer["figures"],
             differences=_differences(answer, rows),

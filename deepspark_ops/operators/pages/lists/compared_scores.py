@@ -16,7 +16,7 @@ from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metric
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
-from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.operators.pages.addresses import evaluation_folder
 
 if TYPE_CHECKING:
     from deepspark_ops.evaluate.comparison.paired_errors import ErrorPair
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 MOST_CLASSES: Final = 60
 """With more a matrix is no table any more: each run's report has its picture."""
 _DIGEST_SHOWN: Final = 15
-
-
-def evaluation_folder(run_dir: Path) -> Path | None:
-    """Return the folder of a run's evaluation; None without a folder, or for a path outside the run's folder."""
-    folder = RunPaths(run_dir).evaluation
-    return folder if folder.is_dir() and folder.resolve().is_relative_to(run_dir.resolve()) else None
 
 
 def metrics_of(run_dir: Path) -> MetricsReport | None:
@@ -297,13 +291,18 @@ def figures_of(metrics: Sequence[MetricsReport | None]) -> list[dict[str, Any]]:
     ]
 
 
-def drawn_confusion(confusion: Mapping[str, Any] | None) -> Markup | None:
-    """Return the report's drawing of a matrix; None without a matrix."""
+def drawn_confusion(confusion: Mapping[str, Any] | None, samples_url: str) -> Markup | None:
+    """Return the report's drawing of a matrix, each cell a link to ``samples_url``; None without a matrix."""
     if confusion is None or confusion["counts"] is None:
         return None
     from deepspark_ops.evaluate.charts import confusion_chart  # OpenCV, which no other page needs
 
-    return _unstyled(confusion_chart(np.array(confusion["counts"], np.int64), confusion["classes"]))
+    counts = np.array(confusion["counts"], np.int64)
+    links = {
+        (int(label), int(predicted)): f"{samples_url}?true={label}&predicted={predicted}"
+        for label, predicted in zip(*np.nonzero(counts), strict=True)
+    }
+    return _unstyled(confusion_chart(counts, confusion["classes"], links))
 
 
 def drawn_difference(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> Markup | None:

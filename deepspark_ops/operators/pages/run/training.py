@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from deepspark_ops.evaluate.per_sample.row_reader import ROWS_NAME
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, answer_url, file_url, find_run, model_url, run_url
 from deepspark_ops.operators.pages.run.champion import champion_of
 from deepspark_ops.operators.pages.run.trials import ComparedTrials, comparison_of_trial
@@ -75,6 +76,7 @@ class TrainingPage:
         comparison = comparison_of_trial(paths.root)
         present_files = {
             "has_report": (paths.evaluation / "report.html").is_file(),
+            "has_samples": (paths.evaluation / ROWS_NAME).is_file(),
             "has_bundle": paths.bundle.is_dir(),
         }
         of_trials = {
@@ -142,6 +144,7 @@ def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
         "quiet_s": age if is_quiet else None,
         "answer_url": site + answer_url(answer["dag"], answer["run"], state["asks"]) if state["asks"] else None,
         "report_url": site + run_url(answer["dag"], answer["run"], "report"),
+        "samples_url": site + run_url(answer["dag"], answer["run"], "samples"),
         "training_url": site + run_url(answer["dag"], answer["run"], "training"),
         "bundle_url": site + run_url(answer["dag"], answer["run"], "bundle"),
         "model_url": site + model_url(answer["model"]) if answer["model"] else "",

@@ -1,0 +1,124 @@
+"""The page "Samples" of a run: the samples behind a figure, filtered by the address, as page, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deepspark_ops.evaluate.comparison.mistake_pictures import write_mistake_pictures
+from deepspark_ops.shards.thumbnail import small_picture
+from tests.reference.evaluations import evaluation, of_task, write_evaluation
+
+pytestmark = pytest.mark.airflow
+
+LABELS = [0, 0, 1, 1, 1, 0] * 30
+ANSWERS = [0, 1, 1, 0, 1, 0] * 30
+URL = "/runs/deepspark_train/run-a/samples"
+
+
+def write_rows(folder: Path, columns: dict[str, Any]) -> None:
+    metadata = {
+        "deepspark.weights": "sha256:w",
+        "deepspark.results": '[{"prefix": "", "task": "t", "outputs": ["ip"], "target": "y"}]',
+    }
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), folder / "samples.parquet")
+
+
+@pytest.fixture
+def folder(client: Any) -> Path:
+    """The evaluation of run-a: 180 samples of two classes, 60 of them wrong, with a picture of sample 1."""
+    evaluated = evaluation(ANSWERS, LABELS, names=("cat", "<dog>"))
+    folder: Path = write_evaluation(client.home / "runs" / "deepspark_train" / "run-a" / "evaluation", evaluated)
+    n = len(LABELS)
+    write_rows(
+        folder,
+        {
+            "index": list(range(n)),
+            "name": [f"a/<{at}>.png" for at in range(n)],
+            "content": list(range(n)),
+            "loss": np.where(np.equal(ANSWERS, LABELS), 0.1, 2.1),
+            "label": LABELS,
+            "predicted": ANSWERS,
+            "probability": [0.9] * n,
+            "label_probability": [
+                0.9 if answer == label else 0.1 for answer, label in zip(ANSWERS, LABELS, strict=True)
+            ],
+        },
+    )
+    write_mistake_pictures(folder, evaluated.samples, {1: small_picture(np.full((8, 8), 90, np.uint8), 16)})
+    return folder
+
+
+def shown_names(page: str) -> list[str]:
+    return re.findall(r"<td>(a/[^<]*)</td>", page)
+
+
+def test_a_cell_shows_its_samples_with_pictures_and_leads_on(client: Any, folder: Path) -> None:
+    answer = client.get(f"{URL}?true=0&predicted=1")
+    assert answer.status_code == 200
+    assert shown_names(answer.text) == [f"a/&lt;{at}&gt;.png" for at in range(1, 180, 6)]
+    assert "30 of 180 samples" in answer.text
+    assert answer.text.count("<img") == 1
+    assert '<option value="1" selected>&lt;dog&gt;</option>' in answer.text
+    assert '<a href="/deepspark/runs/deepspark_train/run-a/report">report</a>' in answer.text
+
+
+def test_pages_of_sixty_samples_keep_the_conditions(client: Any, folder: Path) -> None:
+    texts = [client.get(f"{URL}?sort=index&page={page}").text for page in (1, 2, 3)]
+    names = [name for text in texts for name in shown_names(text)]
+    assert names == [f"a/&lt;{at}&gt;.png" for at in range(180)]
+    assert f'href="{"/deepspark" + URL}?sort=index&amp;page=3">next</a>' in texts[1]
+    assert client.get(f"{URL}?page=99&format=json").json()["page"] == 3
+
+
+def test_json_and_csv_have_the_same_samples(client: Any, folder: Path) -> None:
+    answer = client.get(f"{URL}?wrong=1&format=json").json()
+    assert (answer["n_rows"], answer["n_pages"], len(answer["rows"])) == (60, 1, 60)
+    table = client.get(f"{URL}?wrong=1&format=csv")
+    assert table.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(table.text)))
+    assert [int(row["index"]) for row in rows] == [row["index"] for row in answer["rows"]]
+    assert rows[0]["name"] == "a/<1>.png"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["true=x", "true=1.5", "predicted=-1", "min_loss=nan", "max_probability=inf", "wrong=2", "sort=name", "page=0"],
+)
+def test_an_address_that_makes_no_sense_is_refused(client: Any, folder: Path, address: str) -> None:
+    name, _, value = address.partition("=")
+    answer = client.get(f"{URL}?{address}&format=json")
+    assert answer.status_code == 400
+    assert f'{name}="{value}"' in answer.json()["error"]
+
+
+def test_a_regression_has_no_classes(client: Any) -> None:
+    folder = client.home / "runs" / "deepspark_train" / "run-a" / "evaluation"
+    write_evaluation(folder, of_task([[0.5], [1.0]], [[0.0], [1.0]]))
+    write_rows(folder, {"index": [0, 1], "name": [None, None], "content": [1, 2], "loss": [0.25, 0.0]})
+    page = client.get(URL).text
+    assert "true class" not in page
+    assert "0.25" in page
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("/runs/deepspark_train/run-b/samples", "this run has no evaluation"),
+        ("/runs/deepspark_train/no-run/samples", "this run has no evaluation"),
+        (URL, "has no rows of samples"),
+    ],
+)
+def test_samples_that_are_not_there_are_explained(client: Any, folder: Path, address: str, message: str) -> None:
+    (folder / "samples.parquet").unlink()
+    answer = client.get(address)
+    assert answer.status_code == 404
+    assert message in answer.text
