@@ -120,7 +120,7 @@ def _commit(config: IngestConfig, recipe: Recipe, plan: DatasetPlan[Any]) -> Non
 
 def _plan_first_rows(config: IngestConfig, recipe: Recipe, work: Path) -> tuple[IngestConfig, Recipe, DatasetPlan[Any]]:
     """Plan a dataset of a table's first rows; where the source is to be split, both splits have all of them."""
-    from deepspark_ops.ingest.tables.file_batches import first_rows
+    from deepspark_ops.ingest.files.file_batches import first_rows
     from deepspark_ops.ingest.tables.row_files import one_by_one
     from deepspark_ops.ingest.tables.table_source import FirstRows, plan_table_source
 

@@ -60,18 +60,18 @@ _TOO_FEW_FOR_SPARK = 3_000
 _WORK_PREFIX = ".work-"
 _JVM_PORT = "PYSPARK_GATEWAY_PORT"
 
-Finished = list[tuple[SplitName, int, int]]
-"""(split, samples, bytes written) of each shard that was written."""
+Finished = dict[tuple[SplitName, int], tuple[int, int]]
+"""(split, number) of each shard that was written -> (samples, bytes)."""
 
 
 class _FinishedShards(AccumulatorParam[Finished]):  # type: ignore[misc]
-    """Adds up what tasks report when they end. For progress only: a task run twice would be counted twice."""
+    """Joins the reports of tasks for the progress in the log; a task that runs twice reports the same shard."""
 
     def zero(self, value: Finished) -> Finished:
-        return []
+        return {}
 
     def addInPlace(self, value1: Finished, value2: Finished) -> Finished:
-        value1.extend(value2)
+        value1.update(value2)
         return value1
 
 
@@ -372,14 +372,13 @@ def _run_tasks(spark: SparkOnDemand | None, plan: DatasetPlan[Task]) -> list[Sha
             results.append(run_one(task))
             progress.report(_finished(results))
         return results
-    finished = spark.context().accumulator([], _FinishedShards())
+    finished = spark.context().accumulator({}, _FinishedShards())
     copies = staging()
 
     def run(task: Task) -> ShardResult:
         use_staging(copies)
         result = run_one(task)
-        if result.n_samples:
-            finished.add([(result.split, result.n_samples, result.n_bytes)])
+        finished.add(_finished([result]))
         return result
 
     failed = "the shards were not written"
@@ -389,7 +388,9 @@ def _run_tasks(spark: SparkOnDemand | None, plan: DatasetPlan[Task]) -> list[Sha
 
 
 def _finished(results: Sequence[ShardResult]) -> Finished:
-    return [(result.split, result.n_samples, result.n_bytes) for result in results if result.n_samples]
+    return {
+        (result.split, result.task_number): (result.n_samples, result.n_bytes) for result in results if result.n_samples
+    }
 
 
 class _Progress:
@@ -401,10 +402,15 @@ class _Progress:
         self._shards: Counter[SplitName] = Counter()
         self._samples: Counter[SplitName] = Counter()
         self._n_bytes = 0
+        self._reported: set[tuple[SplitName, int]] = set()
         self._started = time.monotonic()
 
     def report(self, finished: Finished) -> None:
-        for split, n_samples, n_bytes in finished[self._shards.total() :]:
+        for shard, (n_samples, n_bytes) in list(finished.items()):  # a copy: Spark's thread adds shards
+            if shard in self._reported:
+                continue
+            self._reported.add(shard)
+            split = shard[0]
             self._shards[split] += 1
             self._samples[split] += n_samples
             self._n_bytes += n_bytes

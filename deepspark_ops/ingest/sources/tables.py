@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.archive import is_archive
+from deepspark_ops.ingest.files.image_files import file_stamps
 from deepspark_ops.ingest.files.table_files import digest_table, first_data_file, is_header_alone, separator_of
 from deepspark_ops.ingest.records import SourceIndex
-from deepspark_ops.ingest.sources.format import Format, Kind, Look, usual_neighbour
+from deepspark_ops.ingest.sources.format import Format, Look, usual_neighbour
 from deepspark_ops.stores.store_path import DataPath
 
 _OPTIONS: Final = frozenset(
@@ -69,12 +73,37 @@ def _is_json_lines(look: Look) -> bool:
         return not further_lines and '":' in line  # one line, longer than the look
 
 
-def _format(
-    looks_like: LooksLike,
-    kinds: frozenset[Kind] = frozenset({"file", "folder"}),
-    digest: Callable[[IngestConfig, DataPath], str] = lambda config, source: digest_table(source, config.stamp),
-) -> Format:
-    return Format(kinds, looks_like, digest, _index, _OPTIONS, usual_test=_usual_test)
+def folder_of_images(config: IngestConfig, source: DataPath) -> DataPath:
+    """Return the folder from which the paths of a table's images start."""
+    return config.root_folder or (source if source.is_dir() else source.parent)
+
+
+def _image_stamps(name: SourceFormat, config: IngestConfig, source: DataPath) -> Iterable[bytes]:
+    """Return the stamps of the images that a table of files names; nothing for a query, known by reading alone."""
+    if config.image_column is None or config.query is not None:
+        return ()
+    from deepspark_ops.ingest.files.file_batches import listed_paths  # other sources need no Arrow
+
+    paths = listed_paths(source, name, config.image_column)
+    return file_stamps(folder_of_images(config, source), paths, config.stamp)
+
+
+def _digest(name: SourceFormat, config: IngestConfig, source: DataPath) -> str:
+    """Return a digest of a table's files, and of the images that the table names."""
+    of_files, stamps = digest_table(source, config.stamp), b"".join(_image_stamps(name, config, source))
+    return hashlib.sha256(of_files.encode() + stamps).hexdigest() if stamps else of_files
+
+
+def _format(name: SourceFormat, looks_like: LooksLike) -> Format:
+    return Format(
+        kinds=frozenset({"file", "folder"}),
+        looks_like=looks_like,
+        digest=partial(_digest, name),
+        index=_index,
+        options=_OPTIONS,
+        usual_test=_usual_test,
+        named_stamps=partial(_image_stamps, name),
+    )
 
 
 def _index(config: IngestConfig, source: DataPath, _work: DataPath) -> SourceIndex:
@@ -87,11 +116,11 @@ def _usual_test(source: DataPath) -> DataPath | None:
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "parquet": _format(_begins_with(b"PAR1", ".parquet", ".pq")),
-    "orc": _format(_begins_with(b"ORC", ".orc")),
-    "avro": _format(_begins_with(b"Obj\x01", ".avro")),
-    "json_lines": _format(_is_text(_is_json_lines, _JSON)),
-    "csv": _format(_is_text(_is_csv, _CSV)),
+    "parquet": _format("parquet", _begins_with(b"PAR1", ".parquet", ".pq")),
+    "orc": _format("orc", _begins_with(b"ORC", ".orc")),
+    "avro": _format("avro", _begins_with(b"Obj\x01", ".avro")),
+    "json_lines": _format("json_lines", _is_text(_is_json_lines, _JSON)),
+    "csv": _format("csv", _is_text(_is_csv, _CSV)),
     # Only Spark knows the table's content; the rows are digested after reading.
-    "spark_table": _format(lambda look: look.kind == "table", frozenset({"table"}), lambda _, __: ""),
+    "spark_table": Format(frozenset({"table"}), lambda look: look.kind == "table", lambda _, __: "", _index, _OPTIONS),
 }

@@ -40,8 +40,6 @@ ID_NAMES: Final = ("id",)
 CORRUPT: Final = "_corrupt_record"
 """Spark's column for a line that is no record of the table."""
 Flags = npt.NDArray[np.bool_]
-OTHER_TYPE = pa.struct([])
-"""Stands for a type that no role of a column takes."""
 BAD_TEXT = np.inf
 """Stands for a text that is no number: rows with infinite features cannot be used, and say so."""
 _SHOWN = 12

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from caffe_import.files.regular_file import regular_path
 from deepspark_ops.errors import DataError
+from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, flat
 from deepspark_ops.ingest.files.table_files import data_files
-from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, flat
 from deepspark_ops.stores.staging import kept_copy
 from deepspark_ops.stores.store_path import DataPath, name_below
 

@@ -142,8 +142,13 @@ def pack_images(batches: Iterable[pa.RecordBatch], roles: TableRoles, folder: Pa
     return replace(image_rows, digest=digest.hexdigest())
 
 
-def images_digest(parts: Sequence[ImageRows]) -> str:
-    """Return a digest of a table's images, labels and names, for a source without files to look at."""
+def images_digest(parts: Sequence[ImageRows], stamps: bytes) -> str:
+    """Return a digest of a table's images, labels and names, for a source without files to look at.
+
+    Args:
+        parts: Of all tasks, in order.
+        stamps: Stamps of the images that the table names by path.
+    """
     texts_of = (
         [
             part.digest,
@@ -156,7 +161,7 @@ def images_digest(parts: Sequence[ImageRows]) -> str:
         ]
         for part in parts
     )
-    return hashlib.sha256(json.dumps(list(texts_of)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(list(texts_of)).encode() + stamps).hexdigest()
 
 
 def _texts(batch: pa.RecordBatch, column: Column) -> list[str]:

@@ -26,11 +26,11 @@ from caffe_import.files.regular_file import open_regular
 from deepspark_ops.config.ingest import TABLE_MARK, IngestConfig, is_catalog_table
 from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
+from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files, separator
 from deepspark_ops.ingest.files.table_files import data_files, no_rows
 from deepspark_ops.ingest.plan import own_sources
 from deepspark_ops.ingest.sources.registry import resolve_format
 from deepspark_ops.ingest.tables.columns import CORRUPT, Column, TableRoles, columns_of
-from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, check_files, separator
 from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, avro_table, parquet_table
 from deepspark_ops.ingest.tables.query import VIEW, check_query, parse_query
 from deepspark_ops.ingest.tables.row_files import Spread

@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.image_files import FolderReader, file_stamps
 from deepspark_ops.ingest.plan import DatasetPlan, Recipe, plan_ingest, read_class_names
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.selection.choice import require_classes
 from deepspark_ops.ingest.selection.splits import read_listed_rows, split_shares
+from deepspark_ops.ingest.sources.tables import folder_of_images
 from deepspark_ops.ingest.tables.columns import KINDS, Column, TableRoles, choose_roles, columns_of
 from deepspark_ops.ingest.tables.file_parts import FileTable
 from deepspark_ops.ingest.tables.image_rows import ImageRows, images_digest, index_images, pack_images
@@ -256,8 +258,11 @@ def _index_images(config: IngestConfig, table: Table, roles: TableRoles, folder:
 
     texts = table.over_parts(roles, read, _IMAGE_BATCH_ROWS, "float64")
     parts = sorted((ImageRows.from_json(text) for text in texts), key=lambda part: part.part)
-    root = config.root_folder or (table.source if table.source.is_dir() else table.source.parent)
-    return index_images(parts, roles, table.source, root, folder), images_digest(parts)
+    index = index_images(parts, roles, table.source, folder_of_images(config, table.source), folder)
+    stamps = b""
+    if not is_known(config) and isinstance(index.reader, FolderReader):
+        stamps = b"".join(file_stamps(index.reader.folder, index.reader.paths, config.stamp))
+    return index, images_digest(parts, stamps)
 
 
 def row_recipe(

@@ -17,9 +17,9 @@ import pyarrow as pa
 from deepspark_ops.config.commands.predict import BundleInputConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.archive import read_start
+from deepspark_ops.ingest.files.file_batches import file_rows
 from deepspark_ops.ingest.files.table_files import data_files, separator_of
 from deepspark_ops.ingest.tables.columns import arrays, numbers
-from deepspark_ops.ingest.tables.file_batches import file_rows
 from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, read_footer, value_type
 from deepspark_ops.predict.inputs.table_columns import InputColumns, choose_columns
 from deepspark_ops.predict.record import Content, InputRecord, Inputs, vector_of

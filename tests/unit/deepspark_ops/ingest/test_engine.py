@@ -1,12 +1,15 @@
 """Who reads the records: this process where little is to be done, Spark else; option ``engine`` decides."""
 
 import logging
+import re
+from types import SimpleNamespace
 
 import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest import spark_job
+from deepspark_ops.ingest.plan import make_recipe, plan_ingest
 from deepspark_ops.shards.reader import verify
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
@@ -75,3 +78,40 @@ def test_a_table_that_spark_alone_reads_is_refused_to_the_process(tmp_path):
     source = write_table(tmp_path / "t.csv", a_table(60))
     with pytest.raises(ConfigError, match="engine=process: Spark is needed for this source"):
         spark_job.run_ingest(IngestConfig(source=source, **options))
+
+
+class RepeatingSpark:
+    """Runs every task twice, as after a lost answer; what a task adds to the accumulator arrives twice."""
+
+    def context(self):
+        return self
+
+    def accumulator(self, value, parameter):
+        held = SimpleNamespace(value=parameter.zero(value))
+        held.add = lambda term: setattr(held, "value", parameter.addInPlace(held.value, term))
+        return held
+
+    def map(self, work, items, *, failed, on_wait):
+        answers = []
+        for item in items[::-1]:
+            for _ in range(2):
+                answer = work(item)
+                on_wait()
+            answers.append(answer)
+        return answers[::-1]
+
+
+def test_a_shard_of_a_repeated_task_is_logged_once(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    config = images(tmp_path, samples_per_shard=10)
+    (tmp_path / "work").mkdir()
+    plan = plan_ingest(config, make_recipe(config), tmp_path / "work")
+    results = spark_job._run_tasks(RepeatingSpark(), plan)
+    lines = [re.search(r"^ingest (\w+): shard (\d+)/(\d+) written, (\d+) samples", line) for line in caplog.messages]
+    shown = [line.groups() for line in lines if line]
+    n_train = len([task for task in plan.tasks if task.split == "train"])
+    assert [line[:3] for line in shown if line[0] == "train"] == [
+        ("train", str(number), str(n_train)) for number in range(1, n_train + 1)
+    ]
+    assert len(shown) == len(plan.tasks) == len(results)
+    assert sum(int(line[3]) for line in shown if line[1] == line[2]) == 30

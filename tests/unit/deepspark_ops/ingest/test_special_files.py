@@ -13,9 +13,9 @@ from caffe_import.errors import CaffeImportError
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, TABLE_FORMATS
 from deepspark_ops.errors import DeepSparkError
+from deepspark_ops.ingest.files.file_batches import check_files, first_rows
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.registry import find_format
-from deepspark_ops.ingest.tables.file_batches import check_files, first_rows
 from tests.reference.example_sources import EXAMPLE_SOURCES
 from tests.reference.raw_sources import write_images
 from tests.special_files import SPECIAL_KINDS, make_special

@@ -17,7 +17,14 @@ from deepspark_ops.operators.tasks.run_plan import ingest_digest
 from deepspark_ops.shards.manifest import read_manifest
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import image_bgr, write_images
-from tests.reference.table_files import a_table, counted_rows, ingest_files, without_missing_values
+from tests.reference.table_files import (
+    a_table,
+    counted_rows,
+    ingest_files,
+    ingest_parts,
+    without_missing_values,
+    write_table,
+)
 
 
 def replace_in_place(path: Path, content: bytes) -> None:
@@ -96,3 +103,48 @@ def test_a_file_of_a_large_table(tmp_path, stamp, monkeypatch):
     ingest_files(config.model_copy(update={"output": tmp_path / "whole"}), tmp_path / "work2")
     for split in ("train", "test"):
         assert counted_rows(tmp_path / "out", split) == counted_rows(tmp_path / "whole", split)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".orc", ".avro", ".jsonl"])
+def test_a_replaced_image_that_a_table_names(tmp_path, suffix):
+    write_images(tmp_path / "raw", 30, suffix=".bmp")
+    table = pa.table({"file": [f"img/{i}.bmp" for i in range(30)], "label": [i % 3 for i in range(30)]})
+    source = write_table(tmp_path / f"t{suffix}", table)
+    options = {"source": source, "root_folder": tmp_path / "raw", "image_column": "file", "output": tmp_path / "out"}
+    config = IngestConfig(**options)
+    before = make_recipe(config).sha256, ingest_digest(config)
+    assert (make_recipe(config).sha256, ingest_digest(config)) == before
+    image = tmp_path / "raw" / "img" / "7.bmp"
+    image.write_bytes(bmp_of(999))
+    os.utime(image, (0, 0))
+    after = make_recipe(config).sha256, ingest_digest(config)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+    by_content = config.model_copy(update={"stamp": "digest"})
+    before = make_recipe(by_content).sha256, ingest_digest(by_content)
+    replace_in_place(image, bmp_of(998))
+    after = make_recipe(by_content).sha256, ingest_digest(by_content)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def test_a_replaced_image_that_a_query_names(tmp_path):
+    """Rows of a query are known by reading: their digest has the stamps of the images."""
+    write_images(tmp_path / "raw", 30, suffix=".bmp")
+    table = pa.table({"file": [f"img/{i}.bmp" for i in range(30)], "label": [i % 3 for i in range(30)]})
+    config = IngestConfig(
+        source=write_table(tmp_path / "t.parquet", table),
+        root_folder=tmp_path / "raw",
+        image_column="file",
+        query="SELECT * FROM source",
+        output=tmp_path / "out",
+    )
+    first = ingest_parts(config, [table], tmp_path / "work")
+    again = ingest_parts(config, [table], tmp_path / "work")
+    assert again["train"].recipe_sha256 == first["train"].recipe_sha256
+    image = tmp_path / "raw" / "img" / "7.bmp"
+    image.write_bytes(bmp_of(999))
+    os.utime(image, (0, 0))
+    changed = ingest_parts(config, [table], tmp_path / "work")
+    assert changed["train"].recipe_sha256 != first["train"].recipe_sha256

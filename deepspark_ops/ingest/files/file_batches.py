@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -23,17 +24,21 @@ from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.archive import read_start
 from deepspark_ops.ingest.files.table_files import data_files, is_header_alone, no_rows, separator_of
-from deepspark_ops.ingest.tables.columns import OTHER_TYPE
 from deepspark_ops.stores.staging import kept_copy
 from deepspark_ops.stores.store_path import DataPath
 
+OTHER_TYPE = pa.struct([])
+"""Stands for a type that no role of a column takes."""
 _LOOK_BYTES = 4096
 _FILES_AHEAD = 1
 """Files, and batches of each, that are read while one is worked on."""
 _AVRO_ROWS = 4096
 _AVRO_VALUES = 2**18
-_AVRO_DAMAGE = (ValueError, EOFError, IndexError, OverflowError, TypeError, struct.error, zlib.error, pa.ArrowException)
-"""What fastavro, and Arrow after it, raise of damaged bytes."""
+_AVRO_DAMAGE = (
+    *(ValueError, EOFError, IndexError, OverflowError, TypeError, MemoryError),
+    *(struct.error, zlib.error, pa.ArrowException),
+)
+"""Errors of fastavro and Arrow for damaged bytes; a MemoryError for a block of an impossible size."""
 _AVRO_BYTES = 2**24
 _AVRO_TYPES: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -81,11 +86,7 @@ def first_rows(path: DataPath, name: SourceFormat, n_rows: int) -> pa.RecordBatc
         ConfigError: A CSV file without a header line.
         DataError: No rows, or a file that cannot be read.
     """
-    if name == "json_lines" and not any(read_start(file, _LOOK_BYTES).strip() for file in data_files(path)):
-        raise no_rows(path)
-    try:
-        local = kept_copy(path)  # Arrow's own reader of s3:// knows no endpoint of this host
-        rows = file_rows(list(data_files(local)), name, local if local.is_dir() else None)
+    with _readable_rows(path, name) as rows:
         batches: list[pa.RecordBatch] = []
         n_lacking = n_rows
         for batch in rows.batches(rows.schema.names, n_rows):
@@ -94,14 +95,38 @@ def first_rows(path: DataPath, name: SourceFormat, n_rows: int) -> pa.RecordBatc
             if not n_lacking:
                 break
         table = pa.Table.from_batches(batches, rows.schema)
+    if not table.num_rows:
+        raise no_rows(path)
+    return flat(table.combine_chunks().to_batches()[0])
+
+
+def listed_paths(path: DataPath, name: SourceFormat, column: str) -> list[str]:
+    """Return the texts in a column of a table of files; nothing for a column of another type.
+
+    Raises:
+        ConfigError: A CSV file without a header line.
+        DataError: No rows, or a file that cannot be read.
+    """
+    with _readable_rows(path, name) as rows:
+        if column not in rows.schema.names or rows.schema.field(column).type not in (pa.string(), pa.large_string()):
+            return []
+        batches = rows.batches([column], _AVRO_ROWS)
+        return [text or "" for batch in batches for text in batch.column(column).to_pylist()]
+
+
+@contextmanager
+def _readable_rows(path: DataPath, name: SourceFormat) -> Iterator[FileRows]:
+    """Yield the rows of a table of files; an error of Arrow names the table."""
+    if name == "json_lines" and not any(read_start(file, _LOOK_BYTES).strip() for file in data_files(path)):
+        raise no_rows(path)
+    try:
+        local = kept_copy(path)  # Arrow's own reader of s3:// knows no endpoint of this host
+        yield file_rows(list(data_files(local)), name, local if local.is_dir() else None)
     except DeepSparkError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         msg = f"{path}: not a readable table of format {name}: {str(error).splitlines()[0]}"
         raise DataError(msg) from error
-    if not table.num_rows:
-        raise no_rows(path)
-    return flat(table.combine_chunks().to_batches()[0])
 
 
 @dataclass(frozen=True)
@@ -271,5 +296,5 @@ def avro_batches(path: DataPath, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         msg = f"{path}: no column {error}, which the table's first file has"
         raise DataError(msg) from error
     except _AVRO_DAMAGE as error:
-        msg = f"{path}: damaged Avro file: {error}"
+        msg = f"{path}: damaged Avro file: {str(error) or type(error).__name__}"
         raise DataError(msg) from error

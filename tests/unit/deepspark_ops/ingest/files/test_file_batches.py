@@ -11,12 +11,12 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.errors import ConfigError, DataError
+from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, first_rows
 from deepspark_ops.ingest.files.table_files import data_files, digest_table, separator_of
 from deepspark_ops.ingest.plan import make_recipe
 from deepspark_ops.ingest.preview import make_preview, why_no_preview
 from deepspark_ops.ingest.sources.registry import detect_format
 from deepspark_ops.ingest.tables.columns import columns_of
-from deepspark_ops.ingest.tables.file_batches import avro_batches, avro_schema, first_rows
 from deepspark_ops.shards.reader import open_dataset
 from deepspark_ops.stores.store_path import data_path
 from tests.reference.table_files import a_table, write_table
@@ -109,6 +109,16 @@ def test_avro_of_many_types(tmp_path):
     (tmp_path / "no.avro").write_bytes(b"Obj\x01nothing")
     with pytest.raises(DataError, match="not a readable Avro file"):
         avro_schema(tmp_path / "no.avro")
+
+
+def test_an_avro_block_of_impossible_size_is_damage(tmp_path):
+    path = write_table(tmp_path / "t.avro", pa.table({"note": ["a" * 60]}))
+    content, schema = bytearray(path.read_bytes()), avro_schema(path)
+    at = content.index(b"a" * 60) - 3  # before it: size of the block, number of the union's type, size of the text
+    content[at : at + 6] = bytes([0x80] * 5 + [0x20])  # 2**39 bytes
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"t\.avro: damaged Avro file: MemoryError"):
+        list(avro_batches(path, schema))
 
 
 def test_images_of_a_table_are_looked_at(tmp_path):
