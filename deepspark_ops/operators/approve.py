@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import Param, ParamsDict  # type: ignore[attr-defined] # missing in the stub file alone
+from airflow.sdk import Param
 
 from deepspark_ops.config.promote import ApprovalConfig, PromoteConfig
 from deepspark_ops.config.shared_options.durations import length_of
@@ -67,7 +67,8 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
             defaults=self.REJECT,  # what Airflow answers when the time is over
             **kwargs,
         )
-        self.params = ParamsDict({_COMMENT: about})  # what the page asks for beside the answer; not the DAG's form
+        # What the page asks for beside the answer; not the DAG's form. airflow.sdk of 3.1.0 does not export ParamsDict.
+        self.params = type(self.params)({_COMMENT: about})
 
     @ends_plainly
     def execute(self, context: Any) -> Any:
