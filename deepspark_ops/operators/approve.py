@@ -68,7 +68,7 @@ class DeepSparkApproveOperator(ModelArguments, ApprovalOperator):
             **kwargs,
         )
         # What the page asks for beside the answer; not the DAG's form. airflow.sdk of 3.1.0 does not export ParamsDict.
-        self.params = type(self.params)({_COMMENT: about})
+        self.params = type(self.params)({_COMMENT: about})  # type: ignore[has-type]
 
     @ends_plainly
     def execute(self, context: Any) -> Any:
