@@ -29,5 +29,6 @@ def open(folder: StrPath) -> ResultFolder:
         if kind.is_at(path):
             return kind(path)
     problem = "holds none of these" if path.is_dir() else "no such folder"
-    msg = f"folder={folder}: {problem}; allowed: a folder with a {', a '.join(kind.kind for kind in _KINDS)}"
+    named = ", ".join(f"{'an' if kind.kind.startswith('e') else 'a'} {kind.kind}" for kind in _KINDS)
+    msg = f"folder={folder}: {problem}; allowed: a folder with {named}"
     raise ConfigError(msg)

@@ -20,7 +20,7 @@ from deepspark_ops.api.mistakes import mistakes_as_config_errors
 from deepspark_ops.api.pycaffe.blob import Blob, NetMemory
 from deepspark_ops.api.pycaffe.data_feed import DataFeed
 from deepspark_ops.api.pycaffe.defaults import DEFAULTS, Devices
-from deepspark_ops.api.results.card import CardTable, card
+from deepspark_ops.api.results.card import Card, CardTable, HasCard
 from deepspark_ops.api.results.result_folder import StrPath, absolute_local_path
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN
 from deepspark_ops.errors import ConfigError
@@ -35,7 +35,7 @@ _COMPUTED_IN_GRAPH: Final = ("Input", "DummyData")
 Floats = npt.NDArray[np.float32]
 
 
-class Net:
+class Net(HasCard):
     """A net with arrays to read and write: ``net.blobs["data"].data[...] = image``, ``net.forward()``.
 
     The net's process starts at the first pass and ends with this object, or by ``close()``.
@@ -397,7 +397,7 @@ class Net:
         """Return the built layers."""
         return iter(self._spec.layers)
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> Card:
         rows = [
             [
                 layer.name,
@@ -411,7 +411,7 @@ class Net:
             if layer.type != "Split"
         ]
         n_params = f"{self._spec.params.n_params:,} parameters, phase {self._phase}"
-        return card(
+        return Card(
             f"Net: {self._spec.name}", n_params, table=CardTable(["layer", "type", "blobs", "parameters"], rows)
         )
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from deepspark_ops.api import stages
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
-from deepspark_ops.api.results.card import card
+from deepspark_ops.api.results.card import Card
 from deepspark_ops.api.results.prediction_inputs import prediction_input
 from deepspark_ops.api.results.predictions import Predictions
 from deepspark_ops.api.results.result_folder import LocalFolder, StrPath
@@ -97,7 +97,7 @@ class Bundle(LocalFolder):
 
         return load_keras(self.folder / KERAS_NAME)
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> Card:
         manifest = self.manifest
         labels = ", ".join(manifest.output.labels[:12]) + (" ..." if len(manifest.output.labels) > 12 else "")
         formats = [name for name in manifest.files if "/" not in name and name != CARD_NAME]
@@ -112,7 +112,7 @@ class Bundle(LocalFolder):
             "files": ", ".join([*formats, *(f"{name}/" for name in folders)]),
             "checked on": f"{manifest.check.n_samples} samples, largest difference {manifest.check.largest():.2g}",
         }
-        return card(f"Bundle: {manifest.net}", str(self.folder), note=manifest.created[:10], rows=rows)
+        return Card(f"Bundle: {manifest.net}", str(self.folder), note=manifest.created[:10], rows=rows)
 
 
 def _shape(shape: Sequence[int]) -> str:

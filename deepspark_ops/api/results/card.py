@@ -1,9 +1,10 @@
-"""A result as a piece of HTML for a notebook. Every value is escaped; no script, nothing from elsewhere."""
+"""A result as HTML for a notebook and as plain text. HTML escapes every value and has no script."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
@@ -28,41 +29,75 @@ class CardTable:
     rows: Sequence[Sequence[Any]]
 
 
-def card(
-    title: str,
-    folder_text: str,
-    *,
-    note: str = "",
-    rows: Mapping[str, object] | None = None,
-    curves: Mapping[str, Mapping[str, Points]] | None = None,
-    pictures: Sequence[tuple[str, str]] = (),
-    table: CardTable | None = None,
-    warnings: Sequence[str] = (),
-) -> str:
-    """Return the HTML.
+@dataclass(frozen=True)
+class Card:
+    """The facts of a result.
 
-    Args:
-        title: What it is.
-        folder_text: Folder of the object.
-        note: Behind the title.
+    Attributes:
+        title: Kind and name of the result.
+        folder: Folder of the result.
+        note: Text behind the title.
         rows: Name -> value; a value of None is left out.
-        curves: Title -> name of a line -> its points; a line without two points is left out.
-        pictures: (name, ``data:`` address) each.
-        table: At the end.
+        curves: Title -> name of a line -> its points; a line without two points is left out. HTML alone shows curves.
+        pictures: (name, ``data:`` address) each. HTML alone shows pictures.
+        table: Table below the rows.
         warnings: Lines at the end.
     """
-    shown = [(name, value) for name, value in (rows or {}).items() if value is not None]
-    drawn = [drawing for name, lines in (curves or {}).items() if (drawing := curve(name, lines)) is not None]
-    return _template().render(
-        title=title,
-        note=note,
-        folder=folder_text,
-        rows=shown,
-        curves=drawn,
-        pictures=pictures,
-        table=table,
-        warnings=warnings,
-    )
+
+    title: str
+    folder: str
+    note: str = ""
+    rows: Mapping[str, object] = field(default_factory=dict)
+    curves: Mapping[str, Mapping[str, Points]] = field(default_factory=dict)
+    pictures: Sequence[tuple[str, str]] = ()
+    table: CardTable | None = None
+    warnings: Sequence[str] = ()
+
+    def html(self) -> str:
+        """Return the card for a notebook."""
+        drawings = [drawing for name, lines in self.curves.items() if (drawing := curve(name, lines)) is not None]
+        return _template().render(
+            title=self.title,
+            note=self.note,
+            folder=self.folder,
+            rows=self._shown_rows(),
+            curves=drawings,
+            pictures=self.pictures,
+            table=self.table,
+            warnings=self.warnings,
+        )
+
+    def text(self) -> str:
+        """Return the card for a terminal, without control characters of the values."""
+        title = f"{self.title} ({self.note})" if self.note else self.title
+        table = [] if self.table is None else [self.table.columns, *self.table.rows]
+        lines = [title, self.folder, *_aligned(self._shown_rows()), *_aligned(table), *self.warnings]
+        return "\n".join("".join(letter for letter in line if letter.isprintable()) for line in lines)
+
+    def _shown_rows(self) -> list[tuple[str, object]]:
+        return [(name, value) for name, value in self.rows.items() if value is not None]
+
+
+class HasCard(ABC):
+    """A result that notebooks show as a card, and ``print`` as the card's text."""
+
+    @abstractmethod
+    def _card(self) -> Card:
+        """Return the facts."""
+
+    def _repr_html_(self) -> str:
+        return self._card().html()
+
+    def __str__(self) -> str:
+        """Return the facts as text."""
+        return self._card().text()
+
+
+def _aligned(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return a line per row, with aligned columns."""
+    texts = [["" if value is None else str(value) for value in row] for row in rows]
+    widths = [max(len(row[at]) for row in texts if at < len(row)) for at in range(max(map(len, texts), default=0))]
+    return ["  ".join(value.ljust(widths[at]) for at, value in enumerate(row)).rstrip() for row in texts]
 
 
 def curve(title: str, lines: Mapping[str, Points]) -> dict[str, Any] | None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from deepspark_ops.api.results.card import CardTable, card
+from deepspark_ops.api.results.card import Card, CardTable, HasCard
 
 if TYPE_CHECKING:
     from deepspark_ops.preflight.report import PreflightReport
 
 
 @dataclass(frozen=True)
-class CheckReport:
+class CheckReport(HasCard):
     """The result of ``ds.check``.
 
     Attributes:
@@ -47,7 +47,7 @@ class CheckReport:
         Console(file=text, width=LOG_WIDTH).print(report_view(self.report), highlight=False)
         return text.getvalue() + "".join(f"error: {finding}\n" for finding in self.errors)
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> Card:
         report = self.report
         work, train = report.work, next((net for net in report.nets if net.phase == "TRAIN"), None)
         net = train or next(iter(report.nets), None)
@@ -63,12 +63,12 @@ class CheckReport:
             [
                 layer.name,
                 layer.type,
-                " ".join("x".join(map(str, shape)) for shape in layer.top_shapes),
+                _shapes(layer.top_shapes),
                 f"{layer.n_params:,}",
             ]
             for layer in (net.layers if net is not None else ())
         ]
-        return card(
+        return Card(
             f"Check: {net.name if net is not None else 'no net could be built'}",
             report.solver,
             note="ready to train" if self.is_ok else f"{len(self.errors)} errors",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from deepspark_ops.api.results.card import CardTable, Points, card
+from deepspark_ops.api.results.card import Card, CardTable, Points
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
 from deepspark_ops.api.results.result_folder import LocalFolder, read_content
 from deepspark_ops.api.results.run import Run
@@ -89,7 +89,7 @@ class Comparison(LocalFolder):
         }
         return {name: points for name, points in lines.items() if points}
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> Card:
         table = self.table
         names = ["trial", "accuracy", "loss", "seconds", "images/s"]
         rows = [
@@ -100,7 +100,7 @@ class Comparison(LocalFolder):
             ]
             for row in table.rows
         ]
-        return card(
+        return Card(
             f"Comparison of {len(table.rows)} trainings",
             str(self.folder),
             note=table.created[:16].replace("T", " "),

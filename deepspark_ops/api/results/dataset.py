@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
-from deepspark_ops.api.results.card import CardTable, card
+from deepspark_ops.api.results.card import Card, CardTable, HasCard
 from deepspark_ops.api.results.result_folder import ResultFolder
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.inspect.facts import dataset_facts
@@ -28,20 +28,22 @@ _CLASSES_SHOWN: Final = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class Samples(HasCard):
     """Some samples of a dataset.
 
     Attributes:
         values: (n, C, H, W) of images, BGR as Caffe stores them; (n, D) of a table's features.
         labels: (n,), or (n, L) where they are values to be predicted.
         names: Name of each sample's class; its label as text where classes have no names.
-        source: What they are samples of.
+        source: Dataset and split.
+        columns: Names of a table's features; empty for images.
     """
 
     values: npt.NDArray[Any]
     labels: npt.NDArray[Any]
     names: tuple[str, ...]
     source: str
+    columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -59,8 +61,8 @@ class Samples:
             raise ConfigError(msg)
         return self.values[:, 0] if self.values.shape[1] == 1 else self.values[:, ::-1].transpose(0, 2, 3, 1)
 
-    def _repr_html_(self) -> str:
-        return card(f"{len(self)} samples", self.source, pictures=_pictures(self), table=_number_table(self))
+    def _card(self) -> Card:
+        return Card(f"{len(self)} samples", self.source, pictures=_pictures(self), table=_number_table(self))
 
 
 class Dataset(ResultFolder):
@@ -119,7 +121,8 @@ class Dataset(ResultFolder):
         with mistakes_as_config_errors():
             values, labels = self._read(split, np.sort(chosen))
         names = tuple(_name(manifest, label) for label in labels)
-        return Samples(values, labels, names, f"{self.folder} ({split})")
+        columns = () if manifest.table is None else tuple(manifest.table.feature_names())
+        return Samples(values, labels, names, f"{self.folder} ({split})", columns)
 
     def _read(self, split: str, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return samples by numbers in the split, ascending."""
@@ -132,13 +135,13 @@ class Dataset(ResultFolder):
         values, labels = ([column[at] for column in columns] for at in (0, 1))
         return np.concatenate(values), np.concatenate(labels)
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> Card:
         splits = self.splits
         train = splits["train"]
         names = train.class_names or tuple(str(label) for label in range(train.n_classes))
         more = f" and {len(names) - _CLASSES_SHOWN} more" if len(names) > _CLASSES_SHOWN else ""
         samples = self.sample()
-        return card(
+        return Card(
             "Dataset",
             str(self.folder),
             note=f"version {train.version}",
@@ -183,4 +186,5 @@ def _number_table(samples: Samples) -> CardTable | None:
         [name, *(f"{value:.4g}" for value in numbers), *more]
         for name, numbers in zip(samples.names, shown, strict=True)
     ]
-    return CardTable(["label", *(f"feature {at}" for at in range(shown.shape[1])), *more], rows)
+    columns = samples.columns or [f"feature {at}" for at in range(shown.shape[1])]
+    return CardTable(["label", *columns[:_NUMBERS_SHOWN], *more], rows)

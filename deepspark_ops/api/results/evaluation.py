@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
-from deepspark_ops.api.results.card import card
+from deepspark_ops.api.results.card import Card
 from deepspark_ops.api.results.result_folder import LocalFolder
 from deepspark_ops.evaluate.metrics import METRICS_NAME, REPORT_NAME, read_metrics
 
@@ -40,11 +40,11 @@ class Evaluation(LocalFolder):
         """The page ``report.html``, usable without a network."""
         return self.folder / REPORT_NAME
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> Card:
         metrics = self.metrics
         rows = {row.label: row.text() for row in metrics.rows() if row.value is not None}
         scored = metrics.scored
-        return card(
+        return Card(
             f"Evaluation: {metrics.task}",
             str(self.folder),
             note=f"{metrics.n_samples:,} samples",

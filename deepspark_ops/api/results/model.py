@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
 from deepspark_ops.api.results.bundle import Bundle
-from deepspark_ops.api.results.card import CardTable, card
+from deepspark_ops.api.results.card import Card, CardTable
 from deepspark_ops.api.results.result_folder import LocalFolder
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.registry.model_folder import ModelFolder
@@ -60,7 +60,7 @@ class Model(LocalFolder):
             raise ConfigError(msg)
         return Bundle(ModelFolder(self.folder).bundle(record.folder))
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> Card:
         overview = self.overview
         current = overview.production.version if overview.production else None
         states = dict.fromkeys(overview.present, "") | ({current: "in production"} if current else {})
@@ -70,4 +70,4 @@ class Model(LocalFolder):
         ]
         note = f"{current} in production" if current else "nothing in production"
         table = CardTable(["version", "run", "state"], rows)
-        return card(f"Model: {self.name}", str(self.folder), note=note, table=table)
+        return Card(f"Model: {self.name}", str(self.folder), note=note, table=table)

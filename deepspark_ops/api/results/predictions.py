@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deepspark_ops.api.results.card import CardTable, card
+from deepspark_ops.api.results.card import Card, CardTable, HasCard
 from deepspark_ops.api.results.frames import load_pandas
 from deepspark_ops.api.results.result_folder import local_text
 from deepspark_ops.stores.staging import local_copy
@@ -19,7 +19,7 @@ _LETTERS_SHOWN: Final = 60
 
 
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(HasCard):
     """What ``ds.predict`` wrote.
 
     Attributes:
@@ -38,11 +38,11 @@ class Predictions:
             frame: pd.DataFrame = load_pandas("predictions.frame()").read_parquet(path)
         return frame
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> Card:
         frame = self.frame()
         rows = [[_short(value) for value in row] for row in frame.head(_ROWS_SHOWN).itertuples(index=False)]
         note = f"{len(frame):,} rows" + (f", the first {_ROWS_SHOWN} shown" if len(frame) > _ROWS_SHOWN else "")
-        return card("Predictions", str(self.path), note=note, table=CardTable(list(map(str, frame.columns)), rows))
+        return Card("Predictions", str(self.path), note=note, table=CardTable(list(map(str, frame.columns)), rows))
 
 
 def _short(value: object) -> str:

@@ -11,6 +11,7 @@ from typing import ClassVar, TypeAlias, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from caffe_import.files.regular_file import regular_bytes
+from deepspark_ops.api.results.card import HasCard
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
@@ -49,8 +50,8 @@ def local_text(path: DataPath) -> str:
     return str(path)
 
 
-@dataclass(frozen=True, init=False)
-class ResultFolder:
+@dataclass(frozen=True, init=False, repr=False)
+class ResultFolder(HasCard):
     """A stage's output folder; functions that take a path of the folder take the object, too.
 
     Attributes:
@@ -71,12 +72,17 @@ class ResultFolder:
         object.__setattr__(self, "folder", path)
         if not self.is_at(path):
             problem = "no such folder" if not path.is_dir() else f"the folder holds no {self.kind}"
-            msg = f"folder={folder}: {problem}; allowed: a folder that {self.written_by} wrote"
+            named = path if isinstance(folder, ResultFolder) else folder
+            msg = f"folder={named}: {problem}; allowed: a folder that {self.written_by} wrote"
             raise ConfigError(msg)
 
     def __fspath__(self) -> str:
         """Return the folder's path; TypeError for a folder in a store."""
         return local_text(self.folder)
+
+    def __repr__(self) -> str:
+        """Return the kind and the folder."""
+        return f"{type(self).__name__}({str(self.folder)!r})"
 
     @classmethod
     def is_at(cls, path: DataPath) -> bool:

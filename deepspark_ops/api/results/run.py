@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
 from deepspark_ops.api.results.bundle import Bundle
-from deepspark_ops.api.results.card import Points, card
+from deepspark_ops.api.results.card import Card, Points
 from deepspark_ops.api.results.dataset import Dataset
 from deepspark_ops.api.results.evaluation import Evaluation
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
@@ -126,17 +126,21 @@ class Run(LocalFolder):
 
     @property
     def workers(self) -> pd.DataFrame:
-        """A row per worker, of its last report: state, clock, loss, images/s, where its time went, host, device."""
+        """A row per worker, of its last report: state, clock, loss, images/s, where its time went, host, device.
+
+        ``state`` is ``joined``, ``training`` or ``lost``; after the end of the training ``ended`` or ``lost``.
+        """
         pandas = load_pandas("run.workers")
         rows = []
-        for number, worker in sorted(self._reading().progress.workers.items()):
+        progress = self._reading().progress
+        for number, worker in sorted(progress.workers.items()):
             if number == DRIVER:
                 continue
             numbers = {name: _number(value) for name, value in worker.report.items() if not isinstance(value, list)}
             rows.append(
                 {
                     "worker": number,
-                    "state": worker.state,
+                    "state": worker.state if progress.ended is None or worker.state == "lost" else "ended",
                     "clock": worker.clock,
                     **numbers,
                     "starts": worker.starts,
@@ -198,7 +202,7 @@ class Run(LocalFolder):
         figure.update_layout(title=reading.progress.title or self.folder.name, height=120 + 230 * len(charts))
         return figure
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> Card:
         reading = self._reading()
         progress = reading.progress
         rows: dict[str, object] = {
@@ -223,7 +227,7 @@ class Run(LocalFolder):
             },
         }
         name = progress.title or "run"
-        return card(f"Run: {name}", str(self.folder), note=self.status, rows=rows, curves=curves)
+        return Card(f"Run: {name}", str(self.folder), note=self.status, rows=rows, curves=curves)
 
     @property
     def _is_evaluated(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from deepspark_ops.api.results.card import CardTable, card
+from deepspark_ops.api.results.card import Card, CardTable
 from deepspark_ops.api.results.frames import load_pandas, load_plotly
 from deepspark_ops.api.results.result_folder import LocalFolder, read_content
 from deepspark_ops.simulation.report import SimulationReport
@@ -59,7 +59,7 @@ class Simulation(LocalFolder):
         figure.update_layout(xaxis_title="virtual seconds", yaxis_title=report.figure)
         return figure
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> Card:
         report = self.report
         columns = ["strategy", "workers", report.figure, "virtual seconds", "to the target", "speedup"]
         rows = [
@@ -70,7 +70,7 @@ class Simulation(LocalFolder):
             ]
             for group in report.groups
         ]
-        return card(
+        return Card(
             f"Simulation: {report.net}",
             str(self.folder),
             note=report.network,

@@ -227,6 +227,14 @@ class MetricsReport(Frozen):
         )
         return f"{figures} samples={self.n_samples}{further_figures}"
 
+    def __repr__(self) -> str:
+        """Return the figures; all fields are thousands of numbers."""
+        return f"{type(self).__name__}({self.summary()})"
+
+    def __str__(self) -> str:
+        """Return the figures."""
+        return repr(self)
+
     def to_json(self) -> str:
         """Return the file's text."""
         return self.model_dump_json(indent=1) + "\n"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import deepspark_ops as ds
+from deepspark_ops.api.results.dataset import Samples
 from tests.integration.small_run import CLASS_NAMES, make_dataset, make_samples
 
 pytestmark = pytest.mark.tf  # small_run trains, too
@@ -76,3 +77,11 @@ def test_open_finds_a_dataset(folder: Path) -> None:
     assert ds.open(folder) == ds.Dataset(folder)
     with pytest.raises(ds.ConfigError, match="holds none of these; allowed: a folder with a dataset"):
         ds.open(folder / "train")
+
+
+def test_numbers_of_a_table_are_below_the_names_of_its_columns() -> None:
+    names = tuple(f"f{at}" for at in range(10))
+    samples = Samples(np.arange(20.0).reshape(2, 10), np.array([0, 1]), ("a", "b"), "d (train)", names)
+    assert str(samples).splitlines()[2:4] == [
+        "label  f0  f1  f2  f3  f4  f5  f6  f7  ...", "a      0   1   2   3   4   5   6   7   ...",
+    ]  # fmt: skip

@@ -56,6 +56,9 @@ def test_run_shows_evaluation_and_bundle(model: ds.Model, tmp_path: Path) -> Non
     assert run.metrics.main.value == pytest.approx(0.91)
     assert "top1=0.91" in run._repr_html_()
     assert "91.0 %" in run.evaluation._repr_html_()
+    assert repr(run.metrics) == str(run.metrics)
+    assert str(run.metrics).startswith("ClassificationMetrics(top1=0.9100 loss=")
+    assert len(str(run.metrics)) < 100
     assert ds.open(run.folder / "evaluation") == run.evaluation
     assert run.bundle is not None
     assert "first" in run.bundle._repr_html_()

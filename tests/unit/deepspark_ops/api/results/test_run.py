@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import deepspark_ops as ds
+from deepspark_ops.api.results.card import Card, CardTable
 from deepspark_ops.events import Event, append_event
 
 NAME = '<script>alert("x")</script>'
@@ -99,7 +100,30 @@ def test_workers_are_a_row_each(folder: Path) -> None:
     workers = ds.Run(folder).workers
     assert workers.index.tolist() == [0, 1]
     assert workers.loc[1, "loss"] == 2.0
-    assert workers.loc[1, ["host", "device", "state", "clock"]].tolist() == ["<h>", "CPU", "training", 40]
+    assert workers.loc[1, ["host", "device", "state", "clock"]].tolist() == ["<h>", "CPU", "ended", 40]
+
+
+def test_workers_of_a_run_that_goes_on_are_training(folder: Path) -> None:
+    append_event(folder / "events.jsonl", Event("stage", 40, -1, {"stage": "train", "status": "started"}, 8.0))
+    append_event(folder / "events.jsonl", Event("worker_joined", 40, 0, {}, 8.5))
+    append_event(folder / "events.jsonl", Event("loss", 41, 0, {"loss": 1.0, **REPORT}, 9.0))
+    assert ds.Run(folder).workers.loc[0, "state"] == "training"
+
+
+def test_print_shows_the_facts_of_the_card_and_repr_the_folder(folder: Path) -> None:
+    run = ds.Run(folder)
+    assert repr(run) == f"Run({str(folder)!r})"
+    lines = str(run).splitlines()
+    assert lines[0] == f"Run: {NAME}: easgd, 2 workers (finished)"
+    assert lines[1:] == [
+        str(folder), "minibatches  40 of 40", "loss         1.5", "images/s     190", "dataset      data/<i>",
+    ]  # fmt: skip
+
+
+def test_text_of_a_card_has_no_control_characters_of_a_name() -> None:
+    table = CardTable(["class", "n"], [["a\x1b[31m\nb", 1], ["c", None]])
+    card = Card("x\x07", "/f", rows={"a": 1, "left out": None, "long": "y"}, table=table, warnings=["w"])
+    assert card.text().splitlines() == ["x", "/f", "a     1", "long  y", "class     n", "a[31mb  1", "c", "w"]
 
 
 def test_figure_has_the_curves(folder: Path) -> None:
