@@ -48,10 +48,12 @@ class AirflowRun:
     Attributes:
         state: Airflow's state of the DAG run.
         tasks: Task id -> state.
+        note: Note of the run by a person; empty without a note.
     """
 
     state: str
     tasks: Mapping[str, TaskState] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def is_over(self) -> bool:

@@ -8,12 +8,13 @@ import urllib.parse
 from functools import cache
 from pathlib import Path
 
-from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
+from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.evaluate.metrics import METRICS_NAME
+from deepspark_ops.operators.pages.access.form_guard import form_token
 from deepspark_ops.operators.pages.access.headers import (
     ASSET_HEADERS,
     FILE_HEADERS,
@@ -21,6 +22,7 @@ from deepspark_ops.operators.pages.access.headers import (
     REPORT_HEADERS,
     page_headers,
 )
+from deepspark_ops.operators.pages.access.rights import Triggers
 from deepspark_ops.operators.pages.addresses import find_run, mapped_run_id
 from deepspark_ops.operators.pages.answers import show_message, shown, site_of
 from deepspark_ops.operators.pages.bundle_card import find_bundle_file
@@ -29,6 +31,7 @@ from deepspark_ops.operators.pages.lists.list_routes import add_list_routes
 from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.routes import add_model_routes
 from deepspark_ops.operators.pages.run.bundle import BundlePage
+from deepspark_ops.operators.pages.run.label_routes import add_label_routes
 from deepspark_ops.operators.pages.run.samples import NoSamples, SamplesPage
 from deepspark_ops.operators.pages.run.training import TrainingPage
 from deepspark_ops.operators.pages.static_files import chart_library, static_file
@@ -66,6 +69,7 @@ def build_app(installation: Places, training: TrainingPage | None = None, runs: 
     listed = runs or RunsPage(installation, read_runs, tagged_dags, schedules=read_schedules)
     _add_sample_routes(app, SamplesPage(installation))
     add_list_routes(app, installation, listed)
+    add_label_routes(app, installation, listed.keys)
     add_model_routes(app, installation, listed)
 
     @app.get("/static/{name}")
@@ -110,11 +114,12 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
     @app.get("/runs/{dag_id}/{run_id}/training", dependencies=may_read)
     def show_training(
         request: Request, dag_id: str, run_id: str, format: str = "html", since: str = "", parts: bool = False,
-        map_index: str = "",
+        map_index: str = "", *, user: GetUserDep, may_trigger: Triggers,
     ) -> Response:  # fmt: skip
         run_id = mapped_run_id(run_id, map_index)
         if format != "json":
-            return _training_page(page, dag_id, run_id, site=site_of(request), is_report=False)
+            token = form_token(user) if may_trigger([dag_id]) else ""
+            return _training_page(page, dag_id, run_id, site=site_of(request), is_report=False, token=token)
         answer = page.answer(dag_id, run_id, since=since)
         if parts:
             answer["parts"] = page.fragments(answer, site=site_of(request))
@@ -155,11 +160,13 @@ def _report_figures(page: TrainingPage, dag_id: str, run_id: str, report: Path |
     return FileResponse(figures, media_type="application/json", headers=PLAIN_HEADERS)
 
 
-def _training_page(page: TrainingPage, dag_id: str, run_id: str, *, site: str, is_report: bool) -> Response:
+def _training_page(
+    page: TrainingPage, dag_id: str, run_id: str, *, site: str, is_report: bool, token: str = ""
+) -> Response:
     answer = page.answer(dag_id, run_id, has_lines=False)  # the page's script asks for them
     nonce = secrets.token_urlsafe(16)
-    text = page.page(answer, nonce=nonce, site=site, is_report=is_report)
-    return HTMLResponse(text, status_code=_status(answer), headers=page_headers(nonce))
+    text = page.page(answer, nonce=nonce, site=site, is_report=is_report, token=token)
+    return HTMLResponse(text, status_code=_status(answer), headers=page_headers(nonce, has_form=bool(token)))
 
 
 def _status(answer: dict[str, object]) -> int:

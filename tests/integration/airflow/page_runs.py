@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from deepspark_ops.operators.tasks.run_plan import Places
@@ -44,7 +45,7 @@ def pages_client(home: Path) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
-    from deepspark_ops.operators.pages.access.rights import readable_dags
+    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
     from deepspark_ops.operators.pages.lists.runs import RunsPage
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
@@ -58,7 +59,8 @@ def pages_client(home: Path) -> Iterator[Any]:
     for route in app.routes:
         for dependency in getattr(route, "dependencies", ()):
             app.dependency_overrides[dependency.dependency] = lambda: None
-    app.dependency_overrides[pages.get_user] = lambda: None
+    app.dependency_overrides[pages.get_user] = lambda: SimpleNamespace(get_name=lambda: "ada")
+    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
     app.dependency_overrides[readable_dags] = lambda: {"deepspark_train", "another"}
     with TestClient(app) as made:
         made.home, made.app = home, app

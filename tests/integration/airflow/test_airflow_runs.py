@@ -23,14 +23,14 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     """Airflow's tables of DAGs in memory; what the pages read is what is in them."""
     from airflow.models.base import Base
     from airflow.models.dag import DagModel
-    from airflow.models.dagrun import DagRun
+    from airflow.models.dagrun import DagRun, DagRunNote
     from airflow.models.serialized_dag import SerializedDagModel
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.tasklog import LogTemplate
     from airflow.models.trigger import Trigger
 
     engine = create_engine("sqlite://")
-    models = (DagModel, SerializedDagModel, LogTemplate, DagRun, Trigger, TaskInstance)
+    models = (DagModel, SerializedDagModel, LogTemplate, DagRun, DagRunNote, Trigger, TaskInstance)
     Base.metadata.create_all(engine, tables=[model.__table__ for model in models])
     with Session(engine) as made:
 
@@ -89,3 +89,21 @@ def test_runs_are_read_newest_first_with_solver_and_strategy_of_the_form(session
     runs = airflow_runs.read_runs(["d"])
     assert [(run.run, run.state, run.kind) for run in runs] == [(f"r{n}", "failed", "manual") for n in (2, 1, 0)]
     assert [(run.solver, run.strategy) for run in runs] == [(None, None), (None, None), ("a_solver.prototxt", "sync")]
+
+
+def test_the_note_of_a_run_is_airflows(session: Session) -> None:
+    from airflow.models.dagrun import DagRun
+
+    moment = datetime(2026, 11, 23, tzinfo=UTC)
+    noted, plain = (
+        DagRun(dag_id="d", run_id=name, run_type="manual", run_after=moment, state="success")
+        for name in ("noted", "plain")
+    )
+    session.add_all([noted, plain])
+    noted.note = "diverged after 3,000"
+    session.flush()
+    for run_id, note in (("noted", "diverged after 3,000"), ("plain", "")):
+        run = airflow_runs.read_run("d", run_id)
+        assert run is not None
+        assert (run.state, run.note) == ("success", note)
+    assert airflow_runs.read_run("d", "none") is None

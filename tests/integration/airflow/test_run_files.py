@@ -36,6 +36,7 @@ def client(tmp_path: Path) -> Iterator[Any]:
     from fastapi.testclient import TestClient
 
     from deepspark_ops.operators.pages import app as pages
+    from deepspark_ops.operators.pages.access.rights import trigger_right
     from deepspark_ops.operators.pages.run.training import TrainingPage
 
     folder = tmp_path / "runs" / DAG / RUN_ID
@@ -45,7 +46,8 @@ def client(tmp_path: Path) -> Iterator[Any]:
     places = Places(tmp_path, tmp_path)
     training = TrainingPage(places, lambda dag, run: TRAINS, clock=lambda: 1050.0)
     app = pages.build_app(places, training)
-    app.dependency_overrides[pages.get_user] = lambda: None
+    app.dependency_overrides[pages.get_user] = lambda: SimpleNamespace(get_name=lambda: "ada")
+    app.dependency_overrides[trigger_right] = lambda: lambda dags: False
     for route in app.routes:
         for dependency in getattr(route, "dependencies", ()):
             app.dependency_overrides[dependency.dependency] = lambda: None

@@ -78,12 +78,12 @@ def require_own_form(request: Request, user: GetUserDep, token: Annotated[str, F
     """
     hosts = {request.headers.get("host", ""), urllib.parse.urlsplit(conf.get("api", "base_url", fallback="")).netloc}
     if is_foreign(request.headers, hosts):
-        msg = "this form was sent from another site; open the model's page in Airflow and use the form there"
+        msg = "this form was sent from another site; open the page in Airflow and use the form there"
         raise Forbidden(msg)
     if request.headers.get("authorization", "").lower().startswith("bearer "):
         return
     if not is_token_of(_key(), user.get_name(), token, time.time()):
-        msg = "this form is too old, or was made for somebody else: load the model's page again"
+        msg = "this form is too old, or was made for somebody else: load the page again"
         raise Forbidden(msg)
 
 

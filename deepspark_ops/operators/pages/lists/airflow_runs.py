@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from airflow.models.dag import DagModel
-from airflow.models.dagrun import DagRun
+from airflow.models.dagrun import DagRun, DagRunNote
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
@@ -71,10 +71,11 @@ def read_run(dag_id: str, run_id: str) -> AirflowRun | None:
 
 def _read_run(dag_id: str, run_id: str, *, map_index: int | None = None) -> AirflowRun | None:
     with create_session() as session:
-        run = select(DagRun.state).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
-        state = session.scalar(run)
-        if state is None:
+        run = select(DagRun.state, DagRunNote.content).outerjoin(DagRunNote, DagRunNote.dag_run_id == DagRun.id)
+        row = session.execute(run.where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)).first()
+        if row is None:
             return None
+        state, note = row
         columns = (
             TaskInstance.task_id,
             TaskInstance.state,
@@ -90,7 +91,7 @@ def _read_run(dag_id: str, run_id: str, *, map_index: int | None = None) -> Airf
     for task, word, began, ended, tries in task_rows:
         task_state = TaskState(None if word is None else str(word), _seconds(began), _seconds(ended), tries)
         tasks.setdefault(task, []).append(task_state)
-    return AirflowRun(str(state), {name: folded(mapped) for name, mapped in tasks.items()})
+    return AirflowRun(str(state), {name: folded(mapped) for name, mapped in tasks.items()}, note or "")
 
 
 def tagged_dags() -> set[str]:

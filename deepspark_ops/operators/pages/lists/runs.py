@@ -105,6 +105,10 @@ class RunsPage:
         """Return all runs of readable DAGs, newest first."""
         return chosen(self._rows(self.our_dags() & set(readable)), RunQuery())
 
+    def keys(self, readable: Collection[str]) -> set[str]:
+        """Return the keys ``<dag>/<run>`` of all runs of readable DAGs."""
+        return {f"{run.dag}/{run.run}" for run in self._listed(self.our_dags() & set(readable))}
+
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
         """Return the list as a page.
 

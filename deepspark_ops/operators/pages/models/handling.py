@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import Depends, Request
+from fastapi import Request
 from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
 from deepspark_ops.errors import ConfigError, DeepSparkError
-from deepspark_ops.operators.pages.access.audit import Audit, WriteAudit
-from deepspark_ops.operators.pages.access.form_guard import Forbidden, form_token
+from deepspark_ops.operators.pages.access.form_guard import Forbidden
 from deepspark_ops.operators.pages.access.headers import FILE_HEADERS, PLAIN_HEADERS
-from deepspark_ops.operators.pages.access.rights import MayTrigger, Readable, Triggers
+from deepspark_ops.operators.pages.access.person import Person
 from deepspark_ops.operators.pages.addresses import model_url
 from deepspark_ops.operators.pages.answers import show_message, shown, site_of, wants_json
 from deepspark_ops.operators.pages.bundle_card import find_bundle_file
@@ -32,40 +28,6 @@ VERIFY_EVENT = "deepspark.verify"
 
 class NoSuchModel(Exception):
     """The model does not exist, or the person may not see the model."""
-
-
-@dataclass(frozen=True)
-class Person:
-    """The person of a request, with rights.
-
-    Attributes:
-        user: Airflow's user.
-        readable: DAGs that they may read.
-        may_trigger: Whether they may trigger some DAGs.
-        token: For the forms that are shown to them.
-        audit: Where it is written down what they change.
-    """
-
-    user: BaseUser
-    readable: set[str]
-    may_trigger: MayTrigger
-    token: str
-    audit: WriteAudit
-
-    def may_change(self, model: Mapping[str, Any]) -> bool:
-        """Whether the person may change a model: the right to trigger every DAG behind the model's versions."""
-        return not model["error"] and self.may_trigger(model["made_by"])
-
-
-def person_who_asks(
-    user: GetUserDep,
-    readable: Readable,
-    may_trigger: Triggers,
-    token: Annotated[str, Depends(form_token)],
-    audit: Audit,
-) -> Person:
-    """Return who asks."""
-    return Person(user, readable, may_trigger, token, audit)
 
 
 class ModelHandling:
@@ -90,7 +52,7 @@ class ModelHandling:
             answer = with_bundle(self._models, self._model(person, name), version)
         except ConfigError as error:
             return show_message(request, str(error), 404, "models")
-        answer["may_change"] = person.may_change(answer)
+        answer["may_change"] = _may_change(person, answer)
         if answer["may_change"]:
             offers = choices(self._installation, read_model(self._models.folder, name), self.promotable_dags(person))
             state |= {"choices": offers, "token": person.token}
@@ -140,7 +102,7 @@ class ModelHandling:
             Forbidden: They may see it and not change it.
         """
         model = self._model(person, name)
-        if not person.may_change(model):
+        if not _may_change(person, model):
             raise Forbidden(_needed(model))
         user_name, dag, note = person.user.get_name(), model["made_by"][0], {"model": name, **entered}
         try:
@@ -170,6 +132,11 @@ class ModelHandling:
         if model is None:
             raise NoSuchModel(name)
         return model
+
+
+def _may_change(person: Person, model: Mapping[str, Any]) -> bool:
+    """Return whether the person may change a model: the right to trigger every DAG behind the model's versions."""
+    return not model["error"] and person.may_trigger(model["made_by"])
 
 
 def _needed(model: Mapping[str, Any]) -> str:

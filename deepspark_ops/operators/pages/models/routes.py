@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI, Form, Request
 from fastapi.responses import Response
 
 from deepspark_ops.operators.pages.access.form_guard import Forbidden, require_own_form
+from deepspark_ops.operators.pages.access.person import Asks
 from deepspark_ops.operators.pages.access.rights import Readable
 from deepspark_ops.operators.pages.answers import show_message, shown
 from deepspark_ops.operators.pages.lists.runs import RunsPage
@@ -15,13 +16,10 @@ from deepspark_ops.operators.pages.models.handling import (
     VERIFY_EVENT,
     ModelHandling,
     NoSuchModel,
-    Person,
-    person_who_asks,
 )
 from deepspark_ops.operators.pages.models.page import ModelsPage
 from deepspark_ops.operators.tasks.run_plan import Places
 
-Asks = Annotated[Person, Depends(person_who_asks)]
 Text = Annotated[str, Form()]
 Tick = Annotated[bool, Form()]
 
@@ -75,4 +73,4 @@ def add_model_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None
 
     @app.exception_handler(Forbidden)
     def forbidden(request: Request, error: Forbidden) -> Response:
-        return show_message(request, str(error), 403, "models")
+        return show_message(request, str(error), 403, "models" if "/models" in request.url.path else "runs")

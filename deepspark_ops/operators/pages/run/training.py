@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import shlex
 import time
+import urllib.parse
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from deepspark_ops.evaluate.per_sample.row_reader import ROWS_NAME
-from deepspark_ops.operators.pages.addresses import URL_PREFIX, answer_url, file_url, find_run, model_url, run_url
+from deepspark_ops.operators.pages.addresses import (
+    RUNS_URL,
+    URL_PREFIX,
+    airflow_run_url,
+    answer_url,
+    file_url,
+    find_run,
+    model_url,
+    run_api_url,
+    run_url,
+)
 from deepspark_ops.operators.pages.run.champion import champion_of
 from deepspark_ops.operators.pages.run.trials import ComparedTrials, comparison_of_trial
 from deepspark_ops.operators.pages.static_files import chart_library
@@ -88,7 +99,9 @@ class TrainingPage:
             "dag": dag_id,
             "run": run_id,
             "name": label.name or (comparison or {}).get("name") or _default_name(numbers, trials) or run_id,
+            "is_named": bool(label.name),
             **label.model_dump(mode="json", include={"tags", "archived"}),
+            "airflow": None if airflow is None or comparison is not None else {"note": airflow.note},
             "folder": str(paths.root),
             **present_files,
             **compared,
@@ -100,7 +113,9 @@ class TrainingPage:
         """Return the changing parts of the page as HTML."""
         return {name: template(f"{name}.html.jinja").render(**_view(answer, site)) for name in _FRAGMENTS}
 
-    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "", is_report: bool = False) -> str:
+    def page(
+        self, answer: Mapping[str, Any], *, nonce: str, site: str = "", is_report: bool = False, token: str = ""
+    ) -> str:
         """Return the whole page.
 
         Args:
@@ -108,15 +123,30 @@ class TrainingPage:
             nonce: Of the page's scripts and styles, as its headers name it.
             site: Path that Airflow is served under, without a slash at its end.
             is_report: Whether the page stands in for a report that is not there yet.
+            token: Token for the forms of a person who may change the run; empty for other persons.
         """
         return template("training.html.jinja").render(
             **_view(answer, site),
             nonce=nonce,
+            token=token,
+            may_change=bool(token),
+            **_label_addresses(answer, site),
             is_report=is_report,
             poll_ms=round(1e3 * POLL_S),
             static=f"{site}{URL_PREFIX}/static",
             chart_library=f"{chart_library().name}?v={version('plotly')}",
         )
+
+
+def _label_addresses(answer: Mapping[str, Any], site: str) -> dict[str, str]:
+    dag, run = answer["dag"], answer["run"]
+    archived = urllib.parse.urlencode({"archived": "all", "search": run})
+    return {
+        "airflow_api": site + run_api_url(dag, run) if answer["airflow"] else "",
+        "airflow_url": site + airflow_run_url(dag, run),
+        "label_url": site + run_url(dag, run, "label"),
+        "archive_url": f"{site}{RUNS_URL}/archive?{archived}",
+    }
 
 
 def _default_name(numbers: Mapping[str, Any], trials: ComparedTrials | None) -> str:

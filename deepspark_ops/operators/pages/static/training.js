@@ -310,6 +310,7 @@
     }
     answer.points_of_run = answer.is_whole ? answer.points_of : (before ? before.points_of_run : 0) + answer.points;
     run = answer;
+    dispatchEvent(new CustomEvent("run_news", { detail: answer }));
     cursor = answer.cursor;
     heard = Date.now();
     newsAt = answer.news === null ? null : heard - 1000 * (answer.now - answer.news);

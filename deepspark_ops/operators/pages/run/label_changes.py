@@ -1,0 +1,62 @@
+"""Changes of a run's label by a person: name, tags, archive. No framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.run_label import RunLabelConfig
+from deepspark_ops.operators.pages.addresses import find_run
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.run_index.label import RunLabel, read_label, write_label
+
+MOST_RUNS = 500
+"""Runs that a single request archives."""
+
+
+class NoSuchRun(Exception):
+    """The run does not exist, or the person may not see the run."""
+
+
+class LabelChanges:
+    """Changes of the labels of an installation's runs."""
+
+    def __init__(self, installation: Places, run_keys: Callable[[Collection[str]], set[str]]) -> None:
+        """Change runs of ``installation``; ``run_keys(dags)`` are the keys ``<dag>/<run>`` of the DAGs' runs."""
+        self._installation = installation
+        self._run_keys = run_keys
+
+    def rename(self, readable: Collection[str], key: str, name: str, tags: str) -> RunLabel:
+        """Give a run a name and tags; empty texts give the default name and no tags.
+
+        Raises:
+            NoSuchRun: There is no such run for the person.
+            ConfigError: A text is too long.
+        """
+        (folder,) = self._folders(readable, [key])
+        config = parse_config(RunLabelConfig, {"name": name, "tags": tags})
+        label = read_label(folder).model_copy(update={"name": config.name, "tags": config.tag_words()})
+        write_label(folder, label)
+        return label
+
+    def archive(self, readable: Collection[str], keys: Sequence[str], *, archived: bool) -> None:
+        """Put runs into the archive, or take the runs out.
+
+        Raises:
+            NoSuchRun: There is no such run for the person; no run is changed then.
+        """
+        for folder in self._folders(readable, keys):
+            write_label(folder, read_label(folder).model_copy(update={"archived": archived}))
+
+    def _folders(self, readable: Collection[str], keys: Sequence[str]) -> list[Path]:
+        """Return the folders of runs that a person may read."""
+        known = self._run_keys(readable)
+        folders = []
+        for key in dict.fromkeys(keys):
+            dag, _, run = key.partition("/")
+            folder = find_run(self._installation, dag, run) if key in known else None
+            if folder is None:
+                raise NoSuchRun(key)
+            folders.append(folder)
+        return folders

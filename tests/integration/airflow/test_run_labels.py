@@ -1,0 +1,178 @@
+"""The forms that change a run's name, tags and archive mark: what they change, what is kept of it, who is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.run_index.label import RunLabel, read_label
+from deepspark_ops.run_view.state import AirflowRun, TaskState
+from tests.integration.airflow.page_runs import EVIL, KNOWN, write_run
+
+pytestmark = pytest.mark.airflow
+
+SITE = "http://testserver"
+RUN_A = "/runs/deepspark_train/run-a"
+
+
+class Person:
+    """A person whose rights a test may change."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.name = "ada"
+        self.readable = {"deepspark_train", "another"}
+        self.triggers = {"deepspark_train"}
+        self.audit: list[tuple[str, str, str, dict[str, Any]]] = []
+        self.airflow: dict[str, AirflowRun] = {}
+
+    def label(self, run: str, dag: str = "deepspark_train") -> RunLabel:
+        return read_label(self.home / "runs" / dag / run)
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Person:
+    for dag, run in (("deepspark_train", "run-a"), ("deepspark_train", "run-b"), ("secret_dag", "run-c")):
+        write_run(tmp_path, dag, run)
+    write_run(tmp_path, "another", "run-e")
+    return Person(tmp_path)
+
+
+@pytest.fixture
+def client(person: Person) -> Iterator[Any]:
+    from fastapi.testclient import TestClient
+
+    from deepspark_ops.operators.pages import app as pages
+    from deepspark_ops.operators.pages.access.audit import audit_log
+    from deepspark_ops.operators.pages.access.form_guard import require_own_form
+    from deepspark_ops.operators.pages.access.rights import readable_dags, trigger_right
+    from deepspark_ops.operators.pages.lists.runs import RunsPage
+    from deepspark_ops.operators.pages.run.training import TrainingPage
+
+    places = Places(person.home, person.home)
+    runs = RunsPage(places, lambda dags: KNOWN, lambda: {"deepspark_train"}, clock=lambda: 500.0)
+    app = pages.build_app(places, TrainingPage(places, lambda dag, run: person.airflow.get(run)), runs=runs)
+    for route in app.routes:
+        for dependency in getattr(route, "dependencies", ()):
+            if dependency.dependency is not require_own_form:
+                app.dependency_overrides[dependency.dependency] = lambda: None
+    app.dependency_overrides |= {
+        pages.get_user: lambda: SimpleNamespace(get_name=lambda: person.name),
+        readable_dags: lambda: person.readable,
+        trigger_right: lambda: lambda dags: set(dags) <= person.triggers,
+        audit_log: lambda: lambda *entry: person.audit.append(entry),
+    }
+    with TestClient(app, follow_redirects=False) as made:
+        yield made
+
+
+def token_of(client: Any) -> str:
+    match = re.search(r'name="token" value="([^"]+)"', client.get(f"{RUN_A}/training").text)
+    assert match is not None
+    return match[1]
+
+
+def send(client: Any, path: str, *, headers: dict[str, str] | None = None, **fields: Any) -> Any:
+    """Send a form as a browser does from a page of ours."""
+    return client.post(path, data={"token": token_of(client), **fields}, headers={"Origin": SITE, **(headers or {})})
+
+
+def test_a_name_by_the_form_is_on_every_page_and_in_the_audit_log(client: Any, person: Person) -> None:
+    answer = send(client, f"{RUN_A}/label", name=f" the  {EVIL} ", tags="base, v2")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/deepspark{RUN_A}/training")
+    assert person.label("run-a") == RunLabel(name=f"the {EVIL}", tags=("base", "v2"))
+    assert person.audit == [
+        ("deepspark.label", "deepspark_train", "ada", {"run": "run-a", "name": f"the {EVIL}", "tags": ["base", "v2"]})
+    ]
+    for path in ("/runs", f"{RUN_A}/training", f"{RUN_A}/bundle", "/runs?search=v2"):
+        text = client.get(path).text
+        assert "the &lt;script&gt;alert(1)&lt;/script&gt;" in text, path
+        assert EVIL not in text, path
+    send(client, f"{RUN_A}/label")
+    assert person.label("run-a").name == ""
+    assert client.get(f"{RUN_A}/training?format=json").json()["name"] == "LeNet, easgd x2, 1,000 minibatches"
+
+
+def test_a_name_that_is_too_long_is_refused_and_nothing_changes(client: Any, person: Person) -> None:
+    answer = send(client, f"{RUN_A}/label", name="x" * 121)
+    assert answer.status_code == 409
+    assert "at most 120" in answer.text
+    assert person.label("run-a") == RunLabel()
+    assert person.audit == []
+
+
+def test_runs_are_archived_together_and_taken_out_again_with_the_lists_address_kept(
+    client: Any, person: Person
+) -> None:
+    keys = ["deepspark_train/run-a", "deepspark_train/run-b"]
+    answer = send(client, "/runs/archive?search=net&sort=net", run=keys)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/deepspark/runs?search=net&sort=net")
+    assert person.label("run-a").archived
+    assert person.label("run-b").archived
+    assert [event for event, *_ in person.audit] == ["deepspark.archive"] * 2
+    answer = send(client, "/runs/archive?take_out=1", run=keys[:1])
+    assert not person.label("run-a").archived
+    assert person.label("run-b").archived
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [(f"{RUN_A}/label", {"name": "b"}), ("/runs/archive", {"run": "deepspark_train/run-a"})],
+)
+def test_a_foreign_form_an_old_token_and_a_reader_change_nothing(
+    client: Any, person: Person, path: str, fields: dict[str, str]
+) -> None:
+    token = token_of(client)
+    for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        answer = client.post(path, data={"token": token, **fields}, headers=headers)
+        assert (answer.status_code, "from another site" in answer.text) == (403, True)
+    assert client.post(path, data={**fields, "token": "1.a"}, headers={"Origin": SITE}).status_code == 403
+    assert client.post(path, data=fields, headers={"Origin": SITE}).status_code == 403
+    person.triggers = set()
+    answer = client.post(path, data={"token": token, **fields}, headers={"Origin": SITE})
+    assert (answer.status_code, "right to trigger deepspark_train" in answer.text) == (403, True)
+    assert 'name="token"' not in client.get(f"{RUN_A}/training").text
+    person.triggers, person.readable = {"deepspark_train"}, set()
+    answer = client.post(path, data={"token": token, **fields}, headers={"Origin": SITE})
+    assert (answer.status_code, "there is no run" in answer.text) == (404, True)
+    assert person.label("run-a") == RunLabel()
+    assert person.audit == []
+
+
+@pytest.mark.parametrize("key", ["secret_dag/run-c", "deepspark_train/none", "deepspark_train/../secret_dag/run-c"])
+def test_a_run_that_is_hidden_or_missing_looks_the_same_and_no_folder_is_made(
+    client: Any, person: Person, key: str
+) -> None:
+    answer = send(client, "/runs/archive", run=["deepspark_train/run-a", key])
+    assert (answer.status_code, "there is no run" in answer.text) == (404, True)
+    assert not person.label("run-a").archived
+    assert not list(person.home.rglob("label.json"))
+
+
+def test_the_note_is_airflows_and_is_text_and_a_trial_or_forgotten_run_has_none(client: Any, person: Person) -> None:
+    person.airflow["run-a"] = AirflowRun("running", {"train": TaskState("running", 1.0)}, note=f"look: {EVIL}")
+    page = client.get(f"{RUN_A}/training").text
+    assert "look: &lt;script&gt;" in page
+    assert 'data-api="/api/v2/dags/deepspark_train/dagRuns/run-a"' in page
+    assert 'href="/dags/deepspark_train/runs/run-a" target="_top"' in page
+    assert client.get(f"{RUN_A}/training?format=json").json()["airflow"] == {"note": f"look: {EVIL}"}
+    forgotten = client.get("/runs/deepspark_train/run-b/training").text
+    assert 'data-api=""' in forgotten
+    assert "edit_note" not in forgotten
+
+
+def test_a_run_that_waits_for_approval_has_no_pill_that_says_finished(client: Any, person: Person) -> None:
+    from deepspark_ops.run_view.stage_status import StatusFile
+
+    StatusFile(person.home / "runs" / "deepspark_train" / "run-a", "approve").end("waiting")
+    tasks = {"train": TaskState("success", 1.0, 2.0), "approve": TaskState("deferred", 3.0)}
+    person.airflow["run-a"] = AirflowRun("running", tasks)
+    page = client.get(f"{RUN_A}/training").text
+    assert '<span class="state state-waiting">waits for approval</span>' in page
+    assert "<title>LeNet, easgd x2, 1,000 minibatches: waits for approval</title>" in page
