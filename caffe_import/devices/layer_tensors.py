@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from caffe_import.devices.fused_layers import layers_as_computed
 from caffe_import.net.layer_traits import VALUE_BYTES, n_values
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 
@@ -37,7 +38,7 @@ class LayerTensors:
     """Tensors that a layer computes and reads.
 
     Attributes:
-        layer: The layer.
+        layer: The layer, as ``layers_as_computed``.
         makes: New tensors; none where its tops are its bottom's memory.
         reads: Tensors that its forward pass reads.
         stored: Tensors that its gradient reads; empty where no gradient passes through the layer.
@@ -56,7 +57,7 @@ class LayerTensors:
 def layer_tensors(net: NetSpec) -> tuple[LayerTensors, ...]:
     """Return what each layer of ``net`` makes and reads, in the order of execution."""
     trace = _Trace()
-    return tuple(trace.run(layer) for layer in net.layers)
+    return tuple(trace.run(layer) for layer in layers_as_computed(net))
 
 
 @dataclass(frozen=True)

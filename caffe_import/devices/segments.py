@@ -18,6 +18,7 @@ from itertools import pairwise
 from math import inf
 
 from caffe_import.devices.compute_plan import Placement
+from caffe_import.devices.fused_layers import fused_scales
 from caffe_import.devices.layer_tensors import LayerTensors, layer_tensors
 from caffe_import.net.blob_memory import memory_of_blobs
 from caffe_import.net.net_spec import LayerSpec, NetSpec
@@ -165,7 +166,8 @@ def allowed_cuts(net: NetSpec) -> list[int]:
     """Return the positions before which a segment may begin, including the net's start and end.
 
     No cut lies between the maker of a blob and the last in-place layer on the blob (through Split and Reshape): the
-    gradients of such layers read values of the other layers. Data layers are fed and stand alone.
+    gradients of such layers read values of the other layers. Nor between a BatchNorm and the Scale of the same kernel.
+    Data layers are fed and stand alone.
     """
     memory = memory_of_blobs(net)
     first: dict[str, int] = {}
@@ -175,5 +177,8 @@ def allowed_cuts(net: NetSpec) -> list[int]:
             first.setdefault(memory[blob], at)
             if blob in layer.bottoms:
                 last[memory[blob]] = at
-    closed = {at for blob, end in last.items() for at in range(first[blob] + 1, end + 1)}
+    positions = {layer.name: at for at, layer in enumerate(net.layers)}
+    ranges = [(first[blob], end) for blob, end in last.items()]
+    ranges += [(positions[name], positions[scale.name]) for name, scale in fused_scales(net).items()]
+    closed = {at for start, end in ranges for at in range(start + 1, end + 1)}
     return [at for at in range(len(net.layers) + 1) if at not in closed]

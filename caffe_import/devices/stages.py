@@ -4,8 +4,8 @@ The cuts are optimal among all cuts of the net's order of execution (dynamic pro
 No device needs more than ``MEMORY_SLACK`` times the memory of the best balance. Among these cuts the slowest stage is
 as fast as possible; among equals the fewest bytes cross borders.
 
-An in-place layer stays with the maker of the blob, and a Split with the maker of the bottom. Layers without
-bottoms (data) are on the device of their first reader.
+An in-place layer stays with the maker of the blob, and a Split with the maker of the bottom, as does a Scale of one
+kernel with a BatchNorm. Layers without bottoms (data) are on the device of their first reader.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final
 
 from caffe_import.devices.compute_plan import Placement
 from caffe_import.devices.device_load import DeviceLoad, LoadCount
+from caffe_import.devices.fused_layers import fused_scales
 from caffe_import.devices.step_memory import NetCosts, StepShape
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError
@@ -59,8 +60,10 @@ def uncut_parts(net: NetSpec) -> tuple[tuple[int, ...], ...]:
     makers: dict[str, int] = {}
     sources: set[int] = set()
     joined: set[int] = set()
+    scales = {scale.name for scale in fused_scales(net).values()}
     for position, layer in enumerate(net.layers):
-        above = {makers[blob] for blob in layer.bottoms if blob in layer.tops or layer.type == "Split"}
+        stays = layer.type == "Split" or layer.name in scales
+        above = {makers[blob] for blob in layer.bottoms if blob in layer.tops or stays}
         if not layer.bottoms or (layer.type == "Split" and above <= sources):
             sources.add(position)
         for maker in above - sources:

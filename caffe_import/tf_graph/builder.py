@@ -17,6 +17,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from caffe_import.devices.compute_plan import PLAIN, ComputePlan
+from caffe_import.devices.fused_layers import fused_scales
 from caffe_import.errors import NetError
 from caffe_import.net.layer_registry import Shape, find_layer_type
 from caffe_import.net.net_spec import LayerSpec, NetSpec
@@ -60,6 +61,7 @@ class Forward:
         net: The net.
         plan: How its layers are computed.
         places: Where they are.
+        scales: BatchNorm -> the Scale that is computed with it, where no blob is tapped.
         arithmetic: Of the layers in 16 bits; None where the plan's precision is float32.
         is_portable: See ``EmitRequest``.
     """
@@ -67,6 +69,7 @@ class Forward:
     net: NetSpec
     plan: ComputePlan
     places: Places
+    scales: Mapping[str, LayerSpec]
     arithmetic: Arithmetic | None = None
     is_portable: bool = False
 
@@ -112,7 +115,8 @@ class Forward:
             tap: Called with every top when it is produced; consumers read what it returns.
             param_tap: Called with layer, index and content of every parameter blob; the layer reads what it returns.
         """
-        pass_inputs = PassInputs(seed, feeds, reads_overwritten_memory(self.net), tap, param_tap)
+        scales = {} if tap or param_tap else self.scales
+        pass_inputs = PassInputs(seed, feeds, reads_overwritten_memory(self.net), tap, param_tap, scales)
         pass_outputs = PassResults(list(entries), dict(layer_state))
         if self.plan.recompute and tap is None:  # who taps blobs wants their gradients
             emit_recomputing(self.net, self.plan.recompute, self._emit_layer, self.places, pass_inputs, pass_outputs)
@@ -132,6 +136,8 @@ class Forward:
         first, *_ = self.places.of_layer(layer)
         if _is_fed(layer):
             tops = tuple(Blob.from_caffe(pass_inputs.feeds[top]) for top in layer.tops)
+        elif layer.name in pass_outputs.scaled_tops:
+            tops = (pass_outputs.scaled_tops.pop(layer.name),)
         else:
             requests = self._requests(position, layer, pass_inputs, pass_outputs)
             with tf.name_scope(scope_of(layer)):
@@ -143,6 +149,8 @@ class Forward:
                     with self.places.on(first):
                         tops = (with_memory_gradient(layer, bottoms, tops[0], pass_outputs.blobs, over),)
             emission = emissions[0]
+            if emission.scaled_top is not None:
+                pass_outputs.scaled_tops[pass_inputs.scales[layer.name].name] = emission.scaled_top
             pass_outputs.state.update({f"{layer.name}/{name}": tensor for name, tensor in emission.state.items()})
             for index, tensor in emission.param_updates.items():
                 # A later layer that shares the blob sees the moved value, as in Caffe's one memory.
@@ -175,6 +183,8 @@ class Forward:
     ) -> list[tuple[EmitRequest, int | None]]:
         """Return what the layer's emitter gets on each of the layer's devices."""
         devices, requests = self.places.of_layer(layer), []
+        scale = pass_inputs.scales.get(layer.name)
+        scale_params = [] if scale is None else self._params_of(scale, pass_outputs, None)[0]
         for number, (device, params) in enumerate(
             zip(devices, self._params_of(layer, pass_outputs, pass_inputs.param_tap), strict=True)
         ):
@@ -187,6 +197,7 @@ class Forward:
                     seed=_seed_of_layer(pass_inputs.seed, position),
                     state={name: pass_outputs.state[f"{layer.name}/{name}"] for name in layer.definition.state_shapes},
                     is_portable=self.is_portable,
+                    scale_params=scale_params,
                 )
             requests.append((request, device))
         return requests
@@ -230,6 +241,7 @@ def build_forward(
         net,
         plan,
         places_of(net, plan, devices, fed_blobs(net)),
+        fused_scales(net, plan),
         arithmetic_on(plan.precision, devices),
         is_portable,
     )

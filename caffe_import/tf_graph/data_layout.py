@@ -8,6 +8,8 @@ consecutive layers of the same order then cost no transposition.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 NCHW_TO_NHWC = (0, 2, 3, 1)
@@ -33,12 +35,18 @@ class Blob:
     Not thread-safe while a graph is traced (tracing is single-threaded).
     """
 
-    __slots__ = ("_caffe", "_casts", "_channels_last")
+    __slots__ = ("_caffe", "_casts", "_channels_last", "_compute")
 
-    def __init__(self, caffe: tf.Tensor | None, channels_last: tf.Tensor | None = None) -> None:
-        """Hold one form or both; use ``from_caffe`` and ``from_channels_last``."""
+    def __init__(
+        self,
+        caffe: tf.Tensor | None,
+        channels_last: tf.Tensor | None = None,
+        compute: Callable[[], tf.Tensor] | None = None,
+    ) -> None:
+        """Hold one form or both; use ``from_caffe``, ``from_channels_last`` and ``computed_at_first_use``."""
         self._caffe = caffe
         self._channels_last = channels_last
+        self._compute = compute
         self._casts: dict[tf.DType, Blob] = {}
 
     @classmethod
@@ -51,29 +59,34 @@ class Blob:
         """Wrap a rank-4 tensor in (N, H, W, C) order."""
         return cls(None, tensor)
 
+    @classmethod
+    def computed_at_first_use(cls, compute: Callable[[], tf.Tensor]) -> Blob:
+        """Wrap a rank-4 tensor in (N, H, W, C) order, whose operations are in the graph only if the blob is read."""
+        return cls(None, None, compute)
+
     @property
     def is_channels_last(self) -> bool:
         """Is (N, H, W, C) the axis order of ``values`` (element-wise layers keep it)?"""
-        return self._channels_last is not None
+        return self._channels_last is not None or self._compute is not None
 
     @property
     def caffe(self) -> tf.Tensor:
         """The tensor in Caffe's axis order."""
         if self._caffe is None:
-            self._caffe = tf.transpose(self._channels_last, NHWC_TO_NCHW)
+            self._caffe = tf.transpose(self.channels_last, NHWC_TO_NCHW)
         return self._caffe
 
     @property
     def channels_last(self) -> tf.Tensor:
         """The tensor in (N, H, W, C) order; only for rank 4."""
         if self._channels_last is None:
-            self._channels_last = tf.transpose(self._caffe, NCHW_TO_NHWC)
+            self._channels_last = self._compute() if self._compute else tf.transpose(self._caffe, NCHW_TO_NHWC)
         return self._channels_last
 
     @property
     def values(self) -> tf.Tensor:
         """The tensor in the present axis order, for element-wise work; wrap the result by ``wrap``."""
-        return self._channels_last if self._channels_last is not None else self._caffe
+        return self.channels_last if self.is_channels_last else self._caffe
 
     @property
     def dtype(self) -> tf.DType:
@@ -90,4 +103,4 @@ class Blob:
 
     def wrap(self, tensor: tf.Tensor) -> Blob:
         """Wrap the result of element-wise work on ``values``: same axis order as this blob."""
-        return Blob.from_channels_last(tensor) if self._channels_last is not None else Blob.from_caffe(tensor)
+        return Blob.from_channels_last(tensor) if self.is_channels_last else Blob.from_caffe(tensor)

@@ -29,6 +29,8 @@ class EmitRequest:
         seed: int32 tensor of shape (2,) for stateless random ops, different for every layer, step and pass.
         state: The layer's own named tensors from the pass before.
         is_portable: Use only operations that TensorFlow Lite has, too, even if they are slower in TensorFlow.
+        scale_params: The blobs of the Scale that is computed together with a BatchNorm (``fused_scales``); empty
+            without such a Scale.
     """
 
     layer: LayerSpec
@@ -38,6 +40,7 @@ class EmitRequest:
     seed: tf.Tensor
     state: Mapping[str, tf.Tensor]
     is_portable: bool = False
+    scale_params: Sequence[tf.Tensor] = ()
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,13 @@ class Emission:
         tops: One blob per top.
         param_updates: Blob index -> new value, for statistics that the forward pass itself moves (BatchNorm).
         state: The layer's named tensors for the next pass.
+        scaled_top: The top of the Scale that is computed too.
     """
 
     tops: tuple[Blob, ...]
     param_updates: Mapping[int, tf.Tensor] = field(default_factory=dict)
     state: Mapping[str, tf.Tensor] = field(default_factory=dict)
+    scaled_top: Blob | None = None
 
 
 Emit = Callable[[EmitRequest], Emission]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from caffe_import.devices.fused_layers import fused_scales
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, scope_of
@@ -129,7 +130,7 @@ class _Traced:
             names = [operation.name for operation in self.graph.get_operations()[n_before:]]
             slopes = tf.gradients(result.loss, entries, name=_BACKWARD) if entries else []
             self.backward = [slope.op for slope in slopes if slope is not None]
-        self._scopes = dict(_scopes(net, names))
+        self._scopes = dict(_scopes(net, names, {scale.name for scale in forward.scales.values()}))
 
     def layer_of(self, kernel: str) -> int | None:
         """Return the position of a kernel's layer; None for a kernel outside layers."""
@@ -140,14 +141,17 @@ class _Traced:
         return None
 
 
-def _scopes(net: NetSpec, names: Sequence[str]) -> Iterator[tuple[str, int]]:
+def _scopes(net: NetSpec, names: Sequence[str], without: Collection[str]) -> Iterator[tuple[str, int]]:
     """Yield the scope of each layer's operations; TensorFlow adds a number to a used scope.
 
-    Layers are traced in their order, so of two layers with the same scope the earlier has the lower number.
+    The layers ``without`` operations have no scope. The other layers are traced in their order, so of two layers with
+    the same scope the earlier has the lower number.
     """
     scope_names = {scope: None for name in names for scope in _scopes_around(name)}
     used_names: set[str] = set()
     for position, layer in enumerate(net.layers):
+        if layer.name in without:
+            continue
         scope = re.compile(rf"{re.escape(scope_of(layer))}(_\d+)?")
         mine = next((name for name in scope_names if name not in used_names and scope.fullmatch(name)), None)
         if mine is not None:
@@ -175,7 +179,8 @@ class _Spent:
         self._net = net
         self._pass: dict[tuple[int | None, bool], float] = defaultdict(float)
         self._passes: list[Mapping[tuple[int | None, bool], float]] = []
-        self._fused: dict[int, int] = {}
+        positions = {layer.name: position for position, layer in enumerate(net.layers)}
+        self._fused = {positions[scale.name]: positions[name] for name, scale in fused_scales(net).items()}
 
     def add(self, layer: int | None, kind: str, milliseconds: float, *, is_backward: bool) -> None:
         if layer is not None and "Fused" in kind and not is_backward:
@@ -197,6 +202,7 @@ class _Spent:
             if maker is None:
                 return last
             position = maker
+        position = self._fused.get(position, position)
         self._fused.update(dict.fromkeys(between, position))
         return position
 

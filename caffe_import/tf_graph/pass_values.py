@@ -17,13 +17,17 @@ ParamTap = Callable[[LayerSpec, int, tf.Tensor], tf.Tensor]
 
 @dataclass(frozen=True)
 class PassInputs:
-    """Inputs of every layer of a pass; ``overwritten`` is ``reads_overwritten_memory`` of the net."""
+    """Inputs of every layer of a pass; ``overwritten`` is ``reads_overwritten_memory`` of the net.
+
+    ``scales`` is ``fused_scales``; empty where each layer is tapped.
+    """
 
     seed: tf.Tensor
     feeds: Mapping[str, tf.Tensor]
     overwritten: Mapping[str, str]
     tap: Tap | None
     param_tap: ParamTap | None
+    scales: Mapping[str, LayerSpec]
 
 
 @dataclass
@@ -37,6 +41,7 @@ class PassResults:
         updates: As ``ForwardResult.param_updates``.
         losses: The weighted loss of each top that has one.
         copies: What has been copied from one device to another.
+        scaled_tops: Scale that its BatchNorm has computed -> its top.
     """
 
     entries: list[Param]
@@ -45,3 +50,4 @@ class PassResults:
     updates: dict[int, tf.Tensor] = field(default_factory=dict)
     losses: list[tf.Tensor] = field(default_factory=list)
     copies: Copies = field(default_factory=dict)
+    scaled_tops: dict[str, Blob] = field(default_factory=dict)

@@ -44,3 +44,34 @@ def slow_moving_sums(sums, batches, fraction):
     for mean, variance in batches:
         sums = (fraction * sums[0] + mean, fraction * sums[1] + variance, fraction * sums[2] + 1.0)
     return sums
+
+
+def slow_batch_norm_scale(x, factors, biases, eps):
+    """Return top, means and variances of BatchNorm by the batch, then Scale; x (N, C, H, W)."""
+    means, variances = slow_channel_statistics(x)
+    return slow_scale(slow_batch_norm(x, means, variances + eps), factors, biases), means, variances
+
+
+def slow_scale(x, factors, biases):
+    """ScaleLayer::Forward_cpu with a bias, per channel."""
+    top = np.zeros_like(x)
+    for c in range(x.shape[1]):
+        top[:, c] = factors[c] * x[:, c] + biases[c]
+    return top
+
+
+def slow_batch_norm_scale_gradients(x, factors, eps, of_top):
+    """Return the gradients (of x, of the factors, of the biases), by ScaleLayer's and BatchNormLayer's Backward_cpu."""
+    means, variances = slow_channel_statistics(x)
+    normalized = slow_batch_norm(x, means, variances + eps)
+    of_x = np.zeros_like(x)
+    of_factors, of_biases = [], []
+    for c in range(x.shape[1]):
+        of_factors.append(sum((of_top[:, c] * normalized[:, c]).reshape(-1)))
+        of_biases.append(sum(of_top[:, c].reshape(-1)))
+        # dE(Y)/dX = (dE/dY - mean(dE/dY) - mean(dE/dY . Y) . Y) / sqrt(var + eps)
+        of_normalized = factors[c] * of_top[:, c]
+        mean = sum(of_normalized.reshape(-1)) / of_normalized.size
+        mean_product = sum((of_normalized * normalized[:, c]).reshape(-1)) / of_normalized.size
+        of_x[:, c] = (of_normalized - mean - mean_product * normalized[:, c]) / math.sqrt(variances[c] + eps)
+    return of_x, np.array(of_factors), np.array(of_biases)

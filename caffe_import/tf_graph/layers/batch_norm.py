@@ -1,8 +1,11 @@
-"""How TensorFlow computes BatchNorm: its fused kernel, channels-last, without the affine part."""
+"""How TensorFlow computes BatchNorm: its fused kernel, channels-last, with the Scale behind it as the affine part."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -11,40 +14,62 @@ from caffe_import.net.layer_registry import Shape
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 
+_Normalized: TypeAlias = tuple[tf.Tensor, Mapping[int, tf.Tensor]]
+"""The images (N, positions..., C), and what ``Emission.param_updates`` says of the sums."""
+
 
 @emitter("BatchNorm")
 def emit_batch_norm(request: EmitRequest) -> Emission:
-    """Normalise by the stored statistics, or by the batch's own, which are then added to the stored sums."""
+    """Normalise by the stored statistics, or by the batch's own, which are then added to the stored sums.
+
+    With a Scale's blobs the same kernel scales, too, and the layer's own top is computed only for who asks for it.
+    """
     options = request.layer.definition.options
     assert isinstance(options, BatchNormOptions)
     shape = request.layer.bottom_shapes[0]
-    bottom = request.bottoms[0]
-    inputs = _as_images(bottom, shape)
-    sums_of_means, sums_of_variances, sums_of_weights = request.params
-    if options.use_global_stats:
-        # No batch seen yet counts as mean 0, variance 0.
-        scale = tf.math.divide_no_nan(1.0, sums_of_weights)
-        outputs = (inputs - sums_of_means * scale) * tf.math.rsqrt(sums_of_variances * scale + options.eps)
-        return Emission((_from_images(outputs, shape),))
-    n_channels = inputs.shape[3]
+    inputs = _as_images(request.bottoms[0], shape)
+    compute = partial(_by_stored_sums if options.use_global_stats else _by_batch, options, request.params, inputs)
+    plain = (tf.ones(inputs.shape[3]), tf.zeros(inputs.shape[3]))
+    if not request.scale_params:
+        outputs, updates = compute(*plain)
+        return Emission((_from_images(outputs, shape),), param_updates=updates)
+    factors, biases = (*request.scale_params, plain[1])[:2]
+    outputs, updates = compute(factors, biases)
+    top = Blob.computed_at_first_use(lambda: compute(*plain)[0])
+    return Emission((top,), param_updates=updates, scaled_top=Blob.from_channels_last(outputs))
+
+
+def _by_stored_sums(
+    options: BatchNormOptions, sums: Sequence[tf.Tensor], inputs: tf.Tensor, factors: tf.Tensor, biases: tf.Tensor
+) -> _Normalized:
+    sums_of_means, sums_of_variances, sums_of_weights = sums
+    # No batch seen yet counts as mean 0, variance 0.
+    weight = tf.math.divide_no_nan(1.0, sums_of_weights)
+    factors *= tf.math.rsqrt(sums_of_variances * weight + options.eps)
+    return tf.nn.bias_add(inputs * factors, biases - sums_of_means * weight * factors), {}
+
+
+def _by_batch(
+    options: BatchNormOptions, sums: Sequence[tf.Tensor], inputs: tf.Tensor, factors: tf.Tensor, biases: tf.Tensor
+) -> _Normalized:
     # The raw operation, because tf.compat.v1.nn.fused_batch_norm raises eps to 1.001e-5, above Caffe's default.
     # Its variance output is the unbiased one, m / (m - 1) times that of the batch: what Caffe stores.
     outputs, means, variances, *_ = tf.raw_ops.FusedBatchNormV3(
         x=inputs,
-        scale=tf.ones(n_channels),
-        offset=tf.zeros(n_channels),
+        scale=factors,
+        offset=biases,
         mean=tf.zeros(0),
         variance=tf.zeros(0),
         epsilon=options.eps,
         is_training=True,
     )
     fraction = options.moving_average_fraction
-    updates = {
+    sums_of_means, sums_of_variances, sums_of_weights = sums
+    return outputs, {
         0: fraction * sums_of_means + tf.stop_gradient(means),
         1: fraction * sums_of_variances + tf.stop_gradient(variances),
         2: fraction * sums_of_weights + 1.0,
     }
-    return Emission((_from_images(outputs, shape),), param_updates=updates)
 
 
 def _as_images(blob: Blob, shape: Shape) -> tf.Tensor:

@@ -85,7 +85,7 @@ def test_twice_the_batch_takes_twice_the_activations() -> None:
 
 
 def test_recompute_halves_resnet() -> None:
-    net = build("resnet50", batch_size=16)
+    net = build("resnet50", batch_size=32)
     assert step_memory(net, WHOLE, choose_segments(net)).total_bytes < 0.5 * step_memory(net, WHOLE).total_bytes
 
 

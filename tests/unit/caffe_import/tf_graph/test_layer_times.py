@@ -76,3 +76,21 @@ def test_a_net_without_a_loss_has_no_backward_pass() -> None:
     times = measured(NET[: NET.index('layer { name: "loss"')])
     assert sum(one.backward_ms for one in times.layers) == 0
     assert by_name(times)["gradients"].forward_ms > 0
+
+
+def test_a_scale_in_the_kernel_of_its_batch_norm_says_so() -> None:
+    # The scale has no operations and must not take the scope of "scale_1".
+    text = """
+    layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 8 dim: 3 dim: 24 dim: 24 } } }
+    layer { name: "conv" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 8 kernel_size: 3
+      weight_filler { type: "xavier" } } }
+    layer { name: "norm" type: "BatchNorm" bottom: "c" top: "c" }
+    layer { name: "scale" type: "Scale" bottom: "c" top: "c" scale_param { bias_term: true } }
+    layer { name: "scale_1" type: "Sigmoid" bottom: "c" top: "d" }
+    layer { name: "loss" type: "Reduction" bottom: "d" top: "loss" loss_weight: 1 }
+    """
+    rows = by_name(measured(text))
+    assert (rows["scale"].forward_ms, rows["scale"].backward_ms, rows["scale"].computed_with) == (0, 0, "norm")
+    for name in ("norm", "scale_1"):
+        assert rows[name].forward_ms > 0
+        assert rows[name].backward_ms > 0
