@@ -145,6 +145,5 @@ def test_segments_that_are_no_runs_of_layers_are_refused() -> None:
         ((("ip1", "ip2"),), "segment ip1, ip2: these are not consecutive layers of the net"),
         ((("ip1", "drop1", "ip2"), ("ip2", "drop2")), 'two segments hold layer "ip2"'),
     ):
-        train = compile_training(net, solver, n_threads=1, plan=ComputePlan(recompute=segments))
         with pytest.raises(ValueError, match=finding):
-            train.prepare()
+            compile_training(net, solver, n_threads=1, plan=ComputePlan(recompute=segments))
