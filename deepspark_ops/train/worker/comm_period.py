@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, isfinite
 from statistics import median
 from typing import Literal
 
@@ -177,10 +177,11 @@ class LossBudget(CommPeriod):
         return self.value == 0
 
     def spend(self, losses: Sequence[float]) -> None:
-        """Add up the losses, and ask next for the steps that probably fit."""
-        self._spent += sum(losses)
+        """Add up the losses that are finite, and ask next for the steps that probably fit."""
+        finite_losses = [loss for loss in losses if isfinite(loss)]
+        self._spent += sum(finite_losses)
         self._steps += len(losses)
-        self._last_loss = losses[-1]
+        self._last_loss = finite_losses[-1] if finite_losses else self._last_loss
         if self._budget is None:
             self.value -= len(losses)
         elif self._spent > self._budget or self._steps >= self._longest:

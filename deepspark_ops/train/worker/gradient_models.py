@@ -77,6 +77,10 @@ class _ModelAround:
         """See ``Model``."""
         self._model.replace_local(local)
 
+    def start_at(self, params: Vector) -> None:
+        """See ``Model``."""
+        self._model.start_at(params)
+
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
         """See ``Model``."""
         self._model.mix_momentum(velocity, share)

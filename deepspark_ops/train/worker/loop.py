@@ -27,6 +27,9 @@ from deepspark_ops.train.worker.model import Model, StepReport
 from deepspark_ops.train.worker.progress import ProgressLines
 from deepspark_ops.train.worker.stabiliser import Stabiliser
 
+SAMPLE = 512
+"""Parameters, evenly spaced, that are examined before an exchange: a net that diverges has few finite numbers."""
+
 
 @dataclass(frozen=True)
 class WorkerSummary:
@@ -58,6 +61,7 @@ class WorkerLoop:
         self._last_rate = 0.0
         self._last_clock = 0
         self._last_report: StepReport | None = None
+        self._n_new_starts = 0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
         self._stabiliser: Stabiliser | None = None
         if plan.stabiliser is not None:
@@ -69,8 +73,9 @@ class WorkerLoop:
         """Work until the server reports the end of the run.
 
         Raises:
-            TrainingFailed: The loss stopped being finite and the strategy does not search; the vector behind this loss
-                is not pushed. Or the center refused a push: so a net with a bounded loss diverges.
+            TrainingFailed: The loss stopped being finite, the strategy does not search, and the worker cannot begin
+                again at the center; the vector behind this loss is not pushed. Or the center refused a push: so a net
+                with a bounded loss diverges.
             ExchangeUnavailable: The server stayed silent; the worker may be started again.
         """
         try:
@@ -167,9 +172,11 @@ class WorkerLoop:
     def _account(self, first: int, report: StepReport) -> None:
         losses = report.losses.tolist()
         self._last_clock, self._last_report = first + len(losses), report
+        if not (self._plan.searches or np.isfinite(losses).all()):
+            bad = int(np.argmin(np.isfinite(losses)))
+            if not self._begin_again(first + bad, f"loss is {losses[bad]} at minibatch {first + bad}"):
+                raise _divergence(self._plan, first + bad, losses[bad], report.learning_rates[bad])
         for offset, loss in enumerate(losses):
-            if not (self._plan.searches or np.isfinite(loss)):
-                raise _divergence(self._plan, first + offset, loss, report.learning_rates[offset])
             self._last_rate = float(report.learning_rates[offset])
             if report.scales is not None:
                 self._follow_loss_scale(first + offset, report.scales, offset)
@@ -177,6 +184,26 @@ class WorkerLoop:
                 self._model.write_outputs(offset)
                 self._progress.show(first + offset, report, offset)
         self._plan.comm_period.spend(losses)
+
+    def _begin_again(self, clock: int, finding: str) -> bool:
+        """Take the center after a divergence, and report so; False if the worker may not, or the center diverges, too.
+
+        The minibatches since the last exchange are lost, and count as done: the next exchange acknowledges them.
+        """
+        if self._n_new_starts >= self._plan.most_new_starts:
+            return False
+        self._take_exchanged()
+        center = self._link.pull()
+        if not np.isfinite(center).all():
+            return False
+        self._n_new_starts += 1
+        self._model.start_at(center)
+        text = (
+            f"worker {self._plan.worker}: {finding}; the worker begins again at the center, with an empty solver"
+            f" history ({self._n_new_starts} of at most {self._plan.most_new_starts} times)"
+        )
+        self._progress.send("note", clock, text=text, warning=True)
+        return True
 
     def _follow_loss_scale(self, clock: int, scales: StepScales, offset: int) -> None:
         if scales.is_exhausted(offset):
@@ -210,6 +237,10 @@ class WorkerLoop:
         clock = grants[-1].stop
         note = self._model.round_note() or self._period_note()
         is_near = self._progress.is_line_near(clock)
+        if self._plan.most_new_starts:
+            sample = self._model.local()[:: self._model.local().size // SAMPLE + 1]
+            if not np.isfinite(sample).all():
+                self._begin_again(clock - 1, f"parameters are not finite after minibatch {clock - 1}")
         try:
             local, report = self._link.exchange(self._model.local(), measure_distance=is_near, note=note)
         except PushRefused as error:

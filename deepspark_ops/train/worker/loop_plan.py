@@ -61,6 +61,7 @@ class LoopPlan:
         snapshot: Minibatches of the clock between snapshots, 0 for none.
         overlaps: Whether the exchange of a grant runs during the next grant.
         searches: Whether the strategy steps back from a loss that is not finite.
+        most_new_starts: Times that a worker begins again at the center after a loss that is not finite.
         waits_in_rounds: Whether all workers have the same parameters after an exchange, by the strategy.
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty for the link's constant alpha.
         stabiliser: Plan of the worker's stabiliser; None without a stabiliser.
@@ -84,6 +85,7 @@ class LoopPlan:
     test_initialization: bool
     snapshot: int = 0
     searches: bool = False
+    most_new_starts: int = 0
     waits_in_rounds: bool = False
     overlaps: bool = False
     moving_rates: Sequence[tuple[int, float]] = ()

@@ -67,6 +67,9 @@ class Model(Protocol):
     def replace_local(self, local: Vector) -> None:
         """Take a fresh vector as the parameters; the caller gives the vector away."""
 
+    def start_at(self, params: Vector) -> None:
+        """Take a fresh vector as the parameters, with the state of a model that has not run; updates stay counted."""
+
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
         """Replace ``share`` of the momentum, in [0, 1], by the center's ``velocity``; may write its ``before``."""
 

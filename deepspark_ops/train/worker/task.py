@@ -19,6 +19,10 @@ from deepspark_ops.train.worker.measured_rates import rate_groups
 from deepspark_ops.train.worker.rate_scale import RateScale, borne_share, plan_rate_scale
 from deepspark_ops.train.worker.stabiliser import has_velocity, stabiliser_plan
 
+MOST_NEW_STARTS = 3
+"""Times that a worker's process of elastic averaging begins again at the center after a loss that is not finite. Faulty
+samples spoil few minibatches; a rate that is too large spoils each new start."""
+
 
 @dataclass(frozen=True)
 class WorkerTask:
@@ -64,6 +68,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         test_initialization=solver.test_initialization,
         snapshot=solver.snapshot,
         searches=plan.running.searches,
+        most_new_starts=MOST_NEW_STARTS if plan.running.has_moving_rate else 0,
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
         moving_rates=plan.moving_rates,

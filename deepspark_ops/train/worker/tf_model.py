@@ -247,6 +247,11 @@ class TfModel:
         """See ``Model``."""
         self._state = replace(self._state, params=local)
 
+    def start_at(self, params: Vector) -> None:
+        """See ``Model``."""
+        fresh = self._train.initial_state(params)
+        self._state = replace(fresh, updates=self._state.updates, loss_scale=self._state.loss_scale)
+
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
         """See ``Model``; for SGD and Nesterov, whose history is the subtracted step."""
         mixed = mix_history(self._train.history_blobs(self._state), velocity, share, self.statistics)

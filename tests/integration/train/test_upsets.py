@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import shutil
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from deepspark_ops.config.train import TrainConfig
@@ -18,6 +20,9 @@ from deepspark_ops.events import read_events
 from deepspark_ops.exchange.local_exchange import LocalLink
 from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.run_paths import RunPaths
+from deepspark_ops.run_view.progress import RunProgress
+from deepspark_ops.train.data.batch_source import Feeds
+from deepspark_ops.train.data.batches import LeasedBatches
 from deepspark_ops.train.data.sample_cache import SampleCache
 from deepspark_ops.train.driver.run_end import is_done
 from deepspark_ops.train.setup.run_setup import prepare_run
@@ -48,6 +53,37 @@ def once_at(clock: int, action: Callable[[], object], monkeypatch: pytest.Monkey
         return acknowledge(self, grant)
 
     monkeypatch.setattr(LocalLink, "acknowledge", acting)
+
+
+@pytest.mark.parametrize("strategy", ["easgd", "deepspark", "sync", "downpour"])
+def test_a_minibatch_of_nan_costs_a_worker_of_elastic_averaging_its_steps_and_others_the_run(
+    strategy: str, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, calls = LeasedBatches.take, itertools.count()
+
+    def take_spoiled(self: LeasedBatches, max_steps: int) -> tuple[Feeds, int]:
+        feeds, n_steps = take(self, max_steps)
+        if self._key[1] == 1 and next(calls) == 0:
+            feeds = {**feeds, "data": np.full_like(feeds["data"], np.nan)}
+        return feeds, n_steps
+
+    monkeypatch.setattr(LeasedBatches, "take", take_spoiled)
+    config = config_of(
+        tmp_path / "run", dataset, "SGD", strategy=strategy, n_workers=2, comm_period="auto", overrides="max_iter: 200"
+    )
+    finished = run_in_process(config)
+    progress = RunProgress()
+    for event in read_events(config.run_dir / "events.jsonl"):
+        progress.take(event)
+    warnings = [note.text for note in progress.notes if note.is_warning]
+    if strategy in ("easgd", "deepspark"):
+        assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * 2
+        assert np.isfinite(finished.center).all()
+        (warning,) = warnings  # as on the page
+        assert re.match(r"worker 1: loss is nan at minibatch \d+; the worker begins again at the center, ", warning)
+    else:
+        assert finished.outcomes[1].ending == "failed"
+        assert re.match(r"worker 1: loss is nan at minibatch \d+ \(learning_rate=", finished.outcomes[1].message)
 
 
 def _remove(shard: Path, other: Path) -> None:

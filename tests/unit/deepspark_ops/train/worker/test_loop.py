@@ -43,7 +43,8 @@ class CountingModel:
         self.calls: list[tuple[int, int, float]] = []
         self.tested: list[float] = []
         self.center = np.nan
-        self.bad_step: int | None = None
+        self.nans: set[int] = set()
+        self.starts: list[float] = []
         self.explains = False
         self.scales: StepScales | None = None
         self.written: list[tuple[object, int]] = []
@@ -54,8 +55,9 @@ class CountingModel:
         self.calls.append((step, n_steps, rate_scale))
         self.value = self.value + n_steps
         losses = 100.0 - np.arange(step, step + n_steps, dtype=np.float32)
-        if self.bad_step is not None and step <= self.bad_step < step + n_steps:
-            losses[self.bad_step - step] = np.nan
+        if bad_steps := self.nans.intersection(range(step, step + n_steps)):
+            losses[min(bad_steps) - step :] = np.nan
+            self.value = self.value * np.float32(np.nan)
         lines = (lambda offset: [f"    [Forward] step {step + offset}"]) if self.explains else None
         scales = self.scales
         if scales is not None:  # of all steps of the run
@@ -72,6 +74,10 @@ class CountingModel:
 
     def replace_local(self, local: np.ndarray) -> None:
         self.value = local
+
+    def start_at(self, params: np.ndarray) -> None:
+        self.value = params
+        self.starts.append(float(params[0]))
 
     def mix_momentum(self, velocity: Velocity, share: float) -> None:
         before, center, factors = velocity
@@ -277,7 +283,7 @@ def test_state_is_sent_before_the_next_step_with_the_data_position(tmp_path: Pat
 
 def test_loss_that_is_not_finite_fails_and_is_not_pushed(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(10), rate_scale=RateScale(2.0, 0, 0, ""))
-    bench.model.bad_step = 5
+    bench.model.nans = {5}
     with pytest.raises(TrainingFailed) as raised:
         bench.run()
     assert str(raised.value) == (
@@ -315,9 +321,10 @@ def test_a_gradient_that_no_loss_scale_makes_finite_ends_the_run(tmp_path: Path)
 
 def test_loss_of_a_search_that_is_not_finite_is_pushed(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(10), searches=True, display=1)
-    bench.model.bad_step = 5
+    bench.model.nans = {5}
+    bench.batches.take = lambda max_steps: ({}, 1)  # type: ignore[method-assign]
     bench.run()
-    assert bench.exchange.center.vector.tolist() == [10.0]
+    assert np.isnan(bench.exchange.center.vector).all()
     assert [event.data["loss"] for event in bench.events("loss")][4:7] == [96.0, "nan", 94.0]
 
 
@@ -504,7 +511,7 @@ def test_loss_budget_is_cut_by_snapshots_and_tests_and_goes_on_with_the_same_bud
 
 def test_steps_of_a_period_that_no_exchange_ended_are_given_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(40), comm_period=LossBudget(10))
-    bench.model.bad_step = 25
+    bench.model.nans = {25}
     with pytest.raises(TrainingFailed):
         bench.run()
     done = int(bench.exchange.center.vector[0])
@@ -618,3 +625,59 @@ def test_statistics_of_steps_beside_an_exchange_are_handed_over_once(tmp_path: P
     assert WorkerLoop(bench.model, link, bench.batches, bench.plan).run().exchanges == 3
     expected = slow_moving_sums((6.0, 8.0, 2.0), [(float(step), float(step % 5)) for step in range(12)], 0.5)
     np.testing.assert_allclose(exchange.center.vector, expected, rtol=1e-5)  # float32
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_a_worker_of_elastic_averaging_takes_the_center_a_few_times(tmp_path: Path, overlaps: bool) -> None:
+    bench = Bench(tmp_path, Schedule(40), n_workers=2, most_new_starts=2, overlaps=overlaps, display=1)
+    bench.model.nans = {5, 22}
+    bench.run()
+    starts = bench.model.starts
+    assert len(starts) == 2
+    assert starts[0] < 5.0, "the center is behind the worker"
+    assert np.isfinite(bench.exchange.center.vector).all()
+    assert bench.exchange.poll().acknowledged == 40
+    notes = [event for event in bench.events("note") if event.data.get("warning")]
+    assert [event.data["text"] for event in notes] == [
+        f"worker 0: loss is nan at minibatch {clock}; the worker begins again at the center, with an empty solver"
+        f" history ({turn} of at most 2 times)"
+        for turn, clock in ((1, 5), (2, 22))
+    ]
+
+
+def test_the_next_loss_that_is_not_finite_ends_the_run_as_ever(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), most_new_starts=1)
+    bench.model.nans = {2, 7}
+    with pytest.raises(TrainingFailed, match=r"^worker 0: loss is nan at minibatch 7 \(learning_rate=0.5 = .*"):
+        bench.run()
+    assert len(bench.model.starts) == 1
+
+
+def test_a_center_that_is_not_finite_ends_the_run_at_the_first_such_loss(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), most_new_starts=3)
+    bench.model.nans = {2}
+    bench.exchange.center.vector[0] = np.nan
+    with pytest.raises(TrainingFailed, match="worker 0: loss is nan at minibatch 2"):
+        bench.run()
+    assert bench.model.starts == []
+
+
+def test_parameters_that_are_not_finite_are_not_pushed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(10), n_workers=2, most_new_starts=3)
+    run = bench.model.run
+
+    def run_and_overflow(**given: Any) -> StepReport:
+        report = run(**given)
+        if given["step"] == 4:
+            bench.model.value = np.array([np.inf], np.float32)
+        return report
+
+    bench.model.run = run_and_overflow  # type: ignore[method-assign]
+    bench.run()
+    (note,) = [event.data["text"] for event in bench.events("note")]
+    assert note.startswith(
+        "worker 0: parameters are not finite after minibatch 7; the worker begins again at the center, "
+    )
+    assert len(bench.model.starts) == 1
+    assert bench.exchange.poll().refused_pushes == (0, 0)
+    assert bench.exchange.poll().acknowledged == 10
