@@ -19,7 +19,6 @@ from deepspark_ops.config.commands.simulate import VirtualRunConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.errors import ConfigError, PushRefused, TrainingFailed
-from deepspark_ops.events import make_event
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.transport.link import ExchangeStatus, Welcome
@@ -34,15 +33,13 @@ from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.data.batches import Ring
 from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.run_setup import prepare_run
-from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.snapshot import vector_digest
 from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
 from deepspark_ops.train.worker.comm_period import CommPeriod
 from deepspark_ops.train.worker.ending import to_its_end
-from deepspark_ops.train.worker.gradient_models import works_on_gradients
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.outcome import WorkerOutcome
-from deepspark_ops.train.worker.process import run_loop
+from deepspark_ops.train.worker.process import train_worker
 from deepspark_ops.train.worker.task import loop_plan, with_state
 from deepspark_ops.train.worker.tf_devices import set_up_worker
 from deepspark_ops.train.worker.tf_model import TfModel, compile_nets
@@ -107,8 +104,10 @@ def cluster_of(config: VirtualRunConfig, settings: ExchangeSettings, seed: int) 
 class VirtualModel(TfModel):
     """A worker's model whose steps take virtual time."""
 
-    time: WorkerTime
-    step_times: StepTimes
+    def __init__(self, time: WorkerTime, step_times: StepTimes, run: Run, **options: Any) -> None:
+        """Take the worker's time, the times of its steps, and the arguments of ``TfModel``."""
+        self.time, self.step_times = time, step_times
+        super().__init__(run, **options)
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         """See ``Model``."""
@@ -266,22 +265,16 @@ class _Crew:
         self, time_: WorkerTime, step_times: StepTimes, link: VirtualLink, attempt: int, welcome: Welcome
     ) -> WorkerOutcome:
         run, worker = self._run, time_.worker
-        if attempt:
-            note = f"start {attempt + 1} of this worker: it takes the center and an empty solver history"
-            link.send_event(make_event("note", clock=welcome.clock, worker=worker, text=note))
-        strategy = plan_strategy(run.config).running
-        model = VirtualModel(
-            run,
-            worker=worker,
-            pull=link.pull,
-            state=None,
-            devices=self._devices,
-            in_parts=works_on_gradients(strategy),
-            nets=self._nets,
-        )
-        model.time, model.step_times = time_, step_times
         plan = replace(with_state(loop_plan(run, worker, self._origin), None, attempt=attempt), time=time_)
         self._periods[worker] = plan.comm_period
-        first_step = welcome.clock if attempt else model.updates
-        summary = run_loop(run, link, model, plan, first_step=first_step, shared=self._ring)
-        return WorkerOutcome(worker, "finished", "", summary.steps, summary.exchanges)
+        model_type = partial(VirtualModel, time_, step_times, nets=self._nets)
+        return train_worker(
+            run,
+            link,
+            plan,
+            self._devices,
+            attempt=attempt,
+            clock=welcome.clock,
+            model_type=model_type,
+            shared=self._ring,
+        )
