@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from caffe_import.files.caffemodel import read_caffemodel
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.events import read_events
@@ -21,7 +22,6 @@ from deepspark_ops.exchange.local_exchange import LocalLink
 from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.progress import RunProgress
-from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.data.batches import LeasedBatches
 from deepspark_ops.train.data.sample_cache import SampleCache
 from deepspark_ops.train.driver.run_end import is_done
@@ -31,6 +31,7 @@ from tests.integration.small_run import make_dataset
 from tests.integration.train.cut_shard import cut_short_while_it_is_read
 from tests.integration.train.in_process import CAFFE, run_in_process
 from tests.integration.train.process_workers import train_in_processes
+from tests.integration.train.spoiled_batches import spoil_the_first_minibatch, spoiled_take
 from tests.integration.train.test_exactness import MAX_ITER, assert_is, config_of
 from tests.processes import wait_until
 
@@ -55,35 +56,48 @@ def once_at(clock: int, action: Callable[[], object], monkeypatch: pytest.Monkey
     monkeypatch.setattr(LocalLink, "acknowledge", acting)
 
 
+def warnings_of(run_dir: Path) -> list[str]:
+    """Return the warnings on the page Training."""
+    progress = RunProgress()
+    for event in read_events(run_dir / "events.jsonl"):
+        progress.take(event)
+    return [note.text for note in progress.notes if note.is_warning]
+
+
+BEGINS_AGAIN = r"worker 1: loss is nan at minibatch \d+; the worker begins again at the center, "
+
+
 @pytest.mark.parametrize("strategy", ["easgd", "deepspark", "sync", "downpour"])
 def test_a_minibatch_of_nan_costs_a_worker_of_elastic_averaging_its_steps_and_others_the_run(
     strategy: str, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, calls = LeasedBatches.take, itertools.count()
-
-    def take_spoiled(self: LeasedBatches, max_steps: int) -> tuple[Feeds, int]:
-        feeds, n_steps = take(self, max_steps)
-        if self._key[1] == 1 and next(calls) == 0:
-            feeds = {**feeds, "data": np.full_like(feeds["data"], np.nan)}
-        return feeds, n_steps
-
-    monkeypatch.setattr(LeasedBatches, "take", take_spoiled)
+    monkeypatch.setattr(LeasedBatches, "take", spoiled_take())
     config = config_of(
         tmp_path / "run", dataset, "SGD", strategy=strategy, n_workers=2, comm_period="auto", overrides="max_iter: 200"
     )
     finished = run_in_process(config)
-    progress = RunProgress()
-    for event in read_events(config.run_dir / "events.jsonl"):
-        progress.take(event)
-    warnings = [note.text for note in progress.notes if note.is_warning]
     if strategy in ("easgd", "deepspark"):
         assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * 2
         assert np.isfinite(finished.center).all()
-        (warning,) = warnings  # as on the page
-        assert re.match(r"worker 1: loss is nan at minibatch \d+; the worker begins again at the center, ", warning)
+        (warning,) = warnings_of(config.run_dir)
+        assert re.match(BEGINS_AGAIN, warning)
     else:
         assert finished.outcomes[1].ending == "failed"
         assert re.match(r"worker 1: loss is nan at minibatch \d+ \(learning_rate=", finished.outcomes[1].message)
+
+
+@pytest.mark.parametrize("transport", ["shm", "socket"])
+def test_a_process_with_a_minibatch_of_nan_begins_again_at_the_center(
+    transport: str, dataset: Path, tmp_path: Path
+) -> None:
+    config = config_of(
+        tmp_path / "run", dataset, "SGD", n_workers=2, transport=transport, overrides="max_iter: 200 snapshot: 200"
+    )
+    train_in_processes(config, prepare=spoil_the_first_minibatch)
+    (warning,) = warnings_of(config.run_dir)
+    assert re.match(BEGINS_AGAIN, warning)
+    weights = read_caffemodel(RunPaths(config.run_dir).snapshot("s", 200, "caffemodel"))
+    assert all(np.isfinite(blob).all() for blobs in weights.values() for blob in blobs)
 
 
 def _remove(shard: Path, other: Path) -> None:
