@@ -14,7 +14,7 @@ from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.devices.host_gpus import gpu_names
 from deepspark_ops.devices.memory_there import host_memory_bytes
 from deepspark_ops.doctor.meeting import visit
-from deepspark_ops.processes.spark_submit import installed_versions
+from deepspark_ops.processes.versions import installed_versions
 
 
 def look(addresses: Sequence[tuple[str, int]], token: bytes, home: str, marker: str) -> dict[str, Any]:

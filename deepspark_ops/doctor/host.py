@@ -23,11 +23,11 @@ from deepspark_ops.exchange.center.memory import SHARED_MEMORY, SHARED_MEMORY_SP
 from deepspark_ops.processes.cluster_network import choose_listen_address
 from deepspark_ops.processes.spark_submit import (
     OLDEST_JAVA,
-    installed_versions,
     java_text,
     mixed_pyspark,
     require_java,
 )
+from deepspark_ops.processes.versions import installed_versions
 from deepspark_ops.sizes import size_text
 
 PYTHONS = ((3, 11), (3, 13))

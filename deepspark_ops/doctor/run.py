@@ -25,7 +25,7 @@ from deepspark_ops.doctor.host import (
 )
 from deepspark_ops.doctor.spark_checks import spark_checks
 from deepspark_ops.processes.cluster_network import endpoints
-from deepspark_ops.processes.spark_submit import installed_versions
+from deepspark_ops.processes.versions import installed_versions
 
 LOCAL = "local[*]"
 _AIRFLOW_TIMEOUT_S = 120.0

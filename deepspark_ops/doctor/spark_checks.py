@@ -8,6 +8,7 @@ from typing import Any
 from deepspark_ops.doctor.check import Check
 from deepspark_ops.doctor.host import gpus_text
 from deepspark_ops.processes.cluster_network import AUTHENTICATED_CIPHER, ENCRYPTION, stays_on_host
+from deepspark_ops.processes.versions import differing_names
 from deepspark_ops.sizes import size_text
 
 MOST_SKEW_S = 1.0
@@ -119,10 +120,9 @@ def _packages(executors: Sequence[Facts], versions: Mapping[str, str]) -> Check:
         return missing
     other_packages = sorted(
         {
-            f"{package} {number}"
+            f"{package} {executor['versions'][package]}"
             for executor in executors
-            for package, number in executor["versions"].items()
-            if versions.get(package) not in (None, number)
+            for package in differing_names(executor["versions"], versions)
         }
     )
     text = ", ".join(f"{package} {number}" for package, number in sorted(executors[0]["versions"].items()))

@@ -13,8 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from caffe_import.extras import require
@@ -24,6 +23,7 @@ from deepspark_ops.processes.handed_signals import handed_on, raise_interruption
 from deepspark_ops.processes.job_log import JobLog, LineHandler
 from deepspark_ops.processes.parent_death import end_with_parent_thread
 from deepspark_ops.processes.stage_process import PARENT_WATCH
+from deepspark_ops.processes.versions import installed_versions
 from deepspark_ops.run_paths import write_text_whole
 
 OLDEST_JAVA = 17
@@ -110,15 +110,6 @@ def require_one_pyspark() -> None:
     """
     if mixed := mixed_pyspark(installed_versions("pyspark", "pyspark-client")):
         raise ConfigError(mixed)
-
-
-def installed_versions(*distributions: str) -> dict[str, str]:
-    """Return name -> version of the installed distributions."""
-    versions = {}
-    for name in distributions:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
 
 
 def mixed_pyspark(versions: Mapping[str, str]) -> str | None:

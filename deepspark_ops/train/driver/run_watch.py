@@ -93,7 +93,7 @@ class RunWatch:
         self._fatal: DeepSparkError | None = None
         self._lost: dict[int, Event] = {}
         self._exchanges_when_lost: dict[int, int] = {}
-        self._given_up: set[int] = set()
+        self._reported: set[int] = set()
         self._told_of_devices = False
         self._max_iter: int | None = None
         self._started: Event | None = None
@@ -138,15 +138,17 @@ class RunWatch:
             if status.exchanges[worker] <= counts.get(worker, status.exchanges[worker])
         }
 
-    def report_given_up(self, ended: Sequence[WorkerOutcome]) -> None:
+    def report_ended(self, ended: Sequence[WorkerOutcome]) -> None:
         """Report each worker without a further start once: the other workers may go on for days.
 
+        A worker that could not join has sent no event of its own.
+
         Args:
-            ended: The outcomes so far.
+            ended: The outcomes at the last ``step``, at the latest.
         """
         for outcome in ended:
-            if outcome.ending == "given_up" and outcome.worker not in self._given_up:
-                self._given_up.add(outcome.worker)
+            if outcome.ending in ("given_up", "refused") and outcome.worker not in self._reported:
+                self._reported.add(outcome.worker)
                 reason = outcome.message.removeprefix(f"worker {outcome.worker}: ")
                 data = {"reason": reason, "ending": outcome.ending}
                 append_event(self._events, make_event("worker_lost", clock=self.clock, worker=outcome.worker, **data))

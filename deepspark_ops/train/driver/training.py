@@ -46,6 +46,7 @@ from deepspark_ops.train.snapshots.start import (
     restore_server,
     with_restored_step,
 )
+from deepspark_ops.train.worker.driver_versions import versions_of_training
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.starts import ExchangesFile
 
@@ -144,8 +145,9 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
 
         def step() -> ExchangeStatus:
             check_presence(run.paths.root)
-            watch.report_given_up(workers.ended())
+            ended = workers.ended()  # before the events: a worker's event comes before its end
             status = watch.step(exchange.poll)
+            watch.report_ended(ended)
             exchanges.see(status.exchanges)
             if not status.finished and (text := slots.look(workers.slots)):
                 watch.warn(text, clock=status.acknowledged)
@@ -214,6 +216,7 @@ def _task_settings(run: Run, start: Start, exchange: RunningExchange, devices: R
         "n_workers": run.config.n_workers,
         "worker_tries": run.config.worker_tries,
         "devices": devices.to_plain(),
+        "versions": versions_of_training(),
         # The secret goes inside the task's closure, never into a file, a property or the environment.
         "address": exchange.address,
     }

@@ -35,8 +35,8 @@ def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:
 
 
 def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
-    if task.fault_before:
-        note = f"its process before ended by {task.fault_before}"
+    fault = f"its process before ended by {task.fault_before}" if task.fault_before else ""
+    for note in filter(None, (fault, task.version_note)):
         link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note, warning=True))
     run = with_restored_step(load_run(task.run_dir), task.start_state)
     try:

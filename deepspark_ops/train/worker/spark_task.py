@@ -17,6 +17,7 @@ from deepspark_ops.devices.executor_share import executor_share
 from deepspark_ops.devices.in_task import TaskGrant, devices_in_task, show_only
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.errors import ConfigError, WorkerFenced, WorkerReplaced
+from deepspark_ops.train.worker.driver_versions import version_note
 from deepspark_ops.train.worker.fault_file import last_fault, note_faults
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.starts import note_start, starts_since_progress
@@ -32,8 +33,8 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int, grant: Task
     starts were all killed returns at once.
 
     Args:
-        plain: The values from ``spark_job``: ``address``, ``work``, ``n_workers``, ``worker_tries``, ``devices`` and
-            the fields of ``WorkerTask``.
+        plain: The values from the driver: ``address``, ``work``, ``n_workers``, ``worker_tries``, ``devices``,
+            ``versions`` and the fields of ``WorkerTask``.
         worker: The worker's id, the task's partition.
         attempt: Earlier starts of the task, including starts ended by an executor's end or preemption.
         grant: Spark's grant for this task.
@@ -76,6 +77,10 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
     from deepspark_ops.exchange.client import connect
 
     work = Path(plain["work"])
+    try:
+        differences = version_note(worker, plain.get("versions", {}))
+    except ConfigError as error:
+        return WorkerOutcome(worker, "refused", str(error))  # the driver learns it from the task's end
     fault_before = last_fault(work, worker) if attempt else ""
     note_faults(work, worker)
     try:
@@ -105,5 +110,6 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
         int(plain["origin"]),
         devices,
         fault_before,
+        differences,
     )
     return run_worker(task, connect(plain["address"]))

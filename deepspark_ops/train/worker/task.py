@@ -36,6 +36,7 @@ class WorkerTask:
         origin: Clock at which the run first began.
         devices: The worker's devices.
         fault_before: Fatal signal of the worker's process before, from its note; see ``fault_file``.
+        version_note: Warning that names versions other than the driver's; empty without a difference.
     """
 
     run_dir: Path
@@ -45,6 +46,7 @@ class WorkerTask:
     origin: int
     devices: AssignedDevices = field(default_factory=AssignedDevices)
     fault_before: str = ""
+    version_note: str = ""
 
 
 def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:

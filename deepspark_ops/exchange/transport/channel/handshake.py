@@ -109,7 +109,10 @@ def greet_server(
         raise ProtocolError(msg)
     magic, version, their_run, nonce = _HELLO.unpack(_receive_in_time(sock, _HELLO.size, deadline, peer))
     if magic != MAGIC or version != VERSION:
-        msg = f"{peer} does not speak protocol version {VERSION}: it begins with {magic!r}, version {version}"
+        msg = (
+            f"{peer} does not speak protocol version {VERSION}: it begins with {magic!r}, version {version};"
+            " install one version of deepspark on driver and executors"
+        )
         raise HandshakeFailed(msg)
     if their_run != run_id:
         msg = f"{peer} serves run {their_run:016x}, not {run_id:016x}; is the address of an older run still in use?"

@@ -17,7 +17,6 @@ from deepspark_ops.processes import spark_submit
 from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import (
-    installed_versions,
     java_version,
     named_data,
     require_java,
@@ -25,6 +24,7 @@ from deepspark_ops.processes.spark_submit import (
     run_command,
     run_job,
 )
+from deepspark_ops.processes.versions import installed_versions
 from tests.processes import is_alive, wait_until
 
 Lines = list[tuple[int, str]]

@@ -161,7 +161,7 @@ def test_a_worker_that_is_given_up_is_an_event_and_a_line_at_once_and_once(watch
     ]
     watch.clock = 40
     for _ in range(3):
-        watch.report_given_up(ended)
+        watch.report_ended(ended)
         watch.step(status)
     (event,) = [event for event in read_events(tmp_path / "events.jsonl") if event.kind == "worker_lost"]
     reason = "its process was killed 4 times; lower batch_size"
@@ -170,6 +170,13 @@ def test_a_worker_that_is_given_up_is_an_event_and_a_line_at_once_and_once(watch
         ("WARNING", f"worker 1 worker_lost clock=40 reason={reason} ending=given_up")
     ]
     assert list(watch.missing(status())) == [1]
+
+
+def test_a_refused_worker_that_could_not_join_ends_the_run_at_the_next_look(watch) -> None:
+    watch.step(status)
+    watch.report_ended([WorkerOutcome(1, "refused", "worker 1 on b: protocol 5 (driver: 6)")])
+    with pytest.raises(ConfigError, match="worker 1 on b: protocol 5"):
+        watch.step(status)
 
 
 def test_each_snapshot_is_assembled_once_its_parts_are_there(watch) -> None:

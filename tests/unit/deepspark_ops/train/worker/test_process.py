@@ -79,3 +79,11 @@ def test_crash_is_told_to_the_server_by_closing_without_leaving(monkeypatch) -> 
     with pytest.raises(ExchangeUnavailable):
         worker_process.run_worker(WorkerTask(Path("/run"), 1, 0, None, 0), QuietLink())
     assert links[0].calls == ["close"]
+
+
+def test_other_versions_and_the_death_before_are_warnings_of_the_worker(tmp_path: Path) -> None:
+    link = QuietLink()
+    task = WorkerTask(tmp_path / "no run", 1, 1, None, 0, fault_before="SIGSEGV", version_note="other versions on b: x")
+    assert worker_process.run_worker(task, link).ending == "refused"
+    texts = [event.data["text"] for event in link.sent if event.data.get("warning")]
+    assert texts == ["its process before ended by SIGSEGV", "other versions on b: x"]

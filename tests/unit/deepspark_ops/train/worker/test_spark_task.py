@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from deepspark_ops.events import Event
 from deepspark_ops.exchange import client
 from deepspark_ops.exchange.transport.link import Welcome
 from deepspark_ops.train.worker import spark_task
+from deepspark_ops.train.worker.driver_versions import versions_of_training
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.starts import ExchangesFile, note_start
 
@@ -30,6 +32,7 @@ PLAIN = {
     "n_workers": 1,
     "worker_tries": 3,
     "address": None,
+    "versions": versions_of_training(),
 }
 
 
@@ -165,6 +168,22 @@ def test_a_worker_without_the_gpu_it_needs_is_refused_and_the_driver_is_told(mon
     assert link.calls == ["join 1", f"worker_lost refused: {found['message']}", "leave", "close"]
 
 
+@pytest.mark.parametrize(
+    ("versions", "differences"),
+    [
+        ({**versions_of_training(), "protocol": "0"}, r"protocol \d+ \(driver: 0\)"),
+        ({}, r"protocol \d+ \(driver: an older deepspark\)"),
+    ],
+)
+def test_a_worker_of_another_protocol_is_refused_before_it_connects(
+    versions: dict[str, str], differences: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "connect", lambda _: pytest.fail("connected"))
+    refusal = spark_task.run_in_task({**PLAIN, "versions": versions}, 1, 0, TaskGrant())
+    assert refusal["ending"] == "refused"
+    assert re.match(rf"worker 1 on \S+ cannot work with this driver: {differences}; ", refusal["message"])
+
+
 def test_a_task_shows_tensorflow_its_own_gpus_before_anything_imports_it() -> None:
     code = """
 import os, sys
@@ -175,6 +194,7 @@ from deepspark_ops.events import Event
 from deepspark_ops.exchange import client
 from deepspark_ops.exchange.transport.link import Welcome
 from deepspark_ops.train.worker import spark_task
+from deepspark_ops.train.worker.driver_versions import versions_of_training
 
 class Tracer:
     def find_spec(self, name, path=None, target=None):
@@ -185,6 +205,7 @@ class Tracer:
 sys.meta_path.insert(0, Tracer())
 plain = {"worker_tries": 3, "work": "/dev/null/work", "n_workers": 1}
 plain["devices"] = RunDevices(RequestedDevices("gpu")).to_plain()
+plain["versions"] = versions_of_training()
 spark_task.run_in_task(plain, 0, 0, TaskGrant(("3", "1")))
 """
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
