@@ -15,6 +15,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,23 @@ def test_port_taken_is_one_message(tmp_path: Path) -> None:
     (message,) = job.error_lines
     assert f"listen_port={port}" in message
     assert not job.paths.root.exists()
+
+
+def test_executors_with_another_version_train_and_the_log_names_the_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = tmp_path / "path" / "deepspark-0.0.7.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("Metadata-Version: 2.1\nName: deepspark\nVersion: 0.0.7\n")
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.executorEnv.PYTHONPATH {tmp_path / 'path'}\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    job = training(tmp_path, "max_iter: 20", n_workers=1)
+    assert job.wait() == 0, "\n".join(job.lines)
+    (warning,) = [event for event in job.events("note") if event.data.get("warning")]
+    assert warning.worker == 0
+    difference = f"deepspark 0.0.7 (driver: {version('deepspark')})"
+    assert warning.data["text"].startswith(f"other versions on {socket.gethostname()}: {difference}; ")
+    assert any(difference in line for line in job.lines)
 
 
 def test_a_setting_that_spark_refuses_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
