@@ -92,10 +92,8 @@ class Easgd(Elastic):
         return 1.0 / (n_workers + self._weight(n_workers))
 
     def rate_limit(self, n_workers: int) -> float:
-        """Return 8, twice the limit of others, because large factors have a long warm-up; 13 for a heavy center."""
-        if self.is_papers:
-            return 1.0
-        return 13.0 if n_workers > FEW_WORKERS and self._weight(n_workers) > 1.0 else 8.0
+        """Return 13, more than the limit of others, because large factors have a long warm-up."""
+        return 1.0 if self.is_papers else 13.0
 
     def inner_product_rate_limit(self, n_workers: int) -> float:
         """Return 8 with three workers and more; the measured factor is often lower."""

@@ -125,6 +125,14 @@ def test_results_are_kept_for_the_next_machine_but_not_those_of_former_defaults(
     assert (tmp_path / "kept.jsonl").read_text() == ""
 
 
+def test_every_result_of_the_docs_is_one_of_the_present_defaults(script):
+    kept = script.read_kept(script.KEPT)
+    runs = script.Runs(Path("out"), Path("work"), None, kept)
+    cells = [cell for study in script.STUDIES for cell in script.cells_of(study, list(script.NETS), script.SEEDS, ())]
+    assert len(kept) > 300
+    assert sorted(set(kept) - {runs.file(cell).name for cell in cells}) == []
+
+
 def test_the_table_of_defaults_is_what_a_run_takes(script):
     _, _, easgd, *_, diloco = script.table_of_defaults()
     assert easgd == (

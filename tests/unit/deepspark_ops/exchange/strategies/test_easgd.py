@@ -66,8 +66,7 @@ def test_the_center_is_heavier_with_many_workers() -> None:
     paper = configure("easgd", {"center_weight": 1.0})
     assert paper.default_moving_rate(16) == pytest.approx(0.15)
     assert paper.progress_per_step(16) == pytest.approx(1 / 17)
-    limits = [strategy.rate_limit(p) for strategy in (easgd, paper) for p in (4, 8)]
-    assert limits == [8.0, 13.0, 8.0, 8.0]  # only beside a heavy center more is borne
+    assert {strategy.rate_limit(p) for strategy in (easgd, paper) for p in (4, 8, 32)} == {13.0}
 
 
 @pytest.mark.parametrize("weight", [0.5, -1.0, float("nan")])
