@@ -1,7 +1,7 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-airflow test-lineage test-object-stores test-lower test-long mutants fuzz soak explore lint types docs docs-serve docs-check format lock proto release setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-airflow test-lineage test-object-stores test-lower test-long bench mutants fuzz soak explore lint types docs docs-serve docs-check format lock proto release setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
@@ -94,6 +94,15 @@ test-lower: setup ## The tests of single modules and the recorded cases with the
 
 test-long: setup ## What takes minutes (CONTRIBUTING.md lists it); not part of make test
 	$(PYTHON) -m pytest -m long
+
+.venv/peers/.installed: benchmarks/peers/requirements.txt | setup
+	$(PYTHON) -m venv --clear .venv/peers
+	.venv/peers/bin/python -m pip install --quiet -r $<
+	touch $@
+
+bench: .venv/peers/.installed ## Training beside Keras, JAX and PyTorch, in an environment of their own: NETS=lenet,mlp REPEATS=5 JSON=file CHOICE=kept
+	$(PYTHON) -m benchmarks.speed $(if $(NETS),--nets $(NETS)) $(if $(REPEATS),--repeats $(REPEATS)) \
+	  $(if $(JSON),--json $(JSON)) $(if $(CHOICE),--choice $(CHOICE))
 
 mutants: setup ## Plant faults, one after the other, and see that each turns a test red
 	$(PYTHON) -m tests.mutants

@@ -1,0 +1,46 @@
+"""The line protocol of every contender: a process that is ready, then times a block of steps per line of its input.
+
+In: ``step 20`` or ``forward 20``. Out: one line of JSON, ``{"seconds": s, "cpu_seconds": s, "peak_mib": m}``; the first
+line says what is ready. Standard library alone, since each framework has an environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Run = Callable[[int], object]
+"""Does n steps, or n forward passes, and returns when all are done."""
+
+
+def serve(runs: Mapping[str, Run], facts: Mapping[str, Any], begin: Callable[[], float]) -> None:
+    """Warm up, say ``facts`` with the loss of the first step, and answer until the input ends.
+
+    Args:
+        runs: Kind of block -> what does n of it.
+        facts: What to tell the driver, such as the number of weights.
+        begin: Returns the loss of the first weights in training.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print goes to the log
+    first_loss = begin()
+    for run in runs.values():
+        run(1)
+    _say(answers, {**facts, "first_loss": first_loss})
+    for line in sys.stdin:
+        kind, n_steps = line.split()
+        start, cpu_start = time.perf_counter(), time.process_time()
+        runs[kind](int(n_steps))
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        _say(answers, {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak})
+
+
+def _say(answers: Any, values: Mapping[str, Any]) -> None:
+    answers.write(json.dumps(values) + "\n")
+    answers.flush()

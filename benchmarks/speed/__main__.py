@@ -1,0 +1,189 @@
+"""Training step and forward pass beside Keras, JAX and PyTorch: ``make bench``, or ``python -m benchmarks.speed``.
+
+Per net, the variants of a framework take turns first as a process of one thread, and the best variant goes on
+(``--choice kept`` reads the variant from the JSON). Then this project, the floor and the best of each framework take
+turns as a process of two threads. At last this project, the floor and the best peers take turns as two processes of a
+thread. All processes are pinned. Every contender builds the net from the same description and the same first weights:
+the first loss must agree.
+
+Results go into the JSON net by net, so a net can be measured again alone; table and picture are made from the JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed import page
+from benchmarks.speed.kernels import ENVIRONMENT, kernel_share
+from benchmarks.speed.nets import NETS, ROOT, write_for_peers
+from benchmarks.speed.race import KINDS, Mode, Team, race
+
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "torch eager": ("torch fused", "torch channels_last", "torch inductor", "torch inductor_channels_last"),
+    "keras tensorflow": ("keras tensorflow_xla",),
+}
+"""The plainest variant of a framework, and the others."""
+SINGLE, PAIR, ALONE = Mode(1, 2), Mode(2, 1), Mode(1, 1)
+PROJECT, FLOOR = "ours", "floor"
+PEERS = ROOT / "benchmarks" / "peers"
+CACHE = ROOT / "build" / "bench"
+WITH_DROPOUT, WITHOUT = 0.1, 0.02
+"""Allowed relative difference of first losses."""
+
+
+def team(name: str, net: str, mode: Mode, folder: Path, environment: Mapping[str, str] | None = None) -> Team:
+    """Return a contender: ``ours``, ``floor``, or ``FRAMEWORK VARIANT``."""
+    if name in (PROJECT, FLOOR):
+        command = [sys.executable, str(ROOT / "benchmarks" / "speed" / f"{name}_step.py"), net]
+    else:
+        framework, variant = name.split()
+        python = str(ROOT / ".venv" / "peers" / "bin" / "python")
+        command = [python, str(PEERS / f"{framework}_step.py"), str(folder), variant]
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(CACHE / "inductor"), "JAX_COMPILATION_CACHE_DIR": str(CACHE / "jax")}
+    return Team(name, command, mode, folder / f"{name.replace(' ', '_')}.log", caches | dict(environment or {}))
+
+
+def best(contenders: Mapping[str, Any], kind: str) -> str:
+    """Return the peer of the highest rate; failed contenders do not count."""
+    rates = {
+        name: result[kind]["samples_per_s"]
+        for name, result in contenders.items()
+        if name not in (PROJECT, FLOOR) and "failure" not in result
+    }
+    return max(rates, key=lambda name: rates[name])
+
+
+def check_same_net(contenders: Mapping[str, Any], has_dropout: bool) -> None:
+    """Raise ValueError where a contender has other weights, or another first loss, than ours."""
+    project = contenders[PROJECT]
+    for name, result in contenders.items():
+        if name == FLOOR or "failure" in result:
+            continue
+        limit = (WITH_DROPOUT if has_dropout else WITHOUT) * abs(project["first_loss"])
+        is_same = abs(result["first_loss"] - project["first_loss"]) <= limit
+        if result["n_weights"] != project["n_weights"] or not is_same:
+            msg = (
+                f"{name} is another net than ours: {result['n_weights']:,} weights and a first loss of "
+                f"{result['first_loss']:.4f}, ours {project['n_weights']:,} and {project['first_loss']:.4f}"
+            )
+            raise ValueError(msg)
+
+
+class Measurement:
+    """The races of a net.
+
+    Attributes:
+        net: Key of NETS.
+        folder: Description, weights, data and logs.
+        options: Of the command line.
+    """
+
+    def __init__(self, net: str, folder: Path, options: argparse.Namespace) -> None:
+        """Write what peers read."""
+        self.net, self.folder, self.options = net, folder, options
+        write_for_peers(net, folder)
+        layers = json.loads((folder / "net.json").read_text())["layers"]
+        types = {layer["type"] for layer in layers}
+        self._has_dropout, self._has_images = "Dropout" in types, "Convolution" in types
+        self._multiple = 10 if NETS[net].n_batches >= 10 else 1
+
+    def race(self, names: Sequence[str], mode: Mode, leader: str, n_rounds: int) -> dict[str, Any]:
+        """Let contenders take turns."""
+        print(f"  {mode.name}: {', '.join(names)}", file=sys.stderr, flush=True)
+        return race(
+            [team(name, self.net, mode, self.folder) for name in names],
+            leader,
+            NETS[self.net].batch_size,
+            multiple=self._multiple,
+            wanted_s=self.options.block_s,
+            n_rounds=n_rounds,
+        )
+
+    def choose(self) -> list[str]:
+        """Return the best variants for step and for forward pass, of PyTorch and of Keras on TensorFlow, and JAX."""
+        names = ["keras jax"]
+        for leader, variants in VARIANTS.items():
+            racing = [leader, *(name for name in variants if self._has_images or "channels_last" not in name)]
+            contenders = self.race(racing, ALONE, leader, 2)["contenders"]
+            names += sorted({best(contenders, kind) for kind in KINDS})
+        return names
+
+    def kernels(self) -> dict[str, Any]:
+        """Return the share of our step outside oneDNN's kernels, of a process of one thread."""
+        with team(PROJECT, self.net, ALONE, self.folder, ENVIRONMENT) as process:
+            process.wait_ready()
+            process.block("step", self._multiple)
+            size = process.log.stat().st_size
+            block = process.block("step", self._multiple)
+            with process.log.open(errors="replace") as log:
+                log.seek(size)
+                return kernel_share(log, block.seconds)
+
+    def run(self, chosen: Sequence[str] | None) -> dict[str, Any]:
+        """Return all results of the net."""
+        began, load = time.monotonic(), os.getloadavg()[0]
+        names = list(chosen or self.choose())
+        modes = {SINGLE.name: self.race([PROJECT, FLOOR, *names], SINGLE, PROJECT, self.options.repeats)}
+        check_same_net(modes[SINGLE.name]["contenders"], self._has_dropout)
+        finalists = sorted({best(modes[SINGLE.name]["contenders"], kind) for kind in KINDS})
+        modes[PAIR.name] = self.race([PROJECT, FLOOR, *finalists], PAIR, PROJECT, self.options.repeats)
+        return {
+            "cpu": cpu_name(),
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "load_average_before": round(load, 2),
+            "repeats": self.options.repeats,
+            "chosen": names,
+            "modes": modes,
+            "kernels": self.kernels(),
+            "took_s": round(time.monotonic() - began),
+        }
+
+
+def cpu_name() -> str:
+    """Return the processor's name, its cores here, and its widest vectors."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    fields = dict(line.replace("\t", "").split(":", 1) for line in lines if ":" in line)
+    flags = fields.get("flags", "").split()
+    widest = [flag for flag in ("amx_tile", "avx512f", "avx2") if flag in flags]
+    cores = len(os.sched_getaffinity(0))
+    return (
+        f"{fields.get('model name', platform.processor()).strip()}, {cores} cores, {widest[0] if widest else 'no AVX2'}"
+    )
+
+
+def main() -> None:
+    """Measure the nets, then write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nets", default=",".join(NETS), help="with commas between them; none: only the pages")
+    parser.add_argument("--repeats", type=int, default=5, help="blocks of each contender that count")
+    parser.add_argument("--block-s", type=float, default=1.0, help="seconds of our block")
+    parser.add_argument("--json", type=Path, default=page.RESULTS, help="results, read and written")
+    parser.add_argument("--choice", choices=("new", "kept"), default="new", help="kept: the variants of the JSON")
+    options = parser.parse_args()
+    results = json.loads(options.json.read_text()) if options.json.exists() else {}
+    names = [name for name in options.nets.split(",") if name not in ("", "none")]
+    if unknown := sorted(set(names) - set(NETS)):
+        parser.error(f"unknown nets {', '.join(unknown)}; known: {', '.join(NETS)}")
+    for name in names:
+        print(name, file=sys.stderr, flush=True)
+        chosen = results.get(name, {}).get("chosen") if options.choice == "kept" else None
+        with tempfile.TemporaryDirectory(prefix="deepspark-bench-") as folder:
+            results[name] = Measurement(name, Path(folder), options).run(chosen)
+        page.write_json(options.json, results)
+        print("\n".join(page.rows(name, results[name])), flush=True)
+    if options.json == page.RESULTS:
+        page.write_pages(results)
+
+
+if __name__ == "__main__":
+    main()

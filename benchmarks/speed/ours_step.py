@@ -1,0 +1,63 @@
+"""This project as a contender: ``ours_step.py NET N_THREADS``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "peers")]
+
+from serve import serve  # noqa: E402
+
+from benchmarks.speed.nets import NETS, build, feeds, forward_net, read_message, scores_blob  # noqa: E402
+from caffe_import.files.prototxt import parse_solver  # noqa: E402
+from caffe_import.net.initial_vector import initial_vector  # noqa: E402
+from caffe_import.solver.solver_spec import solver_spec  # noqa: E402
+from caffe_import.tf_graph.predict import compile_forward  # noqa: E402
+from caffe_import.tf_graph.train_step import compile_training  # noqa: E402
+
+SOLVER = 'type: "SGD" base_lr: 0.0001 momentum: 0.9 weight_decay: 0.0005 lr_policy: "fixed" max_iter: 100000000'
+STEPS_PER_CALL = 10
+
+
+def main(name: str, n_threads: int) -> None:
+    """Compile and serve."""
+    net = NETS[name]
+    spec = build(net, read_message(net))
+    function = compile_training(spec, solver_spec(parse_solver(SOLVER)), n_threads=n_threads)
+    scores_of = forward_net(net, spec)
+    passes = compile_forward(scores_of, n_threads=n_threads, outputs=[scores_blob(spec)])
+    params = initial_vector(scores_of, seed=1)
+    state = function.initial_state(initial_vector(spec, seed=1))
+    fed = feeds(net, spec)
+    per_call = min(STEPS_PER_CALL, net.n_batches)
+
+    def step(n_steps: int) -> float:
+        nonlocal state
+        for first in range(0, n_steps, per_call):
+            n_now = min(per_call, n_steps - first)
+            start = first % net.n_batches
+            state, outputs = function.run(
+                state,
+                step=state.updates,
+                n_steps=n_now,
+                rate_scale=1.0,
+                seed=1,
+                worker=0,
+                feeds={blob: values[start : start + n_now] for blob, values in fed.items()},
+            )
+        return float(outputs.losses[0])
+
+    def forward(n_steps: int) -> None:
+        for number in range(n_steps):
+            passes(params, {blob: values[number % net.n_batches] for blob, values in fed.items()})
+
+    import tensorflow as tf
+
+    n_weights = sum(entry.size for entry in spec.params.entries if entry.kind == "weight")
+    serve({"step": step, "forward": forward}, {"version": tf.__version__, "n_weights": n_weights}, lambda: step(1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
