@@ -29,6 +29,7 @@ EventKind = Literal[
     "worker_lost",
     "epoch",
     "fetch",
+    "host",
     "note",
     "server",
 ]

@@ -51,9 +51,24 @@ CHARTS: Final = (
     Chart("lost_updates", "Lost updates, share of what was pushed", is_first=False),
     Chart("megabytes_per_s", "Megabytes per second to and from the center", is_first=False),
     Chart("memory", "Memory of a worker's process, MiB", is_first=False),
+    Chart("cpu", "Busy processors of a host", "share", is_first=False),
+    Chart("host_memory", "Memory in use of a host", "share", is_first=False),
+    Chart("gpu", "Busy GPUs of a host, mean", "share", is_first=False),
+    Chart("gpu_memory", "GPU memory in use of a host, mean", "share", is_first=False),
+    Chart("network", "Network of a host, megabytes per second", is_first=False),
+    Chart("disk", "Disks of a host, megabytes per second", is_first=False),
 )
 
 
+_HOST_CHARTS: Final = (
+    ("cpu", "cpu", 1.0),
+    ("host_memory", "memory", 1.0),
+    ("gpu", "gpu", 1.0),
+    ("gpu_memory", "gpu_memory", 1.0),
+    ("network", "network_bytes_per_s", 1e-6),
+    ("disk", "disk_bytes_per_s", 1e-6),
+)
+"""Chart, column and factor of a host's lines."""
 _STACKED: Final = frozenset(chart.name for chart in CHARTS if chart.is_stacked)
 
 
@@ -61,7 +76,7 @@ _STACKED: Final = frozenset(chart.name for chart in CHARTS if chart.is_stacked)
 class _Line:
     chart: str
     name: str
-    kind: Literal["worker", "whole", "test", "server"]
+    kind: Literal["worker", "whole", "test", "server", "host"]
     columns: Columns
     column: str
     factor: float = 1.0
@@ -123,6 +138,9 @@ def _lines(series: RunSeries) -> Iterator[_Line]:
             yield _Line("test_accuracy" if is_share(output) else "test_loss", name, "test", columns, output)
     yield _Line("staleness", "all workers", "server", series.server, "staleness")
     yield _Line("lost_updates", "lost updates", "server", series.server, "lost_updates")
+    for host, columns in sorted(series.hosts.items()):
+        for chart, column, factor in _HOST_CHARTS:
+            yield _Line(chart, host, "host", columns, column, factor)
     yield _Line("megabytes_per_s", "all workers", "server", series.server, "bytes_per_s", 1e-6)
 
 

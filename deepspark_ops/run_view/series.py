@@ -19,6 +19,7 @@ from deepspark_ops.events import DRIVER, Event
 SECONDS = ("compute_s", "data_s", "exchange_s")
 """Parts of a worker's time since its last report: computing, waiting for data, exchanging."""
 WORKER_NUMBERS = ("loss", "learning_rate", "images_per_s", *SECONDS, "staleness", "distance", "memory_bytes")
+HOST_NUMBERS = ("cpu", "memory", "gpu", "gpu_memory", "network_bytes_per_s", "disk_bytes_per_s")
 SERVER_NUMBERS = ("exchanges_per_s", "bytes_per_s", "staleness", "lost_updates")
 _NO_OUTPUT = ("test_net", "seconds")
 _UNREPORTED = array("d", [math.nan])
@@ -107,6 +108,7 @@ class RunSeries:
             report), and the shares ``SECONDS`` of their time. Each row combines the last report of each worker;
             ``_take_report`` adds the rows.
         tests: Test net -> its scalar outputs.
+        hosts: Name of a host -> ``HOST_NUMBERS`` of its load.
         server: ``SERVER_NUMBERS`` of the exchange as a whole.
         epochs: ``epoch`` of the first dataset in the events.
         cut_at: Offset after the last event that dropped rows; -1 without such an event.
@@ -117,6 +119,7 @@ class RunSeries:
         self.workers: dict[int, Columns] = {}
         self.all_workers = Columns()
         self.tests: dict[int, Columns] = {}
+        self.hosts: dict[str, Columns] = {}
         self.server = Columns()
         self.epochs = Columns()
         self.cut_at = -1
@@ -142,6 +145,9 @@ class RunSeries:
                 columns.add(event.clock, event.time, at, net_outputs(event))
             case "server":
                 self.server.add(event.clock, event.time, at, _named(event.data, SERVER_NUMBERS))
+            case "host":
+                columns = self.hosts.setdefault(str(event.data.get("host", "")), Columns())
+                columns.add(event.clock, event.time, at, _named(event.data, HOST_NUMBERS))
             case "epoch":
                 self._take_epoch(event, at)
 
@@ -154,7 +160,8 @@ class RunSeries:
             table.cut(clock)
 
     def _tables(self) -> Iterator[Columns]:
-        yield from (*self.workers.values(), self.all_workers, *self.tests.values(), self.server, self.epochs)
+        yield from (*self.workers.values(), self.all_workers, *self.tests.values(), *self.hosts.values())
+        yield from (self.server, self.epochs)
 
     def _take_report(self, event: Event, at: int) -> None:
         """Add a worker's report, and add a row of all workers if the row is due.

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.worker.comm_period import CommPeriod
+from deepspark_ops.train.worker.host_load import HostLoad
 from deepspark_ops.train.worker.rate_scale import RateScale
 from deepspark_ops.train.worker.stabiliser import StabiliserPlan
 
@@ -66,6 +67,7 @@ class LoopPlan:
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty for the link's constant alpha.
         stabiliser: Plan of the worker's stabiliser; None without a stabiliser.
         statistics: BatchNorm's blobs in the parameters.
+        host_load: Reports the load of the host; None for no reports.
         time: Source of all times of the loop.
     """
 
@@ -91,6 +93,7 @@ class LoopPlan:
     moving_rates: Sequence[tuple[int, float]] = ()
     stabiliser: StabiliserPlan | None = None
     statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
+    host_load: HostLoad | None = None
     time: WorkerClock = HOST_CLOCK
 
     def is_snapshot(self, clock: int) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 
 from caffe_import.tf_graph.devices import ReadyDevices
 from deepspark_ops.events import make_event
@@ -21,6 +22,7 @@ from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.ending import to_its_end
 from deepspark_ops.train.worker.fault_file import note_reads
 from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradients
+from deepspark_ops.train.worker.host_load import HostLoad
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.outcome import WorkerOutcome
@@ -45,7 +47,9 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
         devices, used = set_up_worker(task.devices, run.config, run.plan.n_devices)
         link.send_event(devices_event(devices, used, clock=welcome.clock, worker=task.worker))
         plan = with_state(loop_plan(run, task.worker, task.origin), state, attempt=task.attempt)
-        return train_worker(run, link, plan, devices, attempt=task.attempt, clock=welcome.clock, state=state)
+        with closing(HostLoad(task.run_dir)) as host_load:
+            plan = replace(plan, host_load=host_load)
+            return train_worker(run, link, plan, devices, attempt=task.attempt, clock=welcome.clock, state=state)
     finally:
         run.binding.close()
 

@@ -130,6 +130,8 @@ class ProgressLines:
         self.n_steps += 1
         self._losses.append(loss)
         self._add_step()
+        if self._plan.host_load is not None and (load := self._plan.host_load.due_report()) is not None:
+            self.send("host", clock, **load)
         display = self._plan.display
         if display <= 0:
             return False

@@ -82,7 +82,7 @@
     const colours = COLOURS[theme()];
     const isWhole = line.kind === "whole" && line.name.endsWith("of all");
     const colour = isWhole ? css("--ink") : chart.is_stacked ? css(`--part-${index % 3}`) : colours[index % colours.length];
-    const canSmooth = line.kind === "worker" || isWhole;
+    const canSmooth = line.kind === "worker" || line.kind === "host" || isWhole;
     const drawn = {
       x: along(line), y: canSmooth ? smoothed(line.value) : line.value, name: plain(line.name), type: "scatter", connectgaps: false,
       mode: line.kind === "test" || line.value.length < 3 ? "lines+markers" : "lines",

@@ -158,3 +158,22 @@ def test_before_anything_is_written(tmp_path) -> None:
     state = state_of(RunProgress(), {}, None, exists=True)
     answer = training_answer(reading, state, statuses={}, airflow=None, now=5.0)
     assert (answer["lines"], answer["clock"], answer["news"], answer["cursor"]) == ([], 0, None, "00000000.0")
+
+
+def test_the_load_of_each_host_is_drawn(tmp_path) -> None:
+    loads = [
+        Event("host", 10, 0, {"host": "b", "cpu": 0.5, "memory": 0.25, "network_bytes_per_s": 3e6}, 1005.0),
+        Event("host", 10, 1, {"host": "a", "cpu": 0.9, "memory": 0.5, "gpu": 0.75}, 1006.0),
+        Event("host", 90, 0, {"host": "b", "cpu": 0.75, "memory": 0.25, "network_bytes_per_s": 0.0}, 1010.0),
+    ]
+    (tmp_path / "events.jsonl").write_bytes(lines([RUN[0], *loads]))
+    answer = answered(RunReading(tmp_path))
+    drawn = {(line["chart"], line["name"]): (line["kind"], line["clock"], line["value"]) for line in answer["lines"]}
+    assert drawn == {
+        ("cpu", "a"): ("host", [10], [0.9]),
+        ("cpu", "b"): ("host", [10, 90], [0.5, 0.75]),
+        ("host_memory", "a"): ("host", [10], [0.5]),
+        ("host_memory", "b"): ("host", [10, 90], [0.25, 0.25]),
+        ("gpu", "a"): ("host", [10], [0.75]),
+        ("network", "b"): ("host", [10, 90], [3.0, 0.0]),
+    }
