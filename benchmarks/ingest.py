@@ -3,7 +3,7 @@
 The loop is what one would write with OpenCV and lmdb in one process, in the order of Caffe's convert_imageset: read and
 decode a file (cv2.imread), resize it, fill a Datum of caffe_pb2, put it into LMDB, commit every 1,000 records. Encoded
 means, as there: a resized image is compressed anew; one that keeps its size keeps its file's bytes, and is decoded all
-the same. Ingestion is ``run_shard_task`` over the tasks of ``plan_ingest``, in the same process: without Spark and its
+the same. Ingestion is ``run_shard_task`` over the tasks of ``plan_images``, in the same process: without Spark and its
 start-up, with all that a task does beside (mean, digests, what headers and decoder say, syncing, the shard's SHA-256).
 
 Both take the same files in turns, OpenCV without threads of its own. Per set and kind: medians of the rounds, of
@@ -46,7 +46,8 @@ sys.path.insert(0, str(ROOT))
 
 from caffe_import.proto import caffe_pb2  # noqa: E402
 from deepspark_ops.config.ingest import IngestConfig  # noqa: E402
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest  # noqa: E402
+from deepspark_ops.ingest.image_plan import plan_images  # noqa: E402
+from deepspark_ops.ingest.recipe import make_recipe  # noqa: E402
 from deepspark_ops.ingest.shard_task import ShardTask, run_shard_task  # noqa: E402
 
 PHOTO_SIZE = 256
@@ -132,7 +133,7 @@ def plan_tasks(pictures: Pictures, output: Path, *, encoded: bool) -> tuple[Shar
         resize_height=pictures.size,
         resize_width=pictures.size,
     )
-    return plan_ingest(config, make_recipe(config), output).tasks
+    return plan_images(config, make_recipe(config), output).tasks
 
 
 def run_tasks(tasks: Sequence[ShardTask]) -> int:

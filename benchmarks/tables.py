@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.ingest.plan import make_recipe
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.spark_job import ingest_source
 from deepspark_ops.ingest.tables.spark_job import logged_progress
 from deepspark_ops.processes.spark_context import SparkOnDemand, start_context

@@ -26,7 +26,8 @@ from deepspark_ops.ingest.findings import (
     write_warnings,
 )
 from deepspark_ops.ingest.images.mean import mean_image, mean_values
-from deepspark_ops.ingest.plan import DatasetPlan, Recipe
+from deepspark_ops.ingest.plan import DatasetPlan
+from deepspark_ops.ingest.recipe import Recipe
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.selection.duplicates import find_duplicates
 from deepspark_ops.ingest.selection.splits import split_rule

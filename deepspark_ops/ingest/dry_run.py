@@ -18,7 +18,9 @@ from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.findings import find_thin_classes, ordered
-from deepspark_ops.ingest.plan import DatasetPlan, Recipe, make_recipe, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.plan import DatasetPlan
+from deepspark_ops.ingest.recipe import Recipe, make_recipe
 from deepspark_ops.ingest.records import Rejection
 from deepspark_ops.ingest.shard_task import ShardResult
 from deepspark_ops.ingest.sources.registry import with_own_splits
@@ -76,7 +78,7 @@ def dry_run(config: IngestConfig) -> dict[str, Any]:
 
 def _plan(config: IngestConfig, recipe: Recipe, work: Path) -> DatasetPlan[Any]:
     if recipe.sources["train"].format not in TABLE_FORMATS:
-        return plan_ingest(config, recipe, work, is_preview=True)
+        return plan_images(config, recipe, work, is_preview=True)
     from deepspark_ops.ingest.spark_job import plan_table_on_this_host  # images need no Spark
 
     return plan_table_on_this_host(config, recipe, work)

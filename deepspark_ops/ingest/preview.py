@@ -13,7 +13,9 @@ from deepspark_ops.config.ingest import IngestConfig, SourceConfig, is_known
 from deepspark_ops.config.shared_options.source_formats import TABLE_FORMATS, SourceFormat
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.files.archive import is_compressed, split_member
-from deepspark_ops.ingest.plan import DatasetPlan, Recipe, make_recipe, own_sources, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.plan import DatasetPlan
+from deepspark_ops.ingest.recipe import Recipe, make_recipe, own_sources
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.sources.registry import (
     find_format,
@@ -104,7 +106,7 @@ def make_preview(config: SourceConfig, folder: Path) -> Preview:
         }
         ingest_config = ingest_config.model_copy(update=update)
         recipe = make_recipe(ingest_config, is_preview=True)
-    plan = plan_ingest(ingest_config, recipe, work, _index_start, is_preview=True)
+    plan = plan_images(ingest_config, recipe, work, _index_start, is_preview=True)
     tasks = tuple(
         task.subset(np.arange(min(N_SAMPLES, len(task.positions)))) for task in plan.tasks if task.number == 0
     )

@@ -1,24 +1,14 @@
-"""The order of samples in a split and the bounds of shards; the same in every run."""
+"""The number and the bounds of the shards of a split; the same in every run."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
-
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.ingest.records import Positions
 
 _WORTH_CUTTING = 500
 _SAMPLES_FOR_A_CORE = 125
 _CORES = 8
-
-
-def sample_order(positions: Positions, *, shuffle: bool, seed: int) -> Positions:
-    """Return the positions in the order in which the samples are stored."""
-    if not shuffle:
-        return positions
-    return np.random.default_rng(seed).permutation(positions)
 
 
 def shards_for_cores(n_samples: int) -> int:
@@ -34,24 +24,25 @@ def shards_for_cores(n_samples: int) -> int:
     return min(n_samples // _SAMPLES_FOR_A_CORE, _CORES) if n_samples >= _WORTH_CUTTING else 1
 
 
-def asked_shards(n_samples: int, most: int, asked: int | None, *, where: str) -> int:
-    """Return how many shards a set is cut into at least: those asked for, else enough for the cores.
+def asked_shards(n_samples: int, most: int, asked: int | None, usual: int, *, where: str) -> int:
+    """Return how many shards a set is cut into at least: those asked for, else the usual number.
 
     Args:
         n_samples: Of the set.
         most: Samples that one shard has room for.
         asked: Option ``shards``.
+        usual: Without the option.
         where: Names the set.
 
     Raises:
         ConfigError: Its samples do not fit into so few.
 
     Example:
-        >>> asked_shards(2000, 1500, 2, where="train"), asked_shards(2000, 1500, None, where="train")
+        >>> asked_shards(2000, 1500, 2, 8, where="train"), asked_shards(2000, 1500, None, 8, where="train")
         (2, 8)
     """
     if asked is None:
-        return shards_for_cores(n_samples)
+        return usual
     if n_samples > asked * most:
         msg = (
             f"shards={asked}: the {where} set has {n_samples:,} samples, one shard has room for {most:,} of them; give"

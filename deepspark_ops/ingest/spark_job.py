@@ -36,7 +36,9 @@ from deepspark_ops.ingest.commit import (
 from deepspark_ops.ingest.contact_sheet import add_contact_sheet
 from deepspark_ops.ingest.files.source_folders import sources_limited
 from deepspark_ops.ingest.findings import summary
-from deepspark_ops.ingest.plan import DatasetPlan, Recipe, Task, make_recipe, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.plan import DatasetPlan, Task
+from deepspark_ops.ingest.recipe import Recipe, make_recipe
 from deepspark_ops.ingest.report.page import add_report, profile_before
 from deepspark_ops.ingest.report.profile import resize_text
 from deepspark_ops.ingest.shard_task import ShardResult
@@ -187,7 +189,7 @@ def plan_source(
         DeepSparkError: A task died in a way that another try may cure.
     """
     if recipe.sources["train"].format not in TABLE_FORMATS:
-        return config, recipe, plan_ingest(config, recipe, work, base=find_base(config, recipe.options))
+        return config, recipe, plan_images(config, recipe, work, base=find_base(config, recipe.options))
     assert isinstance(work, Path), "a cluster writes no table into a store"
     if config.engine == "spark":
         spark.context()

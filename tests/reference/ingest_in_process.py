@@ -2,7 +2,8 @@
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.commit import commit_dataset
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.shard_task import run_shard_task
 from deepspark_ops.ingest.versions.base import find_base
 
@@ -14,6 +15,6 @@ def ingest(config: IngestConfig, work, *, backwards: bool = False, goes_on: bool
     """
     work.mkdir(exist_ok=True)
     recipe = make_recipe(config)
-    plan = plan_ingest(config, recipe, work, base=find_base(config, recipe.options) if goes_on else None)
+    plan = plan_images(config, recipe, work, base=find_base(config, recipe.options) if goes_on else None)
     tasks = plan.tasks[::-1] if backwards else plan.tasks
     return commit_dataset(config, recipe, plan, [run_shard_task(task) for task in tasks])

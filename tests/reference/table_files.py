@@ -15,7 +15,7 @@ import pyarrow.parquet
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.inspect.whole import verify_dataset
-from deepspark_ops.ingest.plan import make_recipe, own_sources
+from deepspark_ops.ingest.recipe import make_recipe, own_sources
 from deepspark_ops.ingest.tables.columns import Column, columns_of
 from deepspark_ops.ingest.tables.file_parts import FileTable, parquet_table
 from deepspark_ops.ingest.tables.row_files import one_by_one

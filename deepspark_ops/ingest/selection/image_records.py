@@ -51,6 +51,10 @@ class ImageRecords:
         """See ``Choosable``."""
         return np.arange(len(self))
 
+    def stored_order(self, *, shuffle: bool, seed: int) -> Positions:
+        """See ``Choosable``."""
+        return np.random.default_rng(seed).permutation(len(self)) if shuffle else self.order()
+
     def ties(self) -> tuple[Hashes, ...]:
         """See ``Choosable``."""
         return ()

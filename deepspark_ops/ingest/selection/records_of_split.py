@@ -64,6 +64,10 @@ class Choosable(Comparable, Protocol):
         """Return the places in an order that does not depend on who read which record when."""
         ...
 
+    def stored_order(self, *, shuffle: bool, seed: int) -> Positions:
+        """Return the places in the order of the stored samples, the same in every run."""
+        ...
+
     def ties(self) -> tuple[Hashes, ...]:
         """Return (n,) keys that order records of equal content, the most important key first; none: keep the order."""
         ...

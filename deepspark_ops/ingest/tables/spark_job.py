@@ -28,7 +28,7 @@ from deepspark_ops.config.shared_options.source_formats import SourceFormat
 from deepspark_ops.errors import ConfigError, DataError, DeepSparkError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, check_files, separator
 from deepspark_ops.ingest.files.table_files import data_files, no_rows
-from deepspark_ops.ingest.plan import own_sources
+from deepspark_ops.ingest.recipe import own_sources
 from deepspark_ops.ingest.sources.registry import resolve_format
 from deepspark_ops.ingest.tables.columns import CORRUPT, Column, TableRoles, columns_of
 from deepspark_ops.ingest.tables.file_parts import FilePart, FileTable, avro_table, parquet_table

@@ -86,6 +86,10 @@ class SplitRows:
         """See ``Choosable``."""
         return np.argsort(self.column("state"), kind="stable")
 
+    def stored_order(self, *, shuffle: bool, seed: int) -> Positions:
+        """See ``Choosable``: keys are made of the options already; rows of equal keys go run by run."""
+        return np.argsort(self.column("key"), kind="stable")
+
     def ties(self) -> tuple[Hashes, ...]:
         """See ``Choosable``."""
         return self.column("key"), self.column("state")

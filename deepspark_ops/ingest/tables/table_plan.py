@@ -1,4 +1,4 @@
-"""From the summaries of a table's parts to the tasks that write the shards."""
+"""The index of a table's rows, from the summaries of the table's parts, and the way of rows into shards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.commit import check_rejections
 from deepspark_ops.ingest.files.table_files import no_rows
 from deepspark_ops.ingest.findings import NAMED_OF_A_KIND, Findings
-from deepspark_ops.ingest.plan import DatasetPlan, Recipe
+from deepspark_ops.ingest.plan import DatasetPlan, Encoding, RecordIndex, plan_dataset
+from deepspark_ops.ingest.recipe import Recipe
 from deepspark_ops.ingest.records import Positions, Rejection
-from deepspark_ops.ingest.selection.choice import Choice, choose, limited, require_classes, takes_all
+from deepspark_ops.ingest.selection.choice import Choice, Counts, limited, require_classes, takes_all
 from deepspark_ops.ingest.selection.duplicates import find_duplicates
 from deepspark_ops.ingest.tables.column_sums import ColumnSums, merged
 from deepspark_ops.ingest.tables.known_files import (
@@ -43,18 +44,19 @@ from deepspark_ops.ingest.tables.measured import (
     write_codes,
 )
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
-from deepspark_ops.ingest.tables.row_files import Parts, PartSummary, Spread, one_by_one
+from deepspark_ops.ingest.tables.row_files import Parts, PartSummary, Spread
 from deepspark_ops.ingest.tables.split_rows import SplitRows, all_rows
 from deepspark_ops.ingest.tables.table_shards import (
-    NO_ROWS,
     TableShards,
     TableShardTask,
     note_chosen,
+    row_task,
+    rows_per_shard,
     run_table_shard,
-    shard_tasks,
 )
 from deepspark_ops.ingest.versions.base import Base, labels_stay
-from deepspark_ops.ingest.versions.changes import Change, find_changes, positions_of
+from deepspark_ops.ingest.versions.changes import Change, find_changes
+from deepspark_ops.ingest.versions.stored_shard import StoredShard
 from deepspark_ops.shards.manifest import SPLITS, SplitName
 from deepspark_ops.shards.row_records import RowRecords
 from deepspark_ops.shards.table_columns import TableColumns
@@ -74,15 +76,8 @@ def content_digest(parts: Parts) -> dict[SplitName, str]:
     return digests
 
 
-def with_content(recipe: Recipe, digests: Mapping[SplitName, str]) -> Recipe:
-    """Return a recipe with digests of rows, for sources without files."""
-    sources = {split: source.model_copy(update={"sha256": digests[split]}) for split, source in recipe.sources.items()}
-    text = " ".join([recipe.sha256, *(source.sha256 for source in sources.values())])
-    return replace(recipe, sources=sources, sha256=hashlib.sha256(text.encode()).hexdigest())
-
-
 @dataclass(frozen=True)
-class WhatWasRead:
+class ReadRows:
     """The rows of a table after reading.
 
     Attributes:
@@ -94,6 +89,10 @@ class WhatWasRead:
     rows: RowRecipe
     parts: Parts
     names: tuple[str, ...] = ()
+
+    def every(self) -> list[PartSummary]:
+        """Return the summaries of all sources."""
+        return [part for summaries in self.parts.values() for part in summaries]
 
 
 class MoreToRead(Exception):
@@ -109,77 +108,35 @@ class MoreToRead(Exception):
         self.files = files
 
 
-def plan_read_table(
+def plan_rows(
     config: IngestConfig,
     recipe: Recipe,
-    read_rows: WhatWasRead,
+    read_rows: ReadRows,
     folder: Path,
     spread: Spread,
     base: Base[RowRecords] | None,
     now: Mapping[SplitName, SeenSource] | None,
     known_files: KnownFiles | None,
-    read: Callable[[KnownFiles | None], WhatWasRead],
-) -> DatasetPlan[TableShardTask]:
-    """Return the plan of ``plan_table``, after reading further files if a plan needs rows of theirs.
-
-    Raises:
-        ConfigError: As ``plan_table``.
-        DataError: Likewise.
-    """
-    while True:
-        try:
-            return plan_table(
-                config,
-                recipe,
-                read_rows.rows,
-                read_rows.parts,
-                folder,
-                read_rows.names,
-                spread,
-                base,
-                now=now,
-                known_files=known_files,
-            )
-        except MoreToRead as more:
-            assert known_files is not None
-            known_files = known_files.without(more.files)
-            n_more = "all" if known_files is None else f"{sum(map(len, more.files.values())):,} more"
-            _log.info("ingest: %s files are read: %s", n_more, more)
-            read_rows = read(known_files)
-
-
-def plan_table(
-    config: IngestConfig,
-    recipe: Recipe,
-    rows: RowRecipe,
-    parts: Parts,
-    folder: Path,
-    class_names: Sequence[str] = (),
-    spread: Spread = one_by_one,
-    base: Base[RowRecords] | None = None,
-    now: Mapping[SplitName, SeenSource] | None = None,
-    known_files: KnownFiles | None = None,
 ) -> DatasetPlan[TableShardTask]:
     """Return the plan of a table's dataset: labels, choice of rows, standardisation, shards.
 
     Args:
         config: What is asked for.
-        recipe: Its digest becomes part of the shards' names.
-        rows: Recipe of the training source.
-        parts: Source -> summaries of its parts.
+        recipe: Recipe of the sources.
+        read_rows: The rows of the table.
         folder: Scratch folder of the runs.
-        class_names: Names in label order, from an option or from text labels.
         spread: Reads the rows once more where only some are taken, since mean and deviation are theirs.
         base: Dataset whose rows are taken over where they have not changed. Its mean and deviation stay.
-        now: The files of each source, where ``parts`` are of a file each.
-        known_files: Those of them that were not read: the base's rows stand for theirs, and ``parts`` has what it kept.
+        now: The files of each source, where a part of a table is of one file.
+        known_files: Those of them that were not read: the base's rows stand for theirs.
 
     Raises:
         MoreToRead: Files that were not read have to be.
         ConfigError: Options leave a split empty, or classes are too many, or there are none to be balanced.
         DataError: No usable row, or a missing value that is refused.
     """
-    every = [part for summaries in parts.values() for part in summaries]
+    rows, parts, class_names = read_rows.rows, read_rows.parts, read_rows.names
+    every = read_rows.every()
     rejected, n_rejected = _checked_rejections(config, parts, _n_rows(every))
     if rows.missing == "refuse":
         refuse_missing(rows, parts)
@@ -194,77 +151,144 @@ def plan_table(
         for split in SPLITS
         if runs[split] or any(len(run.rows) for run in stored[split]) or split in asked_splits(rows, parts)
     }
-    listed = Findings() if rows.listed is None else list_findings(rows.listed, held, every)
-    choice = _choose_rows(config, held, n_classes, rejected)
-    are_all = takes_all(config)
-    if are_all:
-        sums = merged((part.sums for part in every), rows.n_features)
-    else:
-        sums = sums_of_chosen(choice.splits, rows, folder, spread)
-    columns = columns_of_table(config, rows, sums, "class" if n_classes else "value")
-    base = _base_that_fits(base, columns, class_names, n_classes)
-    changes = _changes(base, choice.splits)
-    base = base if changes else None
-    carried = {split: positions_of(change.carried) for split, change in changes.items()}
-    added = {
-        split: np.arange(len(chosen)) if base is None else changes[split].added
-        for split, chosen in choice.splits.items()
-    }
-    written = {split: chosen.selected(added[split]) for split, chosen in choice.splits.items()}
-    if known_files is not None:
-        _require_read(known_files, written, class_names, base)
-    are_chosen = base is not None or not are_all
-    if base is not None:
-        note_chosen(written, folder)
-    tasks, order = shard_tasks(config, recipe, written, rows.n_features, base)
-    seen_files = None
-    if now is not None and are_all:
-        positions = {
-            split: np.concatenate([carried.get(split, NO_ROWS), added[split][order[split]]]) for split in written
-        }
-        seen_files = SeenFiles(_with_parts(now, parts), _rows_of_files(choice.splits, every, positions))
-    findings = find_duplicates({split: chosen.once() for split, chosen in choice.splits.items()}, NAMED_OF_A_KIND)
-    findings["train"].merge(column_findings(columns, sums))
-    findings["train"].merge(value_findings(columns, every))
-    findings["train"].merge(listed)
-    if base is not None:
-        columns = _columns_of(base)
-        findings["train"].merge(_drift(config, columns, sums))
-    shared = TableShards(folder, rows, columns, n_classes, has_codes, are_chosen=are_chosen)
-    plan = DatasetPlan(
-        tasks=tuple(tasks),
-        run=partial(run_table_shard, shared=shared),
-        sample_shape=(columns.n_features,),
+    require_classes(config, n_classes)
+    splits, counts = _limited_rows(config, held, has_classes=n_classes > 0)
+    index = RecordIndex(
+        splits=splits,
+        counts=counts,
+        n_before={split: len(of_split) for split, of_split in held.items()},
         n_records=_n_rows(every),
         n_classes=n_classes,
-        class_names=tuple(class_names),
+        class_names=class_names,
         rejected=rejected,
         n_rejected=n_rejected,
-        findings=findings,
-        base=base,
-        changes=changes,
-        table=columns,
-        write_files=None if seen_files is None else partial(write_seen_files, seen_files=seen_files),
     )
-    return plan.counted(choice, written)
+    listed = Findings() if rows.listed is None else list_findings(rows.listed, held, every)
+
+    def encoder(choice: Choice[SplitRows]) -> RowEncoder:
+        if takes_all(config):
+            sums = merged((part.sums for part in every), rows.n_features)
+        else:
+            sums = sums_of_chosen(choice.splits, rows, folder, spread)
+        columns = columns_of_table(config, rows, sums, "class" if n_classes else "value")
+        shared = TableShards(folder, rows, columns, n_classes, has_codes)
+        return RowEncoder(config, read_rows, shared, sums, choice.splits, listed, now, known_files)
+
+    return plan_dataset(config, recipe, index, encoder, base)
 
 
-def _choose_rows(
-    config: IngestConfig,
-    held: Mapping[SplitName, SplitRows],
-    n_classes: int,
-    rejected: Mapping[SplitName, tuple[Rejection, ...]],
-) -> Choice[SplitRows]:
-    """Return the choice of rows; a limit holds for all splits of the training source together."""
-    require_classes(config, n_classes)
+@dataclass(frozen=True)
+class RowEncoder:
+    """The way of rows into shards, see ``Encoder``.
+
+    Attributes:
+        config: What is asked for.
+        read_rows: The rows of the table.
+        shared: Input of all tasks, with the columns as this ingestion measured them.
+        sums: Sums of the chosen training rows.
+        chosen: Chosen rows of each split.
+        listed: Findings of a list of splits.
+        now: The files of each source, where a part of a table is of one file.
+        known_files: Those of them that were not read.
+    """
+
+    config: IngestConfig
+    read_rows: ReadRows
+    shared: TableShards
+    sums: ColumnSums
+    chosen: Mapping[SplitName, SplitRows]
+    listed: Findings
+    now: Mapping[SplitName, SeenSource] | None
+    known_files: KnownFiles | None
+
+    def fitting_base(self, base: Base[Any] | None) -> Base[Any] | None:
+        """See ``Encoder``: a base has the same columns and classes."""
+        if base is None:
+            return None
+        old_columns, new_columns = (
+            table_columns.model_dump(mode="json", exclude=set(_MEASURED))
+            for table_columns in (_columns_of(base), self.shared.columns)
+        )
+        if differing := [name for name in new_columns if new_columns[name] != old_columns[name]]:
+            _log.info("ingest: %s is written anew: the table has other %s", base.folder, ", ".join(differing))
+            return None
+        return base if labels_stay(base.manifests["train"], self.read_rows.names, self.shared.n_classes) else None
+
+    def change(
+        self, split: SplitName, records: SplitRows, shards: list[StoredShard[Any]], version: int
+    ) -> Change[RowRecords]:
+        """See ``Encoder``: a row is the same if its state is."""
+        keys = [shard.records for shard in shards]
+        return find_changes(shards, keys, records.column("name"), records.column("state"), version)
+
+    def encoding(
+        self, written: Mapping[SplitName, SplitRows], base: Base[Any] | None
+    ) -> Encoding[SplitRows, TableShardTask]:
+        """See ``Encoder``: mean and deviation are those of the base.
+
+        Raises:
+            MoreToRead: Rows of files that were not read are to be written.
+        """
+        if self.known_files is not None:
+            _require_read(self.known_files, written, self.read_rows.names, base)
+        if base is not None:
+            note_chosen(written, self.shared.folder)
+        columns = self.shared.columns if base is None else _columns_of(base)
+        are_chosen = base is not None or not takes_all(self.config)
+        shared = replace(self.shared, columns=columns, are_chosen=are_chosen)
+        n_features = shared.recipe.n_features
+        return Encoding(
+            sample_shape=(columns.n_features,),
+            task=row_task,
+            run=partial(run_table_shard, shared=shared),
+            most_samples=lambda n_rows: rows_per_shard(
+                self.config.samples_per_shard if self.config.shards is None else n_rows, n_features
+            ),
+            usual_shards=lambda _: 1,
+            table=columns,
+            findings=self._findings(base),
+            files_writer=self._files_writer,
+        )
+
+    def _findings(self, base: Base[Any] | None) -> Mapping[SplitName, Findings]:
+        once = {split: chosen.once() for split, chosen in self.chosen.items()}
+        findings = find_duplicates(once, NAMED_OF_A_KIND)
+        findings["train"].merge(column_findings(self.shared.columns, self.sums))
+        findings["train"].merge(value_findings(self.shared.columns, self.read_rows.every()))
+        findings["train"].merge(self.listed)
+        if base is not None:
+            findings["train"].merge(_drift(self.config, _columns_of(base), self.sums))
+        return findings
+
+    def _files_writer(self, stored: Mapping[SplitName, Positions]) -> Callable[[Path], None] | None:
+        """Return the writer of the files' records; None where Spark reads a source, or only some rows are taken."""
+        if self.now is None or not takes_all(self.config):
+            return None
+        file_of = {run.file: part.file for part in self.read_rows.every() for run in part.runs}
+        rows = {
+            split: SeenRows(
+                files=chosen.files(file_of)[stored[split]],
+                contents=chosen.column("content")[stored[split]],
+                labels=chosen.label()[stored[split]],
+            )
+            for split, chosen in self.chosen.items()
+        }
+        parts = self.read_rows.parts
+        sources = {source: replace(files, parts=tuple(parts[source])) for source, files in self.now.items()}
+        return partial(write_seen_files, seen_files=SeenFiles(sources, rows))
+
+
+def _limited_rows(
+    config: IngestConfig, held: Mapping[SplitName, SplitRows], *, has_classes: bool
+) -> tuple[dict[SplitName, SplitRows], Counts]:
+    """Return the rows after ``limited``; a limit holds for all splits of the training source together."""
     sources = {"validation": config.validation_source, "test": config.test_source}
     of_train = [split for split in held if sources.get(split) is None]
     parts = [held[split] for split in of_train]
     of_source = {split: rows for split, rows in held.items() if split not in of_train}
-    limited_rows, counts = limited(config, {"train": SplitRows.joined(parts), **of_source}, has_classes=n_classes > 0)
+    limited_rows, counts = limited(config, {"train": SplitRows.joined(parts), **of_source}, has_classes=has_classes)
     splits = {**limited_rows, **dict(zip(of_train, limited_rows["train"].cut(parts), strict=True))}
-    n_before = {split: len(rows) for split, rows in held.items()}
-    return choose(config, {split: splits[split] for split in held}, counts, n_before, rejected)
+    return {split: splits[split] for split in held}, counts
 
 
 def _checked_rejections(
@@ -308,40 +332,6 @@ def _require_read(
         raise MoreToRead(msg, missing_files)
 
 
-def _with_parts(now: Mapping[SplitName, SeenSource], parts: Parts) -> dict[SplitName, SeenSource]:
-    return {source: replace(files, parts=tuple(parts[source])) for source, files in now.items()}
-
-
-def _rows_of_files(
-    splits: Mapping[SplitName, SplitRows], parts: Sequence[PartSummary], positions: Mapping[SplitName, Positions]
-) -> dict[SplitName, SeenRows]:
-    """Return the records of each split's rows, in the order of its shards."""
-    file_of = {run.file: part.file for part in parts for run in part.runs}
-    return {
-        split: SeenRows(
-            files=chosen.files(file_of)[positions[split]],
-            contents=chosen.column("content")[positions[split]],
-            labels=chosen.label()[positions[split]],
-        )
-        for split, chosen in splits.items()
-    }
-
-
-def _base_that_fits(
-    base: Base[RowRecords] | None, columns: TableColumns, class_names: Sequence[str], n_classes: int
-) -> Base[RowRecords] | None:
-    """Return the base if it has the same columns and classes; else the log says the difference."""
-    if base is None:
-        return None
-    old_columns, new_columns = (
-        table_columns.model_dump(mode="json", exclude=set(_MEASURED)) for table_columns in (_columns_of(base), columns)
-    )
-    if differing := [name for name in new_columns if new_columns[name] != old_columns[name]]:
-        _log.info("ingest: %s is written anew: the table has other %s", base.folder, ", ".join(differing))
-        return None
-    return base if labels_stay(base.manifests["train"], class_names, n_classes) else None
-
-
 def _columns_of(base: Base[RowRecords]) -> TableColumns:
     columns = base.manifests["train"].table
     assert columns is not None
@@ -358,20 +348,6 @@ def _drift(config: IngestConfig, columns: TableColumns, sums: ColumnSums) -> Fin
             shift,
         )
     return drift
-
-
-def _changes(
-    base: Base[RowRecords] | None, splits: Mapping[SplitName, SplitRows]
-) -> dict[SplitName, Change[RowRecords]]:
-    """Return split -> change; an empty mapping where no shard stays, and all is written anew."""
-    if base is None:
-        return {}
-    changes: dict[SplitName, Change[RowRecords]] = {}
-    for split, chosen in splits.items():
-        shards = base.shards(split)
-        keys = [shard.records for shard in shards]
-        changes[split] = find_changes(shards, keys, chosen.column("name"), chosen.column("state"), base.version)
-    return changes if changes["train"].carried else {}
 
 
 def _n_rows(parts: Sequence[PartSummary]) -> int:

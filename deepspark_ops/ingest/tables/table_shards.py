@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.ingest.plan import Recipe, new_shards
 from deepspark_ops.ingest.records import Positions
-from deepspark_ops.ingest.shard_assignment import asked_shards, shard_bounds
 from deepspark_ops.ingest.shard_task import NewShard, ShardResult, errors_in
 from deepspark_ops.ingest.tables.column_sums import ColumnSums
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import Run, read_chosen, read_run, row_dtype, write_chosen
 from deepspark_ops.ingest.tables.split_rows import CODES_SUFFIX, SplitRows
-from deepspark_ops.ingest.versions.base import Base
 from deepspark_ops.shards.hdf5_shard import write_hdf5_columns
 from deepspark_ops.shards.manifest import SplitName, sha256_of_file
 from deepspark_ops.shards.row_records import RowRecords, rows_path, write_row_records
@@ -30,7 +26,6 @@ MAX_SHARD_BYTES = 2**26
 """Of features in float32: a task holds a shard's rows to sort them."""
 BLOCK_BYTES = 2**23
 """Of features in float64 that are worked on at a time."""
-NO_ROWS = np.empty(0, np.int64)
 
 Piece = tuple[Run, int, int]
 """Rows [start, stop) of a run; where some are chosen, of those that are."""
@@ -39,35 +34,6 @@ Piece = tuple[Run, int, int]
 def rows_per_shard(samples_per_shard: int, n_features: int) -> int:
     """Return the configured number, or fewer where a shard would be too large for a task's memory."""
     return max(1, min(samples_per_shard, MAX_SHARD_BYTES // (4 * n_features)))
-
-
-def cut_runs(keys: Sequence[npt.NDArray[np.uint64]], most_rows: int, least: int = 1) -> list[list[tuple[int, int]]]:
-    """Return ranges of keys of sorted runs, with sizes that differ by at most one row. Equal keys go run by run.
-
-    Args:
-        keys: Keys of each run, ascending.
-        most_rows: Upper bound of rows in a range.
-        least: Lower bound of ranges.
-
-    Returns:
-        For each range, in ascending order, the (start, stop) of each run's rows in it.
-
-    Example:
-        >>> cut_runs([np.array([1, 5, 9], np.uint64), np.array([2, 5], np.uint64)], 3)
-        [[(0, 1), (0, 1)], [(1, 3), (1, 2)]]
-    """
-    ordered = np.sort(np.concatenate(keys))
-    bounds = shard_bounds(len(ordered), most_rows, least=least)
-    inner = np.array([start for start, _ in bounds[1:]], np.int64)
-    values = ordered[inner]
-    below = np.array([np.searchsorted(run, values, "left") for run in keys]).reshape(len(keys), -1)
-    equal = np.array([np.searchsorted(run, values, "right") for run in keys]).reshape(below.shape) - below
-    n_from_equal = inner - below.sum(axis=0)
-    n_in_earlier_runs = np.cumsum(equal, axis=0) - equal
-    cuts = below + np.clip(n_from_equal - n_in_earlier_runs, 0, equal)
-    ends = np.array([len(run) for run in keys])[:, None]
-    edges = np.concatenate([np.zeros_like(ends), cuts, ends], axis=1).tolist()
-    return [[(run[i], run[i + 1]) for run in edges] for i in range(len(bounds))]
 
 
 @dataclass(frozen=True)
@@ -191,42 +157,23 @@ def note_chosen(splits: Mapping[SplitName, SplitRows], folder: Path) -> None:
                 write_chosen(folder, run, rows, repeats)
 
 
-def shard_tasks(
-    config: IngestConfig,
-    recipe: Recipe,
-    splits: Mapping[SplitName, SplitRows],
-    n_features: int,
-    base: Base[RowRecords] | None,
-) -> tuple[list[TableShardTask], dict[SplitName, Positions]]:
-    """Return the tasks, and split -> positions of the written rows, in the order of the shards."""
-    tasks: list[TableShardTask] = []
-    order: dict[SplitName, Positions] = {}
-    for split, chosen in splits.items():
-        order[split] = NO_ROWS
-        if not len(chosen):
-            continue
-        starts = np.cumsum([0, *(len(rows) for rows in chosen.rows)])
-        of_shards = []
-        keys = [held.key[rows] for held, rows in zip(chosen.keys, chosen.rows, strict=True)]
-        n_rows = len(chosen)
-        most = rows_per_shard(config.samples_per_shard if config.shards is None else n_rows, n_features)
-        least = 1 if config.shards is None else asked_shards(n_rows, most, config.shards, where=split)
-        shards = cut_runs(keys, most, least)
-        for (number, path), ranges in zip(new_shards(config, recipe, split, base, len(shards)), shards, strict=True):
-            run_ranges = zip(chosen.runs, ranges, strict=True)
-            pieces = [(keys[i], starts[i], start, stop) for i, (start, stop) in enumerate(ranges)]
-            positions = np.concatenate([np.arange(first + start, first + stop) for _, first, start, stop in pieces])
-            of_keys = np.concatenate([of_run[start:stop] for of_run, _, start, stop in pieces])
-            of_shards.append(positions[np.argsort(of_keys, kind="stable")])
-            tasks.append(
-                TableShardTask(
-                    split=split,
-                    number=number,
-                    path=path,
-                    pieces=tuple(
-                        (run, start, stop) for run, (start, stop) in run_ranges if isinstance(run, Run) and stop > start
-                    ),
-                )
-            )
-        order[split] = np.concatenate(of_shards)
-    return tasks, order
+def row_task(shard: NewShard, chosen: SplitRows, positions: Positions, _first: int) -> TableShardTask:
+    """Return the task of a shard.
+
+    Args:
+        shard: Name of the shard.
+        chosen: Rows of the split.
+        positions: Positions of the shard's rows among them: a piece of ``SplitRows.stored_order``.
+        _first: Rows of a table have no number in their split.
+    """
+    starts = np.cumsum([0, *(len(rows) for rows in chosen.rows)])
+    numbers = np.searchsorted(starts, positions, "right") - 1
+    n_rows = np.bincount(numbers, minlength=len(chosen.runs)).tolist()
+    first = np.full(len(starts), starts[-1])
+    np.minimum.at(first, numbers, positions)
+    pieces = [
+        (run, int(first[i] - starts[i]), int(first[i] - starts[i]) + n_rows[i])
+        for i, run in enumerate(chosen.runs)
+        if isinstance(run, Run) and n_rows[i]
+    ]
+    return TableShardTask(**vars(shard), pieces=tuple(pieces))

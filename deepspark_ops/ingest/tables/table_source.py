@@ -13,7 +13,9 @@ import pyarrow as pa
 from deepspark_ops.config.ingest import IngestConfig, is_known
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.image_files import FolderReader, file_stamps
-from deepspark_ops.ingest.plan import DatasetPlan, Recipe, plan_ingest, read_class_names
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.plan import DatasetPlan
+from deepspark_ops.ingest.recipe import Recipe, read_class_names, with_content
 from deepspark_ops.ingest.records import SourceIndex
 from deepspark_ops.ingest.selection.choice import require_classes
 from deepspark_ops.ingest.selection.splits import read_listed_rows, split_shares
@@ -25,7 +27,7 @@ from deepspark_ops.ingest.tables.known_files import KnownFiles, SeenSource, find
 from deepspark_ops.ingest.tables.measured import text_classes
 from deepspark_ops.ingest.tables.row_batch import RowRecipe
 from deepspark_ops.ingest.tables.row_files import PartSummary, Spread, write_rows
-from deepspark_ops.ingest.tables.table_plan import WhatWasRead, content_digest, plan_read_table, with_content
+from deepspark_ops.ingest.tables.table_plan import MoreToRead, ReadRows, content_digest, plan_rows
 from deepspark_ops.ingest.versions.base import find_base
 from deepspark_ops.shards.manifest import SplitName
 from deepspark_ops.stores.store_path import DataPath
@@ -147,19 +149,26 @@ def plan_table_source(
         )
         indexes = iter([index for index, _ in of_images.values()])
         base = find_base(config, recipe.options)
-        plan = plan_ingest(config, recipe, folder, lambda *_: next(indexes), base, is_preview=is_preview)
+        plan = plan_images(config, recipe, folder, lambda *_: next(indexes), base, is_preview=is_preview)
         return config, recipe, plan
     config = config.model_copy(update={"shard_format": "hdf5"})
     now = _files_now(config, tables) if is_known(config) else None
     of_table = find_base(config, recipe.options, of_table=True)
     known_files = find_known_files(config, of_table, now)
 
-    def read(known_files: KnownFiles | None) -> WhatWasRead:
-        return _read_features(config, tables, roles, folder, known_files, level)
-
-    read_rows = read(known_files)
+    read_rows = _read_features(config, tables, roles, folder, known_files, level)
     recipe = recipe if is_known(config) else with_content(recipe, content_digest(read_rows.parts))
-    return config, recipe, plan_read_table(config, recipe, read_rows, folder, spread, of_table, now, known_files, read)
+    while True:
+        try:
+            plan_of_rows = plan_rows(config, recipe, read_rows, folder, spread, of_table, now, known_files)
+        except MoreToRead as more:
+            assert known_files is not None
+            known_files = known_files.without(more.files)
+            n_more = "all" if known_files is None else f"{sum(map(len, more.files.values())):,} more"
+            _log.info("ingest: %s files are read: %s", n_more, more)
+            read_rows = _read_features(config, tables, roles, folder, known_files, level)
+        else:
+            return config, recipe, plan_of_rows
 
 
 def _log_roles(table: Table, roles: TableRoles, level: int) -> None:
@@ -181,7 +190,7 @@ def _read_features(
     folder: Path,
     known_files: KnownFiles | None,
     level: int,
-) -> WhatWasRead:
+) -> ReadRows:
     """Read the rows of new and changed files once, and write the rows to the scratch folder."""
     names = () if config.class_names is None else read_class_names(config.class_names, folder)
     rows = row_recipe(config, roles, _widths(tables["train"], roles), names)
@@ -198,7 +207,7 @@ def _read_features(
         parts[split] = sorted(summaries, key=lambda part: (part.file, part.part))
         if split == "train" and is_text and not names:
             names = text_classes(parts["train"])
-    return WhatWasRead(rows, parts, tuple(names))
+    return ReadRows(rows, parts, tuple(names))
 
 
 def _require_same(tables: Mapping[SplitName, Table], roles: TableRoles) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.plan import make_recipe
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.shards.reader import open_dataset, verify
 from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_parts, write_table

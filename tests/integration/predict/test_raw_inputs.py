@@ -21,7 +21,8 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.export.manifest import IMAGE_AXES, InputContract
 from deepspark_ops.export.snippets import image_snippet
 from deepspark_ops.ingest.commit import commit_dataset
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.shard_task import run_shard_task
 from deepspark_ops.ingest.tables.columns import choose_roles, columns_of
 from deepspark_ops.ingest.tables.image_rows import index_images, pack_images
@@ -251,7 +252,7 @@ def test_pictures_in_a_table_get_the_answers_of_the_evaluation(tmp_path, options
         return index_images(parts, roles, source, tmp_path, work)
 
     recipe = make_recipe(config)
-    plan = plan_ingest(config, recipe, work, read_index)
+    plan = plan_images(config, recipe, work, read_index)
     commit_dataset(config, recipe, plan, [run_shard_task(task) for task in plan.tasks])
     rows, bundle = evaluated(run_of(tmp_path / "net", config.output, transform=CROPPED))
     answers, _ = predicted(bundle, source, tmp_path / "answers.parquet")

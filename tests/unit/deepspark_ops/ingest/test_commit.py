@@ -12,7 +12,7 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.commit import current_dataset
 from deepspark_ops.ingest.inspect.whole import verify_dataset
-from deepspark_ops.ingest.plan import make_recipe
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, remove_unnamed
 from deepspark_ops.shards.manifest import SplitRule, present_splits, read_manifest, sha256_of_file
 from deepspark_ops.shards.reader import open_dataset, verify

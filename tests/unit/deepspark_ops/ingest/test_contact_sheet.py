@@ -14,7 +14,8 @@ from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest import contact_sheet
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.contact_sheet import CELL_PIXELS, MOST_BYTES, SAMPLES_OF_A_CLASS, add_contact_sheet
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.shard_task import run_shard_task
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import manifest_path
@@ -27,7 +28,7 @@ def sheet(config: IngestConfig, work: Path) -> dict[int, np.ndarray]:
     """Ingest and return class -> strip, (H, W, 3) BGR."""
     work.mkdir()
     recipe = make_recipe(config)
-    plan = plan_ingest(config, recipe, work)
+    plan = plan_images(config, recipe, work)
     results = [run_shard_task(task) for task in plan.tasks][::-1]
     manifest = commit_dataset(config, recipe, plan, results)["train"]
     add_contact_sheet(config.output)

@@ -9,7 +9,8 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest import spark_job
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.shards.reader import verify
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
@@ -105,7 +106,7 @@ def test_a_shard_of_a_repeated_task_is_logged_once(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     config = images(tmp_path, samples_per_shard=10)
     (tmp_path / "work").mkdir()
-    plan = plan_ingest(config, make_recipe(config), tmp_path / "work")
+    plan = plan_images(config, make_recipe(config), tmp_path / "work")
     results = spark_job._run_tasks(RepeatingSpark(), plan)
     lines = [re.search(r"^ingest (\w+): shard (\d+)/(\d+) written, (\d+) samples", line) for line in caplog.messages]
     shown = [line.groups() for line in lines if line]

@@ -5,8 +5,9 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest import plan as plan_module
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest import image_plan
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.recipe import make_recipe
 from tests.reference.raw_sources import write_cifar, write_images, write_tar
 
 
@@ -17,7 +18,7 @@ def source(tmp_path):
 
 def plan_of(tmp_path, source, **options):
     config = IngestConfig(source=source, output=tmp_path / "out", **options)
-    return plan_ingest(config, make_recipe(config), tmp_path)
+    return plan_images(config, make_recipe(config), tmp_path)
 
 
 def positions_of(plan, split):
@@ -135,7 +136,7 @@ def test_first_readable_record_decides_the_shape(tmp_path, source):
 
 
 def test_shards_stay_below_two_gigabytes(tmp_path, source, monkeypatch):
-    monkeypatch.setattr(plan_module, "MAX_SHARD_BYTES", 5 * 4096 / 0.9)
+    monkeypatch.setattr(image_plan, "MAX_SHARD_BYTES", 5 * 4096 / 0.9)
     assert max(len(task.positions) for task in plan_of(tmp_path, source, test_fraction=0).tasks) == 5
 
 
@@ -179,8 +180,16 @@ def test_one_shard_of_thousands_where_the_default_makes_eight(tmp_path):
 
 
 def test_too_few_shards_say_how_many_there_must_be(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan_module, "MAX_SHARD_BYTES", 10 * 4096)
+    monkeypatch.setattr(image_plan, "MAX_SHARD_BYTES", 10 * 4096)
     source = write_images(tmp_path / "raw", 20)
     with pytest.raises(ConfigError, match=r"shards=2: the train set has 20 samples, .* room for 9 .* shards=3 or more"):
         plan_of(tmp_path, source, shards=2, test_fraction=0)
     assert len(plan_of(tmp_path, source, shards=2, test_fraction=0, encoded=True).tasks) == 2
+
+
+def test_the_stored_order_is_a_fixed_permutation_or_the_sources(tmp_path, source):
+    whole = plan_of(tmp_path, source, test_fraction=0, shuffle=False)
+    shuffled, again = (plan_of(tmp_path, source, test_fraction=0, seed=3) for _ in range(2))
+    orders = [np.concatenate([task.positions for task in plan.tasks]).tolist() for plan in (whole, shuffled, again)]
+    assert orders[0] == sorted(orders[0]) != orders[1] == orders[2]
+    assert sorted(orders[1]) == orders[0]

@@ -5,7 +5,8 @@ import pytest
 
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.records import SourceIndex, sorted_classes, with_classes
 from tests.reference.raw_sources import image_bgr, write_images
 
@@ -39,7 +40,7 @@ def source(tmp_path):
 
 def plan_of(tmp_path, source, **options):
     config = IngestConfig(source=source, output=tmp_path / "out", shuffle=False, **options)
-    return plan_ingest(config, make_recipe(config), tmp_path)
+    return plan_images(config, make_recipe(config), tmp_path)
 
 
 def labels_of(plan, split):

@@ -10,7 +10,8 @@ from caffe_import.files.datum import decode_datum
 from caffe_import.proto import caffe_pb2
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest import shard_task
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.shard_task import run_shard_task
 from tests.reference.raw_sources import image_bgr, write_images
 
@@ -21,7 +22,7 @@ def task_of(tmp_path, n=10, **options):
         write_images(tmp_path / "raw", n)
     fields = {"source": source, "output": tmp_path / "out", "test_fraction": 0, "shuffle": False, **options}
     config = IngestConfig(**fields)
-    (task,) = plan_ingest(config, make_recipe(config), tmp_path).tasks
+    (task,) = plan_images(config, make_recipe(config), tmp_path).tasks
     return task
 
 

@@ -10,7 +10,7 @@ from caffe_import.data.hdf5_source import hdf5_list_names
 from caffe_import.data.image_source import read_image_list
 from caffe_import.data.window_file import read_window_file
 from deepspark_ops.export.convert.from_files import read_labels
-from deepspark_ops.ingest.plan import read_class_names
+from deepspark_ops.ingest.recipe import read_class_names
 from deepspark_ops.ingest.selection.splits import read_split_list
 from deepspark_ops.ingest.sources.cifar_binary import index_cifar
 from deepspark_ops.ingest.sources.hdf5 import digest_hdf5

@@ -13,8 +13,8 @@ from deepspark_ops.config.ingest import IngestConfig, SourceConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.file_batches import avro_batches, avro_schema, first_rows
 from deepspark_ops.ingest.files.table_files import data_files, digest_table, separator_of
-from deepspark_ops.ingest.plan import make_recipe
 from deepspark_ops.ingest.preview import make_preview, why_no_preview
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.sources.registry import detect_format
 from deepspark_ops.ingest.tables.columns import columns_of
 from deepspark_ops.shards.reader import open_dataset

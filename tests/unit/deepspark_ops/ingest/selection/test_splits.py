@@ -5,7 +5,8 @@ import pytest
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.shards.manifest import SplitRule, present_splits, read_manifest
 from deepspark_ops.shards.reader import open_dataset
 from tests.reference.ingest_in_process import ingest
@@ -19,7 +20,7 @@ def source(tmp_path):
 
 def plan_of(tmp_path, source, **options):
     config = parse_config(IngestConfig, {"source": source, "output": tmp_path / "out", **options})
-    return plan_ingest(config, make_recipe(config), tmp_path)
+    return plan_images(config, make_recipe(config), tmp_path)
 
 
 def numbers_of(plan) -> dict[str, list[int]]:

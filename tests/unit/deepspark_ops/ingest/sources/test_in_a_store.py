@@ -12,7 +12,7 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.shared_options.source_formats import SOURCE_FORMATS, TABLE_FORMATS
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.plan import make_recipe
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.sources.registry import find_format, with_own_splits
 from deepspark_ops.shards.manifest import DatasetManifest
 from deepspark_ops.stores import listing

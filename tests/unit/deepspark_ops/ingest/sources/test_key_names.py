@@ -8,7 +8,8 @@ import pytest
 
 from caffe_import.files.datum import encode_datum
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.image_plan import plan_images
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.sources.registry import index_source
 from tests.reference.leveldb_files import VALUE, log_file, write_batch, write_database
 
@@ -55,7 +56,7 @@ def records(name_of, content_of=lambda i: i):
 
 def plan(tmp_path, source, source_format):
     config = IngestConfig(source=source, source_format=source_format, output=tmp_path / "d", test_fraction=TEST_SHARE)
-    return plan_ingest(config, make_recipe(config), tmp_path)
+    return plan_images(config, make_recipe(config), tmp_path)
 
 
 def shares_of_test(plan):

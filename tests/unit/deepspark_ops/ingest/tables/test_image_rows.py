@@ -8,8 +8,9 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.commit import commit_dataset
+from deepspark_ops.ingest.image_plan import plan_images
 from deepspark_ops.ingest.inspect.whole import verify_dataset
-from deepspark_ops.ingest.plan import make_recipe, plan_ingest
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.shard_task import run_shard_task
 from deepspark_ops.ingest.tables.columns import choose_roles, columns_of
 from deepspark_ops.ingest.tables.image_rows import index_images, pack_images
@@ -50,7 +51,7 @@ def ingest(folder, given: pa.Table, **options):
     parts = [pack_images([batch], roles, work, part) for part, batch in enumerate(given.to_batches(50))]
     index = index_images([type(part).from_json(part.to_json()) for part in parts], roles, source, folder, work)
     recipe = make_recipe(config)
-    plan = plan_ingest(config, recipe, work, lambda *_: index, find_base(config, recipe.options))
+    plan = plan_images(config, recipe, work, lambda *_: index, find_base(config, recipe.options))
     return commit_dataset(config, recipe, plan, [run_shard_task(task) for task in plan.tasks])
 
 

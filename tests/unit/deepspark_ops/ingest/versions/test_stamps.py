@@ -12,7 +12,7 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.commit import current_dataset
 from deepspark_ops.ingest.files import table_files
-from deepspark_ops.ingest.plan import make_recipe
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.operators.tasks.run_plan import ingest_digest
 from deepspark_ops.shards.manifest import read_manifest
 from tests.reference.ingest_in_process import ingest

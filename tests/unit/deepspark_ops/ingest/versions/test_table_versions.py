@@ -12,7 +12,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.ingest.commit import current_dataset
 from deepspark_ops.ingest.inspect.differences import compare_datasets
 from deepspark_ops.ingest.inspect.whole import verify_dataset
-from deepspark_ops.ingest.plan import make_recipe
+from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.versions.kept_versions import kept_versions, version_digest
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.reader import open_dataset, verify
