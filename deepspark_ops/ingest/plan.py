@@ -7,6 +7,7 @@ differ in their index and in their encoder.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from deepspark_ops.shards.manifest import SPLITS, SplitName
 from deepspark_ops.shards.preprocessing import PixelSteps
 from deepspark_ops.shards.table_columns import TableColumns
 
+_log = logging.getLogger(__name__)
 MAX_UNASKED_CLASSES = 1_000_000
 Task = TypeVar("Task", bound=NewShard)
 
@@ -198,7 +200,8 @@ def plan_dataset(
         for split, records in choice.splits.items():
             changes[split] = of_records.change(split, records, base.shards(split), base.version)
         if not changes["train"].carried:
-            base, changes = None, {}  # all is written anew
+            _log.info("ingest: %s is written anew: no shard of the training set stays", config.output)
+            base, changes = None, {}
     written = {
         split: records.selected(changes[split].added) if split in changes else records
         for split, records in choice.splits.items()

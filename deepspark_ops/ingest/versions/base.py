@@ -40,8 +40,8 @@ _ALWAYS_DIGESTED: Final = frozenset(
     "source test_source test_fraction source_format root_folder labels class_names shard_format encoded resize_height"
     " resize_width gray max_pixel n_classes shuffle seed samples_per_shard".split()
 )
-"""Options of recipe version 2 from its first day; one that came later counts where it is set, so that it leaves the
-digests of datasets made without it as they were."""
+"""Options whose default is in the digest, too. Every other option counts where it is set, so a new option leaves the
+digests of existing datasets as they were."""
 _NOT_IN_THE_BYTES: Final = frozenset(
     "output previous full max_rejected_fraction stamp strict staging_folder staging_size unpacked_gib".split()
 )

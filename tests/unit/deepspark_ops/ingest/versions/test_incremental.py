@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -286,3 +287,14 @@ def test_so_many_shards_are_asked_for_and_stay_so_many(tmp_path, source):
     second = brought_up(tmp_path, source, **options)["train"]
     assert [len(manifest.shards) for manifest in (first, second)] == [1, 1]
     assert (second.n_samples, sorted(samples(tmp_path / "out", "train").values())) == (50, [1] * 50)
+
+
+def test_images_that_are_all_of_another_size_now_are_a_dataset_of_their_own(tmp_path, source):
+    brought_up(tmp_path, source)
+    digest = version_digest(tmp_path / "out")
+    for number in range(40):
+        cv2.imwrite(str(source.parent / "img" / f"{number}.png"), image_bgr(number, (6, 5)))
+    found = brought_up(tmp_path, source)
+    assert {(manifest.sample_shape, manifest.version) for manifest in found.values()} == {((3, 6, 5), 1)}
+    assert sum(manifest.n_samples for manifest in found.values()) == 40
+    assert [version_digest(path) for path in kept_versions(tmp_path / "out")] == [digest]
