@@ -18,6 +18,9 @@ from deepspark_ops.run_view.reading import RunReading, RunReadings
 BUDGET_S: Final = 0.5
 """Time limit of a list for reading events of runs without an index; further runs wait for the next list."""
 
+SUMMARIES_KEPT: Final = 50_000
+"""Summaries in memory, about 8 KiB each with the curve."""
+
 
 def read_index(run_dir: Path) -> RunSummary | None:
     """Return a run's index; None if the index is missing, damaged, of another version, or older than the run."""
@@ -41,10 +44,14 @@ def write_index(run_dir: Path, reading: RunReading | None = None) -> RunSummary:
 
 
 class SummaryReader:
-    """Summaries for lists in turn. Thread-safe; ``begin`` returns a separate reader for each list."""
+    """Summaries for lists in turn. Thread-safe; ``begin`` returns a separate reader for each list.
+
+    Summaries stay in memory for as long as the stamps of their source files stay the same.
+    """
 
     def __init__(self, *, budget_s: float = BUDGET_S, clock: Callable[[], float] = time.monotonic) -> None:
         """Give each list ``budget_s`` for runs without an index."""
+        self._summaries: dict[Path, RunSummary] = {}
         self._budget_s = budget_s
         self._clock = clock
         self._readings = RunReadings()
@@ -59,7 +66,11 @@ class SummaryReader:
         until = self._clock() + self._budget_s
 
         def read(run_dir: Path, is_over: bool) -> RunSummary | None:
+            summary = self._summaries.get(run_dir)
+            if summary is not None and summary.made_of == stamps(run_dir):
+                return summary
             if (summary := read_index(run_dir)) is not None:
+                self._keep(run_dir, summary)
                 return summary
             if self._clock() >= until:
                 return None
@@ -68,3 +79,8 @@ class SummaryReader:
             return RunSummary(made_of={})
 
         return read
+
+    def _keep(self, run_dir: Path, summary: RunSummary) -> None:
+        if len(self._summaries) >= SUMMARIES_KEPT:
+            self._summaries.clear()  # the next list fills it again, with the runs that exist
+        self._summaries[run_dir] = summary

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deepspark_ops.run_index.names import work_of_dag
+from deepspark_ops.run_index.filter_language import Condition, fits_all
+from deepspark_ops.run_index.names import TRAINING, default_name, work_of_dag
 from deepspark_ops.run_index.summary import RunSummary
 
 _LATER: Final = {"queued": "waiting", "running": "running", "success": "finished", "failed": "failed"}
@@ -18,10 +19,13 @@ SORTS: Final = (
 )  # fmt: skip
 _ONCE_CALLED: Final = {"accuracy": "figure"}
 """Old names of sorts in bookmarked addresses."""
+ALL: Final = "all"
+WORKS: Final = (TRAINING, "other", ALL)
+ARCHIVES: Final = ("hide", ALL, "only")
 FILTERS: Final = ("dag", "state", "dataset", "strategy")
 _SEARCHED: Final = (
     "name", "dag", "run", "state", "solver", "net", "dataset", "dataset_digest", "strategy", "who", "kind", "error",
-    "outcome",
+    "outcome", "note",
 )  # fmt: skip
 
 
@@ -42,6 +46,7 @@ class KnownRun:
         asks: Id of the task that waits for a person's answer; None without such a task.
         solver: File name of the solver in the form; None if unknown.
         strategy: Strategy in the form; None if unknown.
+        note: Note of the run in Airflow; empty without a note.
         waited_s: Seconds between start and end in which the run waited for other runs: not part of the duration.
     """
 
@@ -58,6 +63,7 @@ class KnownRun:
     strategy: str | None = None
     waited_s: float = 0.0
     is_trial: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,12 +73,25 @@ class RunQuery:
     Attributes:
         search: Words that must all occur in a row's texts; case is ignored.
         filters: Name in ``FILTERS`` -> required value.
+        conditions: Conditions that a row must all fit.
+        work: ``training``, ``other`` for every other work, or ``all``.
+        archived: ``hide``, ``only`` or ``all``.
         sort: Name in ``SORTS``; a minus sorts descending, and for ``figure`` (main figure) the best first.
     """
 
     search: str = ""
     filters: tuple[tuple[str, str], ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    work: str = ALL
+    archived: str = ALL
     sort: str = "-when"
+
+    def asks_for(self, field: str) -> bool:
+        """Return whether a condition is about a field; the field then has no default."""
+        return any(condition.field == field for condition in self.conditions)
+
+
+_UNREAD: Final = RunSummary(made_of={})
 
 
 def row_of(run: KnownRun, summary: RunSummary | None, *, now: float) -> dict[str, Any]:
@@ -83,27 +102,28 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float) -> dict[str
         summary: Summary of the run's folder; None if the folder was not read yet.
         now: Seconds since the epoch.
     """
-    read = summary or RunSummary(made_of={})
+    read = summary or _UNREAD
     ended = run.ended if run.ended is not None else now
-    fields = read.model_dump(exclude={"format_version", "made_of", "ending"})
     state = _state(run, read)
-    known = read.model_copy(update={"solver": read.solver or run.solver, "strategy": read.strategy or run.strategy})
     work = read.work or work_of_dag(run.dag, is_trial=run.is_trial)
+    solver, strategy = read.solver or run.solver, read.strategy or run.strategy
+    name = read.name or default_name(
+        work=work, net=read.net, solver=solver, strategy=strategy, n_workers=read.n_workers, max_iter=read.max_iter
+    )
     return {
+        **read.plain_fields,
         "dag": run.dag,
         "run": run.run,
         "state": state,
         "asks": run.asks,
         "is_read": summary is not None,
-        **fields,
-        "name": known.shown_name(work=work),
+        "name": name,
         "is_named": bool(read.name),
-        "tags": list(read.tags),
         "work": work,
-        "solver": known.solver,
-        "strategy": known.strategy,
+        "solver": solver,
+        "strategy": strategy,
         "error": read.error if state == "failed" else None,
-        "curve": [list(point) for point in read.curve],
+        "note": run.note or None,
         "seconds": None if run.began is None else max(0.0, ended - run.began - run.waited_s),
         "when": run.when,
         "kind": run.kind,
@@ -124,7 +144,7 @@ def _state(run: KnownRun, summary: RunSummary) -> str:
 def chosen(rows: Iterable[dict[str, Any]], query: RunQuery) -> list[dict[str, Any]]:
     """Return the selected rows in the selected order; rows without the sorted value come last."""
     words = query.search.casefold().split()
-    matching = [row for row in rows if _fits(row, words, query.filters)]
+    matching = [row for row in rows if _fits(row, words, query)]
     name = query.sort.removeprefix("-")
     name = _ONCE_CALLED.get(name, name)
     if name not in SORTS:
@@ -169,8 +189,21 @@ def _order(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda row: row[name].casefold() if isinstance(row[name], str) else row[name]
 
 
-def _fits(row: dict[str, Any], words: Sequence[str], filters: Iterable[tuple[str, str]]) -> bool:
-    if any(row[name] is None or str(row[name]) != value for name, value in filters):
+def _fits(row: dict[str, Any], words: Sequence[str], query: RunQuery) -> bool:
+    if not _is_shown(row, query):
         return False
+    if any(row[name] is None or str(row[name]) != value for name, value in query.filters):
+        return False
+    if not fits_all(row, query.conditions):
+        return False
+    if not words:
+        return True
     text = " ".join([*(str(row[name]) for name in _SEARCHED if row[name] is not None), *row["tags"]]).casefold()
     return all(word in text for word in words)
+
+
+def _is_shown(row: Mapping[str, Any], query: RunQuery) -> bool:
+    """Return whether work and archive mark of a row are wanted; a condition about either replaces the choice."""
+    if query.archived != ALL and row["archived"] != (query.archived == "only") and not query.asks_for("archived"):
+        return False
+    return query.work == ALL or (row["work"] == TRAINING) == (query.work == TRAINING) or query.asks_for("work")

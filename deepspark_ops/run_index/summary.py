@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -36,6 +38,18 @@ _ERROR_KEPT: Final = 300
 """Characters of an error's first line."""
 Stamp = tuple[int, int]
 """Size and change time (ns) of a file; ``(0, 0)`` for a missing file."""
+
+
+_RUN: Final = RunPaths(Path())
+_SOURCES: Final = {
+    "config": str(_RUN.config),
+    "events": str(_RUN.events),
+    "metrics": str(_RUN.evaluation / METRICS_NAME),
+    "stages": str(_RUN.stages),
+    "label": str(_RUN.label),
+    "decision": str(_RUN.decision),
+}
+"""Name of a source file -> path inside the run's folder."""
 
 
 class RunSummary(BaseModel):
@@ -95,6 +109,12 @@ class RunSummary(BaseModel):
     figure: MainFigure | None = None
     images_per_s: float | None = None
 
+    @cached_property
+    def plain_fields(self) -> dict[str, Any]:
+        """The fields for a list as plain JSON values. The caller does not change them."""
+        fields = self.model_dump(mode="json", exclude={"format_version", "made_of", "ending"})
+        return {**fields, "tags": list(self.tags), "curve": [list(point) for point in self.curve]}
+
     def shown_name(self, *, work: str = TRAINING) -> str:
         """Return the run's name, else the default name; ``work`` is for a run whose stages do not tell."""
         return self.name or default_name(
@@ -109,16 +129,8 @@ class RunSummary(BaseModel):
 
 def stamps(run_dir: Path) -> dict[str, Stamp]:
     """Return the stamps of the summary's source files."""
-    paths = RunPaths(run_dir)
-    files = {
-        "config": paths.config,
-        "events": paths.events,
-        "metrics": paths.evaluation / METRICS_NAME,
-        "stages": paths.stages,
-        "label": paths.label,
-        "decision": paths.decision,
-    }
-    return {name: _stamp(path) for name, path in files.items()}
+    root = os.fspath(run_dir)
+    return {name: _stamp(f"{root}/{path}") for name, path in _SOURCES.items()}
 
 
 def summarize(reading: RunReading, run_dir: Path) -> RunSummary:
@@ -136,9 +148,9 @@ def summarize(reading: RunReading, run_dir: Path) -> RunSummary:
     return RunSummary(made_of=made_of, **{name: value for name, value in fields.items() if value is not None})
 
 
-def _stamp(path: Path) -> Stamp:
+def _stamp(path: str) -> Stamp:
     try:
-        stat = path.stat()
+        stat = os.stat(path)
     except OSError:
         return 0, 0
     return stat.st_size, stat.st_mtime_ns

@@ -132,7 +132,7 @@ class Table(_Frozen):
             values[columns.index("same_runs")] = "; ".join(row.same_runs)
             values += [row.figure.value if row.figure and row.figure.name == name else None for name in figures]
             values += [row.values.get(name) for name in varied]
-            writer.writerow(["" if value is None else _safe(value) for value in values])
+            writer.writerow(["" if value is None else safe_cell(value) for value in values])
         return text.getvalue()
 
 
@@ -141,7 +141,7 @@ def _judged(row: Row) -> dict[str, float | None]:
     return {"accuracy": row.accuracy} if row.figure is None else {row.figure.name: row.figure.value}
 
 
-def _safe(value: Any) -> Any:
+def safe_cell(value: Any) -> Any:
     """Return a cell, never interpreted as a formula by spreadsheets."""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and value else value
 

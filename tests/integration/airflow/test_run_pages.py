@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import logging
 import os
 import re
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +18,9 @@ from typing import Any
 import pytest
 
 from deepspark_ops.operators.pages import plugin
+from deepspark_ops.operators.tasks.stage_run import noted_stage
 from deepspark_ops.run_index.index_file import read_index
+from deepspark_ops.run_index.label import RunLabel, write_label
 from deepspark_ops.run_index.listing import SORTS, KnownRun
 from tests.integration.airflow import page_runs
 from tests.integration.airflow.page_runs import EVIL, write_run
@@ -197,7 +202,106 @@ def test_240_runs_open_in_under_a_second(client: Any) -> None:
     began = time.process_time()  # not what other processes take of the machine
     answer = client.get("/runs")
     assert time.process_time() - began < 1.0
-    assert answer.text.count("<polyline") == 242
+    assert answer.text.count("<polyline") == 100
+    assert "page 1 of 3" in words(answer.text)
+
+
+def test_pages_of_a_hundred_runs_hold_every_run_once(client: Any) -> None:
+    for number in range(250):
+        (client.home / "runs" / "another" / f"many-{number:03}").mkdir(parents=True)
+    listed: list[str] = []
+    for page, n_runs in ((1, 100), (2, 100), (3, 53)):
+        text = client.get(f"/runs?sort=run&page={page}").text
+        runs = re.findall(r'name="run" value="[^"/]+/([^"]+)"', text)
+        assert len(runs) == n_runs
+        assert ('rel="prev"' in text, 'rel="next"' in text) == (page > 1, page < 3)
+        listed += runs
+    assert listed == sorted(shown(client))
+    assert len(set(listed)) == 253
+    assert "page 3 of 3" in words(client.get("/runs?page=99").text)
+    assert client.get("/runs?page=x").status_code == 200
+
+
+def test_a_filter_of_the_address_chooses_rows_and_stays_in_every_link(client: Any) -> None:
+    assert shown(client, "/runs?filter=net~lenet+and+accuracy%3E97%25") == ["run-a"]
+    assert shown(client, "/runs?filter=workers%3D2+and+state!%3Dfinished") == ["run-b"]
+    page = client.get("/runs?filter=net~lenet").text
+    assert 'name="filter" value="net~lenet"' in page
+    assert "/deepspark/runs?filter=net~lenet&amp;sort=net" in page
+
+
+def test_a_mistake_in_the_filter_is_a_line_below_the_field_and_no_row_is_shown(client: Any) -> None:
+    answer = client.get("/runs?filter=acuracy%3E%3Ci%3E")
+    assert answer.status_code == 400
+    told = '<p id="filter_error" class="wrong" role="alert">filter: there is no field &#34;acuracy&#34;; the nearest is'
+    assert f"{told} accuracy</p>" in answer.text
+    assert 'aria-describedby="filter_error"' in answer.text
+    assert "run-a" not in answer.text
+    plain = client.get("/runs?filter=acuracy%3E1&format=json")
+    assert (plain.status_code, plain.json()["runs"]) == (400, [])
+    assert plain.json()["filter_error"].endswith("the nearest is accuracy")
+
+
+def test_the_rows_are_fetched_as_csv_and_parquet_without_formulas(client: Any) -> None:
+    import pyarrow.parquet
+
+    write_label(client.home / "runs" / "deepspark_train" / "run-a", RunLabel(name="=1+1", tags=("a", "b")))
+    answer = client.get("/runs?filter=net%3Dlenet&format=csv")
+    assert answer.headers["content-type"].startswith("text/csv")
+    (row,) = csv.DictReader(io.StringIO(answer.text))
+    names = ("name", "run", "tags", "net", "accuracy", "n_workers", "when", "archived")
+    assert [row[name] for name in names] == [
+        "'=1+1", "run-a", "a, b", "LeNet", "0.975", "2", "1970-01-01T00:05:00+00:00", "False",
+    ]  # fmt: skip
+    table = pyarrow.parquet.read_table(io.BytesIO(client.get("/runs?format=parquet").content))
+    assert table.column("run").to_pylist() == ["run-d", "run-a", "run-b"]
+    assert table.column("accuracy").to_pylist() == [None, 0.975, 0.975]
+    assert client.get("/runs?format=csv&filter=x").status_code == 400
+
+
+def test_trainings_are_apart_from_convert_and_clean_and_archived_runs_are_hidden(client: Any, monkeypatch: Any) -> None:
+    clean = KnownRun("deepspark_train", "run-x", "success", 100.0, 100.0, 101.0)
+    monkeypatch.setattr(page_runs, "KNOWN", [*page_runs.KNOWN, clean])
+    with noted_stage(client.home / "runs" / "deepspark_train" / "run-x", "clean", logging.getLogger("test")):
+        pass
+    assert shown(client) == ["run-d", "run-a", "run-b"]
+    assert shown(client, "/runs?work=other") == ["run-x"]
+    assert shown(client, "/runs?work=all") == ["run-d", "run-a", "run-b", "run-x"]
+    assert shown(client, "/runs?filter=work%3Dclean") == ["run-x"]
+    text = words(client.get("/runs").text)
+    assert "trainings 3 comparisons and upkeep 1 all 4" in text
+    write_label(client.home / "runs" / "deepspark_train" / "run-a", RunLabel(archived=True))
+    assert shown(client) == ["run-d", "run-b"]
+    assert shown(client, "/runs?archived=only") == ["run-a"]
+    assert shown(client, "/runs?archived=all") == ["run-d", "run-a", "run-b"]
+    assert shown(client, "/runs?filter=archived%3Dyes") == ["run-a"]
+    hidden = client.get("/runs?search=run-a").text
+    assert "1 archived run is hidden" in words(hidden)
+    assert "archived=all" in hidden
+
+
+def test_a_rejection_and_a_promotion_are_seen(client: Any) -> None:
+    folder = client.home / "runs" / "deepspark_train"
+    rejected = {"promotes": False, "approval": {"answer": "refused", "who": "bob"}}
+    (folder / "run-b" / "decision.json").write_text(json.dumps(rejected))
+    (folder / "run-a" / "decision.json").write_text(json.dumps({"promotes": True, "approval": None}))
+    with noted_stage(folder / "run-a", "promote", logging.getLogger("test")):
+        pass
+    outcomes = {row["run"]: row["outcome"] for row in client.get("/runs?format=json").json()["runs"]}
+    assert outcomes == {"run-a": "promoted", "run-b": "rejected", "run-d": None}
+    assert ">promoted</span>" in client.get("/runs").text
+    assert shown(client, "/runs?filter=outcome%3Drejected") == ["run-b"]
+
+
+def test_an_empty_list_leads_to_the_next_step(client: Any, monkeypatch: Any) -> None:
+    from deepspark_ops.operators.pages.access.rights import trigger_right
+
+    monkeypatch.setattr(page_runs, "KNOWN", [])
+    shutil.rmtree(client.home / "runs")
+    assert "ask who gives rights in Airflow" in words(client.get("/runs").text)
+    client.app.dependency_overrides[trigger_right] = lambda: lambda dags: True
+    page = client.get("/runs").text
+    assert '<a href="/dags/deepspark_train" target="_top">open deepspark_train</a>' in page
 
 
 def test_the_list_is_in_airflows_navigation() -> None:
@@ -207,8 +311,6 @@ def test_the_list_is_in_airflows_navigation() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_task_leaves_the_index_of_a_run_that_has_trained(tmp_path: Path, fails: bool) -> None:
-    from deepspark_ops.operators.tasks.stage_run import noted_stage
-
     untrained = tmp_path / "runs" / "deepspark_train" / "untrained"
     with noted_stage(untrained, "check", logging.getLogger("test")):
         pass

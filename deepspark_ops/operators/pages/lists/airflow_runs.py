@@ -28,7 +28,7 @@ FRESH_S: Final = 1.0
 _CACHED_RUNS: Final = 64
 DAG_TAG: Final = "deepspark"
 """Tag of the DAGs whose runs are listed; one without it is listed once it has a run's folder."""
-RUNS_LISTED: Final = 2_000
+RUNS_LISTED: Final = 20_000
 ASKS_BY: Final = ("DeepSparkApproveOperator", "ApproveOperator")
 """Classes of the tasks that wait for a person's answer; the second is of runs that an earlier version began."""
 
@@ -104,9 +104,15 @@ def read_runs(dags: Collection[str]) -> list[KnownRun]:
     """Return the runs of some DAGs, newest first, ``RUNS_LISTED`` at most."""
     columns = (
         DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_after, DagRun.start_date, DagRun.end_date,
-        DagRun.run_type, DagRun.triggering_user_name, DagRun.conf,
+        DagRun.run_type, DagRun.triggering_user_name, DagRun.conf, DagRunNote.content,
     )  # fmt: skip
-    newest = select(*columns).where(DagRun.dag_id.in_(dags)).order_by(DagRun.run_after.desc()).limit(RUNS_LISTED)
+    newest = (
+        select(*columns)
+        .outerjoin(DagRunNote, DagRunNote.dag_run_id == DagRun.id)
+        .where(DagRun.dag_id.in_(dags))
+        .order_by(DagRun.run_after.desc())
+        .limit(RUNS_LISTED)
+    )
     waiting = select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id).where(
         TaskInstance.dag_id.in_(dags),
         TaskInstance.state.in_(ASKING),
@@ -128,8 +134,9 @@ def read_runs(dags: Collection[str]) -> list[KnownRun]:
             asks=asks.get((dag, run)),
             solver=_file_name(_form_text(conf, "solver")),
             strategy=_form_text(conf, "strategy"),
+            note=note or "",
         )
-        for dag, run, state, when, began, ended, kind, user, conf in run_rows
+        for dag, run, state, when, began, ended, kind, user, conf, note in run_rows
     ]
 
 

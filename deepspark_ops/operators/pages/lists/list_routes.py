@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
-from deepspark_ops.operators.pages.access.headers import REPORT_HEADERS
+from deepspark_ops.operators.pages.access.headers import FILE_HEADERS, REPORT_HEADERS
+from deepspark_ops.operators.pages.access.person import Asks
 from deepspark_ops.operators.pages.access.rights import Readable
-from deepspark_ops.operators.pages.answers import show_message, shown
+from deepspark_ops.operators.pages.answers import show_message, shown, wants_json
 from deepspark_ops.operators.pages.lists.compare import ComparePage, NoComparison
 from deepspark_ops.operators.pages.lists.datasets import DatasetsPage
-from deepspark_ops.operators.pages.lists.runs import RunsPage, query_of
+from deepspark_ops.operators.pages.lists.run_tables import csv_text, parquet_bytes
+from deepspark_ops.operators.pages.lists.runs import TRIGGER_DAG, RunsPage, query_of
 from deepspark_ops.operators.tasks.run_plan import Places
 
 
@@ -20,8 +25,19 @@ def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
     datasets = DatasetsPage(installation, runs)
 
     @app.get("/runs")
-    def show_runs(request: Request, readable: Readable) -> Response:
-        return shown(request, runs, runs.answer(readable, query_of(request.query_params)))
+    def show_runs(request: Request, person: Asks) -> Response:
+        query = query_of(request.query_params)
+        answer = runs.answer(person.readable, query)
+        status = 400 if query.error else 200
+        if (kind := request.query_params.get("format")) in ("csv", "parquet") and not query.error:
+            return _as_file(request, answer["runs"], kind)
+        may_change = any(person.may_trigger([dag]) for dag in runs.our_dags() & person.readable)
+        options = {
+            "user": person.user.get_name(),
+            "token": person.token if may_change else "",
+            "may_trigger": TRIGGER_DAG in person.readable and person.may_trigger([TRIGGER_DAG]),
+        }
+        return shown(request, runs, answer, status, **({} if wants_json(request) else options))
 
     @app.get("/runs/compare")
     def show_comparison(request: Request, readable: Readable, all: str = "") -> Response:
@@ -50,3 +66,13 @@ def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
             message = f'there is no dataset "{name}", or no run that used it is of a DAG that you may read'
             return show_message(request, message, 404, "datasets")
         return shown(request, datasets, answer)
+
+
+def _as_file(request: Request, rows: Sequence[Mapping[str, Any]], kind: str) -> Response:
+    try:
+        content = csv_text(rows) if kind == "csv" else parquet_bytes(rows)
+    except ModuleNotFoundError as error:
+        return show_message(request, str(error), 409)
+    media_type = "text/csv; charset=utf-8" if kind == "csv" else "application/vnd.apache.parquet"
+    headers = {**FILE_HEADERS, "Content-Disposition": f'attachment; filename="runs.{kind}"'}
+    return Response(content, media_type=media_type, headers=headers)

@@ -2,46 +2,59 @@
 
 from __future__ import annotations
 
+import os
 import time
-import urllib.parse
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, answer_url, dataset_url, find_run, run_url
+from deepspark_ops.errors import ConfigError
+from deepspark_ops.operators.pages.addresses import (
+    RUNS_URL,
+    URL_PREFIX,
+    airflow_run_url,
+    answer_url,
+    dataset_url,
+    find_run,
+    run_api_url,
+    run_url,
+)
+from deepspark_ops.operators.pages.lists.run_columns import column_heads, list_address, sort_choices
 from deepspark_ops.operators.pages.run.trials import known_trial
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places, is_folder_name, safe_run_id
+from deepspark_ops.run_index.filter_language import FIELDS, OPERATORS, Condition, parse_filter
 from deepspark_ops.run_index.index_file import SummaryReader
-from deepspark_ops.run_index.listing import FILTERS, KnownRun, RunQuery, choices, chosen, row_of
+from deepspark_ops.run_index.listing import (
+    ALL,
+    ARCHIVES,
+    ASKS,
+    FILTERS,
+    WORKS,
+    KnownRun,
+    RunQuery,
+    choices,
+    chosen,
+    row_of,
+)
+from deepspark_ops.run_index.names import TRAINING
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule
 from deepspark_ops.run_index.summary import RunSummary
 from deepspark_ops.trials.plan import comparison_of
 
-ANSWER_VERSION: Final = 1
-ROWS_SHOWN: Final = 500
+ANSWER_VERSION: Final = 2
+ROWS_SHOWN: Final = 100
+"""Rows of a page."""
 REFRESH_MS: Final = 30_000
 """Between two requests of a page with a live run: twenty open pages ask less than once a second."""
 _LIVE: Final = ("waiting", "running")
 _OVER: Final = ("success", "failed", None)
-COLUMNS: Final = (
-    (("name", "name"), ("run", "run")),
-    (("state", "state"),),
-    (("net", "net"), ("solver", "solver")),
-    (("dataset", "dataset"),),
-    (("strategy", "strategy"), ("n_workers", "workers"), ("tau", "tau")),
-    (("clock", "clock"),),
-    (("figure", "main figure"),),
-    (("loss", "loss"),),
-    ((None, "curve"),),
-    (("images_per_s", "images/s"),),
-    (("seconds", "duration"),),
-    (("when", "when"), ("who", "who")),
-)
-"""What each column of the table shows, and can be sorted by."""
-_GREATEST_FIRST: Final = ("n_workers", "clock", "figure", "images_per_s", "seconds", "when")
-NUMBERS: Final = ("clock", "figure", "loss", "images_per_s", "seconds")
+TRIGGER_DAG: Final = "deepspark_train"
+"""DAG that an empty list leads to."""
+_TABS: Final = {TRAINING: "trainings", "other": "comparisons and upkeep", ALL: "all"}
+_ARCHIVES: Final = {"hide": "hidden", ALL: "shown, too", "only": "only the archive"}
 
 
 class RunsPage:
@@ -80,7 +93,7 @@ class RunsPage:
         folders = {path.name for path in runs.iterdir() if path.is_dir()} if runs.is_dir() else set()
         return folders | self._tagged_dags()
 
-    def answer(self, readable: Collection[str], query: RunQuery) -> dict[str, Any]:
+    def answer(self, readable: Collection[str], query: AskedRuns) -> dict[str, Any]:
         """Return the list for a query.
 
         Args:
@@ -89,16 +102,24 @@ class RunsPage:
         """
         dags = self.our_dags() & set(readable)
         rows = self._rows(dags)
-        rows_found = chosen(rows, query)
+        chosen_rows = [] if query.error else chosen(rows, query.runs)
+        pages = max(1, -(-len(chosen_rows) // ROWS_SHOWN))
+        counted = [row for row in rows if not row["archived"]]
+        n_trainings = sum(row["work"] == TRAINING for row in counted)
         return {
             "format_version": ANSWER_VERSION,
-            "query": {"search": query.search, **dict(query.filters), "sort": query.sort},
+            "query": query.fields(),
+            "filter_error": query.error,
             "choices": choices(rows),
             "schedules": [asdict(schedule) for schedule in self._schedules(dags)] if dags else [],
             "total": len(rows),
-            "found": len(rows_found),
+            "n_archived": len(rows) - len(counted),
+            "works": {TRAINING: n_trainings, "other": len(counted) - n_trainings, ALL: len(counted)},
+            "found": len(chosen_rows),
+            "page": min(query.page, pages),
+            "pages": pages,
             "unread": sum(not row["is_read"] for row in rows),
-            "runs": rows_found,
+            "runs": chosen_rows,
         }
 
     def rows(self, readable: Collection[str]) -> list[dict[str, Any]]:
@@ -109,37 +130,68 @@ class RunsPage:
         """Return the keys ``<dag>/<run>`` of all runs of readable DAGs."""
         return {f"{run.dag}/{run.run}" for run in self._listed(self.our_dags() & set(readable))}
 
-    def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
+    def page(
+        self, answer: Mapping[str, Any], *, nonce: str, site: str = "", user: str = "", token: str = "",
+        may_trigger: bool = False,
+    ) -> str:  # fmt: skip
         """Return the list as a page.
 
         Args:
             answer: Of this list.
             nonce: Of the page's scripts and styles.
             site: Path that Airflow is served under, without a slash at its end.
+            user: Name of the person, for the columns that the browser keeps.
+            token: Token for the forms of a person who may change runs; empty for other persons.
+            may_trigger: Whether the person may trigger ``TRIGGER_DAG``.
         """
-        query = answer["query"]
+        query, number = answer["query"], answer["page"]
+        shown_rows = answer["runs"][(number - 1) * ROWS_SHOWN : number * ROWS_SHOWN]
+        address = partial(_changed_address, site, query)
         return template("runs.html.jinja").render(
             title="Runs",
             answer=answer,
             query=query,
-            rows=[with_address(row, site) for row in answer["runs"][:ROWS_SHOWN]],
+            rows=[with_address(row, site) for row in shown_rows],
             filters=FILTERS,
-            refresh_ms=REFRESH_MS if any(row["state"] in _LIVE for row in answer["runs"][:ROWS_SHOWN]) else None,
-            numbers=NUMBERS,
+            fields=FIELDS,
+            operators=OPERATORS,
+            archives=_ARCHIVES.items(),
+            tabs=[
+                {
+                    "word": word,
+                    "count": answer["works"][work],
+                    "is_here": query["work"] == work,
+                    "url": address(work=work),
+                }
+                for work, word in _TABS.items()
+            ],
+            refresh_ms=REFRESH_MS if any(row["state"] in _LIVE for row in shown_rows) else None,
             schedules=_shown_schedules(answer["schedules"], query.get("dag", "")),
-            sorts=_sorts(query["sort"]),
-            columns=[_column(group, query, site) for group in COLUMNS],
+            sorts=sort_choices(query["sort"]),
+            columns=column_heads(query, site),
             dataset_url=lambda name: f"{site}{dataset_url(name)}",
-            json_url=_address(site, {**query, "format": "json"}),
+            json_url=address(format="json"),
+            csv_url=address(format="csv"),
+            parquet_url=address(format="parquet"),
+            archive_shown_url=address(archived=ALL),
+            archive_url=_archive_address(site, query),
+            overview_url=address().replace(RUNS_URL, f"{RUNS_URL}/overview", 1),
+            previous_url=address(page=number - 1) if number > 1 else "",
+            next_url=address(page=number + 1) if number < answer["pages"] else "",
+            trigger_dag=TRIGGER_DAG,
+            trigger_url=f"{site}/dags/{TRIGGER_DAG}" if may_trigger else "",
+            user=user,
+            token=token,
+            airflow_site=site,
             nonce=nonce,
             site=f"{site}{URL_PREFIX}",
             here="runs",
         )
 
     def _rows(self, dags: Collection[str]) -> list[dict[str, Any]]:
-        read = self._reader.begin()
-        now = self._clock()
-        return [row_of(run, self._summary(run, read), now=now) for run in self._listed(dags)]
+        read, now = self._reader.begin(), self._clock()
+        folders = {dag: _folders(self._installation.home / "runs" / dag) for dag in dags}
+        return [row_of(run, self._summary(run, folders[run.dag], read), now=now) for run in self._listed(dags)]
 
     def _listed(self, dags: Collection[str]) -> Iterator[KnownRun]:
         """Return Airflow's runs, newest first, then folders of runs that Airflow has deleted."""
@@ -147,31 +199,89 @@ class RunsPage:
         yield from (run for run in listed if run.dag in dags)
         names = {(run.dag, safe_run_id(run.run)): run for run in listed}
         for dag in sorted(dags):
-            folder = self._installation.home / "runs" / dag
-            paths = sorted(folder.iterdir()) if folder.is_dir() else []
-            for path in paths:
-                trial = comparison_of(path.name)
+            for name, path in sorted(_folders(self._installation.home / "runs" / dag, with_links=True).items()):
+                trial = comparison_of(name)
                 if trial is not None and (comparison := names.get((dag, trial[0]))) is not None:
                     yield known_trial(comparison, path)
-                    continue
-                if path.is_dir() and (dag, path.name) not in names and is_folder_name(path.name):
-                    yield KnownRun(dag, path.name, None, when=path.stat().st_mtime)
+                elif (dag, name) not in names and is_folder_name(name):
+                    yield KnownRun(dag, name, None, when=path.stat().st_mtime)
 
-    def _summary(self, run: KnownRun, read: Callable[[Path, bool], RunSummary | None]) -> RunSummary | None:
+    def _summary(
+        self, run: KnownRun, folders: Mapping[str, Path], read: Callable[[Path, bool], RunSummary | None]
+    ) -> RunSummary | None:
+        folder = folders.get(safe_run_id(run.run)) or folders.get(run.run) or self._linked_folder(run)
+        return RunSummary(made_of={}) if folder is None else read(folder, run.state in _OVER)
+
+    def _linked_folder(self, run: KnownRun) -> Path | None:
+        """Return the folder of a run behind a link; None for a run without a folder, or outside the folder of runs."""
         folder = find_run(self._installation, run.dag, run.run)
-        if folder is None or not folder.is_dir():
-            return RunSummary(made_of={})
-        return read(folder, run.state in _OVER)
+        return folder if folder is not None and folder.is_dir() else None
 
 
-def query_of(parameters: Mapping[str, str]) -> RunQuery:
+def _folders(parent: Path, *, with_links: bool = False) -> dict[str, Path]:
+    """Return name -> path of the folders in a folder; empty for a missing folder."""
+    try:
+        with os.scandir(parent) as entries:
+            return {entry.name: Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=with_links)}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+
+
+@dataclass(frozen=True)
+class AskedRuns:
+    """Query of an address.
+
+    Attributes:
+        runs: What the list is asked for.
+        filter: Text of the filter.
+        error: Mistake in the filter, one line; empty without a mistake.
+        page: Number of the page, from 1.
+    """
+
+    runs: RunQuery
+    filter: str = ""
+    error: str = ""
+    page: int = 1
+
+    def fields(self) -> dict[str, Any]:
+        """Return the query as parameters of an address."""
+        chosen_fields = {"work": self.runs.work, "archived": self.runs.archived, "sort": self.runs.sort}
+        return {"search": self.runs.search, "filter": self.filter, **dict(self.runs.filters), **chosen_fields}
+
+
+def query_of(parameters: Mapping[str, str]) -> AskedRuns:
     """Return the query of an address. Empty parameters are ignored."""
     filters = tuple((name, parameters[name]) for name in FILTERS if parameters.get(name))
-    return RunQuery(parameters.get("search", ""), filters, parameters.get("sort") or "-when")
+    text, page = parameters.get("filter", "").strip(), parameters.get("page", "")
+    error, conditions = "", list[Condition]()
+    try:
+        conditions = parse_filter(text)
+    except ConfigError as mistake:
+        error = str(mistake)
+    runs = RunQuery(
+        parameters.get("search", ""),
+        filters,
+        tuple(conditions),
+        work=_word(parameters.get("work"), WORKS),
+        archived=_word(parameters.get("archived"), ARCHIVES),
+        sort=parameters.get("sort") or "-when",
+    )
+    return AskedRuns(runs, text, error, max(1, int(page)) if page.isdecimal() and len(page) < 7 else 1)
 
 
-def _address(site: str, query: Mapping[str, str]) -> str:
-    return f"{site}{RUNS_URL}?{urllib.parse.urlencode({name: value for name, value in query.items() if value})}"
+def _word(value: str | None, words: Sequence[str]) -> str:
+    """Return a known word of an address, else the first word."""
+    return next((word for word in words if word == value), words[0])
+
+
+def _changed_address(site: str, query: Mapping[str, Any], **changes: Any) -> str:
+    return list_address(site, {**query, **changes})
+
+
+def _archive_address(site: str, query: Mapping[str, Any]) -> str:
+    """Return the address of the form that archives; from a list of the archive, that takes out of the archive."""
+    take_out = {"take_out": "1"} if query["archived"] == "only" else {}
+    return list_address(site, {**query, **take_out}).replace(RUNS_URL, f"{RUNS_URL}/archive", 1)
 
 
 def _shown_schedules(schedules: Sequence[Mapping[str, Any]], dag: str) -> list[Mapping[str, Any]]:
@@ -179,56 +289,20 @@ def _shown_schedules(schedules: Sequence[Mapping[str, Any]], dag: str) -> list[M
     return [schedule for schedule in schedules if (schedule["dag"] == dag if dag else schedule["text"] != BY_HAND)]
 
 
-def _column(group: Sequence[tuple[str | None, str]], query: Mapping[str, str], site: str) -> dict[str, Any]:
-    """Return the head of a column: the links for sorting, and the present direction."""
-    links = [
-        {"word": word, "url": _sorted_url(query, name, site), "direction": _direction(query, name)}
-        for name, word in group
-    ]
-    direction = next((link["direction"] for link in links if link["direction"]), "")
-    return {"links": links, "direction": direction, "is_number": group[0][0] in NUMBERS}
-
-
-def _first_direction(name: str) -> str:
-    return f"-{name}" if name in _GREATEST_FIRST else name
-
-
-def _sorted_url(query: Mapping[str, str], name: str | None, site: str) -> str:
-    """Return the address of the list sorted by a column; for the present sort column, in reverse."""
-    if name is None:
-        return ""
-    first = _first_direction(name)
-    return _address(site, {**query, "sort": _reverse(first) if query["sort"] == first else first})
-
-
-def _reverse(sort: str) -> str:
-    return sort.removeprefix("-") if sort.startswith("-") else f"-{sort}"
-
-
-def _sorts(now: str) -> list[tuple[str, str]]:
-    """Return the sort choices as (value, word): each column's first direction, and the present sort."""
-    words = {_first_direction(name): word for group in COLUMNS for name, word in group if name is not None}
-    if now not in words and (other := words.get(_reverse(now))):
-        words[now] = f"{other}, the other way round"
-    return list(words.items())
-
-
-def _direction(query: Mapping[str, str], name: str | None) -> str:
-    if name is None or query["sort"].removeprefix("-") != name:
-        return ""
-    return "descending" if query["sort"].startswith("-") else "ascending"
-
-
 def with_address(row: Mapping[str, Any], site: str) -> dict[str, Any]:
     """Return a row with addresses for the page.
 
-    ``url`` is the run's page, ``answer_url`` the page for a person's approval, and ``key`` the run's name in a
-    comparison.
+    ``url`` is the run's page, ``answer_url`` the page for a person's approval. ``airflow_url`` and ``api_url`` are
+    Airflow's page and API of a run that Airflow has. ``key`` is the run's name in a comparison.
     """
     asks = row.get("asks")
+    in_airflow = row.get("kind") and comparison_of(row["run"]) is None
     return {
         **row,
         "url": site + run_url(row["dag"], row["run"], "training"),
         "answer_url": site + answer_url(row["dag"], row["run"], asks) if asks else None,
+        "airflow_url": site + airflow_run_url(row["dag"], row["run"]) if in_airflow else None,
+        "api_url": site + run_api_url(row["dag"], row["run"]) if in_airflow else None,
+        "is_live": row["state"] in (*_LIVE, ASKS),
         "key": f"{row['dag']}/{row['run']}",
     }

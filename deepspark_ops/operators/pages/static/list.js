@@ -21,6 +21,7 @@
     localise(rows);
     for (const box of rows.querySelectorAll("input")) box.checked = ticked.has(box.value);
     old.replaceWith(document.adoptNode(rows));
+    dispatchEvent(new Event("rows_replaced"));
     if (focused) [...rows.querySelectorAll("input, a")].find((element) => nameOf(element) === focused)?.focus();
   }
 
