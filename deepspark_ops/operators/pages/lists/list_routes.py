@@ -28,7 +28,7 @@ def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
     def show_runs(request: Request, person: Asks) -> Response:
         query = query_of(request.query_params)
         answer = runs.answer(person.readable, query)
-        status = 400 if query.error else 200
+        status = 400 if query.error and request.query_params.get("format") else 200
         if (kind := request.query_params.get("format")) in ("csv", "parquet") and not query.error:
             return _as_file(request, answer["runs"], kind)
         may_change = any(person.may_trigger([dag]) for dag in runs.our_dags() & person.readable)
