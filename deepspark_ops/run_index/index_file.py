@@ -51,12 +51,12 @@ class SummaryReader:
 
     def __init__(self, *, budget_s: float = BUDGET_S, clock: Callable[[], float] = time.monotonic) -> None:
         """Give each list ``budget_s`` for runs without an index."""
-        self._summaries: dict[Path, RunSummary] = {}
+        self._summaries: dict[str, RunSummary] = {}
         self._budget_s = budget_s
         self._clock = clock
         self._readings = RunReadings()
 
-    def begin(self) -> Callable[[Path, bool], RunSummary | None]:
+    def begin(self) -> Callable[[str, bool], RunSummary | None]:
         """Return a function to read runs for a list.
 
         Returns:
@@ -65,12 +65,13 @@ class SummaryReader:
         """
         until = self._clock() + self._budget_s
 
-        def read(run_dir: Path, is_over: bool) -> RunSummary | None:
-            summary = self._summaries.get(run_dir)
-            if summary is not None and summary.made_of == stamps(run_dir):
+        def read(path: str, is_over: bool) -> RunSummary | None:
+            summary = self._summaries.get(path)
+            if summary is not None and summary.made_of == stamps(path):
                 return summary
+            run_dir = Path(path)
             if (summary := read_index(run_dir)) is not None:
-                self._keep(run_dir, summary)
+                self._keep(path, summary)
                 return summary
             if self._clock() >= until:
                 return None
@@ -80,7 +81,7 @@ class SummaryReader:
 
         return read
 
-    def _keep(self, run_dir: Path, summary: RunSummary) -> None:
+    def _keep(self, path: str, summary: RunSummary) -> None:
         if len(self._summaries) >= SUMMARIES_KEPT:
             self._summaries.clear()  # the next list fills it again, with the runs that exist
-        self._summaries[run_dir] = summary
+        self._summaries[path] = summary

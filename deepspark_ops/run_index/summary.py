@@ -127,7 +127,7 @@ class RunSummary(BaseModel):
         )
 
 
-def stamps(run_dir: Path) -> dict[str, Stamp]:
+def stamps(run_dir: Path | str) -> dict[str, Stamp]:
     """Return the stamps of the summary's source files."""
     root = os.fspath(run_dir)
     return {name: _stamp(f"{root}/{path}") for name, path in _SOURCES.items()}

@@ -128,7 +128,7 @@ class RunsPage:
 
     def keys(self, readable: Collection[str]) -> set[str]:
         """Return the keys ``<dag>/<run>`` of all runs of readable DAGs."""
-        return {f"{run.dag}/{run.run}" for run in self._listed(self.our_dags() & set(readable))}
+        return {f"{run.dag}/{run.run}" for run in self._listed(self._folders(self.our_dags() & set(readable)))}
 
     def page(
         self, answer: Mapping[str, Any], *, nonce: str, site: str = "", user: str = "", token: str = "",
@@ -189,40 +189,44 @@ class RunsPage:
         )
 
     def _rows(self, dags: Collection[str]) -> list[dict[str, Any]]:
-        read, now = self._reader.begin(), self._clock()
-        folders = {dag: _folders(self._installation.home / "runs" / dag) for dag in dags}
-        return [row_of(run, self._summary(run, folders[run.dag], read), now=now) for run in self._listed(dags)]
+        read, now, folders = self._reader.begin(), self._clock(), self._folders(dags)
+        return [row_of(run, self._summary(run, folders[run.dag], read), now=now) for run in self._listed(folders)]
 
-    def _listed(self, dags: Collection[str]) -> Iterator[KnownRun]:
+    def _folders(self, dags: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return DAG -> name -> path of the runs' folders."""
+        return {dag: _folder_paths(self._installation.home / "runs" / dag) for dag in dags}
+
+    def _listed(self, folders: Mapping[str, Mapping[str, str]]) -> Iterator[KnownRun]:
         """Return Airflow's runs, newest first, then folders of runs that Airflow has deleted."""
-        listed = self._airflow_runs(dags) if dags else []
-        yield from (run for run in listed if run.dag in dags)
+        listed = [run for run in self._airflow_runs(folders.keys()) if run.dag in folders] if folders else []
+        yield from listed
         names = {(run.dag, safe_run_id(run.run)): run for run in listed}
-        for dag in sorted(dags):
-            for name, path in sorted(_folders(self._installation.home / "runs" / dag, with_links=True).items()):
+        for dag in sorted(folders):
+            parent = self._installation.home / "runs" / dag
+            for name, path in sorted(folders[dag].items()):
                 trial = comparison_of(name)
                 if trial is not None and (comparison := names.get((dag, trial[0]))) is not None:
-                    yield known_trial(comparison, path)
+                    yield known_trial(comparison, parent / name)
                 elif (dag, name) not in names and is_folder_name(name):
-                    yield KnownRun(dag, name, None, when=path.stat().st_mtime)
+                    yield KnownRun(dag, name, None, when=os.stat(path or parent / name).st_mtime)
 
     def _summary(
-        self, run: KnownRun, folders: Mapping[str, Path], read: Callable[[Path, bool], RunSummary | None]
+        self, run: KnownRun, paths: Mapping[str, str], read: Callable[[str, bool], RunSummary | None]
     ) -> RunSummary | None:
-        folder = folders.get(safe_run_id(run.run)) or folders.get(run.run) or self._linked_folder(run)
-        return RunSummary(made_of={}) if folder is None else read(folder, run.state in _OVER)
+        path = paths.get(safe_run_id(run.run)) or paths.get(run.run)
+        if not path:
+            folder = find_run(self._installation, run.dag, run.run)  # a link must stay in the folder of runs
+            if folder is None or not folder.is_dir():
+                return RunSummary(made_of={})
+            path = str(folder)
+        return read(path, run.state in _OVER)
 
-    def _linked_folder(self, run: KnownRun) -> Path | None:
-        """Return the folder of a run behind a link; None for a run without a folder, or outside the folder of runs."""
-        folder = find_run(self._installation, run.dag, run.run)
-        return folder if folder is not None and folder.is_dir() else None
 
-
-def _folders(parent: Path, *, with_links: bool = False) -> dict[str, Path]:
-    """Return name -> path of the folders in a folder; empty for a missing folder."""
+def _folder_paths(parent: Path) -> dict[str, str]:
+    """Return name -> path of the folders in a folder, an empty path for a link; nothing for a missing folder."""
     try:
         with os.scandir(parent) as entries:
-            return {entry.name: Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=with_links)}
+            return {entry.name: "" if entry.is_symlink() else entry.path for entry in entries if entry.is_dir()}
     except (FileNotFoundError, NotADirectoryError):
         return {}
 

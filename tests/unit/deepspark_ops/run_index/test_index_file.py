@@ -114,13 +114,13 @@ def test_only_runs_that_are_over_are_indexed_and_a_list_does_not_read_for_ever(r
     now = [0.0]
     reader = SummaryReader(budget_s=1.0, clock=lambda: now[0])
     read = reader.begin()
-    assert read(run_dir, False).clock == 1000
+    assert read(str(run_dir), False).clock == 1000
     assert not (run_dir / "index.json").exists()
     now[0] = 1.0
-    assert read(run_dir, True) is None  # its turn comes with the next list
-    assert reader.begin()(run_dir, True).clock == 1000
+    assert read(str(run_dir), True) is None  # its turn comes with the next list
+    assert reader.begin()(str(run_dir), True).clock == 1000
     now[0] = 9.0
-    assert read(run_dir, True).clock == 1000  # the index needs no time
+    assert read(str(run_dir), True).clock == 1000  # the index needs no time
 
 
 def test_240_indexed_runs_of_many_events_are_read_in_under_a_second(run_dir: Path, tmp_path: Path) -> None:
@@ -134,6 +134,6 @@ def test_240_indexed_runs_of_many_events_are_read_in_under_a_second(run_dir: Pat
             os.link(run_dir / name, folder / name)
     read = SummaryReader().begin()
     began = time.process_time()  # not what other processes take of the machine
-    found = [read(folder, True) for folder in folders]
+    found = [read(str(folder), True) for folder in folders]
     assert time.process_time() - began < 1.0
     assert all(summary is not None and summary.clock == 19_999 for summary in found)
