@@ -153,23 +153,23 @@ def fits_all(row: Mapping[str, Any], conditions: Iterable[Condition]) -> bool:
 
 
 def _start(text: str, position: int) -> str:
-    rest = text[position:].strip()
-    return rest if len(rest) <= 40 else f"{rest[:37]}..."
+    part = text[position:].strip()
+    return part if len(part) <= 40 else f"{part[:37]}..."
 
 
 def _condition(name: str, sign: str, value: str) -> Condition:
-    known = _ALSO.get(name.lower(), name.lower())
-    if known not in FIELDS:
-        nearest = difflib.get_close_matches(known, [*FIELDS, *_ALSO], n=1, cutoff=0.5)
+    field_name = _ALSO.get(name.lower(), name.lower())
+    if field_name not in FIELDS:
+        nearest = difflib.get_close_matches(field_name, [*FIELDS, *_ALSO], n=1, cutoff=0.5)
         hint = f"the nearest is {_ALSO.get(nearest[0], nearest[0])}" if nearest else f"known: {', '.join(FIELDS)}"
         msg = f'filter: there is no field "{name}"; {hint}'
         raise ConfigError(msg)
-    kind = FIELDS[known].kind
+    kind = FIELDS[field_name].kind
     if sign not in OPERATORS[kind]:
-        msg = f"filter: {name}{sign}{value}: the operators of {known} are {' '.join(OPERATORS[kind])}"
+        msg = f"filter: {name}{sign}{value}: the operators of {field_name} are {' '.join(OPERATORS[kind])}"
         raise ConfigError(msg)
     plain = value[1:-1] if value[:1] in "\"'" else value
-    return Condition(known, sign, _parsed(plain, kind, f"{name}{sign}{value}"))
+    return Condition(field_name, sign, _parsed(plain, kind, f"{name}{sign}{value}"))
 
 
 def _parsed(text: str, kind: Kind, condition: str) -> str | float | bool:
@@ -183,8 +183,8 @@ def _parsed(text: str, kind: Kind, condition: str) -> str | float | bool:
     try:
         return _number(text, kind)
     except ValueError:
-        what = "a day" if kind == "day" else "a number"
-        msg = f"filter: {condition}: the value is {what}, e.g. {_EXAMPLES[kind]}"
+        noun = "a day" if kind == "day" else "a number"
+        msg = f"filter: {condition}: the value is {noun}, e.g. {_EXAMPLES[kind]}"
         raise ConfigError(msg) from None
 
 
@@ -219,5 +219,5 @@ def _row_value(value: Any, kind: Kind) -> Any:
     return float(value) // _DAY_S * _DAY_S if kind == "day" else float(value)
 
 
-def _text_fits(value: str, sign: str, wanted: str) -> bool:
-    return wanted in value.casefold() if sign == "~" else value.casefold() == wanted
+def _text_fits(value: str, sign: str, text: str) -> bool:
+    return text in value.casefold() if sign == "~" else value.casefold() == text

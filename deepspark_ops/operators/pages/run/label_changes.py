@@ -51,11 +51,11 @@ class LabelChanges:
 
     def _folders(self, readable: Collection[str], keys: Sequence[str]) -> list[Path]:
         """Return the folders of runs that a person may read."""
-        known = self._run_keys(readable)
+        run_keys = self._run_keys(readable)
         folders = []
         for key in dict.fromkeys(keys):
             dag, _, run = key.partition("/")
-            folder = find_run(self._installation, dag, run) if key in known else None
+            folder = find_run(self._installation, dag, run) if key in run_keys else None
             if folder is None:
                 raise NoSuchRun(key)
             folders.append(folder)
