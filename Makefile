@@ -100,9 +100,9 @@ test-long: setup ## What takes minutes (CONTRIBUTING.md lists it); not part of m
 	.venv/peers/bin/python -m pip install --quiet -r $<
 	touch $@
 
-bench: .venv/peers/.installed ## Training beside Keras, JAX and PyTorch, in an environment of their own: NETS=lenet,mlp REPEATS=5 JSON=file CHOICE=kept
+bench: .venv/peers/.installed ## Training beside Keras, JAX and PyTorch, in an environment of their own: NETS=lenet,mlp MINUTES=15 REPEATS=3 JSON=file CHOICE=kept
 	$(PYTHON) -m benchmarks.speed $(if $(NETS),--nets $(NETS)) $(if $(REPEATS),--repeats $(REPEATS)) \
-	  $(if $(JSON),--json $(JSON)) $(if $(CHOICE),--choice $(CHOICE))
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(JSON),--json $(JSON)) $(if $(CHOICE),--choice $(CHOICE))
 
 mutants: setup ## Plant faults, one after the other, and see that each turns a test red
 	$(PYTHON) -m tests.mutants

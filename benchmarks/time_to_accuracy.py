@@ -56,7 +56,7 @@ PEERS = {
 
 @dataclass(frozen=True)
 class Course:
-    """What is trained, and to which accuracies.
+    """A training, and the accuracies that it must reach.
 
     Attributes:
         solver: The solver's file.
@@ -227,9 +227,9 @@ def middle(times: Sequence[float | None]) -> float | None:
 
 def best_ratio(times: Mapping[str, float | None]) -> float | None:
     """Return the best peer's seconds by our best; None where one side never reached the target."""
-    ours = [seconds for name, seconds in times.items() if name not in PEERS and seconds is not None]
-    theirs = [seconds for name, seconds in times.items() if name in PEERS and seconds is not None]
-    return min(theirs) / min(ours) if ours and theirs else None
+    run_times = [seconds for name, seconds in times.items() if name not in PEERS and seconds is not None]
+    peer_times = [seconds for name, seconds in times.items() if name in PEERS and seconds is not None]
+    return min(peer_times) / min(run_times) if run_times and peer_times else None
 
 
 def main() -> int:
@@ -251,7 +251,7 @@ def main() -> int:
         print(json.dumps({"load_average": os.getloadavg()[0], "target": TARGET, "nets": results}, indent=1))
     else:
         for (name, at), ratio in ratios.items():
-            shown = ", ".join(f"{who} {seconds} s" for who, seconds in results[name][at].items())
+            shown = ", ".join(f"{contender} {seconds} s" for contender, seconds in results[name][at].items())
             print(f"{name} to {at}: {shown}; best peer / ours {'-' if ratio is None else f'{ratio:.2f}'}")
     return 0 if all(ratio is not None and ratio >= TARGET for ratio in ratios.values()) else 1
 

@@ -7,6 +7,7 @@ thread. All processes are pinned. Every contender builds the net from the same d
 the first loss must agree.
 
 Results go into the JSON net by net, so a net can be measured again alone; table and picture are made from the JSON.
+The nets without a result come first, then those of the oldest: after ``--minutes``, another call goes on.
 """
 
 from __future__ import annotations
@@ -41,7 +42,15 @@ WITH_DROPOUT, WITHOUT = 0.1, 0.02
 """Allowed relative difference of first losses."""
 
 
-def team(name: str, net: str, mode: Mode, folder: Path, environment: Mapping[str, str] | None = None) -> Team:
+def team(
+    name: str,
+    net: str,
+    mode: Mode,
+    folder: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    first_core: int = 0,
+) -> Team:
     """Return a contender: ``ours``, ``floor``, or ``FRAMEWORK VARIANT``."""
     if name in (PROJECT, FLOOR):
         command = [sys.executable, str(ROOT / "benchmarks" / "speed" / f"{name}_step.py"), net]
@@ -50,7 +59,8 @@ def team(name: str, net: str, mode: Mode, folder: Path, environment: Mapping[str
         python = str(ROOT / ".venv" / "peers" / "bin" / "python")
         command = [python, str(PEERS / f"{framework}_step.py"), str(folder), variant]
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(CACHE / "inductor"), "JAX_COMPILATION_CACHE_DIR": str(CACHE / "jax")}
-    return Team(name, command, mode, folder / f"{name.replace(' ', '_')}.log", caches | dict(environment or {}))
+    log = folder / f"{name.replace(' ', '_')}.log"
+    return Team(name, command, mode, log, caches | dict(environment or {}), first_core)
 
 
 def best(contenders: Mapping[str, Any], kind: str) -> str:
@@ -101,7 +111,7 @@ class Measurement:
         """Let contenders take turns."""
         print(f"  {mode.name}: {', '.join(names)}", file=sys.stderr, flush=True)
         return race(
-            [team(name, self.net, mode, self.folder) for name in names],
+            [team(name, self.net, mode, self.folder, first_core=k) for k, name in enumerate(names)],
             leader,
             NETS[self.net].batch_size,
             multiple=self._multiple,
@@ -120,7 +130,7 @@ class Measurement:
 
     def kernels(self) -> dict[str, Any]:
         """Return the share of our step outside oneDNN's kernels, of a process of one thread."""
-        with team(PROJECT, self.net, ALONE, self.folder, ENVIRONMENT) as process:
+        with team(PROJECT, self.net, ALONE, self.folder, environment=ENVIRONMENT) as process:
             process.wait_ready()
             process.block("step", self._multiple)
             size = process.log.stat().st_size
@@ -161,12 +171,18 @@ def cpu_name() -> str:
     )
 
 
+def oldest_first(names: Sequence[str], results: Mapping[str, Any]) -> list[str]:
+    """Return the nets in the order of measuring: without a result, then by age."""
+    return sorted(names, key=lambda name: results.get(name, {}).get("date", ""))
+
+
 def main() -> None:
     """Measure the nets, then write the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nets", default=",".join(NETS), help="with commas between them; none: only the pages")
-    parser.add_argument("--repeats", type=int, default=5, help="blocks of each contender that count")
-    parser.add_argument("--block-s", type=float, default=1.0, help="seconds of our block")
+    parser.add_argument("--repeats", type=int, default=3, help="blocks of each contender that count")
+    parser.add_argument("--block-s", type=float, default=0.5, help="seconds of our block")
+    parser.add_argument("--minutes", type=float, default=15, help="no net begins after them; 0: no bound")
     parser.add_argument("--json", type=Path, default=page.RESULTS, help="results, read and written")
     parser.add_argument("--choice", choices=("new", "kept"), default="new", help="kept: the variants of the JSON")
     options = parser.parse_args()
@@ -174,7 +190,11 @@ def main() -> None:
     names = [name for name in options.nets.split(",") if name not in ("", "none")]
     if unknown := sorted(set(names) - set(NETS)):
         parser.error(f"unknown nets {', '.join(unknown)}; known: {', '.join(NETS)}")
-    for name in names:
+    ends = time.monotonic() + 60 * options.minutes
+    for number, name in enumerate(oldest_first(names, results)):
+        if options.minutes and time.monotonic() > ends:
+            print(f"{len(names) - number} nets wait for another call, {name} first", file=sys.stderr, flush=True)
+            break
         print(name, file=sys.stderr, flush=True)
         chosen = results.get(name, {}).get("chosen") if options.choice == "kept" else None
         with tempfile.TemporaryDirectory(prefix="deepspark-bench-") as folder:

@@ -129,6 +129,11 @@ def test_other_weights_or_another_first_loss_are_refused() -> None:
         bench.check_same_net({"ours": ours, "a": other}, has_dropout=False)
 
 
+def test_nets_without_a_result_come_first_then_the_oldest() -> None:
+    results = {"lenet": {"date": "2026-01-02 03:04 UTC"}, "mlp": {"date": "2025-12-31 03:04 UTC"}}
+    assert bench.oldest_first(["lenet", "mlp", "lstm"], results) == ["lstm", "mlp", "lenet"]
+
+
 def test_kernels_are_added_up_by_implementation() -> None:
     lines = [
         "onednn_verbose,v1,info,cpu,runtime:threadpool",
