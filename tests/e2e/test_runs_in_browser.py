@@ -11,7 +11,7 @@ import pytest
 from deepspark_ops.operators.pages.addresses import DATASETS_URL, MODELS_URL, RUNS_URL, URL_PREFIX, run_url
 from tests.browser import Page, browser_page
 from tests.e2e.airflow_instance import AirflowInstance, DagRun, log_in
-from tests.e2e.finished_runs import dataset_of, promoted_model, run_from_source
+from tests.e2e.finished_runs import dataset_of, promoted_model, run_from_source, run_on_own_data
 from tests.e2e.looks import assert_looks
 from tests.e2e.small_example import SmallExample
 
@@ -192,3 +192,19 @@ def test_every_link_of_a_finished_run_its_bundle_model_and_dataset_answers_witho
         if kind.startswith("text/html") and f"{airflow.site}{URL_PREFIX}/" in link and "download" not in link:
             page.goto(link)
             assert page.troubles == [], link
+
+
+def test_many_runs_are_looked_over_and_a_line_leads_to_its_run(page: Page, airflow: AirflowInstance) -> None:
+    runs = [run_from_source(airflow), run_on_own_data(airflow)]
+    page.goto(f"{airflow.site}{RUNS_URL}?filter={quote('accuracy>0')}")
+    page.click("nav.tabs a.over")
+    page.wait_until("document.querySelector('#parallel polyline') && document.querySelector('#scatter .point')")
+    assert_looks(page, "overview")
+    page.choose("#axes select[name=x]", "n_workers")
+    page.choose("#axes select[name=y]", "images/s")
+    page.wait_until("location.search.includes('x=n_workers')")
+    names = "[...document.querySelectorAll('#parallel polyline title')].map(title => title.textContent.split('\\n')[1])"
+    assert {run.run_id for run in runs} <= set(page.evaluate(names))
+    line = f"document.querySelectorAll('#parallel polyline')[{names}.indexOf({json.dumps(runs[0].run_id)})]"
+    page.evaluate(f"{line}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+    page.wait_until(f"location.href === {json.dumps(runs[0].page('training'))} && {LOADED}")

@@ -14,6 +14,7 @@ from deepspark_ops.operators.pages.access.rights import Readable
 from deepspark_ops.operators.pages.answers import show_message, shown, wants_json
 from deepspark_ops.operators.pages.lists.compare import ComparePage, NoComparison
 from deepspark_ops.operators.pages.lists.datasets import DatasetsPage
+from deepspark_ops.operators.pages.lists.overview import OverviewPage
 from deepspark_ops.operators.pages.lists.run_tables import csv_text, parquet_bytes
 from deepspark_ops.operators.pages.lists.runs import TRIGGER_DAG, RunsPage, query_of
 from deepspark_ops.operators.tasks.run_plan import Places
@@ -22,7 +23,7 @@ from deepspark_ops.operators.tasks.run_plan import Places
 def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
     """Add the routes. The application itself asks for a login."""
     compared = ComparePage(installation, runs)
-    datasets = DatasetsPage(installation, runs)
+    overview = OverviewPage(installation, runs)
 
     @app.get("/runs")
     def show_runs(request: Request, person: Asks) -> Response:
@@ -39,6 +40,12 @@ def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
         }
         return shown(request, runs, answer, status, **({} if wants_json(request) else options))
 
+    @app.get("/runs/overview")
+    def show_overview(request: Request, readable: Readable) -> Response:
+        query = query_of(request.query_params)
+        status = 400 if query.error and wants_json(request) else 200
+        return shown(request, overview, overview.answer(readable, query), status)
+
     @app.get("/runs/compare")
     def show_comparison(request: Request, readable: Readable, all: str = "") -> Response:
         try:
@@ -47,6 +54,10 @@ def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
             return show_message(request, str(error), error.status)
         return shown(request, compared, answer, shows_all=bool(all))
 
+    _add_dataset_routes(app, DatasetsPage(installation, runs))
+
+
+def _add_dataset_routes(app: FastAPI, datasets: DatasetsPage) -> None:
     @app.get("/datasets")
     def show_datasets(request: Request, readable: Readable) -> Response:
         return shown(request, datasets, datasets.answer(readable))

@@ -175,7 +175,7 @@ class RunsPage:
             parquet_url=address(format="parquet"),
             archive_shown_url=address(archived=ALL),
             archive_url=_archive_address(site, query),
-            overview_url="",
+            overview_url=address().replace(RUNS_URL, f"{RUNS_URL}/overview", 1),
             previous_url=address(page=number - 1) if number > 1 else "",
             next_url=address(page=number + 1) if number < answer["pages"] else "",
             trigger_dag=TRIGGER_DAG,
