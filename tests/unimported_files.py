@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+import sys
+from collections.abc import Generator, Set
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 from tests.paths import ROOT
 
@@ -21,7 +24,7 @@ _MODULE_MARKS = re.compile(r"^pytestmark = (\[.*?\]$|.*?$)", re.MULTILINE | re.D
 
 
 class UnimportedFiles:
-    """Ignores a module without examples, and a test file of which the marks leave no test."""
+    """Ignores a module without examples, and a test file without a selected test; no other file imports TensorFlow."""
 
     def __init__(self, mark_expression: str) -> None:
         self._excluded = excluded_marks(mark_expression)
@@ -36,6 +39,18 @@ class UnimportedFiles:
         if not is_test_file and b">>>" not in collection_path.read_bytes():
             return True
         return True if self._excluded & marks_of_file(collection_path) else None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Fail the file that imports TensorFlow where the marks deselect the tests that need it."""
+        was_imported = "tensorflow" in sys.modules
+        report = yield
+        if "tf" in self._excluded and not was_imported and "tensorflow" in sys.modules:
+            report.outcome = "failed"
+            report.longrepr = f"{collector.nodeid} imports TensorFlow, and its tests do not have the mark tf"
+        return report
 
 
 def excluded_marks(expression: str) -> Set[str]:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from tests.paths import ROOT
 from tests.unimported_files import UnimportedFiles, excluded_marks, marks_of_file
-
-QUICK_MARKS = re.search(r'-m "(not \(.*\))"', (ROOT / "Makefile").read_text(encoding="utf-8"))
-HIDDEN_TENSORFLOW = """
-import sys
-sys.modules["tensorflow"] = sys.modules["keras"] = None
-import pytest
-sys.exit(pytest.main(sys.argv[1:]))
-"""
 
 
 @pytest.mark.parametrize(
@@ -65,17 +56,21 @@ def test_a_file_is_left_out_only_if_no_test_can_be_selected(tmp_path: Path) -> N
     assert every.pytest_ignore_collect(ROOT / "tests/unit/caffe_import/layers/test_lrn.py") is None
 
 
-@pytest.mark.slow
-def test_quick_tests_are_collected_without_tensorflow() -> None:
-    assert QUICK_MARKS is not None
-    options = ("-p", "no:xdist", "-p", "no:cacheprovider", "--collect-only", "-m", QUICK_MARKS[1])
-    completed = subprocess.run(
-        [sys.executable, "-c", HIDDEN_TENSORFLOW, *options],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert completed.returncode == 0, completed.stdout[-3000:]
+@pytest.mark.parametrize(("marks", "outcome"), [("not (tf or slow)", "failed"), ("not slow", "passed")])
+def test_a_file_that_imports_tensorflow_for_quick_tests_is_an_error(
+    marks: str, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    hook = UnimportedFiles(marks).pytest_make_collect_report(SimpleNamespace(nodeid="tests/test_a.py"))
+    next(hook)
+    monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+    with pytest.raises(StopIteration) as stop:
+        hook.send(pytest.CollectReport("tests/test_a.py", "passed", None, []))
+    assert stop.value.value.outcome == outcome
+    assert (stop.value.value.longrepr or "").startswith("tests/test_a.py imports TensorFlow") == (outcome == "failed")
+
+
+def test_the_quick_tests_deselect_the_tests_of_tensorflow() -> None:
+    marks = re.search(r'-m "(not \(.*\))"', (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert marks is not None
+    assert "tf" in excluded_marks(marks[1])
