@@ -26,7 +26,7 @@ from deepspark_ops.processes.spark_failure import JVM_ENDED
 from deepspark_ops.run_paths import RunPaths
 from tests.fake_smi import smi_folder
 from tests.integration.train.in_process import CAFFE
-from tests.processes import descendants, is_alive
+from tests.processes import descendants, is_alive, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
@@ -125,11 +125,15 @@ def training(folder: Path, overrides: str, *, engine: str = "spark", **config: o
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_workers_leave_a_whole_run_though_one_is_killed_and_started_again(engine: str, tmp_path: Path) -> None:
-    config: dict[str, Any] = {"n_workers": 2, "comm_period": 2, "grant_timeout_s": 60.0}
-    job = training(tmp_path, "max_iter: 12000 snapshot: 4000", engine=engine, **config)
+    config: dict[str, Any] = {"n_workers": 2, "comm_period": 2, "grant_timeout_s": 200.0, "exchange_timeout_s": 200.0}
+    job = training(tmp_path, "max_iter: 6000 snapshot: 2000", engine=engine, **config)
     job.wait_for(r"worker 0 loss clock=[1-9]")
     job.wait_for(r"worker 1 loss clock=[1-9]")
-    os.kill(job.worker_pids()[0], signal.SIGKILL)
+    killed, waiting = job.worker_pids()
+    os.kill(waiting, signal.SIGSTOP)  # otherwise the other worker is done before the killed worker has started again
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: len(job.events("worker_joined")) == 3, "the killed worker's second start", TIMEOUT_S)
+    os.kill(waiting, signal.SIGCONT)
     assert job.wait() == 0, "\n".join(job.lines)
     joined = [event.worker for event in job.events("worker_joined")]
     assert len(joined) == 3
@@ -138,20 +142,20 @@ def test_two_workers_leave_a_whole_run_though_one_is_killed_and_started_again(en
     assert any("start 2 of this worker" in event.data["text"] for event in job.events("note"))
     assert job.events("stage")[-1].data["status"] == "finished"
     for worker in (0, 1):
-        pattern = rf"^INFO: worker {worker} loss clock=\d+/12000 loss=\S+ lr=\S+ images/s=\S+ comp="
+        pattern = rf"^INFO: worker {worker} loss clock=\d+/6000 loss=\S+ lr=\S+ images/s=\S+ comp="
         assert any(re.match(pattern, line) for line in job.lines), "\n".join(job.lines)
-    assert re.match(r"INFO: finished: clock=12000 .*snapshots=\S+snap_iter_12000\.\*$", job.lines[-1])
-    assert job.paths.snapshot_iterations() == [4000, 8000, 12000]
-    assert {event.clock for event in job.events("evaluation")} == set(range(0, 12001, 1000))
+    assert re.match(r"INFO: finished: clock=6000 .*snapshots=\S+snap_iter_6000\.\*$", job.lines[-1])
+    assert job.paths.snapshot_iterations() == [2000, 4000, 6000]
+    assert {event.clock for event in job.events("evaluation")} == set(range(0, 6001, 1000))
     assert job.events("evaluation")[-1].data["accuracy"] == 1.0
     assert not job.paths.work.exists()
     assert len(list(job.paths.tensorboard.iterdir())) == 1
     assert not [path for path in Path("/dev/shm").glob("deepspark-*") if f"-{job.process.pid}-" in path.name]
 
     # The same config again: finished, at once and without Spark.
-    again = training(tmp_path, "max_iter: 12000 snapshot: 4000", engine=engine, **config)
+    again = training(tmp_path, "max_iter: 6000 snapshot: 2000", engine=engine, **config)
     assert again.wait() == 0
-    assert [line for line in again.lines if not line.startswith("INFO: finished already: clock=12000")] == []
+    assert [line for line in again.lines if not line.startswith("INFO: finished already: clock=6000")] == []
 
 
 def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:
@@ -205,8 +209,8 @@ def test_a_host_without_the_python_is_one_message_and_not_a_start_for_ever(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(engine: str, tmp_path: Path) -> None:
-    job = training(tmp_path, "max_iter: 60000 snapshot: 2000", engine=engine, n_workers=1)
-    job.wait_for(r"driver snapshot clock=2000 ")
+    job = training(tmp_path, "max_iter: 60000 snapshot: 500", engine=engine, n_workers=1)
+    job.wait_for(r"driver snapshot clock=500 ")
     below = job.descendants()
     (server,) = [pid for pid, command in below.items() if "deepspark_ops.exchange.server.process" in command]
     os.kill(server, signal.SIGSTOP)  # a stopped process handles no signal but SIGKILL
@@ -218,12 +222,12 @@ def test_killed_driver_goes_on_from_the_last_snapshot_and_leaves_nothing_behind(
         time.sleep(0.1)
 
     last = job.paths.snapshot_iterations()[-1]
-    unfinished = job.paths.snapshots / f".snap_iter_{last + 2000}.state.h5.abcdefgh.tmp"
+    unfinished = job.paths.snapshots / f".snap_iter_{last + 500}.state.h5.abcdefgh.tmp"
     unfinished.touch()
-    again = training(tmp_path, f"max_iter: {last + 1000} snapshot: 2000", engine=engine, n_workers=1)
+    again = training(tmp_path, f"max_iter: {last + 250} snapshot: 500", engine=engine, n_workers=1)
     assert again.wait() == 0, "\n".join(again.lines)
     assert any(f"going on from snap_iter_{last}.state.h5: clock {last}" in line for line in again.lines)
-    assert again.paths.snapshot_iterations()[-1] == last + 1000
+    assert again.paths.snapshot_iterations()[-1] == last + 250
     assert not unfinished.exists()
 
 
@@ -264,7 +268,7 @@ def test_gpus_of_the_host_are_dealt_out_and_workers_that_may_do_without_go_on_on
     assert not any("Spark" in line for line in refused.lines), "the JVM says which log profile it uses"
     assert not refused.paths.root.exists()
     # Shared; TensorFlow sees no such GPU.
-    job = training(tmp_path, "max_iter: 2000", n_workers=2, share_gpus=True, threads_per_worker=1)
+    job = training(tmp_path, "max_iter: 300", n_workers=2, share_gpus=True, threads_per_worker=1)
     assert job.wait() == 0, "\n".join(job.lines)
     assert job.events("stage")[0].data["devices"] == ["GPU 0, 1 thread"] * 2
     devices = job.events("worker_devices")
