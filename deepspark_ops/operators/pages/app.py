@@ -26,7 +26,7 @@ from deepspark_ops.operators.pages.access.rights import Triggers
 from deepspark_ops.operators.pages.addresses import find_run, mapped_run_id
 from deepspark_ops.operators.pages.answers import show_message, shown, site_of
 from deepspark_ops.operators.pages.bundle_card import find_bundle_file
-from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns, read_runs, read_schedules, tagged_dags
+from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns, RunRows, read_schedules, tagged_dags
 from deepspark_ops.operators.pages.lists.list_routes import add_list_routes
 from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.routes import add_model_routes
@@ -66,7 +66,7 @@ def build_app(installation: Places, training: TrainingPage | None = None, runs: 
     app = FastAPI(title="DeepSpark", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     app.add_exception_handler(401, _to_login)
     _add_run_routes(app, installation, training or TrainingPage(installation, AirflowRuns().of))
-    listed = runs or RunsPage(installation, read_runs, tagged_dags, schedules=read_schedules)
+    listed = runs or RunsPage(installation, RunRows().read, tagged_dags, schedules=read_schedules)
     _add_sample_routes(app, SamplesPage(installation))
     add_list_routes(app, installation, listed)
     add_label_routes(app, installation, listed.keys)

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import create_engine, insert
+from sqlalchemy import create_engine, delete, insert
+from sqlalchemy.event import listen
 from sqlalchemy.orm import Session
 
 from deepspark_ops.operators.dags import deepspark_retrain, deepspark_train
@@ -86,7 +87,7 @@ def test_runs_are_read_newest_first_with_solver_and_strategy_of_the_form(session
         )
     session.add(DagRun(dag_id="other", run_id="r", run_type="manual", run_after=moment))
     session.flush()
-    runs = airflow_runs.read_runs(["d"])
+    runs = airflow_runs.RunRows().read(["d"])
     assert [(run.run, run.state, run.kind) for run in runs] == [(f"r{n}", "failed", "manual") for n in (2, 1, 0)]
     assert [(run.solver, run.strategy) for run in runs] == [(None, None), (None, None), ("a_solver.prototxt", "sync")]
 
@@ -107,3 +108,37 @@ def test_the_note_of_a_run_is_airflows(session: Session) -> None:
         assert run is not None
         assert (run.state, run.note) == ("success", note)
     assert airflow_runs.read_run("d", "none") is None
+
+
+def test_forms_of_finished_runs_are_read_once_and_changes_of_state_and_note_are_seen(session: Session) -> None:
+    from airflow.models.dagrun import DagRun
+
+    moment = datetime(2026, 11, 23, tzinfo=UTC)
+    rows = [
+        DagRun(
+            dag_id="d", run_id=f"r{number}", run_type="manual", run_after=moment, state=state, conf={"strategy": "sync"}
+        )
+        for number, state in enumerate(["success", "running"] * 600)
+    ]
+    session.add_all(rows)
+    session.flush()
+    statements: list[str] = []
+    listen(session.get_bind(), "before_cursor_execute", lambda *call: statements.append(call[2]))
+    runs = airflow_runs.RunRows()
+    first = runs.read(["d"])
+    assert {(run.state, run.strategy, run.note) for run in first} == {("success", "sync", ""), ("running", "sync", "")}
+    assert len(first) == 1200
+    assert sum("dag_run.conf" in text for text in statements) == 3  # 500 keys at once
+    for row in rows[1::2]:
+        row.state = "failed"
+    session.flush()
+    assert {run.state for run in runs.read(["d"])} == {"success", "failed"}
+    statements.clear()
+    assert runs.read(["d"]) == runs.read(["d"])
+    assert not any("dag_run.conf" in text for text in statements)
+    rows[0].note = "look"
+    rows[2].state = "running"
+    session.flush()
+    session.execute(delete(DagRun).where(DagRun.id == rows[4].id))
+    changed = {run.run: run for run in runs.read(["d"])}
+    assert (changed["r0"].note, changed["r2"].state, len(changed)) == ("look", "running", 1199)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Final
@@ -29,6 +30,8 @@ _CACHED_RUNS: Final = 64
 DAG_TAG: Final = "deepspark"
 """Tag of the DAGs whose runs are listed; one without it is listed once it has a run's folder."""
 RUNS_LISTED: Final = 20_000
+_ROWS_AT_ONCE: Final = 500
+"""Keys in a query; databases have a bound."""
 ASKS_BY: Final = ("DeepSparkApproveOperator", "ApproveOperator")
 """Classes of the tasks that wait for a person's answer; the second is of runs that an earlier version began."""
 
@@ -100,44 +103,74 @@ def tagged_dags() -> set[str]:
         return set(session.scalars(select(DagModel.dag_id).where(DagModel.tags.any(name=DAG_TAG))).all())
 
 
-def read_runs(dags: Collection[str]) -> list[KnownRun]:
-    """Return the runs of some DAGs, newest first, ``RUNS_LISTED`` at most."""
-    columns = (
-        DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_after, DagRun.start_date, DagRun.end_date,
-        DagRun.run_type, DagRun.triggering_user_name, DagRun.conf, DagRunNote.content,
-    )  # fmt: skip
-    newest = (
-        select(*columns)
-        .outerjoin(DagRunNote, DagRunNote.dag_run_id == DagRun.id)
-        .where(DagRun.dag_id.in_(dags))
-        .order_by(DagRun.run_after.desc())
-        .limit(RUNS_LISTED)
-    )
-    waiting = select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id).where(
-        TaskInstance.dag_id.in_(dags),
-        TaskInstance.state.in_(ASKING),
-        TaskInstance.operator.in_(ASKS_BY),
-    )
-    with create_session() as session:
-        run_rows = session.execute(newest).all()
-        asks = {(dag, run): task for dag, run, task in session.execute(waiting)}
-    return [
-        KnownRun(
-            dag,
-            run,
-            str(state),
-            _seconds(when),
-            _seconds(began),
-            _seconds(ended),
-            kind=_word(kind),
-            user=user,
-            asks=asks.get((dag, run)),
-            solver=_file_name(_form_text(conf, "solver")),
-            strategy=_form_text(conf, "strategy"),
-            note=note or "",
+class RunRows:
+    """DAG runs for the list. Finished runs stay in memory until their state, note or row changes. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Keep no run yet."""
+        self._lock = threading.Lock()
+        self._finished: dict[int, tuple[tuple[object, ...], KnownRun]] = {}
+
+    def read(self, dags: Collection[str]) -> list[KnownRun]:
+        """Return the runs of some DAGs, newest first, ``RUNS_LISTED`` at most."""
+        newest = (
+            select(DagRun.id, DagRun.state, DagRun.updated_at, DagRunNote.content)
+            .outerjoin(DagRunNote, DagRunNote.dag_run_id == DagRun.id)
+            .where(DagRun.dag_id.in_(dags))
+            .order_by(DagRun.run_after.desc())
+            .limit(RUNS_LISTED)
         )
-        for dag, run, state, when, began, ended, kind, user, conf, note in run_rows
-    ]
+        waiting = select(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id).where(
+            TaskInstance.dag_id.in_(dags),
+            TaskInstance.state.in_(ASKING),
+            TaskInstance.operator.in_(ASKS_BY),
+        )
+        with create_session() as session:
+            stamps = {row[0]: tuple(row[1:]) for row in session.execute(newest)}
+            asks = {(dag, run): task for dag, run, task in session.execute(waiting)}
+            runs = self._unchanged(stamps)
+            runs |= self._keep(stamps, _read_rows(session, [key for key in stamps if key not in runs], stamps))
+        listed = [runs[key] for key in stamps if key in runs]  # a run may be deleted between the queries
+        return [replace(run, asks=asks[run.dag, run.run]) if (run.dag, run.run) in asks else run for run in listed]
+
+    def _unchanged(self, stamps: Mapping[int, tuple[object, ...]]) -> dict[int, KnownRun]:
+        with self._lock:
+            entries = ((key, self._finished.get(key), stamp) for key, stamp in stamps.items())
+            return {key: entry[1] for key, entry, stamp in entries if entry is not None and entry[0] == stamp}
+
+    def _keep(self, stamps: Mapping[int, tuple[object, ...]], runs: dict[int, KnownRun]) -> dict[int, KnownRun]:
+        finished = {key: (stamps[key], run) for key, run in runs.items() if run.state in ("success", "failed")}
+        with self._lock:
+            if len(self._finished) > RUNS_LISTED:
+                self._finished.clear()  # the next list fills it again, with the runs that exist
+            self._finished |= finished
+        return runs
+
+
+def _read_rows(session: Session, keys: Sequence[int], stamps: Mapping[int, tuple[object, ...]]) -> dict[int, KnownRun]:
+    """Return runs by their keys in the database; ``stamps`` have their notes."""
+    columns = (
+        DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_after, DagRun.start_date, DagRun.end_date,
+        DagRun.run_type, DagRun.triggering_user_name, DagRun.conf,
+    )  # fmt: skip
+    runs = {}
+    for start in range(0, len(keys), _ROWS_AT_ONCE):
+        chosen = select(*columns).where(DagRun.id.in_(keys[start : start + _ROWS_AT_ONCE]))
+        for key, dag, run, state, when, began, ended, kind, user, conf in session.execute(chosen):
+            runs[key] = KnownRun(
+                dag,
+                run,
+                str(state),
+                _seconds(when),
+                _seconds(began),
+                _seconds(ended),
+                kind=_word(kind),
+                user=user,
+                solver=_file_name(_form_text(conf, "solver")),
+                strategy=_form_text(conf, "strategy"),
+                note=str(stamps[key][-1] or ""),
+            )
+    return runs
 
 
 def read_schedules(dags: Collection[str]) -> list[Schedule]:
