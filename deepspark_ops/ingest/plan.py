@@ -22,7 +22,7 @@ from deepspark_ops.ingest.recipe import Recipe
 from deepspark_ops.ingest.records import Positions, Rejection
 from deepspark_ops.ingest.selection.choice import Choice, Counts, choose
 from deepspark_ops.ingest.selection.records_of_split import Choosable, RecordsOfSplit
-from deepspark_ops.ingest.shard_assignment import asked_shards, shard_bounds
+from deepspark_ops.ingest.shard_assignment import least_shards, shard_bounds
 from deepspark_ops.ingest.shard_task import NewShard, ShardResult
 from deepspark_ops.ingest.versions.base import Base, first_number
 from deepspark_ops.ingest.versions.changes import Change, positions_of
@@ -255,7 +255,7 @@ def _tasks(
     """Return the tasks of a split; the file name of a shard is another one for each recipe."""
     n_samples = len(order)
     most = encoding.most_samples(n_samples)
-    least = asked_shards(n_samples, most, config.shards, encoding.usual_shards(n_samples), where=split)
+    least = least_shards(n_samples, most, config.shards, encoding.usual_shards(n_samples), where=split)
     first = first_number(config, recipe.sha256, split, None if base is None else base.manifests.get(split))
     folder = DatasetPaths(config.output).split(split)
     suffix = "h5" if config.shard_format == "hdf5" else "lmdb"

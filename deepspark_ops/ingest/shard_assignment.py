@@ -24,13 +24,13 @@ def shards_for_cores(n_samples: int) -> int:
     return min(n_samples // _SAMPLES_FOR_A_CORE, _CORES) if n_samples >= _WORTH_CUTTING else 1
 
 
-def asked_shards(n_samples: int, most: int, asked: int | None, usual: int, *, where: str) -> int:
-    """Return how many shards a set is cut into at least: those asked for, else the usual number.
+def least_shards(n_samples: int, most: int, configured: int | None, usual: int, *, where: str) -> int:
+    """Return the least number of shards of a set: that of the option, else the usual number.
 
     Args:
         n_samples: Of the set.
         most: Samples that one shard has room for.
-        asked: Option ``shards``.
+        configured: Option ``shards``.
         usual: Without the option.
         where: Names the set.
 
@@ -38,18 +38,18 @@ def asked_shards(n_samples: int, most: int, asked: int | None, usual: int, *, wh
         ConfigError: Its samples do not fit into so few.
 
     Example:
-        >>> asked_shards(2000, 1500, 2, 8, where="train"), asked_shards(2000, 1500, None, 8, where="train")
+        >>> least_shards(2000, 1500, 2, 8, where="train"), least_shards(2000, 1500, None, 8, where="train")
         (2, 8)
     """
-    if asked is None:
+    if configured is None:
         return usual
-    if n_samples > asked * most:
+    if n_samples > configured * most:
         msg = (
-            f"shards={asked}: the {where} set has {n_samples:,} samples, one shard has room for {most:,} of them; give"
-            f" shards={-(-n_samples // most)} or more"
+            f"shards={configured}: the {where} set has {n_samples:,} samples, one shard has room for {most:,} of them;"
+            f" give shards={-(-n_samples // most)} or more"
         )
         raise ConfigError(msg)
-    return asked
+    return configured
 
 
 def shard_bounds(n_samples: int, max_samples: int, *, least: int = 1) -> list[tuple[int, int]]:

@@ -144,9 +144,8 @@ def plan_table_source(
     _require_same(tables, roles)
     if roles.image is not None:
         of_images = {split: _index_images(config, table, roles, folder) for split, table in tables.items()}
-        recipe = (
-            recipe if is_known(config) else with_content(recipe, {split: one[1] for split, one in of_images.items()})
-        )
+        if not is_known(config):
+            recipe = with_content(recipe, {split: digest for split, (_, digest) in of_images.items()})
         indexes = iter([index for index, _ in of_images.values()])
         base = find_base(config, recipe.options)
         plan = plan_images(config, recipe, folder, lambda *_: next(indexes), base, is_preview=is_preview)
@@ -157,7 +156,8 @@ def plan_table_source(
     known_files = find_known_files(config, of_table, now)
 
     read_rows = _read_features(config, tables, roles, folder, known_files, level)
-    recipe = recipe if is_known(config) else with_content(recipe, content_digest(read_rows.parts))
+    if not is_known(config):
+        recipe = with_content(recipe, content_digest(read_rows.parts))
     while True:
         try:
             plan_of_rows = plan_rows(config, recipe, read_rows, folder, spread, of_table, now, known_files)
