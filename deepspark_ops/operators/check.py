@@ -97,7 +97,8 @@ class DeepSparkCheckOperator(ModelArguments, BaseOperator):
                 self.log.info("event of the dataset: %s", event.text())
             _note_decided(run_dir, started=start)
             self.refuse_unknown_conf(context)
-            label_run(run_dir, self.config(RunLabelConfig))
+            if name := label_run(run_dir, self.config(RunLabelConfig)).name:
+                self.log.info("run: %s", name)
             self._skip_without_reason(context, run_dir, events)
             require_solver(values, context["dag_run"].dag_id, self.places.root, is_scheduled=self.warm_start)
             dataset = self.path("dataset") or chosen_dataset(values, self.places)

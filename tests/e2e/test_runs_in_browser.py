@@ -178,7 +178,9 @@ def test_every_link_of_a_finished_run_its_bundle_model_and_dataset_answers_witho
     for start in starts:
         page.goto(airflow.site + start)
         page.wait_until(LOADED)
-        hrefs = page.evaluate("[...document.querySelectorAll('a[href]')].map(link => link.href)")
+        hrefs = page.evaluate(
+            "[...document.querySelectorAll('a[href]')].map(link => new URL(link.getAttribute('href'), location.href).href)"
+        )
         assert hrefs or start.endswith("/report"), start
         links |= {href.partition("#")[0]: start for href in hrefs if href.startswith(f"{airflow.site}/")}
     assert len(links) > 20

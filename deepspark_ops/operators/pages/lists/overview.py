@@ -60,7 +60,7 @@ class OverviewPage:
                 for row in rows
             ],
             "columns": plain_columns(columns),
-            "correlations": [] if figure is None else [asdict(one) for one in correlations(columns, figure)],
+            "correlations": [] if figure is None else [asdict(row) for row in correlations(columns, figure)],
         }
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
@@ -92,9 +92,9 @@ class OverviewPage:
             return {}
         present = stamps(folder)
         with self._lock:
-            kept = self._settings.get(folder)
-        if kept is not None and kept[0] == present:
-            return kept[1]
+            earlier = self._settings.get(folder)
+        if earlier is not None and earlier[0] == present:
+            return earlier[1]
         summary = RunSummary(made_of={}, net=row["net"], dataset_digest=row["dataset_digest"])
         settings = settings_of(folder, summary)
         with self._lock:

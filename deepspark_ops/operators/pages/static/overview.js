@@ -119,7 +119,7 @@
     parallel.replaceChildren(svg);
   }
 
-  function draw() { drawScatter(); drawParallel(); }
+  function draw() { drawParallel(); drawScatter(); }
   axes.addEventListener("submit", (event) => event.preventDefault());
   axes.addEventListener("change", () => {
     const address = new URL(location.href);
@@ -130,4 +130,6 @@
   });
   addEventListener("themed", draw);
   draw();
+  // Also where the page gets narrower by a scroll bar, which is no event of the window.
+  new ResizeObserver(() => { Plotly.Plots.resize(scatter); drawParallel(); }).observe(scatter);
 })();

@@ -132,11 +132,16 @@ def test_check_passes_on_paths_alone(places: Places, dag: DAG, checked: list[Sta
     assert config.solver == places.root / "s.prototxt"
 
 
-def test_check_keeps_the_runs_name_and_tags_which_each_later_tasks_log_begins_with(
-    places: Places, dag: DAG, checked: list[StageConfig], caplog: pytest.LogCaptureFixture
+def test_check_keeps_the_runs_name_and_tags_and_the_log_of_each_task_says_the_name(
+    places: Places,
+    dag: DAG,
+    checked: list[StageConfig],
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     check = operator_of(DeepSparkCheckOperator, dag, places)
     execute(check, context(dag, conf={"name": "the paper's", "tags": "baseline, v2"}))
+    assert "run: the paper's" in capsys.readouterr().out  # where Airflow logs outside a task
     (config,) = checked
     assert not {"name", "tags"} & set(config.model_dump())  # no part of the training
     run_dir = places.run_folder("d", "r")
