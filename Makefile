@@ -25,6 +25,7 @@ AIRFLOW_TESTS := $(addprefix tests/integration/airflow/,test_own_dags.py test_da
 # What the other tests of the DAGs say holds for the Airflow that requirements-dev.txt locks.
 # Limits of a version (3.1.0) or of a line of versions (3.2), with reasons in docs/start/installation.md.
 AIRFLOW_LIMITS_3.1.0 := "structlog<25.5"
+AIRFLOW_LIMITS_3.1.1 := "structlog<25.5"
 AIRFLOW_LIMITS_3.2 := "svcs<26"
 AIRFLOW_LIMITS = $(AIRFLOW_LIMITS_$(VERSION)) $(AIRFLOW_LIMITS_$(basename $(VERSION)))
 GRPC_TOOLS := 1.71.2
