@@ -55,7 +55,7 @@
   }
 
   const axisTitle = () => (axis() === "time" ? `${timeUnit()[1]} since the start`
-    : axis() === "epoch" && run.minibatches_per_epoch ? "epochs" : "clock, minibatches over all workers");
+    : axis() === "epoch" && run.minibatches_per_epoch ? "epochs" : "iterations (all workers)");
 
   function smoothed(values) {
     const keep = Number(controls.elements.smooth.value);
