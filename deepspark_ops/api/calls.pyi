@@ -475,7 +475,7 @@ def evaluate(
     target_blob: str | None = None,
     slices: str | None = None,
     scores: bool = False,
-    score_in_spark: bool = False,
+    engine: Literal['auto', 'spark', 'process'] = 'auto',
     master: str | None = None,
     task_samples: int = 20000,
     listen_address: str = 'auto',
@@ -507,9 +507,9 @@ def evaluate(
         slices: Properties of samples, with commas; the report has figures for each value. Properties: class,
             folder, shard; for a dataset of a table also group and id, or the columns' names.
         scores: Write the scores of all classes of each sample into samples.parquet, too.
-        score_in_spark: Score in tasks of Spark, for many samples: a DAG uses the Spark connection, a command uses
-            master (default local[*]). Off: in a single process.
-        master: Spark master, to score in tasks of Spark; default: in this process.
+        engine: Place of the scoring: spark (tasks of Spark, for many samples; a DAG uses the Spark connection, a
+            command uses master), process (a single process), or auto (a process unless master is given).
+        master: Spark master of engine=spark; default local[*].
         task_samples: Most samples of a task of Spark.
         listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
             master, else the host's address towards the master.

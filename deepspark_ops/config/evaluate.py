@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from deepspark_ops.config.base import EXPERT, DataPathField, InsecureNetwork, ListenAddress, StageConfig
+from deepspark_ops.config.base import EXPERT, DataPathField, Engine, InsecureNetwork, ListenAddress, StageConfig
 from deepspark_ops.config.shared_options.batch_size import BatchSize
 from deepspark_ops.config.shared_options.devices import DeviceChoice
 from deepspark_ops.config.shared_options.task import OutputBlobs, TargetBlob, TaskChoice
@@ -49,14 +49,14 @@ class EvaluateConfig(StageConfig):
         " folder, shard; for a dataset of a table also group and id, or the columns' names",
     )
     scores: bool = Field(False, description="Write the scores of all classes of each sample into samples.parquet, too")
-    score_in_spark: bool = Field(
-        False,
-        title="Score in Spark",
-        description="Score in tasks of Spark, for many samples: a DAG uses the Spark connection, a command uses master"
-        " (default local[*]). Off: in a single process",
+    engine: Engine = Field(
+        "auto",
+        title="Engine of the evaluation",
+        description="Place of the scoring: spark (tasks of Spark, for many samples; a DAG uses the Spark connection, a"
+        " command uses master), process (a single process), or auto (a process unless master is given)",
         json_schema_extra=EXPERT,
     )
-    master: str | None = Field(None, description="Spark master, to score in tasks of Spark; default: in this process")
+    master: str | None = Field(None, description="Spark master of engine=spark; default local[*]")
     task_samples: int = Field(
         20_000,
         ge=1,
@@ -67,10 +67,17 @@ class EvaluateConfig(StageConfig):
     listen_address: ListenAddress = "auto"
     insecure_network: InsecureNetwork = False
 
+    @model_validator(mode="after")
+    def _check_engine(self) -> EvaluateConfig:
+        if self.engine == "process" and self.master is not None:
+            msg = f"engine=process, master={self.master}: a process needs no master; use engine=spark, or leave one out"
+            raise ValueError(msg)
+        return self
+
     @property
     def is_in_spark(self) -> bool:
         """Whether tasks of Spark score."""
-        return self.score_in_spark or self.master is not None
+        return self.engine == "spark" or (self.engine == "auto" and self.master is not None)
 
     @property
     def slice_columns(self) -> tuple[str, ...]:

@@ -200,7 +200,6 @@ class DeepSparkCheckOperator(BaseOperator):
         worst: int | Template | None = None,
         slices: str | Template | None = None,
         scores: bool | Template | None = None,
-        score_in_spark: bool | Template | None = None,
         task_samples: int | Template | None = None,
         check_samples: int | Template | None = None,
         formats: str | Sequence[str] | Template | None = None,
@@ -379,8 +378,6 @@ class DeepSparkCheckOperator(BaseOperator):
             slices: Properties of samples, with commas; the report has figures for each value. Properties: class,
                 folder, shard; for a dataset of a table also group and id, or the columns' names
             scores: Write the scores of all classes of each sample into samples.parquet, too
-            score_in_spark: Score in tasks of Spark, for many samples: a DAG uses the Spark connection, a command uses
-                master (default local[*]). Off: in a single process
             task_samples: Most samples of a task of Spark
             check_samples: Number of real samples on which each exported model must agree with the net
             formats: What the bundle holds: saved_model, caffe, keras, onnx, tflite, tflite_float16, tflite_int8, with
@@ -572,7 +569,7 @@ class DeepSparkDecideOperator(BaseOperator):
 class DeepSparkEvaluateOperator(SparkSubmitOperator):
     """Score the run's last snapshot, and compare the snapshot in the report with a scored production.
 
-    A child process scores, or with ``score_in_spark`` a Spark application on the connection ``conn_id``; the figures
+    A child process scores, or with ``engine="spark"`` a Spark application on the connection ``conn_id``; the figures
     are the same. The output has the run's paths, ``metrics``, the path of metrics.json, and the file's ``digest``.
 
     Example:
@@ -598,7 +595,7 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
         target_blob: str | Template | None = None,
         slices: str | Template | None = None,
         scores: bool | Template | None = None,
-        score_in_spark: bool | Template | None = None,
+        engine: Literal['auto', 'spark', 'process'] | Template | None = None,
         task_samples: int | Template | None = None,
         listen_address: str | Template | None = None,
         insecure_network: bool | Template | None = None,
@@ -631,8 +628,8 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
             slices: Properties of samples, with commas; the report has figures for each value. Properties: class,
                 folder, shard; for a dataset of a table also group and id, or the columns' names
             scores: Write the scores of all classes of each sample into samples.parquet, too
-            score_in_spark: Score in tasks of Spark, for many samples: a DAG uses the Spark connection, a command uses
-                master (default local[*]). Off: in a single process
+            engine: Place of the scoring: spark (tasks of Spark, for many samples; a DAG uses the Spark connection, a
+                command uses master), process (a single process), or auto (a process unless master is given)
             task_samples: Most samples of a task of Spark
             listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
                 master, else the host's address towards the master

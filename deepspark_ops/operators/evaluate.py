@@ -21,7 +21,7 @@ from deepspark_ops.run_paths import RunPaths
 class DeepSparkEvaluateOperator(SparkOnDemandOperator):
     """Score the run's last snapshot, and compare the snapshot in the report with a scored production.
 
-    A child process scores, or with ``score_in_spark`` a Spark application on the connection ``conn_id``; the figures
+    A child process scores, or with ``engine="spark"`` a Spark application on the connection ``conn_id``; the figures
     are the same. The output has the run's paths, ``metrics``, the path of metrics.json, and the file's ``digest``.
 
     Example:

@@ -785,7 +785,7 @@ def test_an_evaluation_is_a_process_unless_the_form_asks_for_spark(
     leave_snapshot(run.run_dir)
     monkeypatch.setattr(spark_stage, "require_java", lambda: None)
     operator = operator_of(DeepSparkEvaluateOperator, dag, places)
-    conf = {"score_in_spark": True} if is_in_spark else {}
+    conf = {"engine": "spark"} if is_in_spark else {}
     done = execute(operator, context(dag, xcom=run.to_xcom(), conf=conf))
     expected = ("evaluate/spark_job.py", "local[*]") if is_in_spark else ("deepspark_ops.evaluate", None)
     assert started == [expected]
@@ -877,7 +877,7 @@ def test_a_read_that_kills_a_spark_stage_is_told_with_the_runs_dataset(
     monkeypatch.setattr(spark_stage, "require_java", lambda: None)
     run = StageRun(places.home / "r", tmp_path / "digits", None)
     leave_snapshot(run.run_dir)
-    values = context(dag, xcom=run.to_xcom(), conf={"score_in_spark": True})
+    values = context(dag, xcom=run.to_xcom(), conf={"engine": "spark"})
     operator = rendered(operator_of(DeepSparkEvaluateOperator, dag, places), values)
     said = rf"signal 7 \(a bus error: .*; it read dataset={tmp_path}/digits, run_dir={run.run_dir}\)"
     with pytest.raises(AirflowException, match=said):
