@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,35 +39,52 @@ def layer_runs(net: NetSpec, segments: Sequence[Sequence[str]]) -> tuple[LayerRu
     Raises:
         ValueError: A segment is not a run of consecutive layers of the net, or two overlap.
     """
-    starts = {}
     names = [layer.name for layer in net.layers]
+    positions = {name: at for at, name in enumerate(names)}
+    stops = {}
     for segment in segments:
-        start = names.index(segment[0]) if segment and segment[0] in names else -1
+        start = positions.get(segment[0], -1) if segment else -1
         if start < 0 or list(segment) != names[start : start + len(segment)]:
             msg = f"segment {', '.join(segment)}: these are not consecutive layers of the net"
             raise ValueError(msg)
-        starts[start] = start + len(segment)
+        stops[start] = start + len(segment)
+    starts = sorted(stops)
+    crossings = _Crossings(net)
     runs = []
     at = 0
     while at < len(names):
-        stop = starts.get(at, min((start for start in starts if start > at), default=len(names)))
-        if any(at < start < stop for start in starts):
+        index = bisect_right(starts, at)
+        next_start = starts[index] if index < len(starts) else len(names)
+        stop = stops.get(at, next_start)
+        if stop > next_start:
             msg = f'two segments hold layer "{names[stop - 1]}"'
             raise ValueError(msg)
-        runs.append(_run(net, at, stop, is_recomputed=at in starts))
+        runs.append(crossings.run(at, stop, is_recomputed=at in stops))
         at = stop
     return tuple(runs)
 
 
-def _run(net: NetSpec, start: int, stop: int, *, is_recomputed: bool) -> LayerRun:
-    inside = net.layers[start:stop]
-    made_before = {top for layer in net.layers[:start] for top in layer.tops}
-    made_blobs: dict[str, None] = {}
-    reads: dict[str, None] = {}
-    for layer in inside:
-        reads.update((blob, None) for blob in layer.bottoms if blob not in made_blobs and blob in made_before)
-        made_blobs.update((blob, None) for blob in layer.tops)
-    later_reads = {blob for layer in net.layers[stop:] for blob in layer.bottoms}
-    later_reads |= {*net.outputs, *hdf5_output_inputs(net)}
-    layers = tuple(enumerate(inside, start))
-    return LayerRun(layers, is_recomputed, tuple(reads), tuple(blob for blob in made_blobs if blob in later_reads))
+class _Crossings:
+    """The first maker and the last reader of each blob of a net."""
+
+    def __init__(self, net: NetSpec) -> None:
+        self._net = net
+        self._first_made: dict[str, int] = {}
+        self._last_read: dict[str, int] = {}
+        for at, layer in enumerate(net.layers):
+            self._last_read.update(dict.fromkeys(layer.bottoms, at))
+            for blob in layer.tops:
+                self._first_made.setdefault(blob, at)
+        self._last_read.update(dict.fromkeys((*net.outputs, *hdf5_output_inputs(net)), len(net.layers)))
+
+    def run(self, start: int, stop: int, *, is_recomputed: bool) -> LayerRun:
+        """Return the run of the layers ``start`` to ``stop`` - 1."""
+        made_blobs: dict[str, None] = {}
+        reads: dict[str, None] = {}
+        for layer in self._net.layers[start:stop]:
+            from_before = (blob for blob in layer.bottoms if blob not in made_blobs)
+            reads.update((blob, None) for blob in from_before if self._first_made.get(blob, start) < start)
+            made_blobs.update((blob, None) for blob in layer.tops)
+        gives = tuple(blob for blob in made_blobs if self._last_read.get(blob, -1) >= stop)
+        layers = tuple(enumerate(self._net.layers[start:stop], start))
+        return LayerRun(layers, is_recomputed, tuple(reads), gives)

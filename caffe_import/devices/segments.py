@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import inf
 
 from caffe_import.devices.compute_plan import Placement
 from caffe_import.devices.fused_layers import fused_scales
-from caffe_import.devices.layer_tensors import LayerTensors, layer_tensors
+from caffe_import.devices.layer_tensors import layer_tensors
 from caffe_import.net.blob_memory import memory_of_blobs
 from caffe_import.net.net_spec import LayerSpec, NetSpec
 
@@ -67,10 +66,13 @@ def choose_segments(net: NetSpec, placement: Placement | None = None) -> tuple[t
 def best_cuts(net: NetSpec, placement: Placement | None = None) -> tuple[Segment, ...]:
     """Return the whole net as segments, including segments that are not computed again."""
     cuts = _Cuts(net, placement)
-    largest = max((cuts.segment(a, b).own_bytes for a, b in cuts.neighbours()), default=0)
-    total_bytes = sum(cuts.segment(a, b).own_bytes for a, b in cuts.neighbours())
+    sizes = [segment.own_bytes for segment in cuts.smallest()]
+    largest, total_bytes = max(sizes, default=0), sum(sizes)
     best: tuple[float, tuple[Segment, ...]] = (inf, ())
+    budget = 0
     for step in range(_BUDGETS):
+        if budget >= best[0]:
+            break  # further cuts have a segment above the budget, and so a higher peak
         budget = int(largest + (total_bytes - largest) * (step / (_BUDGETS - 1)) ** 2)
         segments = cuts.best_within(budget)
         total = peak_bytes(segments)
@@ -101,57 +103,87 @@ def _without_needless(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
     return segments
 
 
+@dataclass(frozen=True)
+class _Use:
+    """Positions of the first and last layers that use a tensor of a pass.
+
+    Attributes:
+        n_bytes: Its size.
+        first_stored: The first layer whose gradient reads the tensor.
+        first_top: The first layer that has the tensor as a top.
+        last_read: The last layer whose forward pass reads the tensor.
+    """
+
+    n_bytes: int
+    first_stored: float
+    first_top: float
+    last_read: int
+
+
 class _Cuts:
     """The allowed cuts of a net, and the bytes of segments between cuts."""
 
     def __init__(self, net: NetSpec, placement: Placement | None) -> None:
-        self._layers = layer_tensors(net)
-        self._sizes = {tensor.name: tensor.n_bytes for layer in self._layers for tensor in layer.makes}
-        self._made_at = {tensor.name: at for at, layer in enumerate(self._layers) for tensor in layer.makes}
-        self._last_read: dict[str, int] = {}
-        for at, layer in enumerate(self._layers):
-            self._last_read.update(dict.fromkeys(layer.reads, at))
+        layers = layer_tensors(net)
+        first_stored: dict[str, int] = {}
+        first_top: dict[str, int] = {}
+        last_read: dict[str, int] = {}
+        for at, layer in enumerate(layers):
+            last_read.update(dict.fromkeys(layer.reads, at))
+            for names, first in ((layer.stored, first_stored), (layer.tops, first_top)):
+                first.update((name, at) for name in names if name not in first)
+        self._uses = [
+            [
+                _Use(
+                    tensor.n_bytes,
+                    first_stored.get(tensor.name, inf),
+                    first_top.get(tensor.name, inf),
+                    last_read.get(tensor.name, -1),
+                )
+                for tensor in layer.makes
+            ]
+            for layer in layers
+        ]
         self._positions = allowed_cuts(net)
         self._devices = [_device(layer, placement) for layer in net.layers]
-        self._segments: dict[tuple[int, int], Segment] = {}
 
-    def neighbours(self) -> Iterator[tuple[int, int]]:
-        """Return the smallest segments."""
-        return pairwise(self._positions)
+    def smallest(self) -> list[Segment]:
+        """Return the segments between neighbouring cuts."""
+        return [next(self._ending_at(number)) for number in range(1, len(self._positions))]
 
-    def segment(self, start: int, stop: int) -> Segment:
-        if (start, stop) not in self._segments:
-            self._segments[start, stop] = self._segment(self._layers[start:stop], start, stop)
-        return self._segments[start, stop]
-
-    def _segment(self, layers: Sequence[LayerTensors], start: int, stop: int) -> Segment:
-        kept_names = {name for layer in layers for name in layer.stored if start <= self._made_at[name] < stop}
-        own_bytes = sum(self._sizes[name] for name in kept_names)
-        tops = {name for layer in layers for name in layer.tops if start <= self._made_at[name] < stop}
-        top_bytes = sum(self._sizes[name] for name in tops if self._last_read.get(name, -1) >= stop)
-        is_last = stop == self._positions[-1]
-        devices = set(self._devices[start:stop])
-        worth = not is_last and top_bytes < own_bytes and len(devices) == 1 and None not in devices
-        return Segment(start, stop, own_bytes, top_bytes, is_recomputed=worth)
+    def _ending_at(self, number: int) -> Iterator[Segment]:
+        """Yield the segments that end at a cut, from the smallest on; each adds its first layers to the one before."""
+        stop, is_last = self._positions[number], number == len(self._positions) - 1
+        own_bytes = top_bytes = 0
+        devices: set[int | None] = set()
+        for begin in reversed(range(number)):
+            start = self._positions[begin]
+            for at in range(start, self._positions[begin + 1]):
+                devices.add(self._devices[at])
+                for use in self._uses[at]:
+                    own_bytes += use.n_bytes * (use.first_stored < stop)
+                    top_bytes += use.n_bytes * (use.first_top < stop <= use.last_read)
+            worth = not is_last and top_bytes < own_bytes and len(devices) == 1 and None not in devices
+            yield Segment(start, stop, own_bytes, top_bytes, is_recomputed=worth)
 
     def best_within(self, budget: int) -> tuple[Segment, ...]:
         """Return the cuts with the least stored bytes, if no recomputed segment has more than ``budget`` bytes."""
-        cuts = self._positions
-        best: list[tuple[float, int]] = [(0.0, 0)] + [(inf, 0)] * (len(cuts) - 1)
-        for end in range(1, len(cuts)):
-            for begin in range(end - 1, -1, -1):
-                segment = self.segment(cuts[begin], cuts[end])
+        n_cuts = len(self._positions)
+        costs = [0.0] + [inf] * (n_cuts - 1)
+        last_segments: list[tuple[int, Segment] | None] = [None] * n_cuts
+        for end in range(1, n_cuts):
+            for begin, segment in zip(range(end - 1, -1, -1), self._ending_at(end), strict=True):
                 if segment.own_bytes > budget and begin < end - 1:
                     break
-                cost = best[begin][0] + segment.kept_bytes
-                if cost < best[end][0]:
-                    best[end] = (cost, begin)
-        segments = []
-        end = len(cuts) - 1
-        while end > 0:
-            begin = best[end][1]
-            segments.append(self.segment(cuts[begin], cuts[end]))
-            end = begin
+                cost = costs[begin] + segment.kept_bytes
+                if cost < costs[end]:
+                    costs[end], last_segments[end] = cost, (begin, segment)
+        segments: list[Segment] = []
+        last = last_segments[-1]
+        while last is not None:
+            begin, segment = last
+            segments.append(segment)
+            last = last_segments[begin]
         return tuple(reversed(segments))
 
 

@@ -127,8 +127,15 @@ class _RunInputs:
 
     @classmethod
     def of(cls, run: LayerRun, net: NetSpec, pass_inputs: PassInputs, pass_outputs: PassResults) -> _RunInputs:
-        entries = sorted({at for (layer, _), at in net.params.uses.items() if layer in run.names})
-        state = tuple(key for key in pass_outputs.state if key.rsplit("/", 1)[0] in run.names)
+        definitions = {layer.name: layer.definition for _, layer in run.layers}
+        entries = sorted(
+            {
+                net.params.uses[name, index]
+                for name, definition in definitions.items()
+                for index in range(len(definition.blobs))
+            }
+        )
+        state = tuple(f"{name}/{key}" for name, definition in definitions.items() for key in definition.state_shapes)
         outputs_before = replace(
             pass_outputs,
             entries=list(pass_outputs.entries),

@@ -11,6 +11,7 @@ from caffe_import.files.prototxt import parse_net
 from caffe_import.net.blob_memory import memory_of_blobs
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from tests.reference.finest_segments import finest_segments
+from tests.reference.operation_count import operation_count
 from tests.reference.published_nets import build
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 10 dim: 100 } } }\n'
@@ -83,3 +84,19 @@ def test_segments_of_published_nets_keep_a_third_or_less() -> None:
         segments = best_cuts(build(name, batch_size=2))
         whole = sum(segment.own_bytes for segment in segments)
         assert peak_bytes(segments) <= share * whole, name
+
+
+def test_the_search_for_segments_grows_little_faster_than_the_net() -> None:
+    small, large = (chain(n) for n in (60, 240))
+    choose_segments(small)  # imports and caches do not count
+    counts = [operation_count(lambda net=net: choose_segments(net)) for net in (small, large)]
+    # At most 8, for n sqrt(n): a segment of the best cuts has about sqrt(n) layers. 34 for sums over all pairs of cuts.
+    assert counts[1] / counts[0] < 6.5
+
+
+def test_runs_of_layers_are_linear_in_the_layers() -> None:
+    nets = [chain(n) for n in (60, 240)]
+    work = [(net, finest_segments(net)) for net in nets]
+    layer_runs(*work[0])
+    counts = [operation_count(lambda pair=pair: layer_runs(*pair)) for pair in work]
+    assert counts[1] / counts[0] < 4.8  # 4 for linear work, 16 for a look at all layers for each run
