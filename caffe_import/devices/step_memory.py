@@ -24,9 +24,7 @@ Fitted to the peaks of TensorFlow 2.21's CPU allocator (oneDNN, one thread, MiB;
       with iter_size 2       8          51       737       705 |                 626       624
     SqueezeNet (SGD)         8         4.7       198       213 |
     SqueezeNet (SGD)        32         4.7       747       796 |                 418       384
-    ResNet-50 (SGD)          4          98     1,065       993 |
-    ResNet-50 (SGD)          8          98     1,707     1,531 |                 885       779
-    ResNet-50 (Adam)         4          98     1,249     1,189 |
+    ResNet-50 (SGD)          8          98     1,212     1,170 |                 780       721
     VGG-16, fc 64 (SGD)      8          63     1,091       862 |
 
 Steps differ by up to a tenth: TensorFlow's order of kernels is not fixed, and the allocator hands out larger pieces
