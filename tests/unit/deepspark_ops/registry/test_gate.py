@@ -19,11 +19,6 @@ def scored(*wrong, speed=None, **options):
     return evaluation(answers, LABELS, n_classes=10, names=NAMES, speed=speed, **options)
 
 
-@pytest.fixture
-def config(tmp_path):
-    return PromoteConfig(models=tmp_path / "models", model="digits")
-
-
 def with_options(config, **options):
     return PromoteConfig.model_validate({**config.model_dump(), **options})
 
