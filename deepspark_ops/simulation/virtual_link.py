@@ -8,7 +8,7 @@ from typing import TypeVar
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.local_exchange import LocalExchange, LocalLink
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.exchange.state.messages import Acknowledge, Request
+from deepspark_ops.exchange.state.messages import Acknowledge, Request, RequestGrant
 from deepspark_ops.exchange.transport.link import ExchangeReport, RoundEnd
 from deepspark_ops.exchange.transport.memory_transfer import ServerCalls
 from deepspark_ops.param_vector import Vector
@@ -157,7 +157,7 @@ class VirtualLink(LocalLink):
 
     def _ask(self, request: Request[_Answer]) -> _Answer:
         answer = super()._ask(request)
-        if isinstance(request, Acknowledge) and answer:
+        if request.done if isinstance(request, RequestGrant) else isinstance(request, Acknowledge) and answer:
             self._center.finished_s = self._time.now()
         self._center.release()
         return answer

@@ -55,7 +55,9 @@ class NotedLink(SocketLink):
             object.__setattr__(plan.strategy, "worker_chunk", noted)
         return welcome
 
-    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
+    def request_grant(self, want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
+        for grant in done:  # in a message of its own, whose answer says whether the grant counts
+            self.acknowledge(grant)
         answer = super().request_grant(want, held=held)
         if isinstance(answer, Grant) and answer.count:
             self._write("granted", answer)

@@ -9,7 +9,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -27,17 +27,15 @@ from deepspark_ops.exchange.server.shared_state import SharedState
 from deepspark_ops.exchange.server.snapshot_gathering import SnapshotGathering, WritesInTurn, at_once
 from deepspark_ops.exchange.server.statistics_exchange import StatisticsExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state.grants import Grant, Wait
+from deepspark_ops.exchange.state.grants import Grant, GrantAnswer, Wait
 from deepspark_ops.exchange.state.leases import EpochReport
-from deepspark_ops.exchange.state.messages import CONTROLS, Join, Leave, Lose, Request, RequestGrant
+from deepspark_ops.exchange.state.messages import CONTROLS, HOLD_S, Join, Leave, Lose, Request, RequestGrant
 from deepspark_ops.exchange.state.pending_snapshot import forget_pending
 from deepspark_ops.exchange.transport.link import Welcome
 
 logger = logging.getLogger(__name__)
 
 EXPIRE_EVERY_S = 0.2
-HOLD_S = 0.002
-"""Time after which a worker asks again that must wait for the acknowledgements of others, seconds."""
 
 _Answer = TypeVar("_Answer")
 
@@ -151,19 +149,18 @@ class Coordinator:
             TrainingFailed: The journal cannot be written; the run has failed.
         """
         self.expire()
-        worker = request.worker
         with self._shared.lock:
-            state = self._shared.state
+            state, now = self._shared.state, self._clock()
             is_new = not request.is_repeated(state)
-            if is_new and isinstance(request, RequestGrant) and self.updates.is_held(worker):
-                state.grants.note_call(worker, self._clock())
-                return cast("_Answer", Wait(HOLD_S, is_expected=True))
-            answer: _Answer = self._shared.apply(request) if is_new else request.answer_again(state)
-            state.grants.note_call(worker, self._clock())
-            clock = state.grants.clock
-            if isinstance(request, RequestGrant):
+            if is_new and isinstance(request, RequestGrant):
+                answer = cast("_Answer", self._answer_grant(request))
+            else:
+                answer = self._shared.apply(request) if is_new else request.answer_again(state)
+            state.grants.note_call(request.worker, now)
+            if isinstance(request, RequestGrant) and not _is_held(answer):
                 has_steps = isinstance(answer, Grant) and answer.count > 0
-                self.updates.granted(worker, self._clock(), has_steps=has_steps)
+                self.updates.granted(request.worker, now, has_steps=has_steps)
+            clock = state.grants.clock
         if is_new and isinstance(answer, EpochReport):
             self._emit(make_event("epoch", clock=clock, **asdict(answer)))
         if request.changes_clock:
@@ -171,6 +168,15 @@ class Coordinator:
             self.updates.apply_rest()
             self.snapshots.advance()
         return answer
+
+    def _answer_grant(self, request: RequestGrant) -> GrantAnswer:
+        """Answer a new request for steps; a worker that has to wait for others only reports the steps before."""
+        if not self.updates.is_held(request.worker):
+            answer: GrantAnswer = self._shared.apply(request)
+            return answer
+        if request.done:
+            self._shared.apply(replace(request, want=0))
+        return Wait(HOLD_S, is_expected=True)
 
     def heartbeat(self, worker: int) -> None:
         """Note that a worker lives."""
@@ -355,3 +361,8 @@ class Coordinator:
                 grants.note_call(worker, now)
         self.snapshots.leave_out_late()
         self.snapshots.advance()
+
+
+def _is_held(answer: object) -> bool:
+    """Return whether a worker without steps is expected in the next round."""
+    return isinstance(answer, Wait) and answer.is_expected

@@ -13,7 +13,7 @@ from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.state.messages import Message, Restore, message_from_json
 from deepspark_ops.exchange.state.run_state import ExchangeState
 
-JOURNAL_VERSION = 4
+JOURNAL_VERSION = 5
 COMPACT_BYTES = 4 << 20
 """A longer journal is replaced by its resulting state."""
 

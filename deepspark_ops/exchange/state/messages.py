@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, get_type_hints
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import DRIVER
-from deepspark_ops.exchange.state.grants import GrantAnswer, answer_from_json, answer_to_json
+from deepspark_ops.exchange.state.grants import GrantAnswer, Wait, answer_from_json, answer_to_json
 from deepspark_ops.exchange.state.leases import EpochReport, Lease
 
 if TYPE_CHECKING:
     from deepspark_ops.exchange.state.run_state import ExchangeState
+
+HOLD_S = 0.002
+"""Time after which a worker asks again that must wait for the acknowledgements of others, seconds."""
 
 Answer = TypeVar("Answer")
 
@@ -126,11 +129,14 @@ class Request(Message, Generic[Answer]):
 
 @dataclass(frozen=True)
 class RequestGrant(Request[GrantAnswer]):
-    """Requests up to ``want`` steps; see ``GrantClock.request``.
+    """Reports grants as done and exchanged, and requests up to ``want`` steps: one message, one line of the journal.
+
+    See ``GrantClock.acknowledge`` and ``GrantClock.request``.
 
     Attributes:
-        want: Steps, at least 1.
+        want: Steps. 0: the server's note of a request that only reports, since the worker has to wait for others.
         held: Id of a grant that is computed and whose exchange is still under way; 0: none.
+        done: Ids of the grants.
     """
 
     call = "request_grant"
@@ -138,9 +144,23 @@ class RequestGrant(Request[GrantAnswer]):
 
     want: int
     held: int = 0
+    done: list[int] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """See ``Message``."""
+        request = super().from_json(plain)
+        if not all(type(grant) is int for grant in request.done):
+            msg = f'call "{cls.call}": done={str(request.done)[:40]}: expected ids of grants'
+            raise ProtocolError(msg)
+        return request
 
     def answer(self, state: ExchangeState, now: float) -> GrantAnswer:
         """Return a grant, or what to do without one."""
+        for grant in self.done:
+            state.grants.acknowledge(self.worker, grant, now)
+        if not self.want:
+            return Wait(HOLD_S, is_expected=True)
         return state.grants.request(self.worker, self.want, now, self.held)
 
     def answer_to_json(self, answer: GrantAnswer) -> dict[str, Any]:
@@ -154,7 +174,7 @@ class RequestGrant(Request[GrantAnswer]):
 
 @dataclass(frozen=True)
 class Acknowledge(Request[bool]):
-    """Reports a grant's steps as done and exchanged; see ``GrantClock.acknowledge``."""
+    """Reports a grant's steps as done and exchanged, without a request; see ``GrantClock.acknowledge``."""
 
     call = "acknowledge"
     changes_clock = True

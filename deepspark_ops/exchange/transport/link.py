@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -140,12 +140,14 @@ class WorkerLink(Protocol):
 
         link.join(worker)
         local = link.pull()
-        while not isinstance(answer := link.request_grant(tau), Finished):
+        done = []
+        while not isinstance(answer := link.request_grant(tau, done=done), Finished):
+            done = []
             if isinstance(answer, Wait): sleep(answer.seconds); continue
             if answer.state_for: link.send_state(answer.state_for, meta, arrays)
             ...test nets if answer.tests, then answer.count steps on local...
             if answer.count: local, report = link.exchange(local)
-            link.acknowledge(answer)
+            done = [answer]
         link.leave(); link.close()
 
     Thread-safe: a thread that fetches data may take leases while another exchanges.
@@ -157,14 +159,21 @@ class WorkerLink(Protocol):
     def join(self, worker: int) -> Welcome:
         """Announce this process as ``worker``; grants and leases of an earlier process of the worker are released."""
 
-    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
+    def request_grant(self, want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
         """Ask for up to ``want`` steps; an unacknowledged grant is returned again.
 
-        ``held`` is the last grant whose exchange is due or under way: the answer is a later grant.
+        Args:
+            want: Steps, at least 1.
+            held: The last grant whose exchange is due or under way: the answer is a later grant.
+            done: Grants to acknowledge by the same message, whose steps are exchanged.
         """
 
     def acknowledge(self, grant: Grant) -> bool:
-        """Report the steps of a grant as exchanged. Return False if the grant expired and its steps went to others."""
+        """Report the steps of a grant as exchanged, where no request follows at once.
+
+        Returns:
+            Whether the grant counts; False if the grant expired and its steps went to others.
+        """
 
     def pull(self) -> Vector:
         """Return a copy of the center, shape (n_params,), float32, aligned to 64 bytes, read only.
@@ -240,9 +249,9 @@ class StateRequests(ABC):
     def _ask(self, request: Request[_Answer]) -> _Answer:
         """Send a request under this worker's next number and return its answer."""
 
-    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
+    def request_grant(self, want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
         """See ``WorkerLink``."""
-        return self._ask(RequestGrant(want, 0 if held is None else held.id))
+        return self._ask(RequestGrant(want, 0 if held is None else held.id, [grant.id for grant in done]))
 
     def acknowledge(self, grant: Grant) -> bool:
         """See ``WorkerLink``."""

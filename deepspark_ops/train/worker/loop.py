@@ -8,6 +8,7 @@ update.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,6 +57,7 @@ class WorkerLoop:
         self._background = BackgroundExchange(link, plan.statistics) if plan.overlaps else None
         self._held: list[Grant] = []  # computed, not yet exchanged and acknowledged
         self._exchanging: list[Grant] = []  # the exchange runs in the background
+        self._done: list[Grant] = []  # exchanged; the next request acknowledges them
         self._next: GrantAnswer | None = None
         self._was_idle = True  # rounds may have gone on since the model pulled its parameters
         self._last_rate = 0.0
@@ -93,7 +95,7 @@ class WorkerLoop:
     def _run(self) -> None:
         while True:
             requested_at = self._now()
-            answer, self._next = self._next or self._request_grant(), None
+            answer, self._next = self._next or self._request_grant(self._held), None
             if isinstance(answer, Grant):
                 self._work(answer, self._now() - requested_at)
                 continue
@@ -105,8 +107,9 @@ class WorkerLoop:
                 self._was_idle = self._was_idle or not answer.is_expected
             self._progress.sums.aside_s += self._now() - requested_at
 
-    def _request_grant(self) -> GrantAnswer:
-        return self._link.request_grant(self._plan.comm_period.value, held=self._held[-1] if self._held else None)
+    def _request_grant(self, held: Sequence[Grant]) -> GrantAnswer:
+        done, self._done = self._done, []
+        return self._link.request_grant(self._plan.comm_period.value, held=held[-1] if held else None, done=done)
 
     def _work(self, grant: Grant, request_s: float) -> None:
         began = self._now()
@@ -215,13 +218,13 @@ class WorkerLoop:
         self._progress.note(clock, scales.note(offset))
 
     def _give_back(self, grant: Grant) -> float:
-        """Exchange after the grant's steps, if due, and acknowledge; return the seconds of waiting for others.
+        """Exchange after the grant's steps, if due; return the seconds of waiting for others.
 
         A grant without an exchange is held: an acknowledged grant's steps are in the center.
         """
         period = self._plan.comm_period
         if not grant.count or (period.only_measures and not period.is_due):
-            self._link.acknowledge(grant)
+            self._done.append(grant)
             return 0.0
         self._held.append(grant)
         if not period.is_due and not self._plan.is_snapshot(grant.stop):
@@ -232,7 +235,7 @@ class WorkerLoop:
         return self._exchange_held()
 
     def _exchange_held(self) -> float:
-        """Exchange and acknowledge the held grants; return the seconds of waiting for others."""
+        """Exchange the held grants; return the seconds of waiting for others."""
         grants = self._end_period()
         clock = grants[-1].stop
         note = self._model.round_note() or self._period_note()
@@ -249,12 +252,14 @@ class WorkerLoop:
         return report.round_end.waited_s
 
     def _exchange_rest(self) -> bool:
-        """Exchange all steps that the center lacks, and wait; return whether the center lacked steps."""
-        was_exchanging = self._take_exchanged()
-        if not self._held:
-            return was_exchanging
-        self._exchange_held()
-        return True
+        """Exchange and acknowledge all steps that the center lacks; return whether the center lacked steps."""
+        self._take_exchanged()
+        if self._held:
+            self._exchange_held()
+        done, self._done = self._done, []
+        for grant in done:
+            self._link.acknowledge(grant)
+        return bool(done)
 
     def _end_period(self) -> list[Grant]:
         """Return the grants of the ending period, and begin the next period."""
@@ -271,21 +276,20 @@ class WorkerLoop:
         self._take_exchanged()
         grants = self._end_period()
         # The request comes first: by socket, an exchange has the connection to itself.
-        self._next = self._link.request_grant(self._plan.comm_period.value, held=grants[-1])
+        self._next = self._request_grant(grants)
         background.start(self._model.reader_of_local(), measure_distance=self._progress.is_line_near(grants[-1].stop))
         self._exchanging = grants
 
-    def _take_exchanged(self) -> bool:
-        """Wait for a running exchange and apply the exchange to the model's present parameters; False without one."""
+    def _take_exchanged(self) -> None:
+        """Wait for a running exchange and apply the exchange to the model's present parameters."""
         grants, self._exchanging = self._exchanging, []
         if not grants or self._background is None:
-            return False
+            return
         try:
             local, report = self._background.finish(self._model.local())
         except PushRefused as error:
             raise self._refused(grants, error) from error
         self._take(grants, local, report)
-        return True
 
     def _refused(self, grants: list[Grant], error: PushRefused) -> TrainingFailed:
         return _divergence(self._plan, grants[-1].stop - 1, self._progress.last_loss, self._last_rate, f"; {error}")
@@ -296,8 +300,7 @@ class WorkerLoop:
             self._stabiliser.after_exchange(report.center, grants[-1].stop, sum(grant.count for grant in grants))
         self._progress.note(grants[-1].stop, self._plan.comm_period.agree(report.round_end.comm_period))
         self._progress.exchanged(report)
-        for grant in grants:
-            self._link.acknowledge(grant)
+        self._done += grants
 
 
 def _divergence(plan: LoopPlan, clock: int, loss: float, learning_rate: float, refusal: str = "") -> TrainingFailed:

@@ -83,6 +83,10 @@ def recording(kind: type) -> Callable[..., bool]:
     return lambda _journal, _state, message, _now: isinstance(message, kind)
 
 
+def reporting(_journal: Journal, _state: Any, message: Any, _now: float) -> bool:
+    return isinstance(message, RequestGrant) and bool(message.done)
+
+
 class DyingCounters:
     """A worker's counters; the process dies before or after a store into one of them."""
 
@@ -189,6 +193,8 @@ PLACES: dict[str, Place] = {
     "Join: let in, no answer": after(Coordinator, "join"),
     **{f"{kind.__name__}: before it is in the journal": before(Journal, "record", recording(kind)) for kind in KINDS},
     **{f"{kind.__name__}: in the journal, no answer": after(Journal, "record", recording(kind)) for kind in KINDS},
+    "RequestGrant with steps done: before it is in the journal": before(Journal, "record", reporting),
+    "RequestGrant with steps done: in the journal, no answer": after(Journal, "record", reporting),
     "Acknowledge: half of its line is in the journal": in_half_of_a_journal_line,
     "a call is answered, the answer is not sent": after(Coordinator, "answer"),
     "a call's event is not written": before(coordinator, "append_event"),

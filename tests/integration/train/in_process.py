@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.events import Event, read_events
 from deepspark_ops.exchange.local_exchange import LocalExchange, LocalLink
-from deepspark_ops.exchange.state.grants import Grant
+from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
 from deepspark_ops.train.setup.run import PreparedRun
 from deepspark_ops.train.setup.run_setup import prepare_run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
@@ -53,10 +53,17 @@ class MortalLink(LocalLink):
         super().__init__(exchange)
         self._dies_at = dies_at
 
+    def request_grant(self, want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
+        self._die_behind(*done)
+        return super().request_grant(want, held=held, done=done)
+
     def acknowledge(self, grant: Grant) -> bool:
-        if grant.stop > self._dies_at:
-            raise Death
+        self._die_behind(grant)
         return super().acknowledge(grant)
+
+    def _die_behind(self, *grants: Grant) -> None:
+        if any(grant.stop > self._dies_at for grant in grants):
+            raise Death
 
 
 def run_in_process(

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -15,7 +15,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.in_task import TaskGrant
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.exchange import client
-from deepspark_ops.exchange.state.grants import Grant
+from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.train.driver.training import Workers, train
 from deepspark_ops.train.driver.worker_slots import Slots
@@ -43,14 +43,20 @@ class NoSignals:
 def _kill_before_acknowledging(dies_at: int, connect: Callable[..., WorkerLink]) -> Callable[..., WorkerLink]:
     def connected(address: Any) -> WorkerLink:
         link = connect(address)
-        acknowledge = link.acknowledge
+        acknowledge, request_grant = link.acknowledge, link.request_grant
 
         def kill_or_acknowledge(grant: Grant) -> bool:
             if grant.stop > dies_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             return acknowledge(grant)
 
+        def kill_or_request(want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
+            if any(grant.stop > dies_at for grant in done):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return request_grant(want, held=held, done=done)
+
         link.acknowledge = kill_or_acknowledge  # type: ignore[method-assign]
+        link.request_grant = kill_or_request  # type: ignore[method-assign]
         return link
 
     return connected

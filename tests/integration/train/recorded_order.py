@@ -7,7 +7,7 @@ worker waits until what comes next is its own, so that a run can be repeated, al
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -117,13 +117,14 @@ class OrderedLink(LocalLink):
         self._turns.all_joined.wait(WAIT_S)  # a round waits for those who have joined
         return welcome
 
-    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
+    def request_grant(self, want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
         turns, order = self._turns, self._turns.order
+        self._die_behind(*done)
         grants = self._exchange.coordinator._shared.state.grants
         with turns.taken():
             while order is not None and order.steps.get(grants.clock, self._worker) != self._worker:
                 turns.wait()
-            answer = super().request_grant(want, held=held)
+            answer = super().request_grant(want, held=held, done=done)
             if isinstance(answer, Grant) and answer.count:
                 turns.made.steps |= dict.fromkeys(range(answer.start, answer.stop), self._worker)
                 self._granted.append(answer)
@@ -170,10 +171,14 @@ class OrderedLink(LocalLink):
             self._turns.turn.release()
 
     def acknowledge(self, grant: Grant) -> bool:
-        if self._turns.dies_at is not None and grant.stop > self._turns.dies_at:
-            self._turns.die()
+        self._die_behind(grant)
         with self._turns.taken():
             return super().acknowledge(grant)
+
+    def _die_behind(self, *grants: Grant) -> None:
+        dies_at = self._turns.dies_at
+        if dies_at is not None and any(grant.stop > dies_at for grant in grants):
+            self._turns.die()
 
 
 def _next_piece(dataset: str, leases: object) -> Piece:

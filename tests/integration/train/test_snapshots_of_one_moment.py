@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,10 @@ class PacedLink(LocalLink):
         self.cuts: dict[int, int] = {}
         self.n_begun = self.went_on = 0
 
-    def request_grant(self, want: int, *, held: Grant | None = None) -> GrantAnswer:
-        answer = super().request_grant(want, held=held)
+    def request_grant(self, want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
+        for grant in done:
+            self._before_acknowledging(grant)
+        answer = super().request_grant(want, held=held, done=done)
         if isinstance(answer, Grant):
             self.clocks += range(answer.start, answer.stop)
         self._pace.note(self._worker, "went_on", self.n_begun)
@@ -99,11 +101,14 @@ class PacedLink(LocalLink):
         return super().exchange(local, measure_distance=measure_distance, note=note)
 
     def acknowledge(self, grant: Grant) -> bool:
+        self._before_acknowledging(grant)
+        return super().acknowledge(grant)
+
+    def _before_acknowledging(self, grant: Grant) -> None:
         if grant.stop > self._pace.dies_at:
             self._pace.die()
         if self._worker > 0 and grant.count:
             self._pace.wait(lambda: self._pace.links[0].went_on >= self.n_begun)
-        return super().acknowledge(grant)
 
     def send_state(
         self, iteration: int, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[np.generic]]

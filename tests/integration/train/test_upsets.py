@@ -8,8 +8,9 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.events import read_events
 from deepspark_ops.exchange.local_exchange import LocalLink
-from deepspark_ops.exchange.state.grants import Grant
+from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.train.data.batches import LeasedBatches
@@ -46,14 +47,22 @@ def dataset(tmp_path: Path) -> Path:
 
 def once_at(clock: int, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have something happen, once, when the first steps behind a clock are acknowledged."""
-    acknowledge, todo = LocalLink.acknowledge, [action]
+    acknowledge, request_grant, todo = LocalLink.acknowledge, LocalLink.request_grant, [action]
+
+    def act(grants: Sequence[Grant]) -> None:
+        if todo and any(grant.stop > clock for grant in grants):
+            todo.pop()()
 
     def acting(self: LocalLink, grant: Grant) -> bool:
-        if grant.stop > clock and todo:
-            todo.pop()()
+        act([grant])
         return acknowledge(self, grant)
 
+    def acting_before_request(self: LocalLink, want: int, *, done: Sequence[Grant] = (), **options: Any) -> GrantAnswer:
+        act(done)
+        return request_grant(self, want, done=done, **options)
+
     monkeypatch.setattr(LocalLink, "acknowledge", acting)
+    monkeypatch.setattr(LocalLink, "request_grant", acting_before_request)
 
 
 def warnings_of(run_dir: Path) -> list[str]:

@@ -405,6 +405,31 @@ def test_rounds_go_on_without_a_worker_that_still_compiles_and_each_record_is_re
     assert coordinator.status()["reissued_grants"] == 0
 
 
+def test_a_held_worker_reports_its_steps_once_and_gets_the_same_answer_again(tmp_path: Path) -> None:
+    changes = {"strategy": "local_sgd", "schedule": Schedule(40, snapshot=8)}
+    center = Center.in_memory(initial_vector(), make_settings(tmp_path, **changes).center_shape())
+    coordinator, _ = make_coordinator(tmp_path, center, **changes)
+    coordinator.join(0, "a", "shm")
+    coordinator.join(1, "b", "shm")
+    grants = [ask(coordinator, worker, 1) for worker in (0, 1)]
+    for worker in (0, 1):
+        pushed(coordinator, worker, 1)
+    request = RequestGrant(4, done=[grants[0].id]).numbered(0, 2)
+    held = coordinator.answer(request)
+    assert isinstance(held, Wait)
+    assert held.is_expected
+    assert coordinator.status()["acknowledged"] == 4
+    coordinator, _ = make_coordinator(tmp_path, center, **changes)  # the server is killed before the answer
+    assert coordinator.answer(request) == held
+    assert coordinator.status()["acknowledged"] == 4
+    # The last worker of the round: its steps make the snapshot due, and the same answer has the next steps.
+    following = coordinator.answer(RequestGrant(4, done=[grants[1].id]).numbered(1, 2))
+    assert isinstance(following, Grant)
+    assert (following.start, following.state_for) == (8, 8)
+    assert (tmp_path / "work" / "pending" / "iter_8" / "center.f32").exists(), "copied before the worker goes on"
+    assert ask(coordinator, 0, 3).state_for == 8
+
+
 @pytest.mark.parametrize("ends", ["lost", "replaced", "left", "server"])
 def test_nobody_is_held_for_a_worker_that_is_gone(tmp_path: Path, ends: str) -> None:
     changes = {"strategy": "local_sgd", "schedule": Schedule(40, snapshot=8)}

@@ -135,14 +135,14 @@ def test_a_damaged_line_in_the_middle_is_named(path: Path, line: bytes) -> None:
     written(path)
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([lines[0], lines[1], line, *lines[3:], b""]))
-    with pytest.raises(DataError, match=r"exchange\.journal:3: not a line of an exchange journal of version 4 \("):
+    with pytest.raises(DataError, match=r"exchange\.journal:3: not a line of an exchange journal of version 5 \("):
         read(path)
 
 
 def test_a_journal_of_another_version_is_refused(path: Path) -> None:
     written(path)
-    path.write_bytes(path.read_bytes().replace(b'"version": 4', b'"version": 3', 1))
-    with pytest.raises(DataError, match=r"exchange\.journal:1: .*expected .*version.*4"):
+    path.write_bytes(path.read_bytes().replace(b'"version": 5', b'"version": 4', 1))
+    with pytest.raises(DataError, match=r"exchange\.journal:1: .*expected .*version.*5"):
         read(path)
 
 

@@ -29,6 +29,7 @@ from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 
 MESSAGES = [
     RequestGrant(4, held=3).numbered(1, 7),
+    RequestGrant(4, done=[5, 6]).numbered(1, 7),
     Acknowledge(5).numbered(1, 8),
     LeaseData("train").numbered(0, 1),
     ReturnLease("train", 2, 17).numbered(0, 2),
@@ -53,6 +54,14 @@ def test_a_message_comes_back_from_its_json(message: Message) -> None:
     ("plain", "found"),
     [
         ({"call": "request_grant", "worker": 0, "number": 1, "want": "4", "held": 0}, r"want='4': expected int"),
+        (
+            {"call": "request_grant", "worker": 0, "number": 1, "want": 4, "held": 0, "done": [1, {}]},
+            r"done=\[1, {}\]: expected ids of grants",
+        ),
+        (
+            {"call": "request_grant", "worker": 0, "number": 1, "want": 4, "held": 0, "done": 1},
+            r"done='1': expected list",
+        ),
         ({"call": "request_grant", "worker": 0, "number": 1, "want": True, "held": 0}, r"want='True': expected int"),
         ({"call": "request_grant", "worker": 0, "want": 1, "held": 0}, r"number='None': expected int"),
         ({"call": "return_lease", "worker": 0, "number": 1, "dataset": "train", "lease": 1, "consumed": 0.5}, "0.5"),

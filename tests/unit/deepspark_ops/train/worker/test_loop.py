@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from deepspark_ops.events import Event, format_event, read_events
 from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.settings import ExchangeSettings
-from deepspark_ops.exchange.state.grants import Schedule, Wait
+from deepspark_ops.exchange.state.grants import Grant, Schedule, Wait
 from deepspark_ops.exchange.transport.link import RoundEnd, WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.data.batch_source import Feeds
@@ -179,13 +180,28 @@ def test_worker_without_steps_pulls_unless_the_others_wait_for_it(
 ) -> None:
     bench = Bench(tmp_path, Schedule(8), waits_in_rounds=True)
     request, pull = bench.link.request_grant, bench.link.pull
-    answers, pulls = [lambda *a, **k: Wait(0.0, is_expected), request], []
+
+    def wait(want: int, *, held: Grant | None, done: Sequence[Grant]) -> Wait:
+        assert [bench.link.acknowledge(grant) for grant in done] == [True]
+        return Wait(0.0, is_expected)
+
+    answers, pulls = [wait, request], []
     monkeypatch.setattr(
         bench.link, "request_grant", lambda *a, **k: answers.pop()(*a, **k) if answers else request(*a, **k)
     )
     monkeypatch.setattr(bench.link, "pull", lambda: pulls.append(1) or pull())
     assert bench.run().steps == 8
     assert len(pulls) == n_pulls, "at the first grant, since rounds may have gone on while it compiled"
+
+
+def test_a_grant_and_the_acknowledgement_before_are_one_message_and_one_line_of_the_journal(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Schedule(40))
+    bench.run()
+    lines = bench.exchange.settings.journal().read_text().splitlines()
+    calls = [json.loads(line)["call"] for line in lines[1:]]
+    # 10 grants of 4 steps, the last snapshot's state, and the answer that the run is finished.
+    assert (calls.count("request_grant"), calls.count("acknowledge")) == (12, 0)
+    assert bench.exchange.poll().acknowledged == 40
 
 
 def test_rate_scale_follows_the_clock_of_each_call(tmp_path: Path) -> None:
