@@ -134,10 +134,9 @@ def _rounds(links: dict[int, WorkerLink], start: float, seconds: float) -> list[
         for place, (worker, link) in enumerate(links.items()):
             due = start + second + place / len(links)
             time.sleep(max(0.0, due - time.monotonic()))
-            if worker in held:
-                assert link.acknowledge(held.pop(worker))
+            done = [held.pop(worker)] if worker in held else []
             asked = time.monotonic()
-            grant = link.request_grant(1)
+            grant = link.request_grant(1, done=done)
             now = time.monotonic()
             assert isinstance(grant, Grant)
             held[worker] = grant
