@@ -20,14 +20,6 @@ grant takes longer than any fixed number of seconds."""
 
 
 @dataclass
-class _Presence:
-    """When a joined worker last called, and whether the worker was given up."""
-
-    last_call: float
-    lost: bool = False
-
-
-@dataclass
 class _ClockState:
     """All variables of the clock, as plain JSON values."""
 
@@ -82,7 +74,8 @@ class GrantClock:
             self._state.final_test = "due"
         self._open = OpenGrants()
         self._expired = OpenGrants()
-        self._workers: dict[int, _Presence] = {}
+        self._last_calls: dict[int, float] = {}  # of joined workers
+        self._lost: set[int] = set()  # joined and given up
         self._states: dict[int, set[int]] = {}
         self._due: list[int] = []
 
@@ -120,7 +113,7 @@ class GrantClock:
     @property
     def live_workers(self) -> tuple[int, ...]:
         """Workers that joined and neither left nor fell silent, ascending."""
-        return tuple(sorted(w for w, presence in self._workers.items() if not presence.lost))
+        return tuple(sorted(self._last_calls.keys() - self._lost))
 
     @property
     def finished(self) -> bool:
@@ -131,24 +124,26 @@ class GrantClock:
         """Admit a starting worker, and release the grants of the worker's earlier process."""
         self._forget(worker)
         self._paces.forget(worker)
-        self._workers[worker] = _Presence(last_call=now)
+        self.note_call(worker, now)
 
     def leave(self, worker: int) -> None:
         """Remove a finished worker, and release the worker's grants."""
         self._forget(worker)
         self._paces.forget(worker)
-        self._workers.pop(worker, None)
+        self._last_calls.pop(worker, None)
+        self._lost.discard(worker)
 
     def lose(self, worker: int) -> None:
         """Give up a silent or dead worker, and release the worker's grants. The next call brings the worker back."""
         self._release(worker)
         self._paces.forget(worker)
-        if worker in self._workers:
-            self._workers[worker].lost = True
+        if worker in self._last_calls:
+            self._lost.add(worker)
 
     def note_call(self, worker: int, now: float) -> None:
         """Note a call of a worker; a worker that was given up is live again."""
-        self._workers[worker] = _Presence(last_call=now)
+        self._last_calls[worker] = now
+        self._lost.discard(worker)
 
     def open_grants(self, workers: Collection[int]) -> frozenset[int]:
         """Return the ids of the grants with steps that ``workers`` hold."""
@@ -219,8 +214,9 @@ class GrantClock:
 
     def silent(self, now: float) -> tuple[int, ...]:
         """Return the live workers that were silent for too long; the caller decides to ``lose`` them."""
-        quiet = [w for w, p in self._workers.items() if not p.lost and now - p.last_call > self._timeout_s]
-        return tuple(w for w in sorted(quiet) if now - self._workers[w].last_call > self._patience_s(w))
+        calls = self._last_calls
+        quiet = [w for w, called in calls.items() if now - called > self._timeout_s and w not in self._lost]
+        return tuple(w for w in sorted(quiet) if now - calls[w] > self._patience_s(w))
 
     @property
     def due(self) -> tuple[int, ...]:
@@ -298,7 +294,7 @@ class GrantClock:
             "state": asdict(self._state),
             "open": [[asdict(e.grant), e.worker, e.since] for e in self._open],
             "expired": [[asdict(e.grant), e.worker, e.since] for e in self._expired],
-            "workers": [[worker, p.last_call, p.lost] for worker, p in self._workers.items()],
+            "workers": [[worker, called, worker in self._lost] for worker, called in self._last_calls.items()],
             "states": [[iteration, sorted(missing)] for iteration, missing in self._states.items()],
             "due": self._due,
             "paces": self._paces.to_state(),
@@ -314,7 +310,8 @@ class GrantClock:
         for target, rows in ((self._open, state["open"]), (self._expired, state["expired"])):
             for grant, worker, since in rows:
                 target.add(OpenGrant(Grant(**grant), worker, since))
-        self._workers = {worker: _Presence(last_call, lost) for worker, last_call, lost in state["workers"]}
+        self._last_calls = {worker: called for worker, called, _ in state["workers"]}
+        self._lost = {worker for worker, _, is_lost in state["workers"] if is_lost}
         self._states = {iteration: set(missing) for iteration, missing in state["states"]}
         self._due = list(state["due"])
         self._paces = WorkerPaces.of_state(state["paces"])
@@ -345,7 +342,8 @@ class GrantClock:
         return start, state.next
 
     def _issue(self, worker: int, steps: tuple[int, int], tests: bool, state_for: int, now: float) -> Grant:
-        grant = Grant(steps[0], steps[1] - steps[0], tests, state_for, self._state.next_id)
+        n_live = len(self._last_calls) - len(self._lost)
+        grant = Grant(steps[0], steps[1] - steps[0], tests, state_for, self._state.next_id, n_live)
         self._state.next_id += 1
         self._open.add(OpenGrant(grant, worker, now))
         return grant

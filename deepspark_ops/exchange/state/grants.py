@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from deepspark_ops.errors import ConfigError
@@ -76,6 +76,7 @@ class Grant:
         tests: Run the test nets before stepping.
         state_for: Send your state for the snapshot of this number before stepping; 0: none is asked for.
         id: Names the grant.
+        live_workers: Workers that are there as the grant is issued, this worker included; 0: unknown.
     """
 
     start: int
@@ -83,6 +84,7 @@ class Grant:
     tests: bool = False
     state_for: int = 0
     id: int = 0
+    live_workers: int = field(default=0, compare=False)
 
     @property
     def stop(self) -> int:

@@ -26,6 +26,7 @@ from deepspark_ops.train.worker.comm_period import scheduled
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import Model, StepReport
 from deepspark_ops.train.worker.progress import ProgressLines
+from deepspark_ops.train.worker.rate_scale import PresentRateScale
 from deepspark_ops.train.worker.stabiliser import Stabiliser
 
 SAMPLE = 512
@@ -60,6 +61,7 @@ class WorkerLoop:
         self._done: list[Grant] = []  # exchanged; the next request acknowledges them
         self._next: GrantAnswer | None = None
         self._was_idle = True  # rounds may have gone on since the model pulled its parameters
+        self._rate_scale = PresentRateScale(plan.rate_scale)
         self._last_rate = 0.0
         self._last_clock = 0
         self._last_report: StepReport | None = None
@@ -113,6 +115,7 @@ class WorkerLoop:
 
     def _work(self, grant: Grant, request_s: float) -> None:
         began = self._now()
+        self._rate_scale.see(grant.start, grant.live_workers)
         self._prepare(grant)
         self._progress.sums.aside_s += self._now() - began
         if grant.count and self._was_idle and self._plan.waits_in_rounds:
@@ -161,7 +164,7 @@ class WorkerLoop:
             if self._stabiliser is not None:
                 note = self._stabiliser.before_steps(step, n_steps, feeds)
                 self._progress.note(step, note if self._plan.worker == 0 else None)  # one line, not one of each worker
-            report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._plan.rate_scale.at(step), feeds=feeds)
+            report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._rate_scale.at(step), feeds=feeds)
             ended = self._now()
             compute_s += ended - ready
             self._progress.begin_block(began, ready, ended, n_steps=len(report.losses))
@@ -170,7 +173,7 @@ class WorkerLoop:
         return compute_s
 
     def _rate_at(self, clock: int) -> float:
-        return self._plan.solver_rate(clock) * self._plan.rate_scale.at(clock)
+        return self._plan.solver_rate(clock) * self._rate_scale.at(clock)
 
     def _account(self, first: int, report: StepReport) -> None:
         losses = report.losses.tolist()
@@ -178,7 +181,7 @@ class WorkerLoop:
         if not (self._plan.searches or np.isfinite(losses).all()):
             bad = int(np.argmin(np.isfinite(losses)))
             if not self._begin_again(first + bad, f"loss is {losses[bad]} at minibatch {first + bad}"):
-                raise _divergence(self._plan, first + bad, losses[bad], report.learning_rates[bad])
+                raise self._divergence(first + bad, losses[bad], report.learning_rates[bad])
         for offset, loss in enumerate(losses):
             self._last_rate = float(report.learning_rates[offset])
             if report.scales is not None:
@@ -292,7 +295,7 @@ class WorkerLoop:
         self._take(grants, local, report)
 
     def _refused(self, grants: list[Grant], error: PushRefused) -> TrainingFailed:
-        return _divergence(self._plan, grants[-1].stop - 1, self._progress.last_loss, self._last_rate, f"; {error}")
+        return self._divergence(grants[-1].stop - 1, self._progress.last_loss, self._last_rate, f"; {error}")
 
     def _take(self, grants: list[Grant], local: Vector, report: ExchangeReport) -> None:
         self._model.replace_local(local)
@@ -302,10 +305,9 @@ class WorkerLoop:
         self._progress.exchanged(report)
         self._done += grants
 
-
-def _divergence(plan: LoopPlan, clock: int, loss: float, learning_rate: float, refusal: str = "") -> TrainingFailed:
-    return TrainingFailed(
-        f"worker {plan.worker}: loss is {loss} at minibatch {clock} (learning_rate={learning_rate:.6g} ="
-        f" base_lr={plan.base_lr:g} by its policy, times rate_scale={plan.rate_scale.at(clock):g}){refusal};"
-        " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
-    )
+    def _divergence(self, clock: int, loss: float, learning_rate: float, refusal: str = "") -> TrainingFailed:
+        return TrainingFailed(
+            f"worker {self._plan.worker}: loss is {loss} at minibatch {clock} (learning_rate={learning_rate:.6g} ="
+            f" base_lr={self._plan.base_lr:g} by its policy, times rate_scale={self._rate_scale.at(clock):g}){refusal};"
+            " the steps are too large: lower base_lr in the solver, or set rate_scale to none or a smaller number"
+        )

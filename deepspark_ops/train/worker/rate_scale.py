@@ -41,12 +41,14 @@ class RateScale:
         warmup: Minibatches of the clock, 0 for none.
         origin: Clock at which the run began (not 0 after a Caffe solverstate).
         reason: One line for the log.
+        of_workers: The factor that 1, 2, ... present workers need; empty where their number is of no account.
     """
 
     target: float
     warmup: int
     origin: int
     reason: str
+    of_workers: tuple[float, ...] = ()
 
     def at(self, clock: int) -> float:
         """Return the factor for the minibatch granted at ``clock``.
@@ -60,6 +62,37 @@ class RateScale:
             return self.target
         progress = min(1.0, max(0, clock - self.origin) / self.warmup)
         return 1.0 + (self.target - 1.0) * progress
+
+
+class PresentRateScale:
+    """A worker's factor on base_lr: the run's factor, at most the factor that the present workers need.
+
+    A minibatch of one of fewer workers moves the whole by more, and needs a smaller factor. The bound falls at once. It
+    rises over ``WARMUP_UPDATES`` updates of each worker, since workers join in the middle of a run. Used by a
+    single thread.
+    """
+
+    def __init__(self, scale: RateScale) -> None:
+        """Begin without a bound."""
+        self._scale = scale
+        self._bound: float | None = None
+        self._clock = 0
+
+    def see(self, clock: int, live_workers: int) -> None:
+        """Take the number of present workers at a grant's ``clock``; 0: unknown."""
+        factors = self._scale.of_workers
+        if not factors or not live_workers:
+            return
+        needed = factors[min(live_workers, len(factors)) - 1]
+        if self._bound is not None and needed > self._bound:
+            steps = max(0, clock - self._clock)
+            needed = min(needed, self._bound + self._scale.target * steps / (WARMUP_UPDATES * live_workers))
+        self._bound, self._clock = needed, clock
+
+    def at(self, clock: int) -> float:
+        """Return the factor for the minibatch granted at ``clock``."""
+        factor = self._scale.at(clock)
+        return factor if self._bound is None else min(factor, self._bound)
 
 
 def borne_share(comm_period: object, *, overlap: bool) -> float:

@@ -210,6 +210,22 @@ def test_rate_scale_follows_the_clock_of_each_call(tmp_path: Path) -> None:
     assert [scale for _, _, scale in bench.model.calls] == [1.0, 1.75, 2.0, 2.75, 3.0]
 
 
+def test_the_rate_falls_with_the_number_of_workers(tmp_path: Path) -> None:
+    scale = RateScale(3.0, 0, 0, "", of_workers=(2.0, 3.0))
+    bench = Bench(tmp_path, Schedule(12), n_workers=2, rate_scale=scale)
+    other, run = bench.exchange.link(), bench.model.run
+    other.join(1)
+
+    def run_and_lose(**arguments: object) -> StepReport:
+        if arguments["step"] == 4:
+            other.close()
+        return run(**arguments)  # type: ignore[arg-type]
+
+    bench.model.run = run_and_lose  # type: ignore[method-assign]
+    bench.run()
+    assert [(step, scale) for step, _, scale in bench.model.calls][::2] == [(0, 3.0), (4, 3.0), (8, 2.0)]
+
+
 def test_display_averages_and_keeps_caffes_places_and_the_last_line_is_at_the_end(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(10), display=4, average_loss=2)
     bench.run()

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from deepspark_ops.train.worker.rate_scale import borne_share, plan_rate_scale
+from deepspark_ops.train.worker.rate_scale import PresentRateScale, RateScale, borne_share, plan_rate_scale
 
 
 def plan(setting="auto", *, progress=1 / 3, limit=math.inf, n_workers=2, origin=0, max_iter=1000):
@@ -123,3 +123,25 @@ def test_the_share_of_an_overlapped_exchange_is_borne(n_workers: int, tau: int) 
 @pytest.mark.parametrize("tau", [1, 2, 4, 10])
 def test_without_overlap_every_tau_bears_nearly_what_one_worker_bears(n_workers: int, tau: int) -> None:
     assert largest_rate(n_workers, tau, overlap=False) == pytest.approx(3.8, rel=0.12)
+
+
+def test_fewer_workers_bound_the_factor_at_once_and_more_workers_raise_the_bound_slowly() -> None:
+    scale = PresentRateScale(RateScale(5.0, 0, 0, "", of_workers=(2.0, 3.0, 4.0, 5.0)))
+    factors = []
+    # 50 updates of each of 4 workers are 200 minibatches; 40 of them raise the bound by a fifth of the run's factor.
+    for clock, live_workers in [(0, 4), (100, 1), (200, 4), (240, 4), (360, 4), (400, 3), (500, 0)]:
+        scale.see(clock, live_workers)
+        factors.append(scale.at(clock))
+    assert factors == pytest.approx([5.0, 2.0, 4.5, 5.0, 5.0, 4.0, 4.0])
+
+
+def test_the_bound_never_raises_the_runs_factor() -> None:
+    scale = PresentRateScale(RateScale(4.0, 100, 0, "", of_workers=(5.0, 9.0)))
+    scale.see(0, 2)
+    assert [scale.at(clock) for clock in (0, 50, 100)] == [1.0, 2.5, 4.0]
+
+
+def test_a_factor_of_the_user_stays_for_any_number_of_workers() -> None:
+    scale = PresentRateScale(plan(3.0, n_workers=4))
+    scale.see(10, 1)
+    assert scale.at(10) == 3.0
