@@ -119,12 +119,13 @@ class OrderedLink(LocalLink):
 
     def request_grant(self, want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
         turns, order = self._turns, self._turns.order
-        self._die_behind(*done)
+        for grant in done:  # before the turn: another worker may wait for a snapshot of these steps
+            self.acknowledge(grant)
         grants = self._exchange.coordinator._shared.state.grants
         with turns.taken():
             while order is not None and order.steps.get(grants.clock, self._worker) != self._worker:
                 turns.wait()
-            answer = super().request_grant(want, held=held, done=done)
+            answer = super().request_grant(want, held=held)
             if isinstance(answer, Grant) and answer.count:
                 turns.made.steps |= dict.fromkeys(range(answer.start, answer.stop), self._worker)
                 self._granted.append(answer)
