@@ -136,6 +136,8 @@ class OrderedLink(LocalLink):
         leases = self._exchange.coordinator._shared.state.leases[dataset]
         with turns.taken():
             while order is not None and order.pieces.get(_next_piece(dataset, leases), self._worker) != self._worker:
+                if turns.next_push(self._first) is None:  # data read ahead of a run that is over: nobody takes them
+                    break
                 turns.wait()
             lease = super().lease(dataset)
             if lease is not None:
