@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -171,8 +171,13 @@ def file_list_text(files: tuple[Path, ...]) -> str:
 
 
 class StageConfig(BaseModel):
-    """Base of all stages: frozen, no unknown fields, no infinite numbers, because JSON lacks infinity."""
+    """Base of all stages: frozen, no unknown fields, no infinite numbers, because JSON lacks infinity.
 
+    Attributes:
+        message_name: Name in messages about several fields; None for the class's name.
+    """
+
+    message_name: ClassVar[str | None] = None
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     def paths_inside(self) -> frozenset[str]:
@@ -201,7 +206,7 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
         }
         for problem in problems:
             # The location of a union's member includes the member's tag; the user wrote the first part.
-            name = str(problem["loc"][0]) if problem["loc"] else model.__name__
+            name = str(problem["loc"][0]) if problem["loc"] else (model.message_name or model.__name__)
             if problem["type"] == "string_type" and name in refused:
                 continue  # the field also accepts text, but the value was no text
             finding = problem["msg"].removeprefix("Value error, ")

@@ -23,6 +23,7 @@ from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
+from tests.processes import wait_until
 from tests.reference.slow_easgd import slow_run
 from tests.reference.slow_strategies import slow_averaging
 from tests.unit.deepspark_ops.exchange.exchange_run import (
@@ -395,7 +396,8 @@ def test_big_state_arrives_whole(tmp_path: Path) -> None:
         link.acknowledge(link.request_grant(1))  # type: ignore[arg-type]
         link.send_state(1, {"updates": 1}, {"history": history, "count": np.int64(3)[None]})
         link.close()
-        assert running.poll().snapshots == (1,)
+        # The server copies the center aside; the disk may be slow.
+        wait_until(lambda: running.poll().snapshots == (1,), "the snapshot")
     with np.load(settings.work / "pending" / "iter_1" / "worker_0.npz") as found:
         np.testing.assert_array_equal(found["history"], history)
         assert found["count"].tolist() == [3]
