@@ -88,10 +88,14 @@ def reasons(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     kernels = result["kernels"]
     named = ", ".join(f"`{kernel}` {share:.0%}" for kernel, share in kernels["kernels"].items())
     floor = by_floor(result["modes"]["1x2"], "step")
-    why = "the kernels themselves, which peers run too" if floor < FLOOR_BAR else "the time outside the kernels"
+    place = "in the net's convolutions and products" if floor < FLOOR_BAR else "outside the convolutions and products"
     text = f"- {NETS[name].title}: {kernels['outside']:.0%} of a step outside oneDNN's kernels"
     text += f" ({named})" if named else " (oneDNN reports none)"
-    yield text + (f"; below its bar: {', '.join(missed)}, because of {why}." if missed else "; every bar is kept.")
+    yield text + (
+        f"; below its bar: {', '.join(missed)}; the time of a step is mostly {place}."
+        if missed
+        else "; every bar is kept."
+    )
 
 
 def all_peers(results: Mapping[str, Any]) -> Iterator[str]:
