@@ -131,7 +131,7 @@ def _report(
         "would_fail": rejected_share > config.max_rejected_fraction,
         "estimate": {
             "n_bytes": round(sum(sample.result.n_bytes for sample in samples) / max(1, n_sampled) * total),
-            "seconds": round(read_s + write_s, 2),
+            "seconds": float(f"{read_s + write_s:.3g}"),
             "cores": cores,
         },
     }
