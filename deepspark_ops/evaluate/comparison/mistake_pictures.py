@@ -15,6 +15,7 @@ import numpy as np
 
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
+from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn
 from deepspark_ops.shards.picture_archive import EncodedPicture, PictureArchive, write_pictures
 
 PICTURES_NAME: Final = "mistakes.zip"
@@ -70,10 +71,10 @@ def write_mistake_pictures(folder: Path, samples: ScoredSamples, pictures: Mappi
         path.unlink(missing_ok=True)
 
 
-def open_mistake_pictures(folder: Path, samples: ScoredSamples) -> PictureArchive:
+def open_mistake_pictures(folder: Path, scored: ScoredSamples | ScoredOn) -> PictureArchive:
     """Return the pictures of an evaluation's folder; none if the pictures belong to another evaluation."""
-    return PictureArchive(folder / PICTURES_NAME, _made_of(samples))
+    return PictureArchive(folder / PICTURES_NAME, _made_of(scored))
 
 
-def _made_of(samples: ScoredSamples) -> str:
-    return f"{samples.weights_digest} on {samples.dataset_digest}"
+def _made_of(scored: ScoredSamples | ScoredOn) -> str:
+    return f"{scored.weights_digest} on {scored.dataset_digest}"

@@ -76,7 +76,7 @@ class SamplesPage:
             "page": page,
             "n_pages": n_pages,
             "rows": shown_rows,
-            "pictures": _pictures(folder, [row["index"] for row in shown_rows]),
+            "pictures": _pictures(folder, metrics, [row["index"] for row in shown_rows]),
         }
 
     def csv(self, dag_id: str, run_id: str, parameters: Mapping[str, str]) -> bytes:
@@ -179,16 +179,12 @@ def _class_names(metrics: MetricsReport) -> list[str] | None:
     return None if classes is None else [report.name for report in classes.classes]
 
 
-def _pictures(folder: Any, indices: Sequence[int]) -> dict[int, dict[str, Any]]:
+def _pictures(folder: Any, metrics: MetricsReport, indices: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Return sample position -> its kept picture, of mistakes and large errors alone."""
-    # HDF5, which few pages need.
+    # OpenCV and HDF5, which few pages need.
     from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
-    from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 
-    try:
-        archive = open_mistake_pictures(folder, read_evaluation(folder).samples)
-    except DataError:
-        return {}
+    archive = open_mistake_pictures(folder, metrics.scored)
     pictures = archive.read([index for index in indices if index in archive.numbers])
     return {
         index: {"source": picture.data_uri(), "is_small": picture.media_type == "image/png"}
