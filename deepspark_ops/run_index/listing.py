@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from deepspark_ops.run_index.filter_language import Condition, fits_all
 from deepspark_ops.run_index.names import TRAINING, default_name, work_of_dag
+from deepspark_ops.run_index.outcome import BY_HAND, PROMOTED
 from deepspark_ops.run_index.summary import RunSummary
 
 _LATER: Final = {"queued": "waiting", "running": "running", "success": "finished", "failed": "failed"}
@@ -94,13 +95,14 @@ class RunQuery:
 _UNREAD: Final = RunSummary(made_of={})
 
 
-def row_of(run: KnownRun, summary: RunSummary | None, *, now: float) -> dict[str, Any]:
+def row_of(run: KnownRun, summary: RunSummary | None, *, now: float, is_promoted: bool = False) -> dict[str, Any]:
     """Return a row as plain JSON values.
 
     Args:
         run: The run.
         summary: Summary of the run's folder; None if the folder was not read yet.
         now: Seconds since the epoch.
+        is_promoted: Whether the run's model is a version of a model, by its DAG run or by hand.
     """
     read = summary or _UNREAD
     ended = run.ended if run.ended is not None else now
@@ -122,6 +124,7 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float) -> dict[str
         "work": work,
         "solver": solver,
         "strategy": strategy,
+        "outcome": BY_HAND if is_promoted and read.outcome != PROMOTED else read.outcome,
         "error": read.error if state == "failed" else None,
         "note": run.note or None,
         "seconds": None if run.began is None else max(0.0, ended - run.began - run.waited_s),

@@ -8,6 +8,7 @@ from typing import Any, Final
 from deepspark_ops.run_view.stage_status import StageStatus
 
 PROMOTED: Final = "promoted"
+BY_HAND: Final = "promoted by hand"
 REJECTED: Final = "rejected"
 _ANSWERS: Final = {"refused": REJECTED, "nobody": "nobody approved"}
 _PROMOTES: Final = "promote"

@@ -32,7 +32,7 @@ from deepspark_ops.shards.manifest import split_digests
 from deepspark_ops.stores.store_path import data_path
 from deepspark_ops.train.setup.run_dataset import noted_digest
 
-SUMMARY_VERSION: Final = 4
+SUMMARY_VERSION: Final = 5
 CURVE_POINTS: Final = 42
 _ERROR_KEPT: Final = 300
 """Characters of an error's first line."""
@@ -79,12 +79,13 @@ class RunSummary(BaseModel):
         accuracy: Accuracy of the evaluation, else the last accuracy of a test net; None before both.
         accuracy_of: Source of ``accuracy``.
         figure: Main figure of an evaluation of a task other than classification; None for other runs.
+        n_samples: Number of samples behind the evaluation's accuracy or main figure; None without an evaluation.
         images_per_s: Rate of the whole training, after its end.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[4] = SUMMARY_VERSION
+    format_version: Literal[5] = SUMMARY_VERSION
     made_of: dict[str, Stamp]
     name: str = ""
     tags: tuple[str, ...] = ()
@@ -107,6 +108,7 @@ class RunSummary(BaseModel):
     accuracy: float | None = None
     accuracy_of: Literal["evaluation", "test net"] | None = None
     figure: MainFigure | None = None
+    n_samples: int | None = None
     images_per_s: float | None = None
 
     @cached_property
@@ -257,8 +259,8 @@ def _of_evaluation(run_dir: Path) -> dict[str, Any]:
         metrics = read_metrics(path)
         classes = classes_of(metrics)
         if classes is None:
-            return {"figure": metrics.main, "accuracy": None, "accuracy_of": None}
-        return {"accuracy": classes.top1, "accuracy_of": "evaluation"}
+            return {"figure": metrics.main, "n_samples": metrics.n_samples, "accuracy": None, "accuracy_of": None}
+        return {"accuracy": classes.top1, "n_samples": metrics.n_samples, "accuracy_of": "evaluation"}
     return {}
 
 

@@ -17,13 +17,17 @@ from typing import Any
 
 import pytest
 
+from deepspark_ops.config.promote import HandPromoteConfig
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.tasks.stage_run import noted_stage
+from deepspark_ops.registry.by_hand import promote_by_hand
 from deepspark_ops.run_index.index_file import read_index
 from deepspark_ops.run_index.label import RunLabel, write_label
 from deepspark_ops.run_index.listing import SORTS, KnownRun
 from tests.integration.airflow import page_runs
 from tests.integration.airflow.page_runs import EVIL, write_run
+from tests.reference.bundles import make_bundle
+from tests.reference.evaluations import evaluation, write_evaluation
 
 pytestmark = pytest.mark.airflow
 
@@ -291,6 +295,43 @@ def test_a_rejection_and_a_promotion_are_seen(client: Any) -> None:
     assert outcomes == {"run-a": "promoted", "run-b": "rejected", "run-d": None}
     assert ">promoted</span>" in client.get("/runs").text
     assert shown(client, "/runs?filter=outcome%3Drejected") == ["run-b"]
+
+
+def test_a_promotion_by_hand_is_seen(client: Any) -> None:
+    run = client.home / "runs" / "deepspark_train" / "run-a"
+    rejected = {"promotes": False, "approval": {"answer": "refused", "who": "bob"}}
+    (run / "decision.json").write_text(json.dumps(rejected))
+    assert client.get("/runs?format=json").json()["runs"][1]["outcome"] == "rejected"
+    evaluated = evaluation([0, 1, 1, 0], [0, 1, 1, 1])
+    make_bundle(run / "bundle", b"weights", evaluated=evaluated, run="run-a", weights_digest="sha256:a")
+    models = client.home / "models"
+    config = HandPromoteConfig(models=models, model="digits", bundle=run, reason="we know better")
+    promote_by_hand(config, "anna", lambda *paths: None, force=True)
+    outcomes = {row["run"]: row["outcome"] for row in client.get("/runs?format=json").json()["runs"]}
+    assert outcomes == {"run-a": "promoted by hand", "run-b": None, "run-d": None}
+    assert '<span class="outcome good-outcome">promoted by hand</span>' in client.get("/runs").text
+    assert shown(client, "/runs?filter=outcome~promoted") == ["run-a"]
+    (models / "digits" / "journal.jsonl").write_text("{}\n")  # a damaged history is a matter of the model's page
+    assert client.get("/runs?format=json").json()["runs"][1]["outcome"] == "rejected"
+
+
+def test_the_accuracy_of_a_run_is_the_same_on_each_page_and_names_its_samples(client: Any) -> None:
+    run = client.home / "runs" / "deepspark_train" / "run-a"
+    write_evaluation(run / "evaluation", evaluation([0, 1, 1, 0], [0, 1, 1, 1]))
+    row = client.get("/runs?format=json").json()["runs"][1]
+    assert (row["accuracy"], row["n_samples"]) == (0.75, 4)
+    training = "/runs/deepspark_train/run-a/training"
+    assert client.get(f"{training}?format=json").json()["evaluation"] == {
+        "accuracy": 0.75,
+        "figure": None,
+        "n_samples": 4,
+    }
+    assert "75.0 % accuracy of 4 samples" in words(client.get("/runs").text)
+    assert "accuracy, evaluation 75.0 % of 4 samples" in words(client.get(training).text)
+    compared = "/runs/compare?run=deepspark_train/run-a&run=deepspark_train/run-b"
+    assert "75.0 % of 4 samples" in words(client.get(compared).text)
+    assert "97.5 % accuracy, test net" in words(client.get("/runs").text)  # of run-b, which has no evaluation
+    assert "97.5 % test net" in words(client.get(compared).text)
 
 
 def test_an_empty_list_leads_to_the_next_step(client: Any, monkeypatch: Any) -> None:

@@ -13,8 +13,8 @@ from deepspark_ops.trials.table import safe_cell
 
 COLUMNS: Final = (
     "name", "run", "dag", "work", "state", "outcome", "tags", "net", "solver", "dataset", "dataset_digest", "strategy",
-    "n_workers", "tau", "clock", "max_iter", "accuracy", "accuracy_of", "figure", "figure_name", "loss",
-    "images_per_s", "seconds", "when", "who", "note", "error", "archived",
+    "n_workers", "tau", "clock", "max_iter", "accuracy", "accuracy_of", "figure", "figure_name", "n_samples",
+    "loss", "images_per_s", "seconds", "when", "who", "note", "error", "archived",
 )  # fmt: skip
 
 

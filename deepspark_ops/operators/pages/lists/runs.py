@@ -25,6 +25,7 @@ from deepspark_ops.operators.pages.lists.run_columns import column_heads, list_a
 from deepspark_ops.operators.pages.run.trials import known_trial
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places, is_folder_name, safe_run_id
+from deepspark_ops.registry.promoted_runs import PromotedRuns
 from deepspark_ops.run_index.filter_language import FIELDS, OPERATORS, Condition, parse_filter
 from deepspark_ops.run_index.index_file import SummaryReader
 from deepspark_ops.run_index.listing import (
@@ -86,6 +87,7 @@ class RunsPage:
         self._schedules = schedules
         self._reader = reader or SummaryReader()
         self._clock = clock
+        self._promoted_runs = PromotedRuns()
 
     def our_dags(self) -> set[str]:
         """Return our DAGs: DAGs with our tag, and DAGs with a folder of runs."""
@@ -190,7 +192,16 @@ class RunsPage:
 
     def _rows(self, dags: Collection[str]) -> list[dict[str, Any]]:
         read, now, folders = self._reader.begin(), self._clock(), self._folders(dags)
-        return [row_of(run, self._summary(run, folders[run.dag], read), now=now) for run in self._listed(folders)]
+        promoted = self._promoted_runs.keys(self._installation.models)
+        return [
+            row_of(
+                run,
+                self._summary(run, folders[run.dag], read),
+                now=now,
+                is_promoted=(run.dag, safe_run_id(run.run)) in promoted,
+            )
+            for run in self._listed(folders)
+        ]
 
     def _folders(self, dags: Collection[str]) -> dict[str, dict[str, str]]:
         """Return DAG -> name -> path of the runs' folders."""

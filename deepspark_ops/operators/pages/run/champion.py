@@ -1,4 +1,4 @@
-"""The scores of the model in production, for a comparison with a run. No framework."""
+"""The scores of a run and of the model in production, for the run's page. No framework."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metric
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.operators.tasks.run_plan import Decided
 from deepspark_ops.registry.candidate import PRODUCTION_EVALUATION
+from deepspark_ops.run_paths import RunPaths
+
+
+def evaluation_of(run_dir: Path) -> dict[str, Any] | None:
+    """Return a run's evaluation for its page: accuracy or main figure, and the number of samples; None before it."""
+    metrics = _metrics(RunPaths(run_dir).evaluation / METRICS_NAME)
+    return None if metrics is None else {**_judged(metrics), "n_samples": metrics.n_samples}
 
 
 def champion_of(run_dir: Path, decided: Decided) -> dict[str, Any] | None:
@@ -32,16 +39,23 @@ def champion_of(run_dir: Path, decided: Decided) -> dict[str, Any] | None:
     for folder, is_on_these in ((run_dir / PRODUCTION_EVALUATION, True), (bundle, False)):
         metrics = _metrics(folder / METRICS_NAME)
         if metrics is not None:
-            classes = classes_of(metrics)
             return {
                 "version": bundle.name,
                 "model": decided.model,
-                "accuracy": classes.top1 if classes else None,
-                "figure": None if classes else metrics.main.model_dump(mode="json"),
+                **_judged(metrics),
                 "loss": metrics.loss,
                 "is_on_these": is_on_these,
             }
     return None
+
+
+def _judged(metrics: MetricsReport) -> dict[str, Any]:
+    """Return the accuracy (top 1, share of 1), or for a task without classes the main figure; the other is None."""
+    classes = classes_of(metrics)
+    return {
+        "accuracy": classes.top1 if classes else None,
+        "figure": None if classes else metrics.main.model_dump(mode="json"),
+    }
 
 
 def _metrics(path: Path) -> MetricsReport | None:

@@ -22,7 +22,7 @@ from deepspark_ops.operators.pages.addresses import (
     run_api_url,
     run_url,
 )
-from deepspark_ops.operators.pages.run.champion import champion_of
+from deepspark_ops.operators.pages.run.champion import champion_of, evaluation_of
 from deepspark_ops.operators.pages.run.trials import ComparedTrials, comparison_of_trial
 from deepspark_ops.operators.pages.static_files import chart_library
 from deepspark_ops.operators.pages.templates import template
@@ -95,6 +95,7 @@ class TrainingPage:
             "trials": [] if trials is None else trials.rows(self._readings.of),
         }
         compared = {"model": decided.model, "started": decided.started, "production": champion_of(paths.root, decided)}
+        compared["evaluation"] = evaluation_of(paths.root)
         return {
             "dag": dag_id,
             "run": run_id,
