@@ -203,7 +203,10 @@ class Run(LocalFolder):
         return figure
 
     def _card(self) -> Card:
+        from deepspark_ops.run_index.summary import summarize
+
         reading = self._reading()
+        summary = summarize(reading, self.folder)
         progress = reading.progress
         rows: dict[str, object] = {
             "minibatches": _of(progress.clock, progress.max_iter),
@@ -211,6 +214,7 @@ class Run(LocalFolder):
             "images/s": _images_per_s(progress),
             "dataset": self.config.get("dataset"),
             "snapshots": len(self.snapshots) or None,
+            "error": summary.error,
         }
         if self._is_evaluated:
             with mistakes_as_config_errors():
@@ -226,8 +230,9 @@ class Run(LocalFolder):
                 if line["chart"] == "test_accuracy"
             },
         }
-        name = progress.title or "run"
-        return Card(f"Run: {name}", str(self.folder), note=self.status, rows=rows, curves=curves)
+        name = summary.name or progress.title or "run"
+        note = f"{self.status}, {summary.outcome}" if summary.outcome else self.status
+        return Card(f"Run: {name}", str(self.folder), note=note, rows=rows, curves=curves)
 
     @property
     def _is_evaluated(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import signal
@@ -11,19 +12,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from airflow.sdk.log import mask_secret
 
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.operators.notices.setting import SETTING, Event, NotifierSetting, read_settings
-from deepspark_ops.operators.tasks.installation import site_url
+from deepspark_ops.operators.tasks.installation import installed_places, site_url
 from deepspark_ops.operators.tasks.run_addresses import answer_url, run_url
+from deepspark_ops.run_paths import RunPaths
 
 LIMIT_S: Final = 60.0
 """One notifier has this long: a mail server that does not answer must not hold up a run."""
 _SHORTEST_SECRET: Final = 5
 """Airflow masks none that is shorter, and warns."""
+_MOST_CARDS: Final = 10
+"""Trainings in the text of a notice; a comparison may have hundreds."""
 _log = logging.getLogger(__name__)
 
 
@@ -38,14 +43,58 @@ class Notice:
         task: Id of the task that tells.
         reason: Why, in one sentence, or the message that a task failed with.
         link: Address of the page to look at: Report, Training, or the one that asks for approval.
+        run_folders: Folders of the run's trainings; a DAG with two trainings has two.
     """
 
-    event: Event
+    event: Event | Literal["finished"]
     dag: str
     run: str
     task: str
     reason: str
     link: str
+    run_folders: tuple[Path, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The whole notice as plain text: event, first line of the reason, the card of each training, address."""
+        first_line = next((line.strip() for line in self.reason.splitlines() if line.strip()), "")
+        head = f"{self.dag}, run {self.run}: {self.event}"
+        cards = [_card_text(folder) for folder in self.run_folders[:_MOST_CARDS]]
+        n_unlisted = len(self.run_folders) - len(cards)
+        more = [f"and {n_unlisted} more trainings"] if n_unlisted else []
+        return "\n\n".join([f"{head}\n{first_line}".strip(), *cards, *more, self.link])
+
+
+def _card_text(run_folder: Path) -> str:
+    from deepspark_ops.api.results.run import Run  # imported here, since a DAG loads this module
+
+    try:
+        return str(Run(run_folder))
+    except (DeepSparkError, OSError) as error:
+        return f"{run_folder}: {error}"
+
+
+def make_notice(context: Any, event: Event | Literal["finished"], reason: str, *, page: str) -> Notice:
+    """Return the notice of an event.
+
+    Args:
+        context: Of a task, or of a callback of a DAG, which may lack a task.
+        event: What happened.
+        reason: Why.
+        page: The run's page to look at; ``answer`` is the one where a person answers the task.
+
+    Raises:
+        ConfigError: A field of the connection ``deepspark_default`` is wrong.
+    """
+    ti = context.get("ti")
+    dag_id, run_id = (ti.dag_id, ti.run_id) if ti else (context["dag"].dag_id, context["run_id"])
+    task_id = ti.task_id if ti else ""
+    path = answer_url(dag_id, run_id, task_id) if page == "answer" else run_url(dag_id, run_id, page)
+    places = getattr(context.get("task"), "places", None) or installed_places()
+    folder = places.run_folder(dag_id, run_id)
+    candidates = [folder, *sorted(folder.parent.glob(f"{glob.escape(folder.name)}__*"))]
+    trainings = tuple(candidate for candidate in candidates if RunPaths(candidate).config.is_file())
+    return Notice(event, dag_id, run_id, task_id, reason, site_url() + path, trainings)
 
 
 def notify(context: Any, event: Event, reason: str, *, page: str = "report") -> None:
@@ -59,22 +108,24 @@ def notify(context: Any, event: Event, reason: str, *, page: str = "report") -> 
     """
     try:
         settings = [setting for setting in read_settings(os.environ) if event in setting.events]
+        if not settings:
+            return
+        notice = make_notice(context, event, reason, page=page)
     except ConfigError as error:
         _log.warning("nobody is told that the event is %s: %s", event, error)
         return
-    if not settings:
-        return
-    ti = context["ti"]
-    path = answer_url(ti.dag_id, ti.run_id, ti.task_id) if page == "answer" else run_url(ti.dag_id, ti.run_id, page)
-    notice = Notice(event, ti.dag_id, ti.run_id, ti.task_id, reason, site_url() + path)
     for setting in settings:
         _send(setting, {**context, "deepspark": notice}, event)
 
 
 def notify_failed(context: Any) -> None:
     """Notify of a task's final failure; an ``on_failure_callback`` of Airflow."""
-    error = context.get("exception")
-    notify(context, "failed", str(error or "") or f"task {context['ti'].task_id} failed", page="training")
+    notify(context, "failed", failure_reason(context), page="training")
+
+
+def failure_reason(context: Any) -> str:
+    """Return the message of a failed task; without a message the name of the task."""
+    return str(context.get("exception") or "") or f"task {context['ti'].task_id} failed"
 
 
 def failure_notices() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import BaseOperator, BaseOperatorLink
@@ -81,45 +81,6 @@ async def pages_app(
     await _pages()(scope, receive, send)
 
 
-class RunLink(BaseOperatorLink):
-    """Button on a task for a page of the task's run."""
-
-    def __init__(self, name: str, page: str, operators: tuple[type[BaseOperator], ...]) -> None:
-        """Show ``page`` of the run under ``name`` on the tasks of ``operators``."""
-        self._name = name
-        self._page = page
-        self.operators = list(operators)  # a plain attribute: Airflow looks a task's class up in it, by name
-
-    @property
-    def name(self) -> str:
-        """The text of the button."""
-        return self._name
-
-    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return the page's address."""
-        run = mapped_run_id(ti_key.run_id, ti_key.map_index)
-        return site_path() + run_url(ti_key.dag_id, run, self._page)
-
-
-class ModelLink(RunLink):
-    """Button for the page of the run's model, shown after task check has noted the name."""
-
-    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return the page's address; empty before the model is known, and then no button appears."""
-        folder = find_run(_installation(), ti_key.dag_id, ti_key.run_id)
-        model = read_decided(folder).model if folder is not None else None
-        return site_path() + model_url(model) if model else ""
-
-
-class SparkUiLink(RunLink):
-    """Button for Spark's own pages, shown during a training with these pages."""
-
-    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return the address from the run's notes; without pages empty, and then no button appears."""
-        run = mapped_run_id(ti_key.run_id, ti_key.map_index)
-        return str(_training().answer(ti_key.dag_id, run, has_lines=False)["spark_ui"])
-
-
 _FIRST_TASKS: Final = (
     DeepSparkCheckOperator,
     DeepSparkIngestOperator,
@@ -138,6 +99,84 @@ _LATER_TASKS: Final = (
     DeepSparkCompareOperator,
     DeepSparkSimulateTrialsOperator,
 )
+
+
+class PageLink(BaseOperatorLink):
+    """Button on a task for a page of the task's run. Airflow and the provider's description name the subclasses.
+
+    Airflow takes the buttons from the plugin. Links of an operator's attribute ``operator_extra_links`` appear at the
+    task's end, too late for the page of a training.
+
+    Attributes:
+        name: Text of the button.
+        page: Page of the run.
+        operators: Classes of the tasks with the button.
+    """
+
+    name: ClassVar[str]
+    page: ClassVar[str] = ""
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """Return the page's address."""
+        run = mapped_run_id(ti_key.run_id, ti_key.map_index)
+        return site_path() + run_url(ti_key.dag_id, run, self.page)
+
+
+class TrainingLink(PageLink):
+    """Button for the page *Training*."""
+
+    name = "Training"
+    page = "training"
+    operators = [*_FIRST_TASKS, *_TRAIN, *_LATER_TASKS]  # noqa: RUF012 - Airflow's form
+
+
+class ReportLink(PageLink):
+    """Button for the report of the run's evaluation."""
+
+    name = "Report"
+    page = "report"
+    operators = [*_TRAIN, *_LATER_TASKS]  # noqa: RUF012
+
+
+class RunLink(PageLink):
+    """Button for the page of a run without a training."""
+
+    name = "Run"
+    page = "training"
+    operators = [DeepSparkConvertOperator, DeepSparkPredictOperator, DeepSparkCleanOperator]  # noqa: RUF012
+
+
+class BundleLink(PageLink):
+    """Button for the page of the run's bundle."""
+
+    name = "Bundle"
+    page = "bundle"
+    operators = [DeepSparkExportOperator, DeepSparkConvertOperator, DeepSparkPromoteOperator]  # noqa: RUF012
+
+
+class ModelLink(PageLink):
+    """Button for the page of the run's model, shown after task check has noted the name."""
+
+    name = "Model"
+    operators = [DeepSparkDecideOperator, DeepSparkApproveOperator, DeepSparkPromoteOperator]  # noqa: RUF012
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """Return the page's address; empty before the model is known, and then no button appears."""
+        folder = find_run(_installation(), ti_key.dag_id, ti_key.run_id)
+        model = read_decided(folder).model if folder is not None else None
+        return site_path() + model_url(model) if model else ""
+
+
+class SparkUiLink(PageLink):
+    """Button for Spark's own pages, shown during a training with these pages."""
+
+    name = "Spark UI"
+    operators = [*_TRAIN]  # noqa: RUF012
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """Return the address from the run's notes; without pages empty, and then no button appears."""
+        run = mapped_run_id(ti_key.run_id, ti_key.map_index)
+        return str(_training().answer(ti_key.dag_id, run, has_lines=False)["spark_ui"])
 
 
 def _tab(name: str, page: str, destination: str) -> dict[str, Any]:
@@ -167,12 +206,12 @@ class DeepSparkPlugin(AirflowPlugin):
         _tab("Report", "report", "dag_run"),
     ]
     operator_extra_links = [  # noqa: RUF012
-        RunLink("Training", "training", (*_FIRST_TASKS, *_TRAIN, *_LATER_TASKS)),
-        RunLink("Report", "report", (*_TRAIN, *_LATER_TASKS)),
-        RunLink("Run", "training", (DeepSparkConvertOperator, DeepSparkPredictOperator, DeepSparkCleanOperator)),
-        RunLink("Bundle", "bundle", (DeepSparkExportOperator, DeepSparkConvertOperator, DeepSparkPromoteOperator)),
-        ModelLink("Model", "", (DeepSparkDecideOperator, DeepSparkApproveOperator, DeepSparkPromoteOperator)),
-        SparkUiLink("Spark UI", "", _TRAIN),
+        TrainingLink(),
+        ReportLink(),
+        RunLink(),
+        BundleLink(),
+        ModelLink(),
+        SparkUiLink(),
     ]
     listeners = [run_note]  # noqa: RUF012
 

@@ -18,6 +18,7 @@ from airflow.sdk.module_loading import import_string
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators import DeepSparkPromoteOperator
+from deepspark_ops.operators.pages.plugin import DeepSparkPlugin
 from deepspark_ops.operators.promote import promote_config
 from deepspark_ops.operators.provider import get_provider_info
 from deepspark_ops.operators.provider.connection import DeepSparkHook
@@ -28,6 +29,39 @@ pytestmark = pytest.mark.airflow
 
 
 def test_airflow_lists_the_provider_of_an_installed_package(tmp_path: Path) -> None:
+    environment = installed_package(tmp_path)
+    command = [sys.executable, "-m", "airflow", "providers", "list", "--output", "json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    listed = {one["package_name"]: one for one in json.loads(done.stdout[done.stdout.index("[{") :])}
+    assert listed["deepspark"]["version"] == "9.9"
+    assert listed["deepspark"]["description"].startswith("Caffe nets trained by Spark workers")
+
+
+MANAGER = """
+import json
+from airflow.providers_manager import ProvidersManager
+manager = ProvidersManager()
+print(json.dumps([manager.extra_links_class_names, [str(name) for name in manager.notification]]))
+"""
+
+
+def test_airflow_finds_the_links_and_the_notifier_by_the_provider(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MANAGER], env=installed_package(tmp_path), capture_output=True, text=True, check=True,
+        timeout=120,
+    )  # fmt: skip
+    links, notifiers = json.loads(done.stdout.splitlines()[-1])
+    # A class that Airflow cannot import is left out, with a warning.
+    assert "deepspark_ops.operators.notices.notifier.DeepSparkNotifier" in notifiers
+    registered = {f"{type(link).__module__}.{type(link).__name__}" for link in DeepSparkPlugin.operator_extra_links}
+    assert {name for name in links if name.startswith("deepspark_ops.")} == registered
+    assert len(registered) == 6
+    for name in registered:
+        assert import_string(name)().operators, "Airflow makes a link without arguments"
+
+
+def installed_package(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a process that sees an installation of the package, with its entry points."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     group = "apache_airflow_provider"
     lines = [f"[{group}]", *(f"{name} = {value}" for name, value in project["entry-points"][group].items())]
@@ -35,12 +69,7 @@ def test_airflow_lists_the_provider_of_an_installed_package(tmp_path: Path) -> N
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: deepspark\nVersion: 9.9\n")
     (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow"), "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    command = [sys.executable, "-m", "airflow", "providers", "list", "--output", "json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
-    listed = {one["package_name"]: one for one in json.loads(done.stdout[done.stdout.index("[{") :])}
-    assert listed["deepspark"]["version"] == "9.9"
-    assert listed["deepspark"]["description"].startswith("Caffe nets trained by Spark workers")
+    return {**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow"), "PYTHONPATH": f"{tmp_path}:{ROOT}"}
 
 
 def test_every_module_that_the_provider_names_has_an_operator() -> None:
