@@ -19,7 +19,6 @@ from deepspark_ops.evaluate.metrics import METRICS_NAME
 from deepspark_ops.events import DRIVER, read_events
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.chart_lines import CHARTS, chart_lines
-from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.reading import RunReading
 
 if TYPE_CHECKING:
@@ -203,18 +202,15 @@ class Run(LocalFolder):
         return figure
 
     def _card(self) -> Card:
+        from deepspark_ops.run_index.run_text import run_figures, run_state
         from deepspark_ops.run_index.summary import summarize
 
         reading = self._reading()
         summary = summarize(reading, self.folder)
-        progress = reading.progress
         rows: dict[str, object] = {
-            "minibatches": _of(progress.clock, progress.max_iter),
-            "loss": None if progress.mean_loss() is None else f"{progress.mean_loss():.4g}",
-            "images/s": _images_per_s(progress),
+            **run_figures(summary),
             "dataset": self.config.get("dataset"),
             "snapshots": len(self.snapshots) or None,
-            "error": summary.error,
         }
         if self._is_evaluated:
             with mistakes_as_config_errors():
@@ -230,9 +226,8 @@ class Run(LocalFolder):
                 if line["chart"] == "test_accuracy"
             },
         }
-        name = summary.name or progress.title or "run"
-        note = f"{self.status}, {summary.outcome}" if summary.outcome else self.status
-        return Card(f"Run: {name}", str(self.folder), note=note, rows=rows, curves=curves)
+        name = summary.name or reading.progress.title or "run"
+        return Card(f"Run: {name}", str(self.folder), note=run_state(summary), rows=rows, curves=curves)
 
     @property
     def _is_evaluated(self) -> bool:
@@ -247,15 +242,6 @@ class Run(LocalFolder):
 def _number(value: Any) -> Any:
     """Return JSON's text of a number, NaN or infinity, as the number."""
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
-
-
-def _of(clock: int, max_iter: int | None) -> str:
-    return f"{clock:,}" if max_iter is None else f"{clock:,} of {max_iter:,}"
-
-
-def _images_per_s(progress: RunProgress) -> str | None:
-    rate = progress.mean_images_per_s()
-    return None if rate is None else f"{rate:,.0f}"
 
 
 def _loss_points(reading: RunReading) -> Points:

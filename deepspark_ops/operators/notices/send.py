@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from airflow.sdk.log import mask_secret
 
-from deepspark_ops.errors import ConfigError, DeepSparkError
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.notices.setting import SETTING, Event, NotifierSetting, read_settings
 from deepspark_ops.operators.tasks.installation import installed_places, site_url
 from deepspark_ops.operators.tasks.run_addresses import answer_url, run_url
@@ -27,7 +27,7 @@ LIMIT_S: Final = 60.0
 """One notifier has this long: a mail server that does not answer must not hold up a run."""
 _SHORTEST_SECRET: Final = 5
 """Airflow masks none that is shorter, and warns."""
-_MOST_CARDS: Final = 10
+_MOST_TRAININGS: Final = 10
 """Trainings in the text of a notice; a comparison may have hundreds."""
 _log = logging.getLogger(__name__)
 
@@ -56,21 +56,21 @@ class Notice:
 
     @property
     def text(self) -> str:
-        """The whole notice as plain text: event, first line of the reason, the card of each training, address."""
+        """The whole notice as plain text: event, first line of the reason, each training, address."""
         first_line = next((line.strip() for line in self.reason.splitlines() if line.strip()), "")
         head = f"{self.dag}, run {self.run}: {self.event}"
-        cards = [_card_text(folder) for folder in self.run_folders[:_MOST_CARDS]]
-        n_unlisted = len(self.run_folders) - len(cards)
+        trainings = [_training_text(folder) for folder in self.run_folders[:_MOST_TRAININGS]]
+        n_unlisted = len(self.run_folders) - len(trainings)
         more = [f"and {n_unlisted} more trainings"] if n_unlisted else []
-        return "\n\n".join([f"{head}\n{first_line}".strip(), *cards, *more, self.link])
+        return "\n\n".join([f"{head}\n{first_line}".strip(), *trainings, *more, self.link])
 
 
-def _card_text(run_folder: Path) -> str:
-    from deepspark_ops.api.results.run import Run  # imported here, since a DAG loads this module
+def _training_text(run_folder: Path) -> str:
+    from deepspark_ops.run_index.run_text import run_text  # imported here, since a DAG loads this module
 
     try:
-        return str(Run(run_folder))
-    except (DeepSparkError, OSError) as error:
+        return run_text(run_folder)
+    except OSError as error:
         return f"{run_folder}: {error}"
 
 

@@ -73,8 +73,8 @@ def test_a_finished_run_has_name_verdict_figures_and_address_in_the_text(write: 
     context = ended("success")
     DeepSparkNotifier(TextNotifier("{{ deepspark.text }}", sent))(context)
     (text,) = sent
-    assert text.startswith("d, run r: finished\n\nRun: baseline of June (finished, kept production)\n")
-    assert "top1=0.9700" in text
+    assert text.startswith("d, run r: finished\n\nbaseline of June (finished, kept production)\n")
+    assert "\naccuracy (evaluation): 97.0 %\n" in text
     assert text.endswith(f"\n\n{SITE}/deepspark/runs/d/r/report")
     assert "deepspark" not in context
 
@@ -104,7 +104,7 @@ def test_the_end_of_a_dag_run_names_every_training_of_the_run(write: Callable[..
     assert [notice.event for notice in notices] == ["failed", "finished"]
     assert [folder.name for folder in notices[0].run_folders] == ["r__train_a", "r__train_b"]
     assert "DAG run: task_failure" in notices[0].text
-    assert notices[0].text.count("Run: LeNet") == 2
+    assert notices[0].text.count("LeNet, ") == 2
 
 
 def test_a_damaged_run_and_a_comparison_of_many_keep_a_text(write: Callable[..., Path]) -> None:
