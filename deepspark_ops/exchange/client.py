@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.events import DRIVER, Event
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
+from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
 from deepspark_ops.exchange.state.messages import Request
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.connection import (
@@ -87,6 +88,13 @@ class SocketLink(StateRequests):
                 calls = SocketCalls(self._server, worker, self._lock)
                 self._transfer = MemoryTransfer("shm", TransferPlan(run, worker), center, self._session, calls)
         return run.welcome(joined["clock"], transport)
+
+    def request_grant(self, want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
+        """See ``WorkerLink``."""
+        answer = super().request_grant(want, held=held, done=done)
+        if isinstance(answer, Grant) and answer.live_workers:
+            self._joined().plan.n_workers = answer.live_workers
+        return answer
 
     def pull(self) -> Vector:
         """See ``WorkerLink``."""

@@ -17,6 +17,7 @@ from deepspark_ops.exchange.center.worker_counters import (
     BEGUN,
     COLUMNS,
     ENDED,
+    LIVE,
     MOVED_BYTES,
     NOBODY,
     OVERLAPS,
@@ -124,6 +125,16 @@ class Center:
         return PushRefused(f"worker {worker}: {subject} refused: {error}; the center keeps what it had")
 
     @property
+    def live_workers(self) -> int:
+        """Number of workers that are there; all workers of the run before ``note_live_workers``."""
+        return self._cells[LIVE] or self._n_workers
+
+    def note_live_workers(self, n_live: int) -> None:
+        """Write the number of workers that are there, for every process that maps the center."""
+        if n_live != self._cells[LIVE]:
+            self.all_counters[:, 0, LIVE] = n_live
+
+    @property
     def n_params(self) -> int:
         """Length of the vector."""
         return len(self.vector)
@@ -163,7 +174,7 @@ class Center:
         if staleness > 0:
             cells[row + STALENESS] += staleness
         return ExchangeContext(
-            self._n_workers, moving_rate, staleness, own_ended, ended + own_ended, begun, begun - ended, session
+            self.live_workers, moving_rate, staleness, own_ended, ended + own_ended, begun, begun - ended, session
         )
 
     def end(self, worker: int, context: ExchangeContext, moved_bytes: int) -> int:
@@ -244,7 +255,7 @@ class Center:
         """Return the context of an open exchange after a restart of the server."""
         begun, total = self._cells[worker * COLUMNS + BEGUN], self._total(self._ended_column)
         return ExchangeContext(
-            self._n_workers,
+            self.live_workers,
             moving_rate,
             ended_before=begun - 1,
             total=total,

@@ -27,7 +27,7 @@ SHARED_MEMORY_SPARE_BYTES = 32 << 20
 """Bytes of shared memory that stay free: TensorFlow, Spark and a small container's page cache need shared memory."""
 
 _MAGIC = b"DSCENTER"
-_VERSION = 4
+_VERSION = 5
 _HEADER = struct.Struct("<8sI16sQQQQQ")
 _PAGE = 4096
 _WATCHED_OFFSET = 2048

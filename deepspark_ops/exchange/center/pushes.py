@@ -98,7 +98,7 @@ def apply_rest(center: Center, chunks: Chunks) -> None:
         if n_held:
             span = chunks.spans[position]
             extras = tuple([extra[span] for extra in center.extras])
-            chunks.strategy.apply_rest(center.vector[span], extras, n_held, len(center.counters))
+            chunks.strategy.apply_rest(center.vector[span], extras, n_held, center.live_workers)
             center.counts[position] = 0
 
 

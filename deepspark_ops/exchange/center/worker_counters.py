@@ -22,6 +22,8 @@ SESSION = 13
 """Number of the worker's present process."""
 REFUSED = 14
 """Pushed chunks that were refused as nonsense; see ``push_check``."""
+LIVE = 15
+"""In the first row: number of workers that are there; 0 before the first worker."""
 NOBODY = 0
 
 

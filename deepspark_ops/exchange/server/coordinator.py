@@ -114,6 +114,7 @@ class Coordinator:
             is_replaced = worker in state.grants.live_workers and state.sessions.get(worker) != session
             self._shared.apply(Join(worker, session))
             self.updates.joined(worker, self._clock())
+            self._note_live_workers()
             clock = state.grants.clock
         self._center.abandon(worker)
         self._center.admit(worker, session)
@@ -157,6 +158,7 @@ class Coordinator:
             else:
                 answer = self._shared.apply(request) if is_new else request.answer_again(state)
             state.grants.note_call(request.worker, now)
+            self._note_live_workers()
             if isinstance(request, RequestGrant) and not _is_held(answer):
                 has_steps = isinstance(answer, Grant) and answer.count > 0
                 self.updates.granted(request.worker, now, has_steps=has_steps)
@@ -168,6 +170,10 @@ class Coordinator:
             self.updates.apply_rest()
             self.snapshots.advance()
         return answer
+
+    def _note_live_workers(self) -> None:
+        """Write the number of live workers to the center, for exchanges; the caller holds ``SharedState.lock``."""
+        self._center.note_live_workers(self._shared.state.grants.n_live)
 
     def _answer_grant(self, request: RequestGrant) -> GrantAnswer:
         """Answer a new request for steps; a worker that has to wait for others only reports the steps before."""
@@ -200,7 +206,8 @@ class Coordinator:
         """See ``WorkerLink.leave``."""
         with self._shared.lock:
             self._shared.apply(Leave(worker))
-            is_last = not self._shared.state.grants.live_workers
+            self._note_live_workers()
+            is_last = not self._shared.state.grants.n_live
         self._center.abandon(worker)
         self._close_round()
         self.snapshots.advance()
@@ -214,6 +221,7 @@ class Coordinator:
             is_known = state.sessions.get(worker) == session and worker in state.grants.live_workers
             if is_known:
                 self._shared.apply(Lose(worker))
+                self._note_live_workers()
             clock = state.grants.clock
         if is_known:
             self._drop({worker: reason}, clock)
@@ -234,6 +242,7 @@ class Coordinator:
                 for worker in grants.silent(now):
                     self._shared.apply(Lose(worker))
                     lost[worker] = "silent"
+                self._note_live_workers()
                 clock = grants.clock
             if lost:
                 self._drop(lost, clock)

@@ -116,6 +116,11 @@ class GrantClock:
         return tuple(sorted(self._last_calls.keys() - self._lost))
 
     @property
+    def n_live(self) -> int:
+        """Number of ``live_workers``."""
+        return len(self._last_calls) - len(self._lost)
+
+    @property
     def finished(self) -> bool:
         """Whether every step is acknowledged, the last test done and every snapshot complete."""
         return self.all_done and self._state.final_test in ("none", "done") and not self._due and not self._states
@@ -342,8 +347,7 @@ class GrantClock:
         return start, state.next
 
     def _issue(self, worker: int, steps: tuple[int, int], tests: bool, state_for: int, now: float) -> Grant:
-        n_live = len(self._last_calls) - len(self._lost)
-        grant = Grant(steps[0], steps[1] - steps[0], tests, state_for, self._state.next_id, n_live)
+        grant = Grant(steps[0], steps[1] - steps[0], tests, state_for, self._state.next_id, self.n_live)
         self._state.next_id += 1
         self._open.add(OpenGrant(grant, worker, now))
         return grant

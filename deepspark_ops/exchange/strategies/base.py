@@ -31,8 +31,8 @@ class ExchangeContext(NamedTuple):
     """The numbers of one exchange. A tuple is fast to make: the exchange of a small net takes 0.2 ms.
 
     Attributes:
-        n_workers: p, workers the run was configured with.
-        moving_rate: alpha, dimensionless; unused by strategies without an elastic term.
+        n_workers: p, workers that are there.
+        moving_rate: alpha, dimensionless; 0 takes the strategy's default for p. Unused without an elastic term.
         staleness: Exchanges by other workers since this worker's last pull.
         ended_before: Exchanges that this worker ended before.
         total: Exchanges that all workers ended before.
@@ -141,9 +141,8 @@ class Strategy:
         """Share of a worker's momentum that an exchange replaces by the center's, in [0, 1]; see ``CenterVelocity``."""
         return 0.0
 
-    @property
-    def center_weight(self) -> float:
-        """Weight w of the center in workers: the center of p workers moves by 1/(p + w) of a step per minibatch."""
+    def weight_of_center(self, n_workers: int) -> float:
+        """Return w, the center's weight in workers: p workers move it by 1/(p + w) of a step per minibatch."""
         return 1.0
 
     @property

@@ -75,7 +75,7 @@ class DeepSpark(Elastic):
     def alpha(self, context: ExchangeContext) -> float:
         """Return the moving rate after the worker's decays so far."""
         n_decays = _decays(context.ended_before, self.decay_step, self.decay_limit)
-        return float(context.moving_rate * self.decay_rate**n_decays)
+        return float(super().alpha(context) * self.decay_rate**n_decays)
 
     def center_share(self, context: ExchangeContext) -> float:
         """Return the server factor after its decays so far."""

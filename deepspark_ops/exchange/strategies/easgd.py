@@ -75,21 +75,22 @@ class Easgd(Elastic):
         if n_workers == 1:
             return super().for_workers(n_workers)
         share = 0.0 if n_workers == 2 or self.is_papers else self.momentum_from_center
-        return replace(self, momentum_from_center=share, center_weight=self._weight(n_workers))
+        return replace(self, momentum_from_center=share)
 
     @property
     def is_papers(self) -> bool:
         """Whether the unchanged algorithm of the paper runs."""
         return self.variant == PAPER
 
-    def _weight(self, n_workers: int) -> float:
+    def weight_of_center(self, n_workers: int) -> float:
+        """See ``Strategy``."""
         if self.is_papers:
             return 1.0
         return self.center_weight or (1.0 if n_workers <= FEW_WORKERS else max(2.0, n_workers / 8))
 
     def progress_per_step(self, n_workers: int) -> float:
         """Return 1/(p + m): a step moves one of p workers; their weighted mean with a center of weight m trains."""
-        return 1.0 / (n_workers + self._weight(n_workers))
+        return 1.0 / (n_workers + self.weight_of_center(n_workers))
 
     def rate_limit(self, n_workers: int) -> float:
         """Return 13, more than the limit of others, because large factors have a long warm-up."""
@@ -103,11 +104,11 @@ class Easgd(Elastic):
         """Return 0.3 also for many workers: a heavy center moves by less, from sixteen workers on by 2.4/p."""
         if self.is_papers:
             return BETA / n_workers  # its beta / p
-        return 0.3 if self._weight(n_workers) > 1.0 else super().default_moving_rate(n_workers)
+        return 0.3 if self.weight_of_center(n_workers) > 1.0 else super().default_moving_rate(n_workers)
 
     def center_share(self, context: ExchangeContext) -> float:
         """See ``Strategy``."""
-        return 1.0 / self.center_weight if self.center_weight > 1.0 else 1.0
+        return 1.0 / self.weight_of_center(context.n_workers)
 
 
 STRATEGY = Easgd()

@@ -63,7 +63,7 @@ class Elastic(Additive):
 
     def alpha(self, context: ExchangeContext) -> float:
         """Return the moving rate of one exchange."""
-        return context.moving_rate
+        return context.moving_rate or self.default_moving_rate(context.n_workers)
 
     def worker_chunk(
         self, local: Vector, center: Vector, new_local: Vector, push: Vector, start: Vector, context: ExchangeContext

@@ -176,7 +176,7 @@ class RangeExchange:
         begun: Begun = stream.begin(asks_ahead=asks_ahead)
         if self.connection is None:
             plan = self._plan
-            rate = rate_beside_others(plan.moving_rate, begun.others_open)
+            rate = rate_beside_others(plan.alpha(), begun.others_open)
             self.context = ExchangeContext(plan.n_workers, rate, begun.staleness, self.sequence - 1, begun.total)
         self.connection = connection
         return begun.place

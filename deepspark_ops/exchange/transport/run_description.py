@@ -26,7 +26,7 @@ class RunDescription:
         n_workers: p.
         strategy_name: What runs; with one worker ``SINGLE_WORKER`` unless the strategy needs the server.
         options: The strategy's own.
-        moving_rate: alpha.
+        moving_rate: alpha; 0 for the strategy's default by the number of present workers.
         chunk: Floats per chunk.
         statistics: BatchNorm's blobs.
         transport: How workers may reach the center.
@@ -60,7 +60,7 @@ class RunDescription:
             n_workers=settings.n_workers,
             strategy_name=name,
             options=dict(settings.options) if name != SINGLE_WORKER else {},
-            moving_rate=settings.alpha(),
+            moving_rate=settings.moving_rate or 0.0,
             chunk=settings.chunk,
             statistics=settings.statistics,
             transport=settings.transport,
@@ -74,7 +74,8 @@ class RunDescription:
     def welcome(self, clock: int, transport: str) -> Welcome:
         """Return the answer to a worker's join at this clock."""
         name = self.strategy_name
-        return Welcome(clock, self.n_params, self.n_workers, name, self.moving_rate, self.chunk, transport)
+        alpha = self.moving_rate or self.strategy().default_moving_rate(self.n_workers)
+        return Welcome(clock, self.n_params, self.n_workers, name, alpha, self.chunk, transport)
 
     def strategy(self) -> Strategy:
         """Return the strategy of a run with this number of workers."""

@@ -42,15 +42,14 @@ class CenterVelocity:
     Used by a single thread.
     """
 
-    def __init__(self, n_workers: int, center_weight: float = 1.0) -> None:
-        """Take the run's p and the weight of the center in workers."""
+    def __init__(self, n_workers: int) -> None:
+        """Take the run's p."""
         self._n_workers = n_workers
-        self._center_weight = center_weight
         self._center: Vector | None = None
         self._clock = 0
         self._falls = np.ones(1, np.float32)
 
-    def observe(self, center: Vector, clock: int, n_steps: int) -> Velocity | None:
+    def observe(self, center: Vector, clock: int, n_steps: int, center_weight: float = 1.0) -> Velocity | None:
         """Return the velocity since the last call; None at the first call, or if the clock stood still.
 
         With q workers and a center of weight m a minibatch moves the center by 1/(q + m) of a step. Some of the p
@@ -61,13 +60,14 @@ class CenterVelocity:
             center: The center after the exchange, (n_params,), float32; kept until the velocity after the next.
             clock: End of the exchanged steps.
             n_steps: This worker's steps since the last call, at least 1.
+            center_weight: Weight of the center in workers.
         """
         last_center, elapsed, falls = self._center, clock - self._clock, self._falls
         self._center, self._clock, self._falls = center, clock, np.ones(1, np.float32)
         if last_center is None or elapsed <= 0:
             return None
         live = min(self._n_workers, elapsed / n_steps)
-        return Velocity(last_center, center, (falls * (live + self._center_weight) / elapsed).astype(np.float32))
+        return Velocity(last_center, center, (falls * (live + center_weight) / elapsed).astype(np.float32))
 
     def slow_down(self, falls: Vector) -> None:
         """Multiply the center's movement since the last ``observe`` by ``falls``, of each blob or of all blobs."""

@@ -300,7 +300,8 @@ class WorkerLoop:
     def _take(self, grants: list[Grant], local: Vector, report: ExchangeReport) -> None:
         self._model.replace_local(local)
         if self._stabiliser is not None:
-            self._stabiliser.after_exchange(report.center, grants[-1].stop, sum(grant.count for grant in grants))
+            n_steps = sum(grant.count for grant in grants)
+            self._stabiliser.after_exchange(report.center, grants[-1].stop, n_steps, grants[-1].live_workers)
         self._progress.note(grants[-1].stop, self._plan.comm_period.agree(report.round_end.comm_period))
         self._progress.exchanged(report)
         self._done += grants

@@ -67,6 +67,8 @@ class RateScale:
 class PresentRateScale:
     """A worker's factor on base_lr: the run's factor, at most the factor that the present workers need.
 
+    A run's factor below 1 is the limit of a strategy for all workers; fewer present workers have a larger limit.
+
     A minibatch of one of fewer workers moves the whole by more, and needs a smaller factor. The bound falls at once. It
     rises over ``WARMUP_UPDATES`` updates of each worker, since workers join in the middle of a run. Used by a
     single thread.
@@ -92,7 +94,9 @@ class PresentRateScale:
     def at(self, clock: int) -> float:
         """Return the factor for the minibatch granted at ``clock``."""
         factor = self._scale.at(clock)
-        return factor if self._bound is None else min(factor, self._bound)
+        if self._bound is None:
+            return factor
+        return self._bound if self._scale.target < 1.0 else min(factor, self._bound)
 
 
 def borne_share(comm_period: object, *, overlap: bool) -> float:

@@ -30,7 +30,7 @@ class StabiliserPlan:
         momentum: The solver's.
         borne: Part of momentum's bound that the exchange leaves, in (0, 1].
         momentum_from_center: Share of a worker's momentum that each exchange replaces by the center's; 0 for none.
-        center_weight: Weight of the center in workers, at least 1.
+        weight_of_center: Maps the number of present workers to the weight of the center in workers.
         begins_trained: Whether the worker begins with trained parameters.
         state: State of the worker's stabiliser in an earlier life of the run.
     """
@@ -41,7 +41,7 @@ class StabiliserPlan:
     momentum: float = 0.0
     borne: float = 1.0
     momentum_from_center: float = 0.0
-    center_weight: float = 1.0
+    weight_of_center: Callable[[int], float] = lambda _: 1.0
     begins_trained: bool = False
     state: Vector | None = None
 
@@ -74,7 +74,7 @@ class Stabiliser:
         self._solver_rate_at = solver_rate_at
         self._velocity: CenterVelocity | None = None
         if plan.momentum_from_center:
-            self._velocity = CenterVelocity(plan.n_workers, plan.center_weight)
+            self._velocity = CenterVelocity(plan.n_workers)
         self._masks = [
             np.isin([blob.offset for blob in plan.blobs], [blob.offset for blob in group.entries])
             for group in plan.groups
@@ -124,17 +124,19 @@ class Stabiliser:
                 self._velocity.slow_down(falls)
         return note
 
-    def after_exchange(self, center: Vector | None, clock: int, n_steps: int) -> None:
+    def after_exchange(self, center: Vector | None, clock: int, n_steps: int, live_workers: int = 0) -> None:
         """Take part of the momentum from the center.
 
         Args:
             center: The center after the exchange; None if the exchange did not report the center.
             clock: End of the exchanged steps.
             n_steps: This worker's steps since the exchange before.
+            live_workers: Present workers; 0 for all workers of the run.
         """
         if self._velocity is None or center is None:
             return
-        velocity = self._velocity.observe(center, clock, n_steps)
+        weight = self._plan.weight_of_center(live_workers or self._plan.n_workers)
+        velocity = self._velocity.observe(center, clock, n_steps, weight)
         if velocity is not None:
             self._model.mix_momentum(velocity, self._plan.momentum_from_center)
 
@@ -185,7 +187,7 @@ def stabiliser_plan(run: Run) -> StabiliserPlan | None:
         momentum=run.solver.momentum,
         borne=borne_share(plan.comm_period, overlap=run.config.overlap),
         momentum_from_center=share,
-        center_weight=running.center_weight,
+        weight_of_center=running.weight_of_center,
         begins_trained=bool(run.config.weights),
     )
 

@@ -138,17 +138,22 @@ def rate_scale(run: Run, origin: int) -> RateScale:
     """Return the run's factor on base_lr, the same for every worker and for the driver's log."""
     config, plan = run.config, plan_strategy(run.config)
     strategy = plan.running
+    borne = borne_share(plan.comm_period, overlap=config.overlap)
     scale = plan_rate_scale(
         config.rate_scale,
         progress_per_step=strategy.progress_per_step(config.n_workers),
-        rate_limit=_rate_limit(strategy, borne_share(plan.comm_period, overlap=config.overlap), config.n_workers),
+        rate_limit=_rate_limit(strategy, borne, config.n_workers),
         n_workers=config.n_workers,
         origin=origin,
         max_iter=run.solver.max_iter,
     )
-    if config.rate_scale != "auto" or scale.target <= 1.0:
+    if config.rate_scale != "auto" or scale.target == 1.0:
         return scale
-    return replace(scale, of_workers=tuple(1.0 / strategy.progress_per_step(p + 1) for p in range(config.n_workers)))
+    counts = range(1, config.n_workers + 1)
+    return replace(
+        scale,
+        of_workers=tuple(min(_rate_limit(strategy, borne, p), 1.0 / strategy.progress_per_step(p)) for p in counts),
+    )
 
 
 def _rate_limit(strategy: Strategy, borne: float, n_workers: int) -> float:

@@ -133,6 +133,26 @@ def test_an_exchange_by_socket_beside_two_open_ones_moves_less(
     np.testing.assert_allclose(center, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_the_present_workers_decide_what_an_exchange_moves(tmp_path: Path, transport: str) -> None:
+    """A run of at most 32: with two workers alpha is 0.45 and the center weighs 1, with eight 0.3 and 2."""
+    settings = make_settings(tmp_path, n_params=40, n_workers=32, transport=transport)
+    with start_exchange(settings, np.zeros(40, np.float32)) as running:
+        links = [connect(running.address) for _ in range(8)]
+        moves = []
+        for first, last in ((0, 2), (2, 8)):
+            for worker in range(first, last):
+                links[worker].join(worker)
+            before = running.center.snapshot()
+            grant = links[first].request_grant(1)
+            moved, _ = links[first].exchange(links[first].pull() + np.float32(1.0))
+            links[first].acknowledge(grant)
+            moves.append((float(before[0] + 1.0 - moved[0]), float((running.center.snapshot() - before)[0])))
+        for link in links:
+            link.close()
+    np.testing.assert_allclose(moves, [(0.45, 0.45), (0.3, 0.15)], rtol=1e-5)
+
+
 @pytest.mark.parametrize("wire_dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.long)])
 @pytest.mark.parametrize("strategy", WITHOUT_ROUNDS)
 def test_rounded_pushes_stay_near_the_whole_ones(tmp_path: Path, wire_dtype: str, strategy: str) -> None:

@@ -17,7 +17,7 @@ from deepspark_ops.exchange.strategies.base import configure
 from deepspark_ops.train.worker.rate_scale import PresentRateScale, RateScale
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 
-N_STEPS, TAU, MOST_WORKERS = 3_000, 2, 4
+N_STEPS, TAU = 3_000, 2
 DECAY = 0.002
 """Learning rate times curvature: a step of plain SGD multiplies the distance to the optimum by 1 - DECAY."""
 SAMPLES = DatasetOrder((70, 53), order="shuffled", seed=4, piece_samples=7)
@@ -72,19 +72,33 @@ class Worker:
             self.lease = None
 
 
-def test_one_worker_then_four_then_two_keep_clock_data_and_progress(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "most_workers", "expected_progress"),
+    [
+        ("easgd", 4, 1.0),
+        ("easgd", 32, 1.0),
+        ("downpour", 4, 1.0),
+        ("softsync", 16, 1.0),
+        ("async_diloco", 16, 1.0),
+        ("dcasgd", 16, (1 + 1 / 4 + 1 / 2) / 3),  # the rate is a share of the solver's: 1 over the present workers
+    ],
+)
+def test_one_worker_then_four_then_two_keep_clock_data_and_progress(
+    tmp_path: Path, name: str, most_workers: int, expected_progress: float
+) -> None:
     settings = make_settings(
         tmp_path,
         n_params=1,
-        n_workers=MOST_WORKERS,
+        n_workers=most_workers,
         schedule=Schedule(N_STEPS),
         datasets={"train": SAMPLES},
-        strategy="easgd",
+        strategy=name,
         watch_rest_s=3600.0,
     )
     exchange = LocalExchange(settings, np.ones(1, np.float32))
-    strategy = configure("easgd", {}).for_workers(MOST_WORKERS)
-    factors = tuple(1.0 / strategy.progress_per_step(p) for p in range(1, MOST_WORKERS + 1))
+    strategy = configure(name, {}).for_workers(most_workers)
+    counts = range(1, most_workers + 1)
+    factors = tuple(min(strategy.rate_limit(p), 1.0 / strategy.progress_per_step(p)) for p in counts)
     scale = RateScale(factors[-1], 0, 0, "", of_workers=factors)
     records: Counter[tuple[int, int, int]] = Counter()
     live: list[int] = []
@@ -103,11 +117,39 @@ def test_one_worker_then_four_then_two_keep_clock_data_and_progress(tmp_path: Pa
     status = exchange.poll()
     assert (status.clock, status.acknowledged, status.finished) == (N_STEPS, N_STEPS, True)
     assert [number for at, number in enumerate(live) if at == 0 or number != live[at - 1]] == [1, 4, 2]
-    assert status.reissued_grants == 2
+    assert status.reissued_grants in (2, 3), "a slower worker's grant may be cut"
     whole_epochs = [epoch for epoch in {epoch for epoch, _, _ in records} if epoch < N_STEPS // SAMPLES.n_samples - 1]
     assert len(whole_epochs) > 20
     for epoch in whole_epochs:
         counts = [count for (of, _, _), count in records.items() if of == epoch]
         assert (len(counts), set(counts)) == (SAMPLES.n_samples, {1}), "each record once an epoch"
     progress = math.log(float(exchange.center.vector[0])) / math.log(1.0 - DECAY)
-    assert progress / N_STEPS == pytest.approx(1.0, abs=0.1), "as far as plain SGD in as many minibatches"
+    assert progress / N_STEPS == pytest.approx(expected_progress, rel=0.1), "as far as plain SGD in as many minibatches"
+
+
+@pytest.mark.parametrize(
+    ("n_present", "worker_moves", "center_moves"), [(2, 0.45, 0.45), (4, 0.3, 0.3), (8, 0.3, 0.15), (24, 0.3, 0.1)]
+)
+def test_the_present_workers_decide_the_moving_rate_and_the_weight_of_the_center(
+    tmp_path: Path, n_present: int, worker_moves: float, center_moves: float
+) -> None:
+    """A run of at most 32 workers: alpha is 0.45 with two, else 0.3; the center weighs 1, 2 or p/8 workers."""
+    exchange = LocalExchange(make_settings(tmp_path, n_params=1, n_workers=32), np.zeros(1, np.float32))
+    links = [exchange.link() for _ in range(n_present)]
+    for worker, link in enumerate(links):
+        link.join(worker)
+        link.pull()
+    local, _ = links[0].exchange(np.ones(1, np.float32))
+    assert (1.0 - local[0], exchange.center.vector[0]) == pytest.approx((worker_moves, center_moves))
+
+
+def test_a_worker_that_leaves_or_vanishes_does_not_count(tmp_path: Path) -> None:
+    exchange = LocalExchange(make_settings(tmp_path, n_params=1, n_workers=32), np.zeros(1, np.float32))
+    links = [exchange.link() for _ in range(4)]
+    for worker, link in enumerate(links):
+        link.join(worker)
+        link.pull()
+    links[3].leave()
+    links[2].close()
+    local, _ = links[0].exchange(np.ones(1, np.float32))
+    assert 1.0 - local[0] == pytest.approx(0.45)

@@ -78,9 +78,7 @@ def play(
             link.acknowledge(grant)
             played.ends.append((own.now(), worker))
             played.reports.append(report)
-        played.locals[worker] = local
-        link.leave()
-        link.close()
+        played.locals[worker] = local  # and stays: a strategy counts the workers that are there
 
     time.run([partial(work, worker) for worker in range(n_workers)])
     played.center = exchange.center.snapshot()

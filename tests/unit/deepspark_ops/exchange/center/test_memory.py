@@ -90,7 +90,7 @@ def test_file_of_another_exchange_is_refused(in_work_folder: Path) -> None:
         Center.open(center.path, bytes(16))
     other = in_work_folder / "other"
     other.write_bytes(b"not a center, but long enough to hold the header" * 2)
-    with pytest.raises(ProtocolError, match="not a center file of version 4"):
+    with pytest.raises(ProtocolError, match="not a center file of version 5"):
         Center.open(other)
     other.write_bytes(b"short")
     with pytest.raises(ProtocolError, match="5 bytes; a center has a header"):

@@ -58,7 +58,7 @@ def test_a_heavy_center_keeps_the_weighted_sum() -> None:
 
 def test_the_center_is_heavier_with_many_workers() -> None:
     easgd = find_strategy("easgd")
-    weights = {p: easgd.for_workers(p).center_weight for p in (2, 4, 5, 8, 16, 32)}
+    weights = {p: easgd.weight_of_center(p) for p in (2, 4, 5, 8, 16, 32)}
     assert weights == {2: 1.0, 4: 1.0, 5: 2.0, 8: 2.0, 16: 2.0, 32: 4.0}
     for p, moves in ((8, 0.15), (16, 2.4 / 16), (32, 2.4 / 32)):
         assert easgd.default_moving_rate(p) / weights[p] == pytest.approx(moves)
@@ -85,7 +85,7 @@ def test_the_papers_variant_is_its_algorithm_and_nothing_else(tmp_path: Path) ->
     """Eight workers in turn on a slope, by one option: Algorithm 1 with beta = 0.9 as the slow reference has it."""
     n_workers, n_params = 8, 6
     running = configure("easgd", {"variant": "paper"}).for_workers(n_workers)
-    assert (running.momentum_from_center, running.center_weight) == (0.0, 1.0)
+    assert (running.momentum_from_center, running.weight_of_center(n_workers)) == (0.0, 1.0)
     assert running.inner_product_rate_limit(n_workers) == 1.0
     scale = plan_rate_scale(
         "auto",

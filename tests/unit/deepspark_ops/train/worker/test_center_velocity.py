@@ -33,10 +33,10 @@ def test_velocity_is_the_movement_in_steps_of_a_worker() -> None:
 
 
 def test_a_heavy_center_moves_less_by_a_minibatch() -> None:
-    velocity = CenterVelocity(16, 4.0)
-    velocity.observe(np.float32([1.0]), 16, 1)
+    velocity = CenterVelocity(16)
+    velocity.observe(np.float32([1.0]), 16, 1, 4.0)
     # In a round of 16 it moves by 16/20 of a step.
-    assert values(velocity.observe(np.float32([0.2]), 32, 1)) == pytest.approx([1.0])
+    assert values(velocity.observe(np.float32([0.2]), 32, 1, 4.0)) == pytest.approx([1.0])
 
 
 def test_what_the_center_did_before_the_rate_fell_counts_for_less_once() -> None:

@@ -141,6 +141,15 @@ def test_the_bound_never_raises_the_runs_factor() -> None:
     assert [scale.at(clock) for clock in (0, 50, 100)] == [1.0, 2.5, 4.0]
 
 
+def test_a_limit_below_the_solvers_rate_follows_the_present_workers() -> None:
+    scale = PresentRateScale(RateScale(1 / 4, 0, 0, "", of_workers=(1.0, 1 / 2, 1 / 3, 1 / 4)))
+    factors = []
+    for clock, live_workers in [(0, 1), (10, 4), (20, 2), (1000, 2)]:  # the limit falls at once and rises slowly
+        scale.see(clock, live_workers)
+        factors.append(scale.at(clock))
+    assert factors == pytest.approx([1.0, 1 / 4, 1 / 4 + 10 / 4 / 100, 1 / 2])
+
+
 def test_a_factor_of_the_user_stays_for_any_number_of_workers() -> None:
     scale = PresentRateScale(plan(3.0, n_workers=4))
     scale.see(10, 1)
