@@ -197,28 +197,34 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        findings: dict[str, list[str]] = {}
-        problems = _in_own_words(model, error.errors())
-        refused = {
-            str(field_findings["loc"][0])
-            for field_findings in problems
-            if field_findings["loc"] and field_findings["type"] != "string_type"
-        }
-        for problem in problems:
-            # The location of a union's member includes the member's tag; the user wrote the first part.
-            name = str(problem["loc"][0]) if problem["loc"] else (model.message_name or model.__name__)
-            if problem["type"] == "string_type" and name in refused:
-                continue  # the field also accepts text, but the value was no text
-            finding = problem["msg"].removeprefix("Value error, ")
-            if problem["type"] == "missing" and len(problem["loc"]) == 1:
-                finding = f"must be given: {model.model_fields[name].description}"
-            allowed_fields = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
-            start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
-            findings.setdefault(start, []).append(finding + allowed_fields)
-        lines = [
-            start + _alternatives(list(dict.fromkeys(field_findings))) for start, field_findings in findings.items()
-        ]
-        raise ConfigError("\n".join(lines)) from error
+        raise ConfigError("\n".join(_error_lines(model, error.errors()))) from error
+
+
+def wrong_values(model: type[StageConfig], values: dict[str, Any]) -> list[str]:
+    """Return a line per wrong value: name, finding, value. Missing fields and rules of several fields do not count."""
+    try:
+        model.model_validate(values)
+    except ValidationError as error:
+        return _error_lines(model, [problem for problem in error.errors() if set(problem["loc"][:1]) & set(values)])
+    return []
+
+
+def _error_lines(model: type[StageConfig], problems: Sequence[Any]) -> list[str]:
+    findings: dict[str, list[str]] = {}
+    problems = _in_own_words(model, problems)
+    refused = {str(problem["loc"][0]) for problem in problems if problem["loc"] and problem["type"] != "string_type"}
+    for problem in problems:
+        # The location of a union's member includes the member's tag; the user wrote the first part.
+        name = str(problem["loc"][0]) if problem["loc"] else (model.message_name or model.__name__)
+        if problem["type"] == "string_type" and name in refused:
+            continue  # the field also accepts text, but the value was no text
+        finding = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "missing" and len(problem["loc"]) == 1:
+            finding = f"must be given: {model.model_fields[name].description}"
+        allowed_fields = f"; known: {', '.join(model.model_fields)}" if problem["type"] == "extra_forbidden" else ""
+        start = f"{name}={problem['input']!r}: " if problem["loc"] and problem["type"] != "missing" else f"{name}: "
+        findings.setdefault(start, []).append(finding + allowed_fields)
+    return [start + _alternatives(list(dict.fromkeys(field_findings))) for start, field_findings in findings.items()]
 
 
 def _in_own_words(model: type[StageConfig], problems: Sequence[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 import jinja2
 from pydantic.fields import FieldInfo
 
-from deepspark_ops.config.base import Config, StageConfig
+from deepspark_ops.config.base import Config, StageConfig, wrong_values
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.form import config_from_params, form_schemas, is_left_out, refuse_unknown
 from deepspark_ops.operators.lineage.facets import operator_lineage
@@ -26,7 +26,7 @@ from deepspark_ops.operators.lineage.stage_lineage import StageFacts, after_stag
 from deepspark_ops.operators.provider.store_connections import StoreAccess, store_access
 from deepspark_ops.operators.tasks.installation import installed_places
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
-from deepspark_ops.operators.tasks.stage_run import StageRun
+from deepspark_ops.operators.tasks.stage_run import StageRun, is_running_task
 from deepspark_ops.stores.store_path import DataPath, StorePath, data_path
 
 DECIDED: Final = {
@@ -44,6 +44,7 @@ _ATTRIBUTES: Final = {"output": "output_path"}
 """Arguments whose name is an attribute of Airflow's operators already, and the template field that holds them."""
 _ENTRIES: Final = {"weights": "snapshot"}
 """Arguments that take another entry of a task's output than the one of their own name."""
+_TEMPLATE_MARKS: Final = ("{{", "{%", "{#")
 _EXPRESSION = re.compile(r"\s*\{\{((?:(?!\{\{|\}\}).)+)\}\}\s*", re.DOTALL)
 
 
@@ -132,7 +133,7 @@ class StageArguments:
             kwargs: Fields of the config models, and Airflow's arguments.
 
         Raises:
-            ConfigError: An argument is unknown, or one that is needed is missing.
+            ConfigError: An argument is unknown or missing, or a value that is no template is wrong.
         """
         cls = type(self)
         values = {name: kwargs.pop(name, None) for name in argument_fields(cls)}
@@ -140,6 +141,7 @@ class StageArguments:
             kwargs["run"] = run
         _refuse_unknown(cls, kwargs)
         _refuse_missing(cls, values)
+        _refuse_wrong(cls, values)
         super().__init__(**{"multiple_outputs": cls.returns_mapping, **kwargs})
         self.output_of_task: Mapping[str, Any] = {}
         self.starts_run = run is None
@@ -159,9 +161,10 @@ class StageArguments:
         """Return the operator with some arguments, to be expanded over others.
 
         Raises:
-            ConfigError: An argument is unknown.
+            ConfigError: An argument is unknown, or a value that is no template is wrong.
         """
         _refuse_unknown(cls, kwargs)
+        _refuse_wrong(cls, kwargs)
         return PartialOperator(cls, super().partial(**kwargs))  # type: ignore[misc]
 
     def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
@@ -400,6 +403,51 @@ def _refuse_missing(cls: type[StageArguments], values: Mapping[str, Any]) -> Non
     ]
     if lines:
         raise ConfigError("\n".join(lines))
+
+
+def _refuse_wrong(cls: type[StageArguments], values: Mapping[str, Any]) -> None:
+    """Refuse wrong values without a template when Airflow reads the DAG.
+
+    Rules of several fields wait for the task, since a template may decide one of the fields. A running task makes
+    mapped operators; the task's own check then ends with a plain message.
+
+    Raises:
+        ConfigError: One line for each value.
+    """
+    if is_running_task():
+        return
+    entries = {name: _own_entry(name, value) for name, value in values.items() if name in argument_fields(cls)}
+    literals = {name: value for name, value in entries.items() if not is_left_out(value) and _is_literal(value)}
+    lines = _strategy_problems(literals)
+    for model in cls.config_models:
+        lines += wrong_values(model, {name: literals.pop(name) for name in model.model_fields if name in literals})
+    if lines:
+        raise ConfigError("\n".join(f"{cls.__name__}: {line}" for line in lines))
+
+
+def _is_literal(value: Any) -> bool:
+    """Return whether a value has no template and no output of a task."""
+    if isinstance(value, str):
+        return not any(mark in value for mark in _TEMPLATE_MARKS)
+    if isinstance(value, Mapping):
+        return all(map(_is_literal, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_literal, value))
+    return isinstance(value, bool | int | float | Path | StorePath)
+
+
+def _strategy_problems(literals: Mapping[str, Any]) -> list[str]:
+    """Return the problem of an unknown strategy; the registry knows the names, and the config model does not."""
+    from deepspark_ops.exchange.strategies.base import find_strategy
+    from deepspark_ops.exchange.strategies.choice import AUTO
+
+    strategy = literals.get("strategy", AUTO)
+    try:
+        if isinstance(strategy, str) and strategy != AUTO:
+            find_strategy(strategy, other_choices=(AUTO,))
+    except ConfigError as error:
+        return [str(error)]
+    return []
 
 
 def _own_entry(name: str, value: Any) -> Any:

@@ -199,7 +199,7 @@ def ends_plainly(execute: _Execute) -> _Execute:
                 output = execute(self, context, **more)
         except AirflowException as error:
             is_mistake = isinstance(error, AirflowFailException)
-            if not _is_running_task() or not (is_mistake or type(error) is AirflowException):
+            if not is_running_task() or not (is_mistake or type(error) is AirflowException):
                 raise  # a skip or a reschedule is no failure
             is_limited = _limit_retries(context["ti"].task, 0 if is_mistake else own_retries(self))
             if is_mistake and not is_limited:
@@ -212,7 +212,8 @@ def ends_plainly(execute: _Execute) -> _Execute:
     return cast("_Execute", run)
 
 
-def _is_running_task() -> bool:
+def is_running_task() -> bool:
+    """Return whether this process runs a task now; a parsed DAG file is no running task."""
     try:
         get_current_context()
     except RuntimeError:

@@ -968,6 +968,58 @@ def test_what_is_no_argument_is_refused_when_the_dag_is_read(
     assert mapped.expand(n_workers=[1, 2]).task_id == "mapped"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_workers": -1}, "n_workers=-1: Input should be greater than or equal to 1"),
+        ({"n_workers": "many"}, "n_workers='many': Input should be a valid integer"),
+        ({"strategy": "eagsd"}, r'strategy "eagsd" is unknown; known: auto, .*; did you mean "easgd"\?'),
+        ({"comm_period": "0:8,-1:4"}, "comm_period='0:8,-1:4': "),
+        ({"wire_dtype": "float8"}, "wire_dtype='float8': Input should be 'float32', "),
+        ({"weights": ","}, "weights=',': names no file; give one, or several"),
+    ],
+)
+def test_a_wrong_value_without_a_template_is_refused_when_the_dag_is_read(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with DAG("d", schedule=None):
+        with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator: {message}"):
+            DeepSparkTrainOperator(task_id="a", solver="s.prototxt", **arguments)
+        with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator: {message}"):
+            DeepSparkTrainOperator.partial(task_id="b", **arguments)
+    with DAG("d", schedule=None, default_args=arguments), pytest.raises(ConfigError, match=message):
+        DeepSparkTrainOperator(task_id="c", solver="s.prototxt")
+
+
+def test_every_wrong_value_has_a_line_and_values_of_templates_and_tasks_wait_for_the_task(
+    places: Places, dag: DAG
+) -> None:
+    with pytest.raises(ConfigError) as refusal, DAG("d", schedule=None):
+        DeepSparkCheckOperator(task_id="a", solver="s.prototxt", n_workers=0, resize_height=-3, min_gain="much")
+    names = [line.removeprefix("DeepSparkCheckOperator: ").partition("=")[0] for line in str(refusal.value).split("\n")]
+    assert names == ["n_workers", "resize_height", "min_gain"]
+    earlier = BaseOperator(task_id="earlier", dag=dag)
+    run = StageRun(places.home / "r", None, None)
+    late = {"n_workers": "{{ -1 }}", "strategy": "{{ 'eagsd' }}", "strategy_options": {"alpha": "{{ 'x' }}"}}
+    train = operator_of(
+        DeepSparkTrainOperator, dag, places, weights=earlier.output, min_workers=4, resume="a.solverstate", **late
+    )  # min_workers beside the default of n_workers is a rule of two fields
+    assert train.n_workers == "{{ -1 }}"
+    with pytest.raises(AirflowFailException, match=r"n_workers=-1: Input should be greater"):
+        execute(
+            operator_of(DeepSparkTrainOperator, dag, places, n_workers="{{ -1 }}"), context(dag, xcom=run.to_xcom())
+        )
+
+
+def test_a_mapped_value_is_checked_in_its_task(places: Places, dag: DAG) -> None:
+    mapped = DeepSparkTrainOperator.partial(task_id="mapped", solver="s.prototxt", dag=dag).expand(n_workers=[2, -1])
+    values = context(dag)
+    with set_current_context(values):  # as Airflow does before it makes a mapped task
+        task = mapped.unmap({"n_workers": -1})
+    with pytest.raises(AirflowFailException, match=r"n_workers=-1: Input should be greater"):
+        execute(task, values)
+
+
 def test_a_spark_property_that_the_stage_sets_is_refused(places: Places, dag: DAG) -> None:
     run = StageRun(places.home / "r", None, None)
     train = operator_of(DeepSparkTrainOperator, dag, places, conf={"spark.speculation": "true"})
