@@ -10,9 +10,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 from tests.e2e.shared_airflow import AirflowSession
@@ -26,6 +29,9 @@ _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deepspark", _PATIENT, derandomize=True)
 settings.register_profile("explore", _PATIENT, print_blob=True)
 settings.load_profile("deepspark")
+
+# The options of all commands are built once in a process. Each call in a test would build them again, in 30 ms.
+typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 
 _AIRFLOW_HOME = pytest.StashKey[str]()
 _AIRFLOW_SESSION = pytest.StashKey[AirflowSession]()

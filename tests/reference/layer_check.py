@@ -33,6 +33,8 @@ TWO_ROUNDINGS = {"float32": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 _STEP = 1e-4
 _MOST_PLACES = 40
+_DIFFERENCES: dict[tuple[object, ...], Array] = {}
+"""Reference, layer, values and blob -> central differences. Both layouts of a layer are compared with the same ones."""
 
 
 def define(text: str, *bottom_shapes: tuple[int, ...], phase: Phase = "TRAIN") -> LayerDefinition:
@@ -139,7 +141,6 @@ def check_layer(
         precision: Arithmetic of the layer; the bounds are two roundings then. Bottoms and blobs must be representable.
     """
     rounding = TWO_ROUNDINGS[precision]
-    assert_gradient = _assert_slope if by_direction else _assert_gradient
     doubles = [np.asarray(bottom, np.float64) for bottom in bottoms]
     blobs = [np.asarray(param, np.float64) for param in params]
     expected = [np.asarray(top) for top in reference(*doubles, *blobs)]
@@ -162,6 +163,16 @@ def check_layer(
     for top, ours, theirs in zip(spec.tops, run.tops, expected, strict=True):
         assert_close(ours, theirs, max(FORWARD_BOUND, rounding), f"top {top}")
 
+    values_key = tuple((values.shape, values.tobytes()) for values in (*doubles, *blobs))
+    layer_key = (reference.__module__, reference.__qualname__, text, phase, *values_key)
+
+    def assert_gradient(ours: npt.ArrayLike, values: Array, what: str) -> None:
+        bound = max(BACKWARD_BOUND, rounding)
+        if by_direction:
+            _assert_slope(ours, objective, values, what, bound)
+        else:
+            _assert_gradient(ours, objective, values, what, bound, layer_key)
+
     def objective() -> float:
         return sum(float(np.sum(w * t)) for w, t in zip(weights, reference(*doubles, *blobs), strict=True))
 
@@ -172,25 +183,36 @@ def check_layer(
             continue
         ours = np.zeros(values.shape) if ours is None else ours
         assert ours.shape == values.shape
-        assert_gradient(ours, objective, values, f"gradient of x{position}", max(BACKWARD_BOUND, rounding))
+        assert_gradient(ours, values, f"gradient of x{position}")
     views = run.net.params.views(run.passes.param_gradients)
     for index, blob in enumerate(blobs):
         if fixed_params:
             assert not views[f"layer[{index}]"].any()
         else:
-            bound = max(BACKWARD_BOUND, rounding)
-            assert_gradient(views[f"layer[{index}]"], objective, blob, f"gradient of blob {index}", bound)
+            assert_gradient(views[f"layer[{index}]"], blob, f"gradient of blob {index}")
     return run
 
 
 def _assert_gradient(
-    ours: npt.ArrayLike, objective: Callable[[], float], values: Array, what: str, bound: float
+    ours: npt.ArrayLike,
+    objective: Callable[[], float],
+    values: Array,
+    what: str,
+    bound: float,
+    layer_key: tuple[object, ...],
 ) -> None:
     """Compare with central differences of ``objective``, which reads ``values``; they are written and put back."""
-    flat, n_values = values.reshape(-1), values.size
     # Loops are slow: of larger blobs a random sample of places is looked at.
-    places = np.random.default_rng(n_values).permutation(n_values)[:_MOST_PLACES]
-    theirs = np.zeros(len(places))
+    places = np.random.default_rng(values.size).permutation(values.size)[:_MOST_PLACES]
+    theirs = _DIFFERENCES.get((*layer_key, what))
+    if theirs is None:
+        theirs = _DIFFERENCES[*layer_key, what] = _differences(objective, values, places)
+    assert_close(np.reshape(ours, -1)[places], theirs, bound, what)
+
+
+def _differences(objective: Callable[[], float], values: Array, places: npt.NDArray[np.int64]) -> Array:
+    flat = values.reshape(-1)
+    differences = np.zeros(len(places))
     for position, place in enumerate(places):
         kept = flat[place]
         flat[place] = kept + _STEP
@@ -198,8 +220,8 @@ def _assert_gradient(
         flat[place] = kept - _STEP
         below = objective()
         flat[place] = kept
-        theirs[position] = (above - below) / (2 * _STEP)
-    assert_close(np.reshape(ours, -1)[places], theirs, bound, what)
+        differences[position] = (above - below) / (2 * _STEP)
+    return differences
 
 
 def _assert_slope(ours: npt.ArrayLike, objective: Callable[[], float], values: Array, what: str, bound: float) -> None:

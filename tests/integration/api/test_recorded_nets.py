@@ -14,6 +14,7 @@ import deepspark_ops as ds
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.phases import filter_layers
 from caffe_import.parity.findings import relative_error
+from deepspark_ops.api import pycaffe
 from deepspark_ops.api.pycaffe.net import Net
 from deepspark_ops.api.pycaffe.solver import Solver
 from deepspark_ops.single_net.passes.net_process import NetProcess
@@ -111,8 +112,11 @@ def test_blobs_and_gradients_are_caffes(
 
 
 @pytest.mark.parametrize("name", [case["name"] for case in records("solver")][::3])
-def test_steps_of_a_solver_are_caffes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_a_solver_are_caffes(process: NetProcess, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CASES)
+    # A process for each solver would load TensorFlow each time.
+    monkeypatch.setattr(pycaffe.solver, "NetProcess", lambda devices: process)
+    monkeypatch.setattr(process, "end", lambda: None)
     with np.load(CASES / "solvers" / name / "trajectory.npz") as file:
         archive = {member: file[member] for member in file.files}
     solver = Solver(CASES / "solvers" / name / "solver.prototxt", devices="cpu")

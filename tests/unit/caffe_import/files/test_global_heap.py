@@ -24,12 +24,12 @@ _OBJECT = struct.Struct("<HH4xQ")
 
 def collection(*objects: tuple[int, int], size: int = 4096) -> bytes:
     """Return a collection by the specification: objects of a number and a size, whose data are padded to 8 bytes."""
-    content = _HEADER.pack(SIGNATURE, 1, size)
+    content = bytearray(_HEADER.pack(SIGNATURE, 1, size))
     for number, length in objects:
         content += _OBJECT.pack(number, 1, length)
         if number:
             content += bytes(min(-(-length // 8) * 8, size))
-    return content.ljust(size, b"\0")[:size]
+    return bytes(content.ljust(size, b"\0")[:size])
 
 
 FREE = 4096 - 16
