@@ -10,8 +10,8 @@ Socket, (bytes up + bytes down) / time, against the raw one-way rate of a loopba
 exchange encrypted, against the one-way rate of a plain loop over the standard library's ``ssl`` sockets with the same
 cipher. ``mac``: against the raw one-way rate of a connection in clear, since there is nothing else that does the same.
 Interleaved, pinned to one core a process, median of 5. Also the server's memory, its time to start, and the time of a
-control call. ``mixing``: the time in which a worker mixes the center's velocity into its momentum, as a part of the
-time of the exchange before, by turns in one process.
+control call. ``mixing``: the processor time in which a worker mixes the center's velocity into its momentum, as a
+part of that of the exchange before, by turns in one process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,8 +45,8 @@ from deepspark_ops.exchange.state.grants import Schedule
 from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.channel.tls import client_context, server_context, wrap
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
-from deepspark_ops.param_vector import CHUNK_FLOATS, StatisticBlobs, Vector, chunk_ranges
-from deepspark_ops.train.worker.center_velocity import CenterVelocity, mix_history
+from deepspark_ops.param_vector import CHUNK_FLOATS, Vector, chunk_ranges
+from deepspark_ops.train.worker.stabiliser import StabilisedModel, Stabiliser, StabiliserPlan
 
 MIXED_SIZES = (431_080, 20_000_000)
 SIZES = {"lenet": 431_080, "seven_million": 7_000_000, "caffenet": 60_965_224}
@@ -347,25 +347,40 @@ def server_figures(running: RunningExchange, n_params: int) -> dict[str, Any]:
     return {"server_bytes": resident, "server_bytes_limit": 4 * n_params + (64 << 20)}
 
 
+class KeptMomentum:
+    """A model with momentum alone."""
+
+    def __init__(self, n_params: int) -> None:
+        """Begin with the same momentum everywhere."""
+        self.history = np.full(n_params, 0.5, np.float32)
+
+    def momentum(self) -> list[Vector]:
+        """See ``StabilisedModel``."""
+        return [self.history]
+
+    def replace_momentum(self, momentum: Vector) -> None:
+        """See ``StabilisedModel``."""
+        self.history = momentum
+
+
 def mixing_process(pipe: Connection, address: ExchangeAddress) -> None:
-    """Join as worker 0, exchange and mix by turns; send the median of mixing time / exchange time, and both in ms."""
+    """Join as worker 0, exchange and mix by turns; send the medians of their ratio and processor times, in ms."""
     link = connect(address)
     n_params = link.join(0).n_params
     link.report_center()
-    local, velocity = link.pull(), CenterVelocity(2)
-    history = aligned_vector(n_params)
-    history.fill(0.5)
+    local, model = link.pull(), KeptMomentum(n_params)
+    plan = StabiliserPlan(n_workers=2, momentum_from_center=0.5)
+    stabiliser = Stabiliser(plan, cast(StabilisedModel, model), lambda clock: 0.1, lambda clock: 0.1)
     times = []
     for number in range(MIXING_ROUNDS):
-        started = time.perf_counter()
+        started = time.process_time()
         local, report = link.exchange(local)
-        exchanged = time.perf_counter()
+        exchanged = time.process_time()
         assert report.center is not None, "report_center was called"
-        seen = velocity.observe(report.center, 2 * number + 2, 1)
-        if seen is not None:
-            history = mix_history([history], seen, 0.5, StatisticBlobs())
-            times.append((time.perf_counter() - exchanged, exchanged - started))
-        del seen, report
+        stabiliser.after_exchange(report.center, 2 * number + 2, 1)
+        if number:
+            times.append((time.process_time() - exchanged, exchanged - started))
+        del report
     mixing, exchange = np.array(times[len(times) // 3 :]).T
     pipe.send((float(np.median(mixing / exchange)), 1e3 * float(np.median(mixing)), 1e3 * float(np.median(exchange))))
     link.leave()

@@ -56,7 +56,7 @@ def make_plan(config: PlanConfig) -> PlanReport:
         ConfigError, DataError: An option, the run or the dataset is wrong.
     """
     strategy = find_strategy(config.strategy)
-    if strategy.requires.comm_period_one and config.comm_period not in ("auto", 1):
+    if strategy.comm_period_one and config.comm_period not in ("auto", 1):
         msg = f"comm_period={config.comm_period}: strategy {strategy.name} exchanges after every minibatch; allowed: 1"
         raise ConfigError(msg)
     size = measure_net(config)
@@ -112,7 +112,7 @@ class _Planner:
 
     def _with_auto_period(self, n_workers: int, choice: Choice) -> Choice:
         """Return the choice with the smallest tau whose exchange, queueing included, costs little."""
-        if self._strategy.requires.comm_period_one:
+        if self._strategy.comm_period_one:
             return choice
         alone_s = self._cost(n_workers, choice).alone_s
         strategy = self._strategy.for_workers(n_workers)
@@ -214,7 +214,7 @@ class _Planner:
         is_shared = self._config.transport == "shm"
         servers = [1] if is_shared else [n for n in (1, 2, 4, 8, MAX_SERVERS) if n <= n_chunks]
         dtypes: list[WireDtype] = ["float32"] if is_shared else ["float32", "bfloat16"]
-        fixed = self._strategy.requires.comm_period_one
+        fixed = self._strategy.comm_period_one
         least = self._strategy.least_auto_period
         offered = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, MAX_COMM_PERIOD)
         periods = [1] if fixed else [period for period in offered if period >= least]

@@ -116,7 +116,7 @@ class Center:
 
     def check_pushes(self, strategy: Strategy, *, samples: bool = False) -> None:
         """Refuse nonsense pushes of this process, see ``PushCheck``. Searching strategies may push such numbers."""
-        if not strategy.searches:
+        if not strategy.repeats_data:
             self.push_check = PushCheck(len(self.counts), samples=samples)
 
     def refuse_push(self, worker: int, subject: str, error: PushRefused) -> PushRefused:

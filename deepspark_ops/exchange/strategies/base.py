@@ -58,17 +58,6 @@ LOCK_MODES: tuple[LockMode, ...] = ("none", "striped", "full")
 
 
 @dataclass(frozen=True)
-class Requires:
-    """Conditions of a strategy on the run.
-
-    Attributes:
-        comm_period_one: The strategy exchanges after every minibatch; another tau is refused.
-    """
-
-    comm_period_one: bool = False
-
-
-@dataclass(frozen=True)
 class Strategy:
     """How workers and center exchange; frozen, without state, pure functions on chunks.
 
@@ -86,7 +75,7 @@ class Strategy:
         round: When the center changes: at each push, after several, or when all live workers have pushed.
         pulls: When the worker reads the center's chunk. ``before``: for ``worker_chunk``, which computes the new
             parameters from it. ``after`` its push, ``after_round``: the new parameters are the center. ``never``.
-        requires: Conditions on the rest of the run.
+        comm_period_one: Whether the strategy exchanges after every minibatch; another tau is refused.
         lock: The least lock it is right with.
         least_auto_period: The smallest tau that ``comm_period: auto`` takes, however cheap exchanging is.
         most_exchange_share: Of a worker's time, that exchanges may take where ``auto`` could make them rarer.
@@ -99,9 +88,9 @@ class Strategy:
         solves_at_center: Whether the server decides by the workers' gradients where they go, and is given what the
             solver has of constants; else each worker makes its own updates.
         history_at_center: Whether the solver's history follows the strategy's own ``server_vectors``.
-        repeats_data: Whether a worker measures over the same minibatches again and again.
-        searches: Whether the strategy tries points and steps back from those whose loss or gradient is not finite:
-            a worker pushes such a loss as it is, instead of ending the run.
+        repeats_data: Whether a worker measures over the same minibatches again and again, for a search. The search
+            steps back from points whose loss or gradient is not finite: a worker pushes such a loss as it is, instead
+            of ending the run.
         result: Server vector that holds where workers go after a round; None: the center does.
         server_vectors: Vectors of n_params floats that the center keeps besides itself.
     """
@@ -112,7 +101,7 @@ class Strategy:
     unit: ClassVar[Literal["weights", "delta", "gradient"]]
     round: ClassVar[Literal["none", "pushes", "all"]] = "none"
     pulls: ClassVar[Literal["before", "after", "after_round", "never"]] = "before"
-    requires: ClassVar[Requires] = Requires()
+    comm_period_one: ClassVar[bool] = False
     lock: ClassVar[LockMode] = "none"
     least_auto_period: ClassVar[int] = 1
     most_exchange_share: ClassVar[float] = 0.1
@@ -123,7 +112,6 @@ class Strategy:
     solves_at_center: ClassVar[bool] = False
     history_at_center: ClassVar[bool] = False
     repeats_data: ClassVar[bool] = False
-    searches: ClassVar[bool] = False
     result: ClassVar[int | None] = None
 
     @property
@@ -138,7 +126,7 @@ class Strategy:
 
     @property
     def momentum_from_center(self) -> float:
-        """Share of a worker's momentum that an exchange replaces by the center's, in [0, 1]; see ``CenterVelocity``."""
+        """Share of a worker's momentum that an exchange replaces by the center's, in [0, 1]; see ``Stabiliser``."""
         return 0.0
 
     def weight_of_center(self, n_workers: int) -> float:

@@ -60,7 +60,7 @@ def choose_strategy(n_workers: int, *, uneven: bool, exchange_share: float | Non
 def _candidates(exchange_share: float | None) -> Sequence[str]:
     is_dear = exchange_share is not None and exchange_share > _DEAR
     names = sorted({row.strategy for row in measured_rows()})
-    return [name for name in names if not (is_dear and find_strategy(name).requires.comm_period_one)]
+    return [name for name in names if not (is_dear and find_strategy(name).comm_period_one)]
 
 
 def _speed(rows: Sequence[Measured]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import ExchangeContext, Requires
+from deepspark_ops.exchange.strategies.base import ExchangeContext
 from deepspark_ops.exchange.strategies.shared_rules import Additive, scale
 from deepspark_ops.param_vector import Vector
 
@@ -43,7 +43,7 @@ class DelayCompensated(Additive):
     unit = "delta"
     keeps_start = True
     compensates = True
-    requires = Requires(comm_period_one=True)
+    comm_period_one = True
 
     compensation: float = 0.04
 

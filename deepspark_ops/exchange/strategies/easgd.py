@@ -29,7 +29,7 @@ class Easgd(Elastic):
     than four workers the center weighs more than a worker and moves by ``e / center_weight``: the weighted sum stays
     constant. So workers stay near the center, and the center does not follow single workers. The solver's history
     stays with the worker. A share of its momentum (SGD, Nesterov) is replaced by the center's momentum: without the
-    share, workers swing about the center (``train.worker.center_velocity``), and the rate can be half as large. The
+    share, workers swing about the center (``train.worker.stabiliser``), and the rate can be half as large. The
     eigenvalue of worker - center is 1 - 2 alpha per exchange: an alpha above 0.5 overshoots.
 
     ``variant: paper`` is the paper's unchanged algorithm: workers keep their momentum, the center weighs as much as a

@@ -43,7 +43,6 @@ class Lbfgs(GatheredGradients):
     solves_at_center = True
     history_at_center = False
     repeats_data = True
-    searches = True
     result = 1
 
     memory: int = 10

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from deepspark_ops.exchange.rounds.round_closing import RoundCloser
 from deepspark_ops.exchange.rounds.solver_step import CenterSolver, SolverCloser
-from deepspark_ops.exchange.strategies.base import Requires
 from deepspark_ops.exchange.strategies.shared_rules import GatheredGradients
 
 
@@ -27,7 +26,7 @@ class Sync(GatheredGradients):
 
     name = "sync"
     source = "CaffeOnSpark (Yahoo, 2016)"
-    requires = Requires(comm_period_one=True)
+    comm_period_one = True
     solves_at_center = True
     history_at_center = True
 

@@ -129,7 +129,7 @@ def _period_of(config: TrainConfig, running: Strategy, in_options: int | None) -
     if in_options is not None:
         _refuse_both("comm_period", None if period == "auto" else setting, "period", in_options)
         period = in_options
-    if running.requires.comm_period_one:
+    if running.comm_period_one:
         if period not in ("auto", 1):
             msg = f"comm_period={setting}: strategy {running.name} exchanges after every minibatch; allowed: 1"
             raise ConfigError(msg)

@@ -16,7 +16,6 @@ from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-from deepspark_ops.train.worker.center_velocity import Velocity
 from deepspark_ops.train.worker.model import Model, StepReport
 
 
@@ -80,22 +79,6 @@ class _ModelAround:
     def start_at(self, params: Vector) -> None:
         """See ``Model``."""
         self._model.start_at(params)
-
-    def mix_momentum(self, velocity: Velocity, share: float) -> None:
-        """See ``Model``."""
-        self._model.mix_momentum(velocity, share)
-
-    def scale_momentum(self, factors: Vector) -> None:
-        """See ``Model``."""
-        self._model.scale_momentum(factors)
-
-    def use_blob_factors(self, factors: Vector) -> None:
-        """See ``Model``."""
-        self._model.use_blob_factors(factors)
-
-    def step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
-        """See ``Model``."""
-        return self._model.step_of(step, feeds)
 
     def state(self) -> WorkerState:
         """See ``Model``."""

@@ -27,7 +27,7 @@ from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import Model, StepReport
 from deepspark_ops.train.worker.progress import ProgressLines
 from deepspark_ops.train.worker.rate_scale import PresentRateScale
-from deepspark_ops.train.worker.stabiliser import Stabiliser
+from deepspark_ops.train.worker.stabiliser import StabilisedModel, Stabiliser
 
 SAMPLE = 512
 """Parameters, evenly spaced, that are examined before an exchange: a net that diverges has few finite numbers."""
@@ -46,8 +46,13 @@ class WorkerSummary:
 class WorkerLoop:
     """Runs a worker to the end of the run. Used by a single thread; ``run`` is called once."""
 
-    def __init__(self, model: Model, link: WorkerLink, batches: BatchSource, plan: LoopPlan) -> None:
-        """Take a joined link and a model with the center's parameters, or with the worker's saved parameters."""
+    def __init__(
+        self, model: Model, link: WorkerLink, batches: BatchSource, plan: LoopPlan, stabilised: StabilisedModel
+    ) -> None:
+        """Take a joined link and a model with the center's parameters, or with the worker's saved parameters.
+
+        ``stabilised`` is the compiled net: ``model`` itself, or the net inside.
+        """
         self._model = model
         self._link = link
         self._batches = batches
@@ -67,10 +72,8 @@ class WorkerLoop:
         self._last_report: StepReport | None = None
         self._n_new_starts = 0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
-        self._stabiliser: Stabiliser | None = None
-        if plan.stabiliser is not None:
-            self._stabiliser = Stabiliser(plan.stabiliser, model, self._rate_at, plan.solver_rate)
-        if self._stabiliser is not None and self._stabiliser.needs_center:
+        self._stabiliser = Stabiliser(plan.stabiliser, stabilised, self._rate_at, plan.solver_rate)
+        if self._stabiliser.needs_center:
             link.report_center()
 
     def run(self) -> WorkerSummary:
@@ -136,8 +139,7 @@ class WorkerLoop:
         if grant.state_for or grant.tests:
             self._exchange_rest()
         if grant.state_for:
-            stabiliser = None if self._stabiliser is None else self._stabiliser.state()
-            meta, arrays = replace(self._model.state(), stabiliser=stabiliser).to_parts()
+            meta, arrays = replace(self._model.state(), stabiliser=self._stabiliser.state()).to_parts()
             self._link.send_state(grant.state_for, {**meta, "leases": self._batches.leases()}, arrays)
         if grant.tests:
             self._tests.run(grant.start)
@@ -161,9 +163,8 @@ class WorkerLoop:
             if n_steps == 0:  # another worker has done these steps, and the run has ended
                 break
             ready = self._now()
-            if self._stabiliser is not None:
-                note = self._stabiliser.before_steps(step, n_steps, feeds)
-                self._progress.note(step, note if self._plan.worker == 0 else None)  # one line, not one of each worker
+            note = self._stabiliser.before_steps(step, n_steps, feeds)
+            self._progress.note(step, note if self._plan.worker == 0 else None)  # one line, not one of each worker
             report = self._model.run(step=step, n_steps=n_steps, rate_scale=self._rate_scale.at(step), feeds=feeds)
             ended = self._now()
             compute_s += ended - ready
@@ -299,9 +300,8 @@ class WorkerLoop:
 
     def _take(self, grants: list[Grant], local: Vector, report: ExchangeReport) -> None:
         self._model.replace_local(local)
-        if self._stabiliser is not None:
-            n_steps = sum(grant.count for grant in grants)
-            self._stabiliser.after_exchange(report.center, grants[-1].stop, n_steps, grants[-1].live_workers)
+        n_steps = sum(grant.count for grant in grants)
+        self._stabiliser.after_exchange(report.center, grants[-1].stop, n_steps, grants[-1].live_workers)
         self._progress.note(grants[-1].stop, self._plan.comm_period.agree(report.round_end.comm_period))
         self._progress.exchanged(report)
         self._done += grants

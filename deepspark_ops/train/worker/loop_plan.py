@@ -65,7 +65,7 @@ class LoopPlan:
         most_new_starts: Times that a worker begins again at the center after a loss that is not finite.
         waits_in_rounds: Whether all workers have the same parameters after an exchange, by the strategy.
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty for the link's constant alpha.
-        stabiliser: Plan of the worker's stabiliser; None without a stabiliser.
+        stabiliser: Plan of the worker's stabiliser.
         statistics: BatchNorm's blobs in the parameters.
         host_load: Reports the load of the host; None for no reports.
         time: Source of all times of the loop.
@@ -91,7 +91,7 @@ class LoopPlan:
     waits_in_rounds: bool = False
     overlaps: bool = False
     moving_rates: Sequence[tuple[int, float]] = ()
-    stabiliser: StabiliserPlan | None = None
+    stabiliser: StabiliserPlan = field(default_factory=StabiliserPlan)
     statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
     host_load: HostLoad | None = None
     time: WorkerClock = HOST_CLOCK

@@ -88,7 +88,7 @@ class MeasuredRates:
         """Measure nothing yet.
 
         Args:
-            groups: At least one.
+            groups: Without a group, no measurement is due.
             momentum: The solver's.
             borne: Part of momentum's bound that the exchange leaves, in (0, 1].
             begins_trained: Whether the net is trained already: no later measurement is as steep as those of the first
@@ -126,7 +126,7 @@ class MeasuredRates:
 
     def is_due(self) -> bool:
         """Return whether to measure before the next step."""
-        return self._updates >= self._next
+        return bool(self._groups) and self._updates >= self._next
 
     def count(self, n_updates: int) -> None:
         """Count updates of this process."""
@@ -218,7 +218,7 @@ def rate_groups(run: Run) -> tuple[RateGroup, ...]:
     plain = RULES[run.solver.type].rate_in_history and run.solver.clip_gradients < 0
     if run.config.rate_scale != "auto" or not plain or run.plan.precision != "float32" or run.plan.n_devices > 1:
         return ()
-    most = largest_factor(run)
+    most = plan_strategy(run.config).running.inner_product_rate_limit(run.config.n_workers)
     if most <= 1.0:
         return ()
     types = {layer.name: layer.type for layer in run.train_net.layers}
@@ -232,8 +232,3 @@ def rate_groups(run: Run) -> tuple[RateGroup, ...]:
         RateGroup("inner products", products, most),
     )
     return tuple(group for group in groups if group.entries)
-
-
-def largest_factor(run: Run) -> float:
-    """Return the strategy's largest factor on the rate of inner products, with the run's number of workers."""
-    return plan_strategy(run.config).running.inner_product_rate_limit(run.config.n_workers)

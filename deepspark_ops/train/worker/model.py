@@ -14,7 +14,6 @@ from caffe_import.net.param_layout import Vector
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-from deepspark_ops.train.worker.center_velocity import Velocity
 
 
 @dataclass(frozen=True)
@@ -69,18 +68,6 @@ class Model(Protocol):
 
     def start_at(self, params: Vector) -> None:
         """Take a fresh vector as the parameters, with the state of a model that has not run; updates stay counted."""
-
-    def mix_momentum(self, velocity: Velocity, share: float) -> None:
-        """Replace ``share`` of the momentum, in [0, 1], by the center's ``velocity``; may write its ``before``."""
-
-    def scale_momentum(self, factors: Vector) -> None:
-        """Multiply the momentum, of SGD or Nesterov, by a factor for each blob of the layout, or for all blobs."""
-
-    def use_blob_factors(self, factors: Vector) -> None:
-        """Multiply the rate of each blob of the layout by a factor from the next run on."""
-
-    def step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
-        """Return the function of ``MeasuredRates.measure``, of the first minibatch of ``feeds``."""
 
     def state(self) -> WorkerState:
         """Return the worker's own state; arrays may be views, valid until the next change."""

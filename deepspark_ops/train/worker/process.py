@@ -108,7 +108,7 @@ def train_worker(
         if strategy.repeats_data:
             source = nullcontext(RepeatedBatches(leased, plan.comm_period.value, run.solver.iter_size))
         with source as batches:
-            summary = WorkerLoop(model_for(strategy, model, link), link, batches, plan).run()
+            summary = WorkerLoop(model_for(strategy, model, link), link, batches, plan, stabilised=model).run()
     return WorkerOutcome(plan.worker, "finished", "", summary.steps, summary.exchanges)
 
 

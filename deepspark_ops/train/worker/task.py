@@ -69,7 +69,7 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         test_interval=solver.test_interval,
         test_initialization=solver.test_initialization,
         snapshot=solver.snapshot,
-        searches=plan.running.searches,
+        searches=plan.running.repeats_data,
         most_new_starts=MOST_NEW_STARTS if plan.running.has_moving_rate else 0,
         waits_in_rounds=plan.running.round == "all",
         overlaps=config.overlap and plan.running.has_moving_rate,
@@ -87,8 +87,6 @@ def with_state(plan: LoopPlan, state: WorkerState | None, *, attempt: int) -> Lo
         state: The worker's state in the snapshot; None without a state.
         attempt: Earlier starts of the worker. A later start takes the center, which is trained already.
     """
-    if plan.stabiliser is None:
-        return plan
     begins_trained = plan.stabiliser.begins_trained or attempt > 0
     earlier = None if state is None else state.stabiliser
     return replace(plan, stabiliser=replace(plan.stabiliser, begins_trained=begins_trained, state=earlier))

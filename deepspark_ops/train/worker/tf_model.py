@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,14 +25,12 @@ from caffe_import.tf_graph.devices import ReadyDevices
 from caffe_import.tf_graph.out_of_memory import OUT_OF_MEMORY, exhausted_layer, wanted_memory
 from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
 from caffe_import.tf_graph.train_step import TrainFunction, TrainState, compile_training
-from deepspark_ops.exchange.center.buffers import VectorPool
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.side_outputs import SideOutputs, outputs_of_tests, training_outputs
 from deepspark_ops.train.snapshots.snapshot import check_history
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-from deepspark_ops.train.worker.center_velocity import Velocity, mix_history
 from deepspark_ops.train.worker.measured_rates import rate_groups
 from deepspark_ops.train.worker.model import StepReport
 from deepspark_ops.train.worker.out_of_memory import out_of_memory
@@ -137,7 +135,6 @@ class TfModel:
         self._side = training_outputs(run.train_net, run.paths, worker=worker, n_workers=run.config.n_workers)
         self._passes: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
         self._blob_factors: Vector | None = None
-        self._histories = VectorPool(run.train_net.params.n_params)
         self._state = self._train.initial_state(pull())
         if state is not None:
             self._state = _restored(self._state, state)
@@ -171,7 +168,7 @@ class TfModel:
         )
 
     def step_of(self, step: int, feeds: Feeds) -> Callable[[Vector], Vector]:
-        """See ``Model``."""
+        """See ``StabilisedModel``."""
         first = {name: rows[: self.n_passes] for name, rows in feeds.items()}
         solver_rate = np.float32(learning_rate(self._train.solver, step))
 
@@ -252,21 +249,16 @@ class TfModel:
         fresh = self._train.initial_state(params)
         self._state = replace(fresh, updates=self._state.updates, loss_scale=self._state.loss_scale)
 
-    def mix_momentum(self, velocity: Velocity, share: float) -> None:
-        """See ``Model``; for SGD and Nesterov, whose history is the subtracted step."""
-        mixed = mix_history(self._train.history_blobs(self._state), velocity, share, self.statistics)
-        self._state = replace(self._state, history=mixed[np.newaxis])
+    def momentum(self) -> Sequence[Vector]:
+        """See ``StabilisedModel``."""
+        return self._train.history_blobs(self._state)
 
-    def scale_momentum(self, factors: Vector) -> None:
-        """See ``Model``; likewise."""
-        scaled, blobs, start = self._histories.take(), self._train.history_blobs(self._state), 0
-        for blob, factor in zip(blobs, np.broadcast_to(factors, len(blobs)), strict=True):
-            np.multiply(blob, factor, out=scaled[start : start + blob.size])
-            start += blob.size
-        self._state = replace(self._state, history=scaled[np.newaxis])
+    def replace_momentum(self, momentum: Vector) -> None:
+        """See ``StabilisedModel``."""
+        self._state = replace(self._state, history=momentum[np.newaxis])
 
     def use_blob_factors(self, factors: Vector) -> None:
-        """See ``Model``."""
+        """See ``StabilisedModel``."""
         self._blob_factors = factors
 
     def round_note(self) -> RoundNote | None:

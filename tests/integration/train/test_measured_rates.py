@@ -55,7 +55,6 @@ def model_of(folder: Path, *, n_workers: int, iter_size: int = 1) -> TfModel:
 
 def stabiliser_of(model: TfModel, folder: Path) -> Stabiliser:
     plan = stabiliser_plan(run_of(folder, n_workers=3))
-    assert plan is not None
     return Stabiliser(plan, model, lambda clock: RATE * SCALE, lambda clock: RATE)
 
 

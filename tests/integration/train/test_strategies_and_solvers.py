@@ -55,7 +55,7 @@ def train(case: str, strategy: str, run_dir: Path, *, n_workers: int = 2, max_it
         run_dir=run_dir,
         n_workers=n_workers,
         strategy=strategy,
-        comm_period=1 if find_strategy(strategy).requires.comm_period_one else 2,
+        comm_period=1 if find_strategy(strategy).comm_period_one else 2,
     )
     finished = run_in_process(config)
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * n_workers, finished.outcomes

@@ -61,7 +61,7 @@ def test_two_workers_lower_the_loss(strategy: str, tmp_path: Path, monkeypatch: 
         run_dir=tmp_path / "run",
         n_workers=2,
         strategy=strategy,
-        comm_period=1 if find_strategy(strategy).requires.comm_period_one else 2,
+        comm_period=1 if find_strategy(strategy).comm_period_one else 2,
     )
     finished = run_in_process(config)
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * 2, finished.outcomes

@@ -128,7 +128,7 @@ def applying(strategy: str) -> tuple[Center, Callable[[int, Vector], None]]:
     return center, push_applier(center, chunks, 1, center.begin(1))
 
 
-@pytest.mark.parametrize("strategy", [name for name in strategy_names() if not find_strategy(name).searches])
+@pytest.mark.parametrize("strategy", [name for name in strategy_names() if not find_strategy(name).repeats_data])
 def test_a_refused_push_changes_nothing_and_is_counted(strategy: str) -> None:
     center, apply = applying(strategy)
     nonsense = np.float32([1, math.nan, 1, 1])

@@ -125,7 +125,7 @@ def test_a_trial_whose_loss_is_not_finite_is_stepped_back_from() -> None:
             rounds.overflow(0)
     assert overflows > 0
     assert 2.4 < rounds.center[2] < 2.5
-    assert find_strategy("lbfgs").searches
+    assert find_strategy("lbfgs").repeats_data
 
 
 def test_a_run_whose_first_loss_is_not_finite_says_so() -> None:

@@ -95,5 +95,5 @@ def test_history_is_of_the_snapshot_and_survives_settings(tmp_path: Path) -> Non
 
 def test_it_says_what_it_needs() -> None:
     strategy = find_strategy("sync")
-    assert strategy.requires.comm_period_one
+    assert strategy.comm_period_one
     assert strategy.progress_per_step(4) == 0.25

@@ -24,7 +24,6 @@ from deepspark_ops.exchange.transport.link import RoundEnd, WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
-from deepspark_ops.train.worker.center_velocity import Velocity
 from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, LossBudget, ScheduledPeriod
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.model import StepReport
@@ -49,8 +48,7 @@ class CountingModel:
         self.explains = False
         self.scales: StepScales | None = None
         self.written: list[tuple[object, int]] = []
-        self.velocities: list[tuple[float, float]] = []
-        self.falls: list[tuple[int, float]] = []
+        self.momenta: list[tuple[int, float]] = []
 
     def run(self, *, step: int, n_steps: int, rate_scale: float, feeds: Feeds) -> StepReport:
         self.calls.append((step, n_steps, rate_scale))
@@ -80,12 +78,11 @@ class CountingModel:
         self.value = params
         self.starts.append(float(params[0]))
 
-    def mix_momentum(self, velocity: Velocity, share: float) -> None:
-        before, center, factors = velocity
-        self.velocities.append((float(factors[0] * (before[0] - center[0])), share))
+    def momentum(self) -> list[np.ndarray]:
+        return [np.ones(1, np.float32)]
 
-    def scale_momentum(self, factors: np.ndarray) -> None:
-        self.falls.append((len(self.calls), float(factors[0])))
+    def replace_momentum(self, momentum: np.ndarray) -> None:
+        self.momenta.append((len(self.calls), float(momentum[0])))
 
     def use_blob_factors(self, factors: np.ndarray) -> None:
         raise AssertionError("no rate is measured")
@@ -158,7 +155,7 @@ class Bench:
         self.link.join(self.plan.worker)
 
     def run(self):
-        return WorkerLoop(self.model, self.link, self.batches, self.plan).run()
+        return WorkerLoop(self.model, self.link, self.batches, self.plan, self.model).run()
 
     def events(self, kind: str) -> list[Event]:
         return [event for event in read_events(self.exchange.settings.events) if event.kind == kind]
@@ -435,7 +432,7 @@ def test_side_outputs_are_written_where_a_loss_is_shown_after_each_test_and_at_t
 def test_an_overlapped_exchange_moves_what_the_worker_has_become_by_what_it_was(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(12, snapshot_after_train=False), n_workers=2, overlaps=True)
     bench.batches.take = lambda max_steps: ({}, max_steps)  # type: ignore[method-assign]
-    loop = WorkerLoop(bench.model, bench.link, bench.batches, bench.plan)
+    loop = WorkerLoop(bench.model, bench.link, bench.batches, bench.plan, bench.model)
     bench.link.pull()
     other = bench.exchange.link()
     other.join(1)
@@ -601,12 +598,13 @@ def test_momentum_comes_from_the_center_after_the_first_exchange(tmp_path: Path)
         local, center = local - pull, center + pull
         centers.append(center)
     velocities = [(before - after) * 2 / 2 for before, after in pairwise(centers)]
-    assert bench.model.velocities == [(pytest.approx(velocity), 0.5) for velocity in velocities]
+    mixed = [0.5 * 1 + 0.5 * velocity for velocity in velocities]
+    assert [momentum for _, momentum in bench.model.momenta] == pytest.approx(mixed)
 
 
 def run_at(folder: Path, rate_after: float, share: float) -> CountingModel:
     """Return the model of a run whose solver has another rate from minibatch 4 on."""
-    plan = {"n_workers": 2, "comm_period": CommPeriod(2), "stabiliser": HALF if share else None}
+    plan = {"n_workers": 2, "comm_period": CommPeriod(2), "stabiliser": replace(HALF, momentum_from_center=share)}
     bench = Bench(folder, Schedule(8), solver_rate=lambda clock: 0.5 if clock < 4 else rate_after, **plan)
     bench.run()
     assert [step for step, _, _ in bench.model.calls] == [0, 2, 4, 6]
@@ -615,14 +613,13 @@ def run_at(folder: Path, rate_after: float, share: float) -> CountingModel:
 
 def test_momentum_falls_with_the_rate_before_the_step_that_has_it(tmp_path: Path) -> None:
     falling, steady = (run_at(tmp_path / f"{rate}", rate, 0.5) for rate in (0.05, 0.5))
-    assert falling.falls == [(2, pytest.approx(0.1))]
-    assert steady.falls == []
-    # Exchanges end at 4, 6 and 8: of these the second tells of movements at the large rate.
-    told = [velocity for velocity, _ in falling.velocities]
-    assert told == pytest.approx(
-        [by * velocity for by, (velocity, _) in zip((1, 0.1, 1), steady.velocities, strict=True)]
-    )
-    assert run_at(tmp_path / "own", 0.05, 0.0).falls == [], "workers with their own momentum are left alone"
+    velocities = [2 * (momentum - 0.5) for _, momentum in steady.momenta]
+    # Exchanges end at 4, 6 and 8: the second reports movements at the large rate.
+    mixed = [0.5 + 0.5 * by * velocity for by, velocity in zip((1, 0.1, 1), velocities, strict=True)]
+    assert falling.momenta == [
+        (n, pytest.approx(m)) for n, m in ((2, mixed[0]), (2, 0.1), (3, mixed[1]), (4, mixed[2]))
+    ]
+    assert run_at(tmp_path / "own", 0.05, 0.0).momenta == [], "workers with their own momentum are left alone"
 
 
 def test_momentum_of_a_snapshot_falls_too(tmp_path: Path) -> None:
@@ -634,7 +631,7 @@ def test_momentum_of_a_snapshot_falls_too(tmp_path: Path) -> None:
         solver_rate=lambda clock: 0.5 if clock < 4 else 0.05,
     )
     bench.run()
-    assert bench.model.falls == [(0, pytest.approx(0.1))]
+    assert bench.model.momenta[0] == (0, pytest.approx(0.1))
 
 
 def test_statistics_of_steps_beside_an_exchange_are_handed_over_once(tmp_path: Path) -> None:
@@ -654,7 +651,7 @@ def test_statistics_of_steps_beside_an_exchange_are_handed_over_once(tmp_path: P
         return StepReport(np.ones(n_steps, np.float32), np.ones(n_steps, np.float32))
 
     bench.model.run = run  # type: ignore[method-assign]
-    assert WorkerLoop(bench.model, link, bench.batches, bench.plan).run().exchanges == 3
+    assert WorkerLoop(bench.model, link, bench.batches, bench.plan, bench.model).run().exchanges == 3
     expected = slow_moving_sums((6.0, 8.0, 2.0), [(float(step), float(step % 5)) for step in range(12)], 0.5)
     np.testing.assert_allclose(exchange.center.vector, expected, rtol=1e-5)  # float32
 

@@ -175,7 +175,7 @@ def test_a_net_that_begins_trained_has_lowered_rates_alone() -> None:
 def test_a_later_start_of_a_worker_begins_trained(tmp_path: Path) -> None:
     plan = loop_plan(run_of(tmp_path), 0, 0)
     begins = [with_state(plan, None, attempt=attempt).stabiliser for attempt in (0, 1)]
-    assert [stabiliser is not None and stabiliser.begins_trained for stabiliser in begins] == [False, True]
+    assert [stabiliser.begins_trained for stabiliser in begins] == [False, True]
 
 
 def test_a_state_keeps_one_measurement_and_one_of_other_groups_counts_as_none() -> None:
@@ -217,7 +217,6 @@ def test_inner_products_beside_convolutions_are_a_group_of_their_own(tmp_path: P
     assert names(run) == {"other layers": ["conv[0]", "conv[1]"], "inner products": ["ip[0]", "ip[1]"]}
     assert [group.most for group in rate_groups(run)] == [1.0, 8.0]
     plan = stabiliser_plan(run)
-    assert plan is not None
     assert plan.groups == rate_groups(run)
     assert plan.momentum == pytest.approx(0.9)
     assert names(run_of(tmp_path, bias=0))["inner products"] == ["ip[0]"]

@@ -1,17 +1,17 @@
-"""The rates and the momentum of one worker on slopes of known curvature, while the rate warms up and drops."""
+"""The rates and the momentum of one worker: on slopes of known curvature, by hand, and by linear theory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from caffe_import.net.param_layout import ParamEntry
-from deepspark_ops.param_vector import Vector
-from deepspark_ops.train.worker.center_velocity import Velocity
+from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.worker.measured_rates import RateGroup
-from deepspark_ops.train.worker.stabiliser import Stabiliser, StabiliserPlan
+from deepspark_ops.train.worker.stabiliser import MIXED_CHUNK_FLOATS, Stabiliser, StabiliserPlan, falls_of_rates
 
 MOMENTUM = 0.9
 OTHERS, FASTER = ParamEntry("conv", 0, 0, (3,)), ParamEntry("ip", 0, 3, (4,))
@@ -28,8 +28,6 @@ class Slope:
         self.place = np.ones(len(curvatures), np.float32)
         self.history = np.zeros(len(curvatures), np.float32)
         self.factors = np.ones(2, np.float32)
-        self.mixed: list[tuple[Velocity, float]] = []
-        self.scaled: list[list[float]] = []
 
     def local(self) -> Vector:
         return self.place
@@ -40,12 +38,11 @@ class Slope:
     def use_blob_factors(self, factors: Vector) -> None:
         self.factors = factors
 
-    def scale_momentum(self, factors: Vector) -> None:
-        self.scaled.append(factors.tolist())
-        self.history *= self.by_param(factors)
+    def momentum(self) -> list[Vector]:
+        return [self.history[: OTHERS.size], self.history[OTHERS.size :]]
 
-    def mix_momentum(self, velocity: Velocity, share: float) -> None:
-        self.mixed.append((velocity, share))
+    def replace_momentum(self, momentum: Vector) -> None:
+        self.history = momentum
 
     def by_param(self, factors: Vector) -> Vector:
         return np.repeat(factors, (OTHERS.size, FASTER.size)).astype(np.float32)
@@ -101,17 +98,18 @@ def test_momentum_of_a_blob_falls_with_its_own_rate() -> None:
     """The others keep theirs: only the factor has fallen."""
     slope = Slope(np.full(7, 1.0, np.float32))
     rates = steadied(slope, lambda clock: 0.01)
+    slope.history += 1.0
     rates.before_steps(0, 32, {})
     rates.before_steps(32, 96, {})
-    assert (slope.factors[1], slope.scaled) == (8.0, [])
+    assert (slope.factors[1], slope.history.tolist()) == (8.0, [1.0] * 7)
     rates.after_exchange(np.zeros(7, np.float32), 128, 128)
     slope.curvatures = slope.curvatures * np.float32(95.0)
     assert "2 for inner products (largest curvature 95)" in rates.before_steps(128, 1, {})
-    assert slope.scaled == [[1.0, pytest.approx(0.25, rel=0.01)]]
+    assert slope.history.tolist() == pytest.approx([1.0] * 3 + [0.25] * 4, rel=0.01)
+    slope.history = np.zeros(7, np.float32)
     rates.after_exchange(np.ones(7, np.float32), 136, 1)
-    ((velocity, share),) = slope.mixed
-    assert share == 0.5
-    assert velocity.factors[1] / velocity.factors[0] == pytest.approx(0.25, rel=0.01)
+    # Eight workers, of whom all live: eight minibatches move the center by 8/9 of a step.
+    assert slope.history.tolist() == pytest.approx([-0.5 * 9 / 8] * 3 + [-0.5 * 9 / 8 / 4] * 4, rel=0.01)
 
 
 def test_a_rate_that_drops_while_the_factor_rises_leaves_momentum_what_remains() -> None:
@@ -121,9 +119,10 @@ def test_a_rate_that_drops_while_the_factor_rises_leaves_momentum_what_remains()
     rates.before_steps(0, 8, {})
     rates.before_steps(8, 92, {})
     assert slope.factors[1] == pytest.approx(1.0, rel=0.01)
+    slope.history += 1.0
     rates.before_steps(100, 1, {})
     assert slope.factors[1] == 8.0
-    assert slope.scaled == [[pytest.approx(0.1), pytest.approx(0.8, rel=0.01)]]
+    assert slope.history.tolist() == pytest.approx([0.1] * 3 + [0.8] * 4, rel=0.01)
 
 
 def test_a_later_life_goes_on_with_curvature_and_rate() -> None:
@@ -133,9 +132,10 @@ def test_a_later_life_goes_on_with_curvature_and_rate() -> None:
     first.before_steps(8, 92, {})
     again = Slope(slope.curvatures)
     later = steadied(again, lambda clock: 0.01 if clock < 100 else 0.001, state=first.state())
+    again.history += 1.0
     later.before_steps(100, 1, {})
     assert again.factors.tolist() == [1.0, 8.0]
-    assert again.scaled == [[pytest.approx(0.1), pytest.approx(0.4, rel=0.01)]], "0.01 times 2 before, 0.001 times 8"
+    assert again.history[::6].tolist() == pytest.approx([0.1, 0.4], rel=0.01), "0.01 times 2 before, 0.001 times 8"
 
 
 def test_without_groups_nothing_is_measured() -> None:
@@ -143,6 +143,164 @@ def test_without_groups_nothing_is_measured() -> None:
     rates = steadied(slope, lambda clock: 0.01 if clock < 4 else 0.001, groups=())
     rates.before_steps(0, 4, {})
     assert rates.state() is None
+    slope.history += 1.0
     rates.before_steps(4, 4, {})
     assert slope.factors.tolist() == [1.0, 1.0]
-    assert np.allclose(slope.scaled, 0.1)
+    assert np.allclose(slope.history, 0.1)
+
+
+def test_the_plan_of_a_single_worker_leaves_the_model_alone() -> None:
+    rates = Stabiliser(StabiliserPlan(), object(), lambda clock: 1.0 / (1 + clock), lambda clock: 1.0)  # type: ignore[arg-type]
+    assert [rates.before_steps(clock, 1, {}) for clock in range(20)] == [""] * 20
+    rates.after_exchange(np.zeros(7, np.float32), 20, 20)
+    assert (rates.needs_center, rates.state()) == (False, None)
+
+
+class Momentum:
+    """A model of which a test needs the momentum alone, blob by blob."""
+
+    def __init__(self, *blobs: Vector) -> None:
+        self.blobs = list(blobs)
+        self.replaced: list[Vector] = []
+
+    def momentum(self) -> list[Vector]:
+        return self.blobs
+
+    def replace_momentum(self, momentum: Vector) -> None:
+        self.replaced.append(momentum)
+
+
+class Velocities:
+    """The center's velocity by exchanges, as the whole momentum of a worker with one blob."""
+
+    def __init__(self, n_workers: int, weight: float = 1.0, *, size: int = 1, rate_at: Callable[[int], float]) -> None:
+        self.model = Momentum(np.zeros(size, np.float32))
+        plan = StabiliserPlan(n_workers=n_workers, momentum_from_center=1.0, weight_of_center=lambda p: weight)
+        self.stabiliser = Stabiliser(plan, self.model, rate_at, rate_at)  # type: ignore[arg-type]
+
+    def after(self, center: list[float], clock: int, n_steps: int) -> list[float] | None:
+        before = len(self.model.replaced)
+        self.stabiliser.after_exchange(np.float32(center), clock, n_steps)
+        return self.model.replaced[-1].tolist() if len(self.model.replaced) > before else None
+
+
+def steady(clock: int) -> float:
+    return 0.1
+
+
+def test_velocity_is_the_movement_in_steps_of_a_worker() -> None:
+    velocities = Velocities(4, size=2, rate_at=steady)
+    assert velocities.after([1.0, 2.0], 10, 1) is None
+    # Four workers: in 5 minibatches the center moves by a step.
+    assert velocities.after([0.5, 2.25], 15, 1) == [0.5, -0.25]
+    assert velocities.after([0.0, 0.0], 15, 1) is None, "no minibatch since"
+    # Two live: half of the clock is this worker's, and a minibatch moves the center by a third of a step.
+    assert velocities.after([-2.0, 0.0], 27, 6) == [0.5, 0.0]
+
+
+def test_a_heavy_center_moves_less_by_a_minibatch() -> None:
+    velocities = Velocities(16, 4.0, rate_at=steady)
+    velocities.after([1.0], 16, 1)
+    # In a round of 16 it moves by 16/20 of a step.
+    assert velocities.after([0.2], 32, 1) == pytest.approx([1.0])
+
+
+def test_what_the_center_did_before_the_rate_fell_counts_for_less_once() -> None:
+    velocities = Velocities(4, rate_at=lambda clock: (1.0, 0.5, 0.1, 0.1)[min(3, max(0, clock - 9))])
+    velocities.after([1.0], 10, 1)
+    for clock in (9, 10, 11):
+        velocities.stabiliser.before_steps(clock, 1, {})
+    assert velocities.after([0.0], 15, 1) == pytest.approx([0.1])
+    assert velocities.after([-1.0], 20, 1) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("before", "rate", "fall"),
+    [
+        (0.5, 0.05, 0.1),
+        (0.5, 0.49, 0.98),
+        (0.5, 0.496, 1.0),
+        (0.5, 0.5, 1.0),
+        (0.5, 5.0, 1.0),
+        (0.5, 0.0, 0.0),
+        (0, 0, 1),
+    ],
+)
+def test_momentum_falls_with_a_rate_that_drops(before: float, rate: float, fall: float) -> None:
+    assert falls_of_rates(np.float32([before, 1]), np.float32([rate, 1])).tolist() == pytest.approx([fall, 1])
+
+
+def mixed(blobs: list[Vector], before: Vector, center: Vector, **plan: Any) -> Vector:
+    """Return the momentum of one of eight workers after two exchanges, between which the center moves by a step."""
+    model = Momentum(*blobs)
+    stabiliser = Stabiliser(StabiliserPlan(8, **plan), model, steady, steady)  # type: ignore[arg-type]
+    stabiliser.after_exchange(before, 8, 1)
+    stabiliser.after_exchange(center, 17, 1)  # nine minibatches: a step
+    (momentum,) = model.replaced
+    return momentum
+
+
+@pytest.mark.parametrize("rows", [[], [[1, 2, 2, 3, 3, 0.5]]])
+def test_momentum_is_mixed_by_blob_and_statistics_have_none(rows: list[list[float]]) -> None:
+    blobs = [np.float32([1.0]), np.float32([2.0, 3.0]), np.float32([4.0])]
+    before, center = np.float32([2.5, 5.5, 4.5, 1.0]), np.float32([1.0, 1.0, 0.0, 1.0])
+    statistics = StatisticBlobs.from_json(rows)
+    momentum = mixed(blobs, before, center, momentum_from_center=0.25, statistics=statistics)
+    expected = [0.75 * 1 + 0.25 * 1.5, 0.75 * 2 + 0.25 * 4.5, 0.75 * 3 + 0.25 * 4.5, 0.75 * 4]
+    assert momentum.tolist() == pytest.approx([expected[0], 0.0, 0.0, 0.0] if rows else expected)
+    assert [blob.tolist() for blob in blobs] == [[1.0], [2.0, 3.0], [4.0]]
+
+
+def test_a_blob_of_several_chunks_is_mixed_whole_in_the_memory_of_the_center_before() -> None:
+    size = 2 * MIXED_CHUNK_FLOATS + 7
+    rng = np.random.default_rng(1)
+    history, before, center = (rng.standard_normal(size + 3).astype(np.float32) for _ in range(3))
+    expected, unchanged = 0.5 * history + 0.5 * (before - center), (history.copy(), center.copy())
+    momentum = mixed([history[:3], history[3:]], before, center, momentum_from_center=0.5)
+    np.testing.assert_allclose(momentum, expected, rtol=1e-5, atol=1e-6)
+    assert np.shares_memory(momentum, before)
+    assert np.array_equal((history, center), unchanged)
+
+
+def largest_growth(
+    n_workers: int, rate: float, share: float, *, momentum: float = 0.9, alpha: float = 0.3, weight: float = 1.0
+) -> float:
+    """Return the spectral radius of one round of EASGD, tau 1, workers in turn, on a slope of curvature 1.
+
+    The state: parameters, velocities, and the centers last seen of all workers, then the center.
+    """
+    size = 3 * n_workers + 1
+    of_round, center = np.eye(size), size - 1
+    for local in range(n_workers):
+        velocity, seen = n_workers + local, 2 * n_workers + local
+        step, exchange = np.eye(size), np.eye(size)
+        step[velocity, velocity], step[velocity, local] = momentum, rate
+        step[local] -= step[velocity]
+        exchange[local, local], exchange[local, center] = 1 - alpha, alpha
+        exchange[center, center], exchange[center, local] = 1 - alpha / weight, alpha / weight
+        exchange[velocity] = 0
+        exchange[velocity, velocity] = 1 - share
+        per_round = share * (n_workers + weight) / n_workers  # p minibatches move the center by p/(p + m) of a step
+        exchange[velocity, seen] = per_round
+        exchange[velocity] -= per_round * exchange[center]
+        exchange[seen] = exchange[center]
+        of_round = exchange @ step @ of_round
+    return float(np.abs(np.linalg.eigvals(of_round)).max())
+
+
+def largest_rate(n_workers: int, share: float, **exchange: float) -> float:
+    rates = np.arange(0.5, 4.5, 0.05)
+    return float(next(rate for rate in rates if largest_growth(n_workers, rate, share, **exchange) >= 1.0))
+
+
+@pytest.mark.parametrize(("n_workers", "gain"), [(4, 1.3), (8, 1.7)])
+def test_momentum_from_the_center_bears_what_one_worker_bears(n_workers: int, gain: float) -> None:
+    own, shared = largest_rate(n_workers, 0.0), largest_rate(n_workers, 0.5)
+    assert shared / own == pytest.approx(gain, abs=0.08)
+    assert shared == pytest.approx(3.8, rel=0.06)  # one worker bears 2 (1 + momentum)
+
+
+@pytest.mark.parametrize(("n_workers", "own"), [(8, 3.3), (16, 2.35)])
+def test_a_heavy_center_bears_it_too(n_workers: int, own: float) -> None:
+    assert largest_rate(n_workers, 0.0, weight=2.0) == pytest.approx(own, abs=0.1)
+    assert largest_rate(n_workers, 0.5, weight=2.0) == pytest.approx(3.7, abs=0.1)
