@@ -1,0 +1,61 @@
+"""The blocks of the page *Python*, literally and in their order, in one process with the files that the page names."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+from tests.reference.doc_blocks import python_blocks
+
+pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.long]
+
+SAMPLES = """
+import gzip
+import cv2
+import numpy as np
+pixels = np.frombuffer(gzip.open("examples/digits/digits8x8-images-idx3-ubyte.gz").read(), np.uint8, offset=16)
+for number, name in enumerate(("seven", "two")):
+    cv2.imwrite(f"{name}.png", cv2.resize(16 * pixels.reshape(-1, 8, 8)[number], (28, 28)))
+"""
+MODEL = """
+import subprocess, sys
+from pathlib import Path
+promote = ["models", "promote", "digits", "runs/lenet", "--models", "models", "--reason", "for the page"]
+subprocess.run([Path(sys.executable).with_name("deepspark"), *promote], check=True)
+"""
+NET = """
+import shutil
+import numpy as np
+shutil.copy("runs/lenet/bundle/deploy.prototxt", ".")
+shutil.copy(run.snapshots[-1], "weights.caffemodel")
+image = np.zeros((1, 28, 28), np.float32)
+"""
+BEFORE = {"import deepspark_ops as ds": SAMPLES, "run.metrics": MODEL, "net = ds.Net": NET}
+"""Start of a block -> files that its reader has."""
+
+
+def test_the_blocks_of_the_page_run(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "digits", tmp_path / "examples" / "digits")
+    solver = tmp_path / "examples" / "digits" / "lenet_solver.prototxt"
+    solver.write_text(re.sub(r"max_iter: \d+", "max_iter: 40", solver.read_text()))  # four trainings and one
+    blocks = list(python_blocks(ROOT / "docs" / "guides" / "python.md"))
+    assert {start for start in BEFORE for block in blocks if block.startswith(start)} == set(BEFORE)
+    assert next(python_blocks(ROOT / "README.md")) == blocks[0]
+    parts = [part for block in blocks for start in BEFORE if block.startswith(start) for part in (BEFORE[start], block)]
+    rest = [block for block in blocks if not block.startswith(tuple(BEFORE))]
+    script = tmp_path / "page.py"
+    script.write_text("\n".join([*parts, *rest, "print(comparison.frame.status.tolist(), dir(caffe), L, P)"]))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, script.name], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, check=False, timeout=1500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert "['finished', 'finished', 'finished', 'finished']" in done.stdout
