@@ -26,6 +26,7 @@ EXTRAS: Final = {
     "fastapi": "serve",
     "uvicorn": "serve",
     "mlflow": "mlflow",
+    "optuna": "search",
     "pandas": "notebook",
     "plotly": "notebook",
     "openlineage": "lineage",

@@ -354,6 +354,7 @@ def train(
     recompute: bool = False,
     precision: Literal['float32', 'bfloat16', 'float16'] = 'float32',
     tf32: bool = False,
+    stop_below: str = '',
     min_workers: int = 1,
     min_workers_wait_s: float = 600.0,
     worker_tries: int = 4,
@@ -424,6 +425,8 @@ def train(
         precision: Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses
             stay float32. float16 scales the loss.
         tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa).
+        stop_below: End the training with a snapshot if the first test at or after a clock has a lower accuracy:
+            ACCURACY@CLOCK, e.g. 0.3@500 0.6@1000.
         min_workers: The run fails if fewer workers have a slot of the cluster for min_workers_wait_s.
         min_workers_wait_s: Seconds of waiting for min_workers.
         worker_tries: Starts of a worker without an exchange in between, before the worker is given up; 1: no second
@@ -650,6 +653,7 @@ def compare(
     recompute: bool = False,
     precision: Literal['float32', 'bfloat16', 'float16'] = 'float32',
     tf32: bool = False,
+    stop_below: str = '',
     min_workers: int = 1,
     min_workers_wait_s: float = 600.0,
     worker_tries: int = 4,
@@ -673,7 +677,13 @@ def compare(
     workers: int | str | Sequence[int] = (),
     comm_periods: str | Sequence[str] = (),
     base_lrs: float | str | Sequence[float] = (),
+    solver_fields: str | Sequence[str] = (),
     solvers: StrPath | Sequence[StrPath] = (),
+    search: Literal['grid', 'random', 'optuna'] = 'grid',
+    n_trials: int = 16,
+    search_seed: int = 0,
+    early_stop: Literal['none', 'halving'] = 'none',
+    reduction_factor: int = 3,
     target_accuracy: float | None = None,
     progress: bool = True,
 ) -> Comparison:
@@ -722,6 +732,8 @@ def compare(
         precision: Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses
             stay float32. float16 scales the loss.
         tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa).
+        stop_below: End the training with a snapshot if the first test at or after a clock has a lower accuracy:
+            ACCURACY@CLOCK, e.g. 0.3@500 0.6@1000.
         min_workers: The run fails if fewer workers have a slot of the cluster for min_workers_wait_s.
         min_workers_wait_s: Seconds of waiting for min_workers.
         worker_tries: Starts of a worker without an exchange in between, before the worker is given up; 1: no second
@@ -751,12 +763,22 @@ def compare(
         engine: Runner of the workers: spark, process (processes of this host), or auto (processes unless master or
             spark_ui is given).
         master: Spark master.
-        strategies: Strategies, with commas; all combinations of the lists are trained, at most 64. Empty: the
-            training's single value.
+        strategies: Strategies, with commas; search=grid trains all combinations of the lists, at most 64. Empty:
+            the training's single value.
         workers: With commas or in lines, e.g. 1, 2, 4. Empty: the training's single value.
         comm_periods: With commas or in lines, e.g. 1, 10, auto, 1@0 10@2000. Empty: the training's single value.
-        base_lrs: base_lr of the solver, with commas or in lines, e.g. 0.1, 0.01. Empty: the solver's.
+        base_lrs: base_lr of the solver, with commas or in lines, e.g. 0.1, 0.01; for a search by random or optuna
+            also a range, e.g. 0.001..0.1. Empty: the solver's.
+        solver_fields: A line per field of the solver: FIELD: VALUES, e.g. weight_decay: 0.0005, 0.005; for a search
+            by random or optuna also a range, e.g. momentum: 0.8..0.95.
         solvers: With commas or in lines, e.g. nets/adam_solver.prototxt. Empty: the training's solver.
+        search: grid: all combinations; random: n_trials random combinations; optuna: n_trials combinations, each
+            chosen by the accuracies of the trials before (package optuna).
+        n_trials: Most trials of a search by random or optuna.
+        search_seed: Seed of random and optuna.
+        early_stop: halving: a trial stops at 1/9 and 1/3 of its minibatches unless its test accuracy is among the
+            best third of the trials so far at the same clock. A stopped trial has a snapshot.
+        reduction_factor: eta of the early stop: the best 1/eta goes on at 1/eta^2 and 1/eta of the minibatches.
         target_accuracy: The table shows the time until a test net reached this share, e.g. 0.95; default: the
             lowest last accuracy of all trials.
         progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.

@@ -13,7 +13,7 @@ from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.api import stages
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.compare import CompareTrainingsConfig
-from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.config.compare import CompareConfig, Value
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
@@ -21,8 +21,19 @@ from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import StatusFile, read_statuses
 from deepspark_ops.train.setup.strategy_plan import plan_strategy, training_identity
-from deepspark_ops.trials.plan import Plan, Trial, Value, form_values, make_plan, read_plan, write_plan
+from deepspark_ops.trials.plan import (
+    Plan,
+    Trial,
+    form_values,
+    is_continuation,
+    make_plan,
+    read_plan,
+    refuse_double_fields,
+    write_plan,
+)
 from deepspark_ops.trials.standing import EVALUATE, TRAIN
+from deepspark_ops.trials.table import CSV_NAME, TABLE_NAME, make_table, read_courses
+from deepspark_ops.trials.turn import begin_trial, refuse_search_without_accuracy, representatives
 
 _LOG = logging.getLogger(__name__)
 _SHOWN: Final = ("solver", "overrides", "dataset", "weights", "strategy", "n_workers", "comm_period", "devices")
@@ -40,19 +51,17 @@ def compare_trainings(config: CompareTrainingsConfig, *, is_shown: bool = True) 
         TrainingFailed: Every trial failed.
     """
     plan = _planned(config)
-    configs = _checked(config, plan)
-    _refuse_other_plan(config.run_dir, plan)
-    write_plan(config.run_dir, plan)
+    _check(config, plan)
+    write_plan(config.run_dir, _continued(config.run_dir, plan))
     for trial in plan.trials:
-        _run_trial(trial, configs[trial.number], is_shown=is_shown)
-    _write_page(config, plan)
+        _run_trial(config, trial, is_shown=is_shown)
+    _write_page(config)
     return config.run_dir
 
 
 def _planned(config: CompareTrainingsConfig) -> Plan:
-    if config.base_lrs and "base_lr" in config.overrides:
-        msg = f"base_lrs={config.base_lrs} and overrides={config.overrides!r} has base_lr, too: give one of them"
-        raise ConfigError(msg)
+    lists = CompareConfig(**{name: value for name, value in config if name in CompareConfig.model_fields})
+    refuse_double_fields(lists, config.overrides)
 
     def training_of(values: Mapping[str, Value]) -> object:
         try:
@@ -60,7 +69,6 @@ def _planned(config: CompareTrainingsConfig) -> Plan:
         except (ConfigError, CaffeImportError):
             return object()  # _checked reports the error with the trial's name
 
-    lists = CompareConfig(**{name: value for name, value in config if name in CompareConfig.model_fields})
     return make_plan(lists, _DAG, config.run_dir.name, lambda run: config.run_dir.parent / run, training_of)
 
 
@@ -69,52 +77,64 @@ def _train_config(config: CompareTrainingsConfig, values: Mapping[str, Value], r
     return parse_config(TrainConfig, form_values(values, shared))
 
 
-def _checked(config: CompareTrainingsConfig, plan: Plan) -> dict[int, TrainConfig]:
-    """Return the config of each trial, by number, with a known strategy and a readable solver.
+def _check(config: CompareTrainingsConfig, plan: Plan) -> None:
+    """Refuse a trial with an unknown strategy or an unreadable solver, and a search that cannot work.
 
     Raises:
         ConfigError: Names each trial that is wrong.
+        ModuleNotFoundError: Optuna is missing.
     """
-    configs, problems = {}, []
-    for trial in plan.trials:
+    problems = []
+    for trial, values in representatives(plan):
         try:
-            training = _train_config(config, trial.values, Path(trial.run_dir))
+            training = _train_config(config, values, Path(trial.run_dir))
             plan_strategy(training)
             with allowed_roots_used(allowed_roots(training.named_files, (training.solver.parent, training.dataset))):
-                load_solver(training.solver, training.overrides)
-            configs[trial.number] = training
+                refuse_search_without_accuracy(config, load_solver(training.solver, training.overrides))
         except (ConfigError, CaffeImportError) as error:
             problems.append(f'trial {trial.number}, "{trial.name}": {error}')
     if problems:
         raise ConfigError("\n".join(problems))
-    return configs
 
 
-def _refuse_other_plan(run_dir: Path, plan: Plan) -> None:
+def _continued(run_dir: Path, plan: Plan) -> Plan:
+    """Return the plan, with the values that an earlier call has chosen.
+
+    Raises:
+        ConfigError: The folder is of another comparison, or of a run.
+    """
     earlier = read_plan(run_dir)
-    if earlier is not None and earlier.trials != plan.trials:
+    if earlier is None and RunPaths(run_dir).config.exists():
+        msg = f"run_dir={run_dir}: holds a run, and a comparison needs a folder of its own: give another folder"
+        raise ConfigError(msg)
+    if earlier is None:
+        return plan
+    if not is_continuation(earlier, plan):
         msg = (
             f"run_dir={run_dir}: holds a comparison of {len(earlier.trials)} other trials"
             f" ({', '.join(trial.name for trial in earlier.trials[:4])}, ...): give another folder"
         )
         raise ConfigError(msg)
-    if earlier is None and RunPaths(run_dir).config.exists():
-        msg = f"run_dir={run_dir}: holds a run, and a comparison needs a folder of its own: give another folder"
-        raise ConfigError(msg)
+    return plan.model_copy(update={"trials": earlier.trials})
 
 
-def _run_trial(trial: Trial, config: TrainConfig, *, is_shown: bool) -> None:
-    """Train and score a trial; a failure is noted in the trial's folder."""
-    statuses = read_statuses(config.run_dir)
-    evaluated = parse_config(EvaluateConfig, {"run_dir": config.run_dir, "devices": config.devices})
+def _run_trial(config: CompareTrainingsConfig, trial: Trial, *, is_shown: bool) -> None:
+    """Train and score a trial; a failure is noted in the trial's folder.
+
+    A trial that an earlier call has stopped early goes on from its snapshot, if this call stops no trial early.
+    """
+    run_dir = Path(trial.run_dir)
+    goes_on = config.early_stop == "none" and read_courses([trial])[trial.number].early_stop
+    statuses = {} if goes_on else read_statuses(run_dir)
+    evaluated = parse_config(EvaluateConfig, {"run_dir": run_dir, "devices": config.devices})
     work: dict[str, Callable[[], object]] = {
-        TRAIN: lambda: stages.train(config, is_shown=is_shown),
+        TRAIN: lambda: stages.train(_begun(config, trial), is_shown=is_shown),
         EVALUATE: lambda: stages.evaluate(evaluated, is_shown=is_shown),
     }
     for stage, run in work.items():
         if stage in statuses and statuses[stage].status == "finished":
             continue
-        status = StatusFile(config.run_dir, stage)
+        status = StatusFile(run_dir, stage)
         try:
             run()
         except (DeepSparkError, CaffeImportError) as error:
@@ -127,10 +147,27 @@ def _run_trial(trial: Trial, config: TrainConfig, *, is_shown: bool) -> None:
         status.end("finished")
 
 
-def _write_page(config: CompareTrainingsConfig, plan: Plan) -> None:
-    from deepspark_ops.trials.page import render_page  # OpenCV, by the charts
-    from deepspark_ops.trials.table import CSV_NAME, TABLE_NAME, make_table, read_courses
+def _begun(config: CompareTrainingsConfig, trial: Trial) -> TrainConfig:
+    """Return the config of a trial that begins, with its values and the accuracies to reach."""
 
+    def training(values: Mapping[str, Value]) -> TrainConfig:
+        return _train_config(config, values, Path(trial.run_dir))
+
+    def max_iter_of(values: Mapping[str, Value]) -> int:
+        return load_solver(training(values).solver, training(values).overrides).spec.max_iter
+
+    turn = begin_trial(config.run_dir, trial.number, max_iter_of)
+    if trial.name != turn.trial.name:
+        _LOG.info("trial %d: %s", trial.number, turn.trial.name)
+    chosen = training(turn.trial.values)
+    return chosen.model_copy(update={"stop_below": turn.stop_below}) if turn.stop_below else chosen
+
+
+def _write_page(config: CompareTrainingsConfig) -> None:
+    from deepspark_ops.trials.page import render_page  # OpenCV, by the charts
+
+    plan = read_plan(config.run_dir)
+    assert plan is not None, "written by this call"
     courses = read_courses(plan.trials)
     table = make_table(plan, courses)
     folder = RunPaths(config.run_dir).evaluation

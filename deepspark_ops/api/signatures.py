@@ -147,6 +147,8 @@ def _texts(annotation: Any, *, converts: bool = False) -> list[str]:
     if get_origin(annotation) is Literal:
         return [f"Literal[{', '.join(repr(word) for word in get_args(annotation))}]"]
     if get_origin(annotation) is tuple:
+        if get_origin(get_args(annotation)[0]) is tuple:  # pairs are given as lines of text
+            return _texts(get_args(annotation)[0])
         (item,) = _texts(get_args(annotation)[0])
         return list(dict.fromkeys([item, *([] if item == "StrPath" else ["str"]), f"Sequence[{item}]"]))
     if annotation in _PLAIN:

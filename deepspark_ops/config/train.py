@@ -36,7 +36,7 @@ from deepspark_ops.config.shared_options.devices import (
     Tf32,
 )
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
-from deepspark_ops.config.shared_options.schedules import PeriodSchedule, RateSchedule
+from deepspark_ops.config.shared_options.schedules import AccuracyFloor, PeriodSchedule, RateSchedule
 
 
 class TrainConfig(StageConfig):
@@ -161,6 +161,13 @@ class TrainConfig(StageConfig):
     recompute: Recompute = False
     precision: PrecisionChoice = "float32"
     tf32: Tf32 = False
+    stop_below: AccuracyFloor = Field(
+        "",
+        title="Least accuracies",
+        description="End the training with a snapshot if the first test at or after a clock has a lower accuracy:"
+        " ACCURACY@CLOCK, e.g. 0.3@500 0.6@1000",
+        json_schema_extra={**EXPERT, "allowed": "ACCURACY@CLOCK with ascending clocks, like 0.3@500 0.6@1000"},
+    )
     min_workers: int = Field(
         1,
         ge=1,

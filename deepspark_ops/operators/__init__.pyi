@@ -134,6 +134,7 @@ class DeepSparkCheckOperator(BaseOperator):
         order: Literal['auto', 'file', 'shuffled'] | Template | None = None,
         threads_per_worker: Literal['auto'] | int | Template | None = None,
         tf32: bool | Template | None = None,
+        stop_below: str | Template | None = None,
         min_workers: int | Template | None = None,
         min_workers_wait_s: float | Template | None = None,
         worker_tries: int | Template | None = None,
@@ -275,6 +276,8 @@ class DeepSparkCheckOperator(BaseOperator):
             threads_per_worker: TensorFlow threads of each worker on the CPU; auto: the worker's share of the available
                 cores
             tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa)
+            stop_below: End the training with a snapshot if the first test at or after a clock has a lower accuracy:
+                ACCURACY@CLOCK, e.g. 0.3@500 0.6@1000
             min_workers: The run fails if fewer workers have a slot of the cluster for min_workers_wait_s
             min_workers_wait_s: Seconds of waiting for min_workers
             worker_tries: Starts of a worker without an exchange in between, before the worker is given up; 1: no second
@@ -1138,6 +1141,7 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
         recompute: bool | Template | None = None,
         precision: Literal['float32', 'bfloat16', 'float16'] | Template | None = None,
         tf32: bool | Template | None = None,
+        stop_below: str | Template | None = None,
         min_workers: int | Template | None = None,
         min_workers_wait_s: float | Template | None = None,
         worker_tries: int | Template | None = None,
@@ -1203,6 +1207,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
             precision: Arithmetic of convolutions and inner products in training; sums, parameters, exchange and losses
                 stay float32. float16 scales the loss
             tf32: On GPUs, round the factors of convolutions and products to TensorFloat-32 (10 bits of mantissa)
+            stop_below: End the training with a snapshot if the first test at or after a clock has a lower accuracy:
+                ACCURACY@CLOCK, e.g. 0.3@500 0.6@1000
             min_workers: The run fails if fewer workers have a slot of the cluster for min_workers_wait_s
             min_workers_wait_s: Seconds of waiting for min_workers
             worker_tries: Starts of a worker without an exchange in between, before the worker is given up; 1: no second

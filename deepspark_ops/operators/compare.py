@@ -16,7 +16,7 @@ from caffe_import.files.allowed_roots import allowed_roots_used
 from caffe_import.solver.loaded_solver import load_solver
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
-from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.config.compare import CompareConfig, Value
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.config.run_label import MAX_NAME, RunLabelConfig
@@ -38,12 +38,22 @@ from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.processes.spark_submit import run_job
-from deepspark_ops.run_index.label import RunLabel, label_run
+from deepspark_ops.run_index.label import RunLabel, label_run, read_label
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.train.setup.strategy_plan import training_identity
-from deepspark_ops.trials.plan import Plan, Value, form_values, make_plan, read_plan, write_plan
+from deepspark_ops.trials.plan import (
+    Plan,
+    Trial,
+    form_values,
+    make_plan,
+    read_member,
+    read_plan,
+    refuse_double_fields,
+    write_plan,
+)
 from deepspark_ops.trials.standing import TRAIN
+from deepspark_ops.trials.turn import refuse_search_without_accuracy, representatives
 
 _SHOWN_SETTINGS = (
     "solver", "overrides", "source", "weights", "strategy", "strategy_options", "n_workers", "comm_period", "devices",
@@ -85,8 +95,8 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
             compare = self.config(CompareConfig)
             if not compare.solvers:
                 require_solver(params, run.dag_id, self.places.root)
+            refuse_double_fields(compare, str(params.get("overrides") or ""))
             plan = self._plan(compare, run, run_dir, params)
-            _refuse_two_rates(compare, params)
             dataset = chosen_dataset(params, self.places)
             if compare.simulate:
                 simulation_of(params, StageRun(run_dir, dataset, None), self.places)
@@ -95,7 +105,8 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
                 on_line(logging.WARNING, problem)
             if not compare.simulate:
                 write_plan(run_dir, plan)
-                _label_trials(plan, label)
+                for trial in plan.trials:
+                    _label_trial(trial, label)
             self._look_into(configs, run_dir, on_line)
         for trial in plan.trials:
             self.log.info("trial %d of %d: %s: %s", trial.number, len(plan.trials), trial.name, trial.run_dir)
@@ -107,6 +118,9 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
     def _plan(self, compare: CompareConfig, run: Any, run_dir: Path, params: Mapping[str, Any]) -> Plan:
         """Return the trials; a simulated trial has neither folder nor page."""
         if compare.simulate:
+            if compare.search != "grid":
+                msg = f"simulate with search={compare.search}: virtual trials are made of lists: take search=grid"
+                raise ConfigError(msg)
             return make_plan(compare, run.dag_id, run.run_id, lambda _run: run_dir)
 
         def training_of(values: Mapping[str, Value]) -> object:
@@ -127,12 +141,14 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
             ConfigError: Names each trial that is wrong, with what is wrong.
         """
         configs, problems = [], []
-        for trial in plan.trials:
-            trial_values = form_values(trial.values, params)
+        for trial, values in representatives(plan):
+            trial_values = form_values(values, params)
             try:
                 config = checked_config(trial_values, StageRun(Path(trial.run_dir), dataset, None), self.places)
                 with allowed_roots_used(allowed_roots(config.named_files, (config.solver.parent, dataset))):
-                    load_solver(config.solver, config.overrides)
+                    solver = load_solver(config.solver, config.overrides)
+                if plan.options is not None:
+                    refuse_search_without_accuracy(plan.options, solver)
                 configs.append(config)
             except (ConfigError, CaffeImportError) as error:
                 problems.append(f'trial {trial.number}, "{trial.name}": {error}')
@@ -148,17 +164,11 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
             run_job("deepspark_ops.preflight", most, on_line=on_line, config_path=path, cwd=self.places.root)
 
 
-def _refuse_two_rates(compare: CompareConfig, params: Mapping[str, Any]) -> None:
-    if compare.base_lrs and "base_lr" in str(params.get("overrides") or ""):
-        msg = "base_lrs is given and overrides has base_lr, too: give one of them"
-        raise ConfigError(msg)
-
-
-def _label_trials(plan: Plan, label: RunLabel) -> None:
-    """Give each trial the comparison's tags, and the trial's name after the comparison's."""
-    for trial in plan.trials:
-        name = (f"{label.name}: {trial.name}" if label.name else trial.name)[:MAX_NAME]
-        label_run(Path(trial.run_dir), RunLabelConfig(name=name, tags=", ".join(label.tags)))
+def _label_trial(trial: Trial, label: RunLabel) -> None:
+    """Give a trial the comparison's tags, and the trial's name after the comparison's, once the name is known."""
+    name = f"{label.name}: {trial.name}" if label.name else trial.name
+    shown_name = name[:MAX_NAME] if trial.is_chosen else ""
+    label_run(Path(trial.run_dir), RunLabelConfig(name=shown_name, tags=", ".join(label.tags)))
 
 
 class DeepSparkIngestOnceOperator(DeepSparkIngestOperator):
@@ -200,10 +210,30 @@ class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
         """Keep the trial."""
         super().__init__(**kwargs)
         self.trial = trial
+        self.least_accuracies = ""
+
+    @ends_plainly
+    def execute(self, context: Any) -> dict[str, str | None]:
+        """Train with the values that the search chooses now, and with the accuracies of the trials before."""
+        with airflow_errors():
+            run = TrialRun(**self.trial)
+            turn = run.begin(self._max_iter_of)
+            self.log.info("trial %d: %s", turn.trial.number, turn.trial.name)
+            _label_trial(turn.trial, read_label(run.comparison))
+            self.trial = {**self.trial, "name": turn.trial.name, "values": turn.trial.values}
+            self.least_accuracies = turn.stop_below
+        return super().execute(context)
+
+    def _max_iter_of(self, values: Mapping[str, Value]) -> int:
+        run = TrialRun(**self.trial).stage_run()
+        params = form_values(values, super().values())
+        config = config_from_params(TrainConfig, params, self.places.root, run_dir=run.run_dir, dataset=run.dataset)
+        return load_solver(config.solver, config.overrides).spec.max_iter
 
     def values(self) -> dict[str, Any]:
         """Return the form's values, updated with the trial's values."""
-        return TrialRun(**self.trial).own_values(super().values())
+        values = TrialRun(**self.trial).own_values(super().values())
+        return {**values, "stop_below": self.least_accuracies} if self.least_accuracies else values
 
     def stage_run(self, context: Any) -> StageRun:
         """Return the trial's paths."""
@@ -228,6 +258,8 @@ class DeepSparkEvaluateTrialOperator(DeepSparkEvaluateOperator):
             AirflowFailException: Its training failed.
         """
         run = TrialRun(**self.trial).stage_run()
+        if member := read_member(run.run_dir):
+            self.trial = {**self.trial, "name": member.name}  # the search has chosen the values since check
         trained = read_statuses(run.run_dir).get(TRAIN)
         if trained is None or trained.status != "finished":
             # No skip: Airflow skips what follows a skipped task, whatever else has succeeded.

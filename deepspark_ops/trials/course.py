@@ -36,6 +36,8 @@ class Course:
         exchanges: Exchanges of all workers; None before the first report.
         moved_bytes: Bytes of pushed and pulled parameters; None before the first report.
         images_per_s: Rate of the whole training; None without an end.
+        early_stop: Reason of an early stop; empty for a whole training.
+        stopped_at: Clock of an early stop.
     """
 
     tests: tuple[AccuracyPoint, ...]
@@ -43,6 +45,8 @@ class Course:
     exchanges: int | None
     moved_bytes: int | None
     images_per_s: float | None
+    early_stop: str = ""
+    stopped_at: int | None = None
 
     @property
     def last_accuracy(self) -> float | None:
@@ -60,6 +64,8 @@ class _Start:
     exchanges: int | None = None
     moved_bytes: int | None = None
     images_per_s: float | None = None
+    early_stop: str = ""
+    stopped_at: int | None = None
     tests: list[tuple[int, int, float, float]] = field(default_factory=list)
     """Net, clock, time of the pull, accuracy."""
 
@@ -96,6 +102,8 @@ def read_course(events: Iterable[Event]) -> Course:
         exchanges=_total([start.exchanges for start in starts]),
         moved_bytes=_total([start.moved_bytes for start in starts]),
         images_per_s=starts[-1].images_per_s if starts else None,
+        early_stop=starts[-1].early_stop if starts else "",
+        stopped_at=starts[-1].stopped_at if starts else None,
     )
 
 
@@ -113,6 +121,8 @@ def _take(start: _Start, event: Event) -> None:
             start.moved_bytes, start.exchanges = int(event.data["moved_bytes"]), int(event.data["exchanges"])
             rate = event.data.get("images_per_s")
             start.images_per_s = float(rate) if isinstance(rate, int | float) else None
+            if reason := event.data.get("early_stop"):
+                start.early_stop, start.stopped_at = str(reason), event.clock
 
 
 def _take_test(start: _Start, event: Event) -> None:

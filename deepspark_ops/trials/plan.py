@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,18 +10,15 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from caffe_import.files.regular_file import regular_bytes
-from deepspark_ops.config.compare import CompareConfig
+from deepspark_ops.config.compare import CompareConfig, Range, Value
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_paths import RunPaths, write_text_whole
+from deepspark_ops.trials.space import LISTS, MAX_TRIALS, Axis, Space, Values, grid, random_draws, space_of
 
-MAX_TRIALS: Final = 64
 MEMBER_NAME: Final = "trial.json"
 """In ``stages/`` of a trial's folder; the file names the comparison, so that retention keeps both or none."""
-PLAN_VERSION: Final = 2
+PLAN_VERSION: Final = 3
 _MEMBER_VERSION: Final = 1
-VARIED: Final = ("solver", "strategy", "n_workers", "comm_period", "base_lr")
-"""Options that vary between trials, in the order of a trial's name; the last is a field of the solver."""
-Value = str | int | float
 _TRIAL = re.compile(r"(.+)__trial_(\d{2,})")
 
 
@@ -35,11 +31,12 @@ class Trial(_Frozen):
 
     Attributes:
         number: From 1.
-        name: Varied values, e.g. ``easgd, 2 workers, tau 10``.
-        values: Values of ``VARIED`` with a list.
+        name: Varied values, e.g. ``easgd, 2 workers, tau 10``; ``trial 7`` until its values are chosen.
+        values: Values of the options with a list or a range, solver fields included.
         run: Run id of the trial, derived from the comparison's run id.
         run_dir: Folder of the trial.
         same_runs: Names of the other combinations that are the same training.
+        is_chosen: False until Optuna has chosen the values, when the trial begins.
     """
 
     number: int
@@ -48,24 +45,27 @@ class Trial(_Frozen):
     run: str
     run_dir: str
     same_runs: tuple[str, ...] = ()
+    is_chosen: bool = True
 
 
 class Plan(_Frozen):
     """The trials of a DAG run.
 
     Attributes:
-        format_version: Version of the file; 1 lacks ``same_runs``.
+        format_version: Version of the file; 1 lacks ``same_runs``, 2 lacks ``options``.
         dag: Id of the DAG.
         run: Id of the run.
         target_accuracy: Requested target; None for the lowest last accuracy.
         trials: By number.
+        options: Options of the comparison; None in older files.
     """
 
-    format_version: Literal[1, 2] = PLAN_VERSION
+    format_version: Literal[1, 2, 3] = PLAN_VERSION
     dag: str
     run: str
     target_accuracy: float | None
     trials: tuple[Trial, ...]
+    options: CompareConfig | None = None
 
 
 def make_plan(
@@ -75,10 +75,10 @@ def make_plan(
     folder_of: Callable[[str], Path],
     training_of: Callable[[Mapping[str, Value]], object] | None = None,
 ) -> Plan:
-    """Return all combinations of the lists, a trial per training; the last list varies first.
+    """Return the trials of the search, a trial per training.
 
     Args:
-        config: The lists.
+        config: Lists, ranges and search.
         dag: Id of the DAG.
         run: Id of the run.
         folder_of: Returns the folder of a run id.
@@ -86,28 +86,12 @@ def make_plan(
             are one trial. None: every combination is a separate training.
 
     Raises:
-        ConfigError: The lists have too many combinations, or only one.
+        ConfigError: There are too many combinations or only one, or a range where all combinations are made.
     """
-    lists: dict[str, Sequence[Value]] = {
-        "solver": tuple(map(str, config.solvers)),
-        "strategy": config.strategies,
-        "n_workers": config.workers,
-        "comm_period": config.comm_periods,
-        "base_lr": config.base_lrs,
-    }
-    varied = {name: tuple(dict.fromkeys(values)) for name, values in lists.items() if values}
-    combined = [dict(zip(varied, values, strict=True)) for values in itertools.product(*varied.values())]
-    counts = " x ".join(f"{len(values)} {_LISTS[name]}" for name, values in varied.items())
-    if len(combined) > MAX_TRIALS:
-        msg = f"{counts} are {len(combined)} trials; at most {MAX_TRIALS} are compared: shorten a list"
-        raise ConfigError(msg)
-    if len(combined) < 2:
-        list_names = ", ".join(_LISTS.values())
-        msg = f"there is one trial, and nothing to compare it with: give two or more values in one of {list_names}"
-        raise ConfigError(msg)
-    shown = {name: _shown(name, values) for name, values in varied.items() if len(values) > 1}
-    names = [", ".join(shown[field][values[field]] for field in VARIED if field in shown) for values in combined]
-    groups = _equal_trainings(combined, training_of)
+    space = space_of(config)
+    combined = _combinations(config, space)
+    names = [name_of(space, values) or f"trial {at}" for at, values in enumerate(combined, start=1)]
+    groups = _equal_trainings(combined, training_of if config.search == "grid" else None)
     if len(groups) < 2:
         msg = f"{', '.join(names)}: these trials are one and the same training, and there is nothing to compare"
         raise ConfigError(msg)
@@ -121,9 +105,50 @@ def make_plan(
             run=trial_run,
             run_dir=str(folder_of(trial_run)),
             same_runs=tuple(names[at] for at in same_trainings),
+            is_chosen=config.search != "optuna",
         )
         trials.append(trial)
-    return Plan(dag=dag, run=run, target_accuracy=config.target_accuracy, trials=tuple(trials))
+    return Plan(dag=dag, run=run, target_accuracy=config.target_accuracy, trials=tuple(trials), options=config)
+
+
+def _combinations(config: CompareConfig, space: Space) -> list[Values]:
+    """Return the values of each trial; empty values for Optuna, which chooses them when a trial begins."""
+    ranges = [LISTS.get(name, name) for name, axis in space.items() if isinstance(axis, Range)]
+    if config.search == "grid":
+        if ranges:
+            msg = (
+                f"{', '.join(ranges)}: a range needs search=random or search=optuna; search=grid takes lists of values"
+            )
+            raise ConfigError(msg)
+        combined = grid(space)
+        sizes = [f"{len(axis)} {LISTS.get(name, name)}" for name, axis in space.items() if isinstance(axis, tuple)]
+        if len(combined) > MAX_TRIALS:
+            msg = (
+                f"{' x '.join(sizes)} are {len(combined)} trials; at most {MAX_TRIALS} are compared: shorten a list,"
+                " or take search=random"
+            )
+            raise ConfigError(msg)
+    else:
+        combined = random_draws(space, config.n_trials, config.search_seed)
+    if len(combined) < 2:
+        list_names = ", ".join(LISTS.values())
+        msg = (
+            "there is one trial, and nothing to compare it with: give two or more values in one of"
+            f" {list_names}, solver_fields"
+        )
+        raise ConfigError(msg)
+    return [{} for _ in range(config.n_trials)] if config.search == "optuna" else combined
+
+
+def is_continuation(earlier: Plan, plan: Plan) -> bool:
+    """Return whether a plan has the trials of an earlier plan; values that Optuna has chosen meanwhile may differ."""
+    ignored = {"early_stop", "reduction_factor", "target_accuracy"}
+    if plan.options is not None and plan.options.search == "optuna":
+        options, earlier_options = (
+            each.options and each.options.model_dump(exclude=ignored) for each in (plan, earlier)
+        )
+        return options == earlier_options
+    return earlier.trials == plan.trials
 
 
 def _equal_trainings(
@@ -141,25 +166,21 @@ def _equal_trainings(
     return [members for _, members in groups]
 
 
-_LISTS: Final = {
-    "solver": "solvers",
-    "strategy": "strategies",
-    "n_workers": "workers",
-    "comm_period": "comm_periods",
-    "base_lr": "base_lrs",
-}
+def name_of(space: Space, values: Mapping[str, Value]) -> str:
+    """Return the name of a trial: the values that differ between trials."""
+    varied = [name for name, axis in space.items() if name in values and (isinstance(axis, Range) or len(axis) > 1)]
+    return ", ".join(_word(name, values[name], space[name]) for name in varied)
 
 
-def _shown(name: str, values: Sequence[Value]) -> dict[Value, str]:
-    if name == "solver":
-        return dict(zip(values, _short_names([Path(str(value)) for value in values]), strict=True))
-    words: dict[str, Callable[[Value], str]] = {
-        "strategy": str,
-        "n_workers": lambda value: "1 worker" if value == 1 else f"{value} workers",
-        "comm_period": lambda value: f"tau {value}",
-        "base_lr": lambda value: f"base_lr {value:g}",
+def _word(name: str, value: Value, axis: Axis) -> str:
+    if name == "solver" and isinstance(axis, tuple):
+        return _short_names([Path(str(path)) for path in axis])[axis.index(value)]
+    words = {
+        "strategy": str(value),
+        "n_workers": "1 worker" if value == 1 else f"{value} workers",
+        "comm_period": f"tau {value}",
     }
-    return {value: words[name](value) for value in values}
+    return words.get(name, f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
@@ -178,10 +199,33 @@ def form_values(values: Mapping[str, Value], params: Mapping[str, Any]) -> dict[
         >>> form_values({"n_workers": 4, "base_lr": 0.1}, {"n_workers": 2, "overrides": "max_iter: 9", "gray": True})
         {'n_workers': 4, 'overrides': 'max_iter: 9\nbase_lr: 0.1', 'gray': True}
     """
-    updated = {**params, **{name: value for name, value in values.items() if name != "base_lr"}}
-    if "base_lr" in values:
-        updated["overrides"] = f"{params.get('overrides') or ''}\nbase_lr: {values['base_lr']}".lstrip()
+    updated = {**params, **{name: value for name, value in values.items() if not is_solver_field(name)}}
+    fields = [f"{name}: {value}" for name, value in values.items() if is_solver_field(name)]
+    if fields:
+        updated["overrides"] = "\n".join([str(params.get("overrides") or ""), *fields]).lstrip()
     return updated
+
+
+def is_solver_field(name: str) -> bool:
+    """Return whether a varied value is a field of the solver, and no option of the training."""
+    return name == "base_lr" or name not in LISTS
+
+
+def refuse_double_fields(config: CompareConfig, overrides: str) -> None:
+    """Refuse a solver field that has values to compare and a value in ``overrides``.
+
+    Raises:
+        ConfigError: Names the field.
+    """
+    for name in filter(is_solver_field, space_of(config)):
+        if re.search(rf"\b{name}\b", overrides):
+            given = LISTS.get(name, f"solver_fields ({name})")
+            msg = f"{given} is given and overrides has {name}, too: give one of them; overrides={overrides!r}"
+            raise ConfigError(msg)
+    doubled = sorted(set(LISTS) & {name for name, _ in config.solver_fields})
+    if doubled:
+        msg = f"solver_fields has {doubled[0]}: give {LISTS[doubled[0]]}"
+        raise ConfigError(msg)
 
 
 def trial_run_id(run: str, number: int) -> str:
@@ -211,10 +255,15 @@ def write_plan(run_dir: Path, plan: Plan) -> None:
     paths.stages.mkdir(parents=True, exist_ok=True)
     write_text_whole(paths.trials, plan.model_dump_json(indent=1) + "\n")
     for trial in plan.trials:
-        member = Member(comparison=str(run_dir), run=plan.run, name=trial.name)
-        stages = RunPaths(Path(trial.run_dir)).stages
-        stages.mkdir(parents=True, exist_ok=True)
-        write_text_whole(stages / MEMBER_NAME, member.model_dump_json(indent=1) + "\n")
+        write_member(run_dir, plan, trial)
+
+
+def write_member(run_dir: Path, plan: Plan, trial: Trial) -> None:
+    """Write the comparison's folder into a trial's folder."""
+    member = Member(comparison=str(run_dir), run=plan.run, name=trial.name)
+    stages = RunPaths(Path(trial.run_dir)).stages
+    stages.mkdir(parents=True, exist_ok=True)
+    write_text_whole(stages / MEMBER_NAME, member.model_dump_json(indent=1) + "\n")
 
 
 class Member(_Frozen):

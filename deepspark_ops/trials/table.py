@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from deepspark_ops.config.compare import Value
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure, MetricsReport
@@ -19,10 +20,10 @@ from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.trials.course import Course, read_course, time_to
-from deepspark_ops.trials.plan import Plan, Trial, Value
+from deepspark_ops.trials.plan import Plan, Trial
 from deepspark_ops.trials.standing import Standing, standing_of
 
-TABLE_VERSION: Final = 3
+TABLE_VERSION: Final = 4
 TABLE_NAME: Final = "comparison.json"
 CSV_NAME: Final = "comparison.csv"
 
@@ -39,7 +40,7 @@ class Row(_Frozen):
         name: Varied values of the trial.
         run: Run id of the trial.
         run_dir: Folder of the trial.
-        values: Solver, strategy, n_workers, comm_period and base_lr with a list.
+        values: Options with a list or a range, and solver fields.
         same_runs: Names of the other combinations of the lists that are the same training.
         status: ``finished`` or ``failed``.
         reason: Error message of a failed trial, whole.
@@ -54,6 +55,8 @@ class Row(_Frozen):
         images_per_s: Rate of the whole training.
         exchanges: Exchanges of all workers.
         moved_bytes: Bytes of pushed and pulled parameters.
+        early_stop: Reason of an early stop; empty for a whole training.
+        stopped_at: Clock of an early stop.
     """
 
     number: int
@@ -75,6 +78,8 @@ class Row(_Frozen):
     images_per_s: float | None
     exchanges: int | None
     moved_bytes: int | None
+    early_stop: str = ""
+    stopped_at: int | None = None
 
 
 class Table(_Frozen):
@@ -90,7 +95,7 @@ class Table(_Frozen):
         rows: By number.
     """
 
-    format_version: Literal[3] = TABLE_VERSION
+    format_version: Literal[4] = TABLE_VERSION
     created: str
     dag: str
     run: str
@@ -116,7 +121,8 @@ class Table(_Frozen):
                 **_judged(row), f"seconds{target}": row.seconds_to_target, "images/s": row.images_per_s,
                 "bytes": row.moved_bytes,
             }  # fmt: skip
-            lines.append(f"{row.name}: " + " ".join(f"{name}={value}" for name, value in numbers.items()))
+            stopped = f" (stopped early: {row.early_stop})" if row.early_stop else ""
+            lines.append(f"{row.name}{stopped}: " + " ".join(f"{name}={value}" for name, value in numbers.items()))
         return lines
 
     def to_csv(self) -> str:
@@ -155,7 +161,8 @@ def make_table(plan: Plan, courses: Mapping[int, Course]) -> Table:
     """
     standings = {trial.number: standing_of(read_statuses(Path(trial.run_dir)), is_over=True) for trial in plan.trials}
     finished = [courses[number] for number, standing in standings.items() if standing.word == "finished"]
-    last = [course.last_accuracy for course in finished if course.last_accuracy is not None]
+    whole = [course for course in finished if not course.early_stop]
+    last = [course.last_accuracy for course in whole if course.last_accuracy is not None]
     target = plan.target_accuracy if plan.target_accuracy is not None else min(last, default=None)
     return Table(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -177,7 +184,7 @@ def _row(trial: Trial, course: Course, standing: Standing, target: float | None)
     classes = classes_of(metrics)
     reached = time_to(course.tests, target) if target is not None else None
     return Row(
-        **trial.model_dump(),
+        **trial.model_dump(exclude={"is_chosen"}),
         status="finished" if standing.word == "finished" else "failed",
         reason=standing.reason,
         accuracy=None if classes is None else classes.top1,
@@ -191,6 +198,8 @@ def _row(trial: Trial, course: Course, standing: Standing, target: float | None)
         images_per_s=course.images_per_s,
         exchanges=course.exchanges,
         moved_bytes=course.moved_bytes,
+        early_stop=course.early_stop,
+        stopped_at=course.stopped_at,
     )
 
 

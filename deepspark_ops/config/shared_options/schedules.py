@@ -53,5 +53,33 @@ def _rate_schedule(text: str) -> str:
     return text
 
 
+def floor_entries(text: str) -> tuple[tuple[int, float], ...]:
+    """Return ``(clock, accuracy)`` of ``ACCURACY@CLOCK ...``, ascending clocks; no entry of an empty text.
+
+    Raises:
+        ValueError: The text has another form.
+
+    Example:
+        >>> floor_entries("0.3@500 0.6@1000")
+        ((500, 0.3), (1000, 0.6))
+    """
+    pairs = [entry.split("@") for entry in text.split()] if re.fullmatch(_SCHEDULE, text.strip()) else []
+    entries = tuple((int(clock), float(accuracy)) for accuracy, clock in pairs)
+    clocks = [clock for clock, _ in entries]
+    if (text.strip() and not entries) or clocks != sorted(set(clocks)):
+        msg = "must be ACCURACY@CLOCK with ascending clocks, e.g. '0.3@500 0.6@1000'"
+        raise ValueError(msg)
+    return entries
+
+
+def _accuracy_floor(text: str) -> str:
+    for _, accuracy in floor_entries(text):
+        if not 0.0 < accuracy <= 1.0:
+            msg = f"{accuracy:g} is not in (0, 1]"
+            raise ValueError(msg)
+    return text
+
+
+AccuracyFloor = Annotated[str, AfterValidator(_accuracy_floor)]
 PeriodSchedule = Annotated[str, AfterValidator(_period_schedule)]
 RateSchedule = Annotated[str, AfterValidator(_rate_schedule)]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deepspark_ops.config.compare import Value
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.operators.provider.airflow_names import AirflowFailException
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import StageRun
 from deepspark_ops.stores.store_path import data_path
-from deepspark_ops.trials.plan import Value, form_values
+from deepspark_ops.trials.plan import comparison_of, form_values, read_member
+from deepspark_ops.trials.turn import Turn, begin_trial
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,25 @@ class TrialRun:
     def stage_run(self) -> StageRun:
         """Return the trial's paths."""
         return StageRun(Path(self.run_dir), None if self.dataset is None else data_path(self.dataset), production=None)
+
+    @property
+    def comparison(self) -> Path:
+        """The comparison's folder.
+
+        Raises:
+            ConfigError: The trial's folder does not name the comparison.
+        """
+        member = read_member(Path(self.run_dir))
+        if member is None:
+            msg = f"{self.run_dir}: the folder names no comparison; clear the task check together with this one"
+            raise ConfigError(msg)
+        return Path(member.comparison)
+
+    def begin(self, max_iter_of: Callable[[Mapping[str, Value]], int]) -> Turn:
+        """Return the trial with its values, and the accuracies to reach; see ``begin_trial``."""
+        comparison_and_number = comparison_of(Path(self.run_dir).name)
+        assert comparison_and_number is not None, "check names the trials' folders"
+        return begin_trial(self.comparison, comparison_and_number[1], max_iter_of)
 
     def own_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a comparison's form, updated with the trial's values."""

@@ -79,9 +79,13 @@ class RunSignals:
 
 
 def watch_run(
-    step: Callable[[], ExchangeStatus], is_busy: Callable[[], bool], exchange: RunningExchange, signals: RunSignals
+    step: Callable[[], ExchangeStatus],
+    is_busy: Callable[[], bool],
+    exchange: RunningExchange,
+    signals: RunSignals,
+    stop_reason: Callable[[], str],
 ) -> ExchangeStatus:
-    """Watch a run until the workers have ended or a signal has stopped the run; return the last status.
+    """Watch a run until the workers have ended or the run was stopped; return the last status.
 
     A finished run waits for silent tasks no longer than ``LAST_TASKS_S``.
 
@@ -90,12 +94,18 @@ def watch_run(
         is_busy: Waits a moment; returns whether workers still run.
         exchange: The run's.
         signals: The run's signals.
+        stop_reason: Returns the reason to stop the run early; empty to go on.
     """
     done_at: float | None = None
     with signals.noted():
         while is_busy():
             if signals.stopped_by is not None:
-                return _stop(step, is_busy, exchange, signals.stopped_by)
+                number = signals.stopped_by
+                _LOG.info("%s: the run stops and takes a snapshot; a second signal ends it at once", number.name)
+                return _stop(step, is_busy, exchange, PATIENCE_S[number])
+            if reason := stop_reason():
+                _LOG.info("%s: the run stops early and takes a snapshot", reason)
+                return _stop(step, is_busy, exchange, PATIENCE_S[signal.SIGINT])
             if signals.take_snapshot_request():
                 _LOG.info("SIGHUP: a snapshot is taken at the present clock")
                 exchange.control(TakeSnapshot())
@@ -113,17 +123,16 @@ def watch_run(
 
 
 def _stop(
-    step: Callable[[], ExchangeStatus], is_busy: Callable[[], bool], exchange: RunningExchange, number: signal.Signals
+    step: Callable[[], ExchangeStatus], is_busy: Callable[[], bool], exchange: RunningExchange, patience_s: float
 ) -> ExchangeStatus:
-    _LOG.info("%s: the run stops and takes a snapshot; a second signal ends it at once", number.name)
     exchange.control(StopEarly())
-    status = _wait_for_end(step, is_busy, PATIENCE_S[number])
+    status = _wait_for_end(step, is_busy, patience_s)
     if status.finished:
         deadline = time.monotonic() + _LEAVE_S
         while is_busy() and time.monotonic() < deadline:  # a job that is cancelled fills the log with Java's stacks
             pass
         return step()
-    _LOG.warning("the snapshot is taken without the workers that have not answered within %g s", PATIENCE_S[number])
+    _LOG.warning("the snapshot is taken without the workers that have not answered within %g s", patience_s)
     exchange.control(StopNow())
     status = _wait_for_end(step, is_busy, _STATES_S)
     if not status.finished:

@@ -14,6 +14,7 @@ from deepspark_ops.events import Event, append_event, format_event, make_event
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.run_view.event_tail import EventTail
 from deepspark_ops.stores.staging import fetched
+from deepspark_ops.train.driver.early_stop import EarlyStop
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
 from deepspark_ops.train.snapshots.snapshot import SnapshotWriter
 from deepspark_ops.train.worker.outcome import WorkerOutcome
@@ -66,12 +67,20 @@ class RunWatch:
 
     Attributes:
         clock: Minibatches done, as the exchange last said.
+        early_stop: Compares the tests with the accuracies of ``stop_below``.
         fetched_shards: Copies of shards that workers and this process fetched from a store.
         fetched_bytes: Bytes of these copies.
     """
 
     def __init__(
-        self, events: Path, board: TensorBoardFile, snapshots: SnapshotWriter, *, images_per_step: int, first: int
+        self,
+        events: Path,
+        board: TensorBoardFile,
+        snapshots: SnapshotWriter,
+        *,
+        images_per_step: int,
+        first: int,
+        early_stop: EarlyStop,
     ) -> None:
         """Take over ``board``.
 
@@ -81,7 +90,9 @@ class RunWatch:
             snapshots: Assembles what the exchange gathered.
             images_per_step: Samples of a minibatch.
             first: Clock the run starts from.
+            early_stop: Gets the tests.
         """
+        self.early_stop = early_stop
         self._events = events
         self._tail = EventTail(events)
         self._board = board
@@ -195,6 +206,7 @@ class RunWatch:
             self._tell_of_lost_events()
         for event in events:
             self._board.add(event)
+            self.early_stop.see(event)
             self._show(event)
             if event.kind == "fetch":
                 self._add_fetched(event.data.get("shards", 0), event.data.get("bytes", 0))

@@ -20,6 +20,7 @@ from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.processes.cluster_network import choose_listen_address, choose_protection, stays_on_host
+from deepspark_ops.train.driver.early_stop import EarlyStop
 from deepspark_ops.train.driver.run_end import check_result, is_done, unchanged_text
 from deepspark_ops.train.driver.run_folder import check_presence, removal_named, sole_owner
 from deepspark_ops.train.driver.run_report import (
@@ -159,7 +160,8 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
             report_start(watch, prepared, start, strategy=strategy, devices=devices)
             report_pages(watch, start, workers.pages(), is_local=stays_on_host(config.master))
             workers.submit(_task_settings(run, start, exchange, devices))
-            status = watch_run(step, lambda: workers.is_busy(_WATCH_S), exchange, signals)
+            early_stop = watch.early_stop
+            status = watch_run(step, lambda: workers.is_busy(_WATCH_S), exchange, signals, lambda: early_stop.reason)
             if signals.stopped_by is not None:
                 report_stop(run, watch, status, signals.stopped_by)
                 sys.exit(128 + signals.stopped_by)
@@ -190,7 +192,14 @@ def _watch_of(run: Run, start: Start) -> RunWatch:
         moves_late=plan_strategy(run.config).running.repeats_data,
     )
     board = TensorBoardFile(run.paths.tensorboard)
-    return RunWatch(run.paths.events, board, writer, images_per_step=run.images_per_step(), first=start.clock)
+    return RunWatch(
+        run.paths.events,
+        board,
+        writer,
+        images_per_step=run.images_per_step(),
+        first=start.clock,
+        early_stop=EarlyStop(run.config.stop_below, start.clock),
+    )
 
 
 def _slots_of(run: Run, devices: RunDevices) -> SlotWatch:

@@ -28,7 +28,7 @@ FREE_TEXT = frozenset(
     " input-columns query name tags output-blob target-blob blobs slices reason python-layers allowed-root"
     " strategy-options"
     # Numbers and forms, which a pattern describes.
-    " workers seeds solvers base-lr sample-shape mean-values comm-period moving-rate network"
+    " workers seeds solvers base-lr sample-shape mean-values comm-period moving-rate network solver-fields stop-below"
     # Addresses.
     " master listen-address connection host host-names".split()
 )

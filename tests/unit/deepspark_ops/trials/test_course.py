@@ -44,6 +44,14 @@ def test_time_counts_from_the_first_minibatch_to_when_the_parameters_were_taken(
     assert course.last_accuracy == 0.875
 
 
+def test_an_early_stop_has_a_reason_and_a_clock_until_the_training_goes_on() -> None:
+    ended = event("stage", 50, 1012.0, status="finished", exchanges=1, moved_bytes=1, early_stop="accuracy 0.1")
+    course = read_course([*began(0, 1000.0), ended])
+    assert (course.early_stop, course.stopped_at) == ("accuracy 0.1", 50)
+    whole = read_course([*began(0, 1000.0), ended, *began(50, 2000.0)])
+    assert (whole.early_stop, whole.stopped_at) == ("", None)
+
+
 def test_a_training_that_was_started_again_keeps_the_time_and_bytes_it_has_spent() -> None:
     course = read_course(
         [

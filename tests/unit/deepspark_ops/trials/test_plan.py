@@ -18,6 +18,7 @@ from deepspark_ops.trials.plan import (
     make_plan,
     read_member,
     read_plan,
+    refuse_double_fields,
     trial_run_id,
     write_plan,
 )
@@ -108,6 +109,11 @@ def test_solver_files_are_told_apart_by_as_little_of_their_path_as_does_it() -> 
         ({"base_lrs": [-0.1]}, "base_lrs=-0.1: must be numbers above 0, commas between them, e.g. '0.1, 0.01'"),
         ({"base_lrs": "nan"}, "base_lrs='nan': must be numbers above 0"),
         ({"strategies": [{"a": 1}]}, "strategies={'a': 1}: Input should be a valid string"),
+        ({"base_lrs": "0.1..0.01"}, "base_lrs"),
+        ({"base_lrs": "0.1..0.2, 0.3"}, "base_lrs"),
+        ({"base_lrs": "0.1..0.2"}, "base_lrs: a range needs search=random or search=optuna"),
+        ({"solver_fields": "momentum"}, "solver_fields"),
+        ({"solver_fields": "momentum: 0.8\nmomentum: 0.9"}, "solver_fields"),
         ({"target_accuracy": 95}, "target_accuracy=95: Input should be less than or equal to 1"),
     ],
 )
@@ -119,6 +125,63 @@ def test_lists_that_cannot_be_are_refused_in_words(values: dict[str, Any], messa
 
 def test_as_many_trials_as_allowed_are_planned() -> None:
     assert len(plan_of(workers=list(range(1, 9)), comm_periods=list(range(1, 9))).trials) == 64
+
+
+def test_random_trials_lie_in_the_ranges_and_are_repeatable() -> None:
+    options: dict[str, Any] = {
+        "strategies": "easgd, sync",
+        "base_lrs": "0.0001..0.1",
+        "solver_fields": "momentum: 0.8..0.95\nstepsize: 100..200",
+        "search": "random",
+        "n_trials": 20,
+    }
+    plan = plan_of(**options)
+    assert plan == plan_of(**options)
+    assert plan.trials != plan_of(**options, search_seed=1).trials
+    values = [trial.values for trial in plan.trials]
+    assert len({trial.name for trial in plan.trials}) == len(values) == 20
+    rates = [float(value["base_lr"]) for value in values]
+    assert all(0.0001 <= rate <= 0.1 for rate in rates)
+    assert sum(rate < 0.00316 for rate in rates) >= 5  # half of a logarithmic range; 3 % of a linear range
+    assert {value["strategy"] for value in values} == {"easgd", "sync"}
+    assert all(isinstance(value["stepsize"], int) and 100 <= value["stepsize"] <= 200 for value in values)
+    assert all(0.8 <= float(value["momentum"]) <= 0.95 for value in values)
+    first = values[0]
+    words = [str(first["strategy"]), *(f"{name} {first[name]}" for name in ("base_lr", "momentum", "stepsize"))]
+    assert plan.trials[0].name == ", ".join(words)
+    assert form_values(first, {})["overrides"].splitlines() == [
+        f"{name}: {first[name]}" for name in ("base_lr", "momentum", "stepsize")
+    ]
+
+
+def test_a_random_search_of_few_combinations_takes_each_once() -> None:
+    plan = plan_of(workers="1, 2", solver_fields="momentum: 0.8, 0.9", search="random", n_trials=16)
+    assert sorted(trial.name for trial in plan.trials) == [
+        f"{workers}, momentum {momentum}" for workers in ("1 worker", "2 workers") for momentum in (0.8, 0.9)
+    ]
+
+
+def test_optuna_leaves_the_values_of_each_trial_open(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, base_lrs="0.001..0.1", search="optuna", n_trials=3)
+    assert [(trial.name, trial.values, trial.is_chosen) for trial in plan.trials] == [
+        (f"trial {number}", {}, False) for number in (1, 2, 3)
+    ]
+    write_plan(tmp_path / "run", plan)
+    assert read_plan(tmp_path / "run") == plan
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "message"),
+    [
+        ("base_lr: 1", {"base_lrs": "0.1, 0.2"}, "base_lrs is given and overrides has base_lr, too"),
+        ("momentum: 0", {"solver_fields": "momentum: 0.8, 0.9"}, "solver_fields (momentum) is given and overrides has"),
+        ("", {"solver_fields": "n_workers: 1, 2"}, "solver_fields has n_workers: give workers"),
+    ],
+)
+def test_a_field_with_two_sources_is_refused(overrides: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        refuse_double_fields(parse_config(CompareConfig, options), overrides)
+    assert message in str(refused.value)
 
 
 def test_values_of_a_trial_take_the_place_of_the_forms() -> None:

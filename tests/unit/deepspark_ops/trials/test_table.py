@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.config.compare import CompareConfig
-from deepspark_ops.events import DRIVER, Event
+from deepspark_ops.events import DRIVER, Event, append_event, make_event
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import NO_MESSAGE, Status, StatusFile
 from deepspark_ops.trials.page import render_page
@@ -124,6 +124,19 @@ def test_page_shows_each_trial_its_reason_and_its_lines_and_loads_nothing(folder
     assert "95.0\u202f%" in page
     assert "http" not in page.replace("http-equiv", "")
     assert "<script" not in page
+
+
+def test_a_trial_that_was_stopped_early_says_why_and_sets_no_target(folder: Path) -> None:
+    events = RunPaths(folder / "run__trial_02").events
+    data = {"status": "finished", "exchanges": 1, "moved_bytes": 1, "early_stop": "<low>"}
+    append_event(events, make_event("stage", clock=40, **data))
+    plan = plan_of(folder)
+    courses = read_courses(plan.trials)
+    table = make_table(plan, courses)
+    assert [(row.early_stop, row.stopped_at) for row in table.rows[:2]] == [("", None), ("<low>", 40)]
+    assert table.target_accuracy == 0.95  # the last accuracy of the first trial; the second has 0.9
+    assert "stopped early: &lt;low&gt;" in render_page(table, courses, {})
+    assert "sync (stopped early: <low>): accuracy=0.85" in "\n".join(table.lines())
 
 
 def test_a_trial_that_is_several_combinations_is_one_row_that_names_them(folder: Path) -> None:

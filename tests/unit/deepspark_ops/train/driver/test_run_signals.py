@@ -25,6 +25,8 @@ class FakeRun:
         self._signals_at = signals_at
         self._ends_after = ends_after
 
+        self.stops_early_at = 100
+
     def control(self, message: object) -> None:
         self.controls.append(type(message).__name__)
 
@@ -39,7 +41,10 @@ class FakeRun:
         return self.looks < 10
 
     def watch(self, signals: RunSignals) -> ExchangeStatus:
-        return watch_run(self.step, self.is_busy, self, signals)  # type: ignore[arg-type]
+        return watch_run(self.step, self.is_busy, self, signals, self.stop_reason)  # type: ignore[arg-type]
+
+    def stop_reason(self) -> str:
+        return "accuracy 0.1" if self.looks >= self.stops_early_at else ""
 
 
 @pytest.fixture
@@ -64,8 +69,19 @@ def test_tasks_of_lost_workers_do_not_keep_a_run_that_is_done(
     monkeypatch.setattr(run_signals, "LAST_TASKS_S", 0.0)
     run = FakeRun({})
     done = replace(STATUS, finished=True, live_workers=live_workers)
-    assert watch_run(lambda: done, run.is_busy, run, signals) == done  # type: ignore[arg-type]
+    assert watch_run(lambda: done, run.is_busy, run, signals, lambda: "") == done  # type: ignore[arg-type]
     assert run.looks == looks
+
+
+def test_a_reason_to_stop_early_ends_the_run_with_a_snapshot_and_without_a_signal(
+    signals: RunSignals, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    run = FakeRun({})
+    run.stops_early_at = 3
+    assert run.watch(signals).finished
+    assert (run.controls, signals.stopped_by) == (["StopEarly"], None)
+    assert "accuracy 0.1: the run stops early and takes a snapshot" in caplog.text
 
 
 def test_sighup_takes_a_snapshot_and_the_run_goes_on(signals: RunSignals) -> None:

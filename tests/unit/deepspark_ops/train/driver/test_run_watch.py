@@ -12,6 +12,7 @@ from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.events import DRIVER, Event, append_event, make_event, read_events
 from deepspark_ops.exchange.transport.link import ExchangeStatus
 from deepspark_ops.stores.staging import fetched
+from deepspark_ops.train.driver.early_stop import EarlyStop
 from deepspark_ops.train.driver.run_report import report_missing
 from deepspark_ops.train.driver.run_watch import RunWatch, Throughput
 from deepspark_ops.train.driver.tensorboard_file import TensorBoardFile
@@ -47,9 +48,22 @@ class FakeSnapshots:
 @pytest.fixture
 def watch(tmp_path: Path) -> Iterator[RunWatch]:
     board = TensorBoardFile(tmp_path / "board")
-    watch = RunWatch(tmp_path / "events.jsonl", board, FakeSnapshots(), images_per_step=10, first=0)
+    watch = RunWatch(
+        tmp_path / "events.jsonl",
+        board,
+        FakeSnapshots(),
+        images_per_step=10,
+        first=0,
+        early_stop=EarlyStop("0.5@10", 0),
+    )
     yield watch
     watch.finish()
+
+
+def test_a_test_below_the_least_accuracy_is_a_reason_to_stop(watch, tmp_path) -> None:
+    append_event(tmp_path / "events.jsonl", make_event("evaluation", clock=12, worker=0, test_net=0, accuracy=0.25))
+    watch.step(status)
+    assert watch.early_stop.reason == "accuracy 0.25 at clock 12 is below 0.5 (stop_below)"
 
 
 def test_lines_of_workers_are_logged_but_not_those_for_machines(watch, tmp_path, caplog) -> None:

@@ -1,0 +1,43 @@
+"""Early stop of hopeless trials: asynchronous successive halving by the accuracy of tests at equal clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepspark_ops.trials.course import AccuracyPoint
+
+_N_RUNGS = 2
+
+
+def stop_below(earlier: Sequence[Sequence[AccuracyPoint]], max_iter: int, reduction_factor: int) -> str:
+    """Return the option ``stop_below`` of the next trial.
+
+    Rungs are the clocks ``max_iter / eta**2`` and ``max_iter / eta``, with ``eta`` the reduction factor. At a rung a
+    trial goes on if it is among the best ``1 / eta`` of the trials that have reached the rung so far, or the best one
+    (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", algorithm 2, in the form without later
+    promotions). A trial counts at a rung by its first test at or after the rung's clock.
+
+    Args:
+        earlier: Tests of each earlier trial, by clock.
+        max_iter: Minibatches of the next trial.
+        reduction_factor: eta, at least 2.
+
+    Example:
+        >>> tests = [AccuracyPoint(100, 1.0, 0.3), AccuracyPoint(300, 3.0, 0.6), AccuracyPoint(900, 9.0, 0.8)]
+        >>> stop_below([tests, tests[:1]], max_iter=900, reduction_factor=3)
+        '0.3@100 0.6@300'
+    """
+    entries = []
+    for power in range(_N_RUNGS, 0, -1):
+        clock = max(1, max_iter // reduction_factor**power)
+        accuracies = sorted(
+            (reached for tests in earlier if (reached := _accuracy_at(tests, clock)) is not None), reverse=True
+        )
+        n_going_on = max(1, (len(accuracies) + 1) // reduction_factor)
+        if len(accuracies) >= n_going_on and accuracies[n_going_on - 1] > 0.0:
+            entries.append((clock, accuracies[n_going_on - 1]))
+    return " ".join(f"{accuracy:.6g}@{clock}" for clock, accuracy in entries)
+
+
+def _accuracy_at(tests: Sequence[AccuracyPoint], clock: int) -> float | None:
+    return next((test.accuracy for test in tests if test.clock >= clock), None)
