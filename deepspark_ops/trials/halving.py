@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from deepspark_ops.trials.course import AccuracyPoint
 
 _N_RUNGS = 2
+_SCALE = 1e6
 
 
 def stop_below(earlier: Sequence[Sequence[AccuracyPoint]], max_iter: int, reduction_factor: int) -> str:
@@ -34,9 +36,14 @@ def stop_below(earlier: Sequence[Sequence[AccuracyPoint]], max_iter: int, reduct
             (reached for tests in earlier if (reached := _accuracy_at(tests, clock)) is not None), reverse=True
         )
         n_going_on = max(1, (len(accuracies) + 1) // reduction_factor)
-        if len(accuracies) >= n_going_on and accuracies[n_going_on - 1] > 0.0:
+        if len(accuracies) >= n_going_on and _rounded_down(accuracies[n_going_on - 1]) > 0.0:
             entries.append((clock, accuracies[n_going_on - 1]))
-    return " ".join(f"{accuracy:.6g}@{clock}" for clock, accuracy in entries)
+    return " ".join(f"{_rounded_down(accuracy)}@{clock}" for clock, accuracy in entries)
+
+
+def _rounded_down(accuracy: float) -> float:
+    """Return an accuracy with few digits that an equal accuracy reaches."""
+    return math.floor(accuracy * _SCALE) / _SCALE
 
 
 def _accuracy_at(tests: Sequence[AccuracyPoint], clock: int) -> float | None:

@@ -64,12 +64,12 @@ def report_end(run: Run, watch: RunWatch, status: ExchangeStatus) -> None:
     if any(status.refused_pushes):
         counts["refused_pushes"] = sum(status.refused_pushes)
     early = {"early_stop": watch.early_stop.reason} if watch.early_stop.reason else {}
+    if early:
+        watch.note(f"stopped early: {watch.early_stop.reason}", clock=status.acknowledged)
     counts["uncertain_chunks"] = status.uncertain_chunks
     report_stage(run, "finished", status.acknowledged, **speed, **counts, **early)
     shown = "".join(f" {name}={value}" for name, value in speed.items())
     last = f"{run.prefix}_iter_{watch.written[-1]}.*" if watch.written else "none asked for"
-    if early:
-        watch.note(f"stopped early: {watch.early_stop.reason}", clock=status.acknowledged)
     _LOG.info("finished: clock=%d%s snapshots=%s", status.acknowledged, shown, run.paths.snapshots / last)
 
 

@@ -20,6 +20,7 @@ def accuracies_of(*pairs: tuple[int, float]) -> list[AccuracyPoint]:
         ([0.5, 0.7], "0.7@100"),  # of three the best
         ([0.5, 0.7, 0.6, 0.2, 0.1], "0.6@100"),  # of six the two best
         ([0.0], ""),
+        ([0.8055555820465088], "0.805555@100"),  # an equal accuracy goes on
     ],
 )
 def test_the_best_third_of_the_trials_so_far_goes_on(accuracies: list[float], least: str) -> None:
