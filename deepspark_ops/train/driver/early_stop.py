@@ -30,4 +30,4 @@ class EarlyStop:
         due = [least for clock, least in self._pending if clock <= event.clock]
         self._pending = self._pending[len(due) :]
         if due and not accuracy >= due[-1]:
-            self.reason = f"accuracy {accuracy:.4g} at clock {event.clock} is below {due[-1]:.4g} (stop_below)"
+            self.reason = f"accuracy {accuracy:.4g} at clock {event.clock} is below {due[-1]:.4g}"

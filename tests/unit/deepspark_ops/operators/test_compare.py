@@ -13,7 +13,7 @@ from airflow.sdk import DAG
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.compare import CompareConfig
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.events import DRIVER, Event
+from deepspark_ops.events import DRIVER, Event, append_event
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.operators import compare as compare_module
 from deepspark_ops.operators.compare import (
@@ -27,6 +27,7 @@ from deepspark_ops.operators.dags import deepspark_compare
 from deepspark_ops.operators.form import config_from_params, form_params
 from deepspark_ops.operators.provider.airflow_names import AirflowException, AirflowFailException
 from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.run_index.label import read_label
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.trials.plan import read_plan
@@ -246,3 +247,34 @@ def test_how_many_trials_train_at_once_is_the_environments(monkeypatch: pytest.M
     monkeypatch.setenv("DEEPSPARK_COMPARE_AT_ONCE", "many")
     with pytest.raises(ValueError, match="DEEPSPARK_COMPARE_AT_ONCE=many: must be the number of trials"):
         deepspark_compare.make_dag()
+
+
+def test_a_search_gives_a_trial_its_values_and_least_accuracies_when_it_begins(
+    places: Places, dag: DAG, checked: list[CheckConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"search": "optuna", "n_trials": 2, "early_stop": "halving", "base_lrs": "0.001..0.1", "name": "searched"}
+    values = context(dag, places, overrides="max_iter: 90 test_interval: 10", **options)
+    values["params"]["strategies"] = []
+    trials = execute(operator_of(DeepSparkCheckTrialsOperator, dag, places), values)
+    assert [(trial["name"], trial["values"]) for trial in trials] == [("trial 1", {}), ("trial 2", {})]
+    configs = []
+
+    def train(operator: DeepSparkTrainTrialOperator, context: Any) -> dict[str, Any]:
+        configs.append(operator.stage_config(context, operator.stage_run(context), "local[2]"))
+        return {}
+
+    monkeypatch.setattr(compare_module.DeepSparkTrainOperator, "execute", train)
+    for trial in trials:
+        operator = operator_of(DeepSparkTrainTrialOperator, dag, places, trial=trial)
+        execute(operator, values)
+        run_dir = Path(trial["run_dir"])
+        test = Event("evaluation", 10, 0, {"test_net": 0, "accuracy": 0.5, "seconds": 0.0}, 2.0)
+        started = Event("stage", 0, DRIVER, {"stage": "train", "status": "started", "max_iter": 90}, 1.0)
+        for event in (started, test):
+            append_event(RunPaths(run_dir).events, event)
+        StatusFile(run_dir, "train").end("finished")
+    rates = [float(config.overrides.rpartition("base_lr: ")[2]) for config in configs]
+    assert rates[0] != rates[1]
+    assert all(0.001 <= rate <= 0.1 for rate in rates)
+    assert [config.stop_below for config in configs] == ["", "0.5@10"]
+    assert read_label(Path(trials[1]["run_dir"])).name == f"searched: 2: base_lr {rates[1]:g}"

@@ -63,7 +63,7 @@ def watch(tmp_path: Path) -> Iterator[RunWatch]:
 def test_a_test_below_the_least_accuracy_is_a_reason_to_stop(watch, tmp_path) -> None:
     append_event(tmp_path / "events.jsonl", make_event("evaluation", clock=12, worker=0, test_net=0, accuracy=0.25))
     watch.step(status)
-    assert watch.early_stop.reason == "accuracy 0.25 at clock 12 is below 0.5 (stop_below)"
+    assert watch.early_stop.reason == "accuracy 0.25 at clock 12 is below 0.5"
 
 
 def test_lines_of_workers_are_logged_but_not_those_for_machines(watch, tmp_path, caplog) -> None:
