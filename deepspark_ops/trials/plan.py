@@ -219,8 +219,8 @@ def refuse_double_fields(config: CompareConfig, overrides: str) -> None:
     """
     for name in filter(is_solver_field, space_of(config)):
         if re.search(rf"\b{name}\b", overrides):
-            given = LISTS.get(name, f"solver_fields ({name})")
-            msg = f"{given} is given and overrides has {name}, too: give one of them; overrides={overrides!r}"
+            varied_option = LISTS.get(name, f"solver_fields ({name})")
+            msg = f"{varied_option} is given and overrides has {name}, too: give one of them; overrides={overrides!r}"
             raise ConfigError(msg)
     doubled = sorted(set(LISTS) & {name for name, _ in config.solver_fields})
     if doubled:

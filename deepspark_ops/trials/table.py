@@ -161,8 +161,8 @@ def make_table(plan: Plan, courses: Mapping[int, Course]) -> Table:
     """
     standings = {trial.number: standing_of(read_statuses(Path(trial.run_dir)), is_over=True) for trial in plan.trials}
     finished = [courses[number] for number, standing in standings.items() if standing.word == "finished"]
-    whole = [course for course in finished if not course.early_stop]
-    last = [course.last_accuracy for course in whole if course.last_accuracy is not None]
+    complete_courses = [course for course in finished if not course.early_stop]
+    last = [course.last_accuracy for course in complete_courses if course.last_accuracy is not None]
     target = plan.target_accuracy if plan.target_accuracy is not None else min(last, default=None)
     return Table(
         created=datetime.now(UTC).isoformat(timespec="seconds"),

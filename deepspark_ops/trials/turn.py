@@ -59,11 +59,11 @@ def begin_trial(comparison: Path, number: int, max_iter_of: Callable[[Mapping[st
         if plan is None:
             raise ConfigError(_no_plan(comparison))
         trial = plan.trials[number - 1]
-        others = [other for other in plan.trials if other.number != number]
-        courses = read_courses(others)
+        other_trials = [other for other in plan.trials if other.number != number]
+        courses = read_courses(other_trials)
         if plan.options is not None and not trial.is_chosen:
             space = space_of(plan.options)
-            values = suggested(space, _observations(others, courses), plan.options.search_seed)
+            values = suggested(space, _observations(other_trials, courses), plan.options.search_seed)
             name = f"{number}: {name_of(space, values)}"
             trial = trial.model_copy(update={"values": values, "name": name, "is_chosen": True})
             _replace(comparison, plan, trial)
