@@ -57,7 +57,7 @@ def main(folder: Path) -> None:
     threading.Thread(target=_await_session, args=(folder / SESSION_LOCK, is_over), daemon=True).start()
     port = free_port()
     write_settings(folder)
-    process = start(folder, port)
+    process = start_airflow(folder, port)
     try:
         troubles = _keep(process, folder, port, is_over)
     finally:
@@ -83,7 +83,7 @@ def _await_session(lock: Path, is_over: threading.Event) -> None:
     is_over.set()
 
 
-def start(folder: Path, port: int) -> subprocess.Popen[bytes]:
+def start_airflow(folder: Path, port: int) -> subprocess.Popen[bytes]:
     keeper = os.getpid()
     with (folder / OUTPUT).open("wb") as output:
         return subprocess.Popen(

@@ -40,7 +40,7 @@ def open_form(page: Page, airflow: AirflowInstance) -> None:
     page.wait_until(f"{FORM} && {FORM}.querySelector('[name=element_solver]') && {PARTS}.length")
 
 
-def start(page: Page, airflow: AirflowInstance, **values: str) -> DagRun:
+def start_run(page: Page, airflow: AirflowInstance, **values: str) -> DagRun:
     """Fill the form in, press its button, and return the run on whose page one is then."""
     for name, value in values.items():
         page.fill(f"[role=dialog] [name=element_{name}]", value)
@@ -74,7 +74,7 @@ def test_the_basic_part_is_open_and_a_run_starts_from_it(
     page.fill("[role=dialog] [name=element_overrides]", "max_iter: 20")
     page.fill("[role=dialog] [name=element_comm_period]", "1@0 5@10")
     open_part(page, "Ingest")
-    run = start(page, airflow, source=example.conf()["source"])
+    run = start_run(page, airflow, source=example.conf()["source"])
     run.leave_out("ingest")  # what follows is as in any run
     done = run.wait()
     assert run.task_states()["check"] == "success"
@@ -86,7 +86,7 @@ def test_a_wrong_value_is_refused_with_a_sentence(page: Page, airflow: AirflowIn
     open_form(page, airflow)
     page.fill("[role=dialog] [name=element_solver]", "")
     page.wait_until(f"{START}.disabled")  # what the form itself can refuse
-    run = start(page, airflow, solver=example.conf()["solver"], comm_period="sometimes")
+    run = start_run(page, airflow, solver=example.conf()["solver"], comm_period="sometimes")
     run.wait("failed")  # what its widgets hide, the first task says
     page.goto(run.page("training"))
     page.wait_until("document.querySelector('.state') && document.body.innerText.includes('Task check failed')")
@@ -116,7 +116,7 @@ def test_the_example_is_run_by_pasting_the_conf_of_the_dags_documentation(page: 
     page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     press_mouse(page, f"{FORM}.querySelector('h1, h2, h3')")
     page.wait_until("document.activeElement.closest('.monaco-editor') === null")
-    run = start(page, airflow)
+    run = start_run(page, airflow)
     assert run.read()["conf"] == conf
     run.leave_out("ingest")  # what follows is the demo's
     run.wait()

@@ -32,7 +32,7 @@ def event_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield path
 
 
-def names(datasets: list[dict[str, Any]]) -> list[str]:
+def dataset_names(datasets: list[dict[str, Any]]) -> list[str]:
     assert {dataset["namespace"] for dataset in datasets} <= {"file"}
     return [dataset["name"] for dataset in datasets]
 
@@ -54,15 +54,15 @@ def test_the_tasks_of_a_run_tell_openlineage_what_they_read_and_wrote(
     ends = {stage: of_stage[stage, "COMPLETE"] for stage in STAGES}
     dataset = Path(json.loads((run.folder / "stages" / "decided.json").read_text())["dataset"])
     splits = [str(dataset / split) for split in ("train", "test")]
-    assert names(of_stage["ingest", "START"]["inputs"]) == [str(example.folder / conf["source"])]
-    assert names(ends["ingest"]["outputs"]) == splits
+    assert dataset_names(of_stage["ingest", "START"]["inputs"]) == [str(example.folder / conf["source"])]
+    assert dataset_names(ends["ingest"]["outputs"]) == splits
     versions = [split["facets"]["version"]["datasetVersion"] for split in ends["ingest"]["outputs"]]
     assert versions == list(split_digests(dataset).values())
-    assert names(of_stage["train", "START"]["inputs"]) == names(ends["train"]["inputs"]) == splits
-    (snapshot,) = names(ends["train"]["outputs"])
+    assert dataset_names(of_stage["train", "START"]["inputs"]) == dataset_names(ends["train"]["inputs"]) == splits
+    (snapshot,) = dataset_names(ends["train"]["outputs"])
     assert Path(snapshot).parent == run.folder / "snapshots"
-    assert names(ends["evaluate"]["inputs"]) == [*splits, snapshot]
+    assert dataset_names(ends["evaluate"]["inputs"]) == [*splits, snapshot]
     figures = ends["evaluate"]["inputs"][1]["inputFacets"]["dataQualityMetrics"]["columnMetrics"]
     metrics = json.loads((run.folder / "evaluation" / "metrics.json").read_text())
     assert figures["loss"]["min"] == pytest.approx(metrics["loss"])
-    assert names(ends["export"]["outputs"]) == [str(run.folder / "bundle")]
+    assert dataset_names(ends["export"]["outputs"]) == [str(run.folder / "bundle")]

@@ -39,13 +39,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def parity_check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", SCRIPT, "check", "solver.prototxt", "--parity", "--json", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_layer_types_of_the_net_agree_with_caffe(folder: Path) -> None:
-    done = check(folder)
+    done = parity_check(folder)
     assert done.returncode == 0, done.stderr
     rows = {row["layer_type"]: row for row in json.loads(done.stdout)["parity"]}
     assert sorted(rows) == ["DummyData", "InnerProduct", "ReLU", "SoftmaxWithLoss"]
@@ -65,7 +65,7 @@ def test_other_numbers_than_the_recorded_ones_fail_the_check(folder: Path) -> No
     members["top/y"] = 2 * members["top/y"]
     np.savez(archive, **members)
     (folder / "cases" / "index.json").write_text(json.dumps({"cases": [case]}))
-    done = check(folder, "--parity-cases", str(folder / "cases"))
+    done = parity_check(folder, "--parity-cases", str(folder / "cases"))
     assert done.returncode == 2
     assert f"parity: case {case['name']}: failed: " in done.stderr
     rows = {row["layer_type"]: row for row in json.loads(done.stdout)["parity"]}

@@ -8,20 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from deepspark_ops.command import cli
 from deepspark_ops.events import read_events
 from tests.integration.small_run import NET, SOLVER, make_dataset
 from tests.processes import is_alive
+from tests.reference.command_line import invoke
 
 pytestmark = pytest.mark.tf
 
 DEEPSPARK = [sys.executable, "-m", "deepspark_ops.command.cli"]
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from caffe_import.net.initial_vector import initial_vector
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.train_step import compile_training
-from tests.reference.published_nets import build
+from tests.reference.published_nets import published_net
 
 BATCH_SIZES = {
     "resnet50": 2,
@@ -52,7 +52,7 @@ def feeds(net: NetSpec) -> Mapping[str, np.ndarray[Any, Any]]:
 
 
 def step_of(name: str, batch_size: int) -> dict[str, Any]:
-    net = build(name, batch_size=batch_size, slim=True)
+    net = published_net(name, batch_size=batch_size, slim=True)
     before = initial_vector(net, 1)
     function = compile_training(net, solver_spec(parse_solver(SOLVER)), n_threads=1)
     state, outputs = function.run(

@@ -32,7 +32,7 @@ BOUND = 1e-6
 """Relative to the largest value: float32 sums in another order."""
 
 
-def build(message: caffe_pb2.NetParameter, phase: Any, batch_size: int | None = None) -> NetSpec:
+def net_of_batch(message: caffe_pb2.NetParameter, phase: Any, batch_size: int | None = None) -> NetSpec:
     copy = caffe_pb2.NetParameter()
     copy.CopyFrom(message)
     for layer in copy.layer:
@@ -46,7 +46,7 @@ def difference(case: Case) -> float:
     """Return the largest relative difference of a top from Caffe's; raises what says that there is no form."""
     message, phase = read_net(case.file(".prototxt")), case.record["phase"]
     archive = load_archive(case.file(".npz"))
-    fixed, net = build(message, phase), net_of_any_batch(partial(build, message, phase))
+    fixed, net = net_of_batch(message, phase), net_of_any_batch(partial(net_of_batch, message, phase))
     tops = members_under(archive, "top")
     if net is None or not tops or any(not shape for shape in fixed.inputs.values()):
         msg = "no form for any batch"

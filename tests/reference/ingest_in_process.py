@@ -1,5 +1,6 @@
 """An ingestion without Spark: the driver's steps and the tasks, one after the other in this process."""
 
+from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.commit import commit_dataset
 from deepspark_ops.ingest.image_plan import plan_images
@@ -18,3 +19,15 @@ def ingest(config: IngestConfig, work, *, backwards: bool = False, goes_on: bool
     plan = plan_images(config, recipe, work, base=find_base(config, recipe.options) if goes_on else None)
     tasks = plan.tasks[::-1] if backwards else plan.tasks
     return commit_dataset(config, recipe, plan, [run_shard_task(task) for task in tasks])
+
+
+def planned_images(folder, source, **options):
+    """Return the plan of an ingestion of images into ``folder / "out"``."""
+    config = parse_config(IngestConfig, {"source": source, "output": folder / "out", **options})
+    return plan_images(config, make_recipe(config), folder)
+
+
+def index_records(index) -> list:
+    """Return the records of a source, read one after the other."""
+    with index.reader.opened() as read:
+        return [read(position) for position in range(len(index.labels))]

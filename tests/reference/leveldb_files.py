@@ -18,7 +18,7 @@ def varint(value: int) -> bytes:
     return out + bytes([value])
 
 
-def text(value: bytes) -> bytes:
+def length_prefixed(value: bytes) -> bytes:
     return varint(len(value)) + value
 
 
@@ -48,7 +48,7 @@ def log_file(*records: bytes, block: int = 32_768) -> bytes:
 def write_batch(sequence: int, *writes) -> bytes:
     out = struct.pack("<QI", sequence, len(writes))
     for kind, key, value in writes:
-        out += bytes([kind]) + text(key) + (text(value) if kind == VALUE else b"")
+        out += bytes([kind]) + length_prefixed(key) + (length_prefixed(value) if kind == VALUE else b"")
     return out
 
 
@@ -80,10 +80,17 @@ def table_file(entries, *, snappy: bool) -> bytes:
 
 def write_database(folder: Path, *, tables=(), log=b"", deleted=()) -> Path:
     folder.mkdir()
-    edit = varint(1) + text(b"leveldb.BytewiseComparator") + varint(2) + varint(100)
+    edit = varint(1) + length_prefixed(b"leveldb.BytewiseComparator") + varint(2) + varint(100)
     for number, content in tables:
         (folder / f"{number:06d}.ldb").write_bytes(content)
-        edit += varint(7) + varint(0) + varint(number) + varint(len(content)) + text(b"a" * 9) + text(b"z" * 9)
+        edit += (
+            varint(7)
+            + varint(0)
+            + varint(number)
+            + varint(len(content))
+            + length_prefixed(b"a" * 9)
+            + length_prefixed(b"z" * 9)
+        )
     for number in deleted:
         edit += varint(6) + varint(0) + varint(number)
     (folder / "MANIFEST-000001").write_bytes(log_file(edit))

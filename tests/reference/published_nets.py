@@ -13,7 +13,7 @@ SLIM_OUTPUTS = 64
 """Outputs that are left of a fully connected layer of 4096: VGG16 then has 16 million parameters, not 138."""
 
 
-def build(name: str, phase: Phase = "TRAIN", *, batch_size: int | None = None, slim: bool = False) -> NetSpec:
+def published_net(name: str, phase: Phase = "TRAIN", *, batch_size: int | None = None, slim: bool = False) -> NetSpec:
     """Build a published net.
 
     Args:

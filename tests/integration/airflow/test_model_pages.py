@@ -88,18 +88,18 @@ def client(tmp_path: Path) -> Iterator[Any]:
         yield made
 
 
-def names(client: Any) -> list[str]:
+def model_names(client: Any) -> list[str]:
     return [one["name"] for one in client.get("/models?format=json").json()["models"]]
 
 
 def test_a_person_sees_models_whose_dags_he_may_read(client: Any) -> None:
-    assert names(client) == ["by-hand", "digits"]
+    assert model_names(client) == ["by-hand", "digits"]
     assert "hidden" not in client.get("/models").text
     answers = [client.get(f"/models/{name}?format=json") for name in ("hidden", "nothing")]
     assert [one.status_code for one in answers] == [404, 404]
     assert answers[0].json()["error"].replace("hidden", "nothing") == answers[1].json()["error"]
     client.app.dependency_overrides[client.rights] = lambda: set()
-    assert names(client) == []
+    assert model_names(client) == []
     assert client.get("/models/by-hand").status_code == 404
 
 
@@ -139,9 +139,9 @@ def test_no_address_leads_out_of_the_folder_of_models(client: Any) -> None:
 
 def test_a_damaged_model_says_so_to_whom_may_read_all_of_ours_and_the_others_stay(client: Any) -> None:
     (client.home / "models" / "digits" / "production.json").write_text("{")
-    assert names(client) == ["by-hand"]
+    assert model_names(client) == ["by-hand"]
     client.app.dependency_overrides[client.rights] = lambda: {"deepspark_retrain", "secret_dag"}
-    assert names(client) == ["by-hand", "digits", "hidden"]
+    assert model_names(client) == ["by-hand", "digits", "hidden"]
     assert "production.json" in client.get("/models").text
     assert "damaged" in client.get("/models/digits").text
 

@@ -70,7 +70,7 @@ if __name__ == "__main__":
 """
 
 
-def start(tmp_path: Path, application: str, argument: Path) -> subprocess.Popen[str]:
+def start_stage(tmp_path: Path, application: str, argument: Path) -> subprocess.Popen[str]:
     (tmp_path / "submit.py").write_text(SUBMIT)
     (tmp_path / "application.py").write_text(application)
     connection = json.dumps({"conn_type": "spark", "host": "local[2]"})
@@ -90,7 +90,7 @@ def start(tmp_path: Path, application: str, argument: Path) -> subprocess.Popen[
 def test_nothing_outlives_a_killed_task_process(tmp_path: Path, number: signal.Signals) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
-    process = start(tmp_path, ENDLESS, pids)
+    process = start_stage(tmp_path, ENDLESS, pids)
     names = {"driver", "jvm", "worker0", "worker1"}
     try:
         wait_until(lambda: {p.name for p in pids.iterdir() if p.read_text()} == names, "workers", 120)
@@ -108,7 +108,7 @@ def test_nothing_outlives_a_killed_task_process(tmp_path: Path, number: signal.S
 
 
 def test_levels_and_the_stages_own_message_reach_the_task(tmp_path: Path) -> None:
-    output, _ = start(tmp_path, MISTAKEN, tmp_path / "config.json").communicate(timeout=120)
+    output, _ = start_stage(tmp_path, MISTAKEN, tmp_path / "config.json").communicate(timeout=120)
     told = [(match[1], match[2]) for match in re.finditer(r"\[(\w+) *\] (.*?) +\[airflow\.task\.hooks", output)]
     assert told[1:] == [
         ("warning", "rate_scale is capped"),

@@ -27,7 +27,7 @@ FORWARD, BACKWARD, TRAJECTORY = 1e-5, 1e-4, 1e-3
 """Largest relative errors; the last one where ReLU or MAX pooling let rounding move a value across the kink."""
 
 
-def records(kind: str) -> list[dict[str, Any]]:
+def recorded_cases(kind: str) -> list[dict[str, Any]]:
     return [case for case in json.loads((CASES / "index.json").read_text())["cases"] if case["kind"] == kind]
 
 
@@ -36,10 +36,10 @@ def variants(case: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield case["name"] + (f".{variant['tag']}" if variant["tag"] else ""), variant
 
 
-NETS = [(case["files"][0], name, variant) for case in records("net") for name, variant in variants(case)]
+NETS = [(case["files"][0], name, variant) for case in recorded_cases("net") for name, variant in variants(case)]
 LAYERS = [
     (case["files"][0], name, variant)
-    for case in [case for case in records("layer") if not case.get("random")][::9]
+    for case in [case for case in recorded_cases("layer") if not case.get("random")][::9]
     for name, variant in variants(case)
 ]
 
@@ -111,7 +111,7 @@ def test_blobs_and_gradients_are_caffes(
         assert relative_error(ours, theirs.reshape(ours.shape)) <= BACKWARD, f"diff of {param}"
 
 
-@pytest.mark.parametrize("name", [case["name"] for case in records("solver")][::3])
+@pytest.mark.parametrize("name", [case["name"] for case in recorded_cases("solver")][::3])
 def test_steps_of_a_solver_are_caffes(process: NetProcess, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CASES)
     # A process for each solver would load TensorFlow each time.

@@ -25,7 +25,7 @@ from caffe_import.tf_graph.step.device_calls import DeviceCalls
 from caffe_import.tf_graph.train_step import compile_training
 from tests.integration.whole_net_steps import SOLVER
 from tests.reference.live_bytes import busy_shares, live_peaks, recorded_call
-from tests.reference.published_nets import build
+from tests.reference.published_nets import published_net
 
 N_DEVICES = 2
 CASES = (("squeezenet", 8, ""), ("caffenet", 8, "iter_size: 4"))
@@ -34,7 +34,7 @@ CASES = (("squeezenet", 8, ""), ("caffenet", 8, "iter_size: 4"))
 def measure(
     name: str, batch_size: int, fields: str, devices: tuple[str, ...], *, slim: bool = True, recompute: bool = False
 ) -> dict[str, Any]:
-    net = build(name, batch_size=batch_size, slim=slim)
+    net = published_net(name, batch_size=batch_size, slim=slim)
     solver = solver_spec(parse_solver(f"{SOLVER} {fields}"))
     shape = step_shape(solver, N_DEVICES)
     placement = auto_placement(net, N_DEVICES, shape)

@@ -22,7 +22,7 @@ from caffe_import.solver.solver_spec import solver_spec
 from caffe_import.tf_graph.train_step import compile_training
 from tests.integration.whole_net_steps import SOLVER, feeds
 from tests.paths import ROOT
-from tests.reference.published_nets import build
+from tests.reference.published_nets import published_net
 
 _EXAMPLES = {
     "lenet": ("digits/lenet_train_test.prototxt", (1, 28, 28), 64),
@@ -32,7 +32,7 @@ _EXAMPLES = {
 
 def example_net(name: str) -> NetSpec:
     if name not in _EXAMPLES:
-        return build(name, batch_size=8)
+        return published_net(name, batch_size=8)
     path, shape, batch_size = _EXAMPLES[name]
     message = read_net(ROOT / "examples" / path)
     for layer in message.layer:

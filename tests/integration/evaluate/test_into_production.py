@@ -17,10 +17,11 @@ from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.production import read_production, version_folder
 from deepspark_ops.registry.versions import read_versions
-from tests.integration.evaluate.test_tasks import ip, loss, trained
+from tests.integration.evaluate.test_tasks import product, trained
+from tests.reference.layer_text import loss_layer
 
 pytestmark = pytest.mark.tf
-LAYERS = [ip(2), loss("EuclideanLoss", "ip", "y")]
+LAYERS = [product("ip", "x", 2), loss_layer("EuclideanLoss", "ip", "y")]
 
 
 def export(run):

@@ -1,5 +1,7 @@
 """Every task but classification, from a run's folder to metrics, samples and report, against plain numpy."""
 
+from functools import partial
+
 import h5py
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,6 +14,7 @@ from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.registry.gate import decide
 from tests.integration.small_run import make_run
+from tests.reference.layer_text import inner_product, loss_layer
 
 pytestmark = pytest.mark.tf
 
@@ -24,17 +27,7 @@ layer {{ name: "data" type: "HDF5Data" {tops} include {{ phase: TEST }}
   hdf5_data_param {{ source: "{folder}/test.txt" batch_size: 8 }} }}
 """
 
-
-def ip(n, bottom="x", *, name="ip", params=""):
-    return (
-        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {params} '
-        f'inner_product_param {{ num_output: {n} weight_filler {{ type: "xavier" }} }} }}'
-    )
-
-
-def loss(kind, *bottoms, name="loss", more=""):
-    reads = " ".join(f'bottom: "{bottom}"' for bottom in bottoms)
-    return f'layer {{ name: "{name}" type: "{kind}" {reads} top: "{name}" {more} }}'
+product = partial(inner_product, more='weight_filler { type: "xavier" }')
 
 
 def trained(folder, layers, columns, *, n_steps=60, **options):
@@ -75,7 +68,9 @@ def page_of(found, *words):
 def test_regression(tmp_path, numbers):
     rng, x = numbers
     y = x @ rng.normal(size=(6, 2)) + rng.normal(size=(len(x), 2))
-    run, found, weights, test = trained(tmp_path / "lines", [ip(2), loss("EuclideanLoss", "ip", "y")], {"x": x, "y": y})
+    run, found, weights, test = trained(
+        tmp_path / "lines", [product("ip", "x", 2), loss_layer("EuclideanLoss", "ip", "y")], {"x": x, "y": y}
+    )
     residual = forward(test["x"], weights) - test["y"]
     metrics = found.metrics
     assert (metrics.task, metrics.n_samples, metrics.main.name) == ("regression", N_TEST, "rmse")
@@ -90,7 +85,9 @@ def test_regression(tmp_path, numbers):
     page_of(found, "RMSE", "Predicted over true, output 1", "Largest errors")
 
     # The gate: the same net is not better than itself, and better than one of no training.
-    untrained = trained(tmp_path / "fresh", [ip(2), loss("EuclideanLoss", "ip", "y")], {"x": x, "y": y}, n_steps=1)
+    untrained = trained(
+        tmp_path / "fresh", [product("ip", "x", 2), loss_layer("EuclideanLoss", "ip", "y")], {"x": x, "y": y}, n_steps=1
+    )
     worse = read_evaluation(untrained[0].evaluation)
     decision = decide(read, worse, PromoteConfig())
     assert (decision.promotes, decision.metric, decision.candidate) == (True, "main", metrics.main.value)
@@ -110,7 +107,9 @@ def test_several_labels(tmp_path, numbers):
     rng, x = numbers
     y = x @ rng.normal(size=(6, 3)) > 0.3
     _, found, weights, test = trained(
-        tmp_path / "tags", [ip(3), loss("SigmoidCrossEntropyLoss", "ip", "y")], {"x": x, "y": y}
+        tmp_path / "tags",
+        [product("ip", "x", 3), loss_layer("SigmoidCrossEntropyLoss", "ip", "y")],
+        {"x": x, "y": y},
     )
     probability = 1 / (1 + np.exp(-forward(test["x"], weights)))
     metrics = found.metrics
@@ -134,11 +133,11 @@ def test_reconstruction_against_what_the_net_computes_of_its_input(tmp_path, num
     x = np.repeat(np.repeat(rng.random((64 + N_TEST, 1, 3, 3)), 2, axis=2), 2, axis=3)
     layers = [
         'layer { name: "flat" type: "Flatten" bottom: "x" top: "flat" }',
-        ip(4, "flat", name="code"),
-        ip(36, "code"),
-        loss("SigmoidCrossEntropyLoss", "ip", "flat"),
+        product("code", "flat", 4),
+        product("ip", "code", 36),
+        loss_layer("SigmoidCrossEntropyLoss", "ip", "flat"),
         'layer { name: "out" type: "Sigmoid" bottom: "ip" top: "out" }',
-        loss("EuclideanLoss", "out", "flat", name="l2", more="loss_weight: 0"),
+        loss_layer("EuclideanLoss", "out", "flat", name="l2", options="loss_weight: 0"),
     ]
     _, found, weights, test = trained(tmp_path / "mirror", layers, {"x": x})
     made = 1 / (1 + np.exp(-forward(forward(test["x"], weights, "code"), weights)))
@@ -158,9 +157,9 @@ def test_pairs(tmp_path, numbers):
     shared = 'param { name: "w" } param { name: "b" }'
     layers = [
         'layer { name: "s" type: "Slice" bottom: "pair" top: "a" top: "b" slice_param { slice_dim: 1 } }',
-        ip(2, "a", name="fa", params=shared),
-        ip(2, "b", name="fb", params=shared),
-        loss("ContrastiveLoss", "fa", "fb", "alike", more="contrastive_loss_param { margin: 2 }"),
+        product("fa", "a", 2, options=shared),
+        product("fb", "b", 2, options=shared),
+        loss_layer("ContrastiveLoss", "fa", "fb", "alike", options="contrastive_loss_param { margin: 2 }"),
     ]
     _, found, weights, test = trained(tmp_path / "pairs", layers, {"pair": pairs, "alike": alike})
     first, second = (forward(test["pair"][:, at], weights, "fa") for at in (0, 1))
@@ -184,7 +183,7 @@ def test_a_class_a_pixel(tmp_path, numbers):
     layers = [
         'layer { name: "ip" type: "Convolution" bottom: "x" top: "ip" convolution_param { num_output: 3 kernel_size: 1 '
         'weight_filler { type: "xavier" } } }',
-        loss("SoftmaxWithLoss", "ip", "y", more="loss_param { ignore_label: 255 }"),
+        loss_layer("SoftmaxWithLoss", "ip", "y", options="loss_param { ignore_label: 255 }"),
     ]
     _, found, weights, test = trained(tmp_path / "pixels", layers, {"x": x, "y": labels})
     matrix, bias = (blob.astype(np.float64) for blob in weights["ip"])
@@ -210,10 +209,10 @@ def test_several_outputs_are_each_scored_and_the_user_may_name_one(tmp_path, num
     kind = (x[:, :1] > 0).astype(np.int64)
     age = x @ rng.normal(size=(6, 1))
     layers = [
-        ip(2),
-        ip(1, name="years"),
-        loss("SoftmaxWithLoss", "ip", "kind"),
-        loss("EuclideanLoss", "years", "age", name="l2", more="loss_weight: 0.5"),
+        product("ip", "x", 2),
+        product("years", "x", 1),
+        loss_layer("SoftmaxWithLoss", "ip", "kind"),
+        loss_layer("EuclideanLoss", "years", "age", name="l2", options="loss_weight: 0.5"),
     ]
     run, found, weights, test = trained(tmp_path / "both", layers, {"x": x, "kind": kind, "age": age})
     metrics = found.metrics

@@ -23,7 +23,7 @@ def split_digits():
     return module
 
 
-def trained(tmp_path, name, **options):
+def fine_tuned(tmp_path, name, **options):
     config = TrainConfig(
         solver=FOLDER / f"{name}_solver.prototxt",
         dataset=tmp_path / name,
@@ -46,10 +46,10 @@ def test_a_net_learns_new_classes(tmp_path, monkeypatch):
         source = tmp_path / "raw" / f"{name}-images-idx3-ubyte"
         config = IngestConfig(source=source, output=tmp_path / name, resize_height=16, resize_width=16, max_pixel=16)
         assert ingest(config, tmp_path / "work")["train"].n_classes == 5
-    base, of_base = trained(tmp_path, "base")
+    base, of_base = fine_tuned(tmp_path, "base")
     assert of_base[0] < 0.5
     assert of_base[-1] > 0.95
-    new, of_new = trained(tmp_path, "new", weights=base)
+    new, of_new = fine_tuned(tmp_path, "new", weights=base)
     assert of_new[0] < 0.5
     assert of_new[-1] > 0.9
     before, after = read_caffemodel(base), read_caffemodel(new)

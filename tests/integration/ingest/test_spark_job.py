@@ -29,7 +29,7 @@ def write_config(tmp_path, **options) -> Path:
     return path
 
 
-def run(command) -> tuple[int, list[str]]:
+def job_output(command) -> tuple[int, list[str]]:
     environment = {**os.environ, **job_variables(os.environ), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     return done.returncode, (done.stdout + done.stderr).splitlines()
@@ -48,7 +48,7 @@ def test_digits_are_ingested_by_plain_python_and_a_rerun_writes_nothing(tmp_path
         tmp_path, source=source, max_pixel=16, samples_per_shard=40, resize_height=12, resize_width=12
     )
     command = [sys.executable, "-m", "deepspark_ops.ingest.spark_job", str(config)]
-    exit_code, lines = run(command)
+    exit_code, lines = job_output(command)
     assert exit_code == 0, lines
     progress = [line for line in lines if "written" in line]
     assert [line for line in progress if "ingest test: shard 2/2 written, 44 samples" in line]
@@ -72,7 +72,7 @@ def test_digits_are_ingested_by_plain_python_and_a_rerun_writes_nothing(tmp_path
     assert tree(tmp_path / "out") == before
 
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
-    exit_code, lines = run(command)
+    exit_code, lines = job_output(command)
     assert (exit_code, [line for line in lines if "is up to date" in line]) == (0, lines)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == stamps
 
@@ -88,7 +88,7 @@ def test_bad_record_in_a_task_ends_spark_submit_with_one_message(tmp_path):
     conf = [f"--conf={key}={value}" for key, value in spark_conf(tmp_path / "scratch").items()]
     submit = [str(SUBMIT), "--master", "local[2]", *conf, script]
 
-    exit_code, lines = run([*submit, str(write_config(tmp_path, **options))])
+    exit_code, lines = job_output([*submit, str(write_config(tmp_path, **options))])
     errors = [line for line in lines if "ERROR" in line]
     assert exit_code == USER_MISTAKE, lines
     assert errors == [

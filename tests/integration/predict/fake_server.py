@@ -7,11 +7,11 @@ from deepspark_ops.serve.app import make_app
 from deepspark_ops.serve.guard import LOOPBACK_NAMES, Limits
 from deepspark_ops.serve.service import Service
 from deepspark_ops.serve.start import address, open_port, run_server
-from tests.unit.deepspark_ops.serve.fake_model import FakeModel, config_of
+from tests.unit.deepspark_ops.serve.fake_model import FakeModel, serve_config
 
 if __name__ == "__main__":
     model = FakeModel(Path(sys.argv[1]))
-    config = config_of(model)
+    config = serve_config(model)
     timeout_s = float(sys.argv[2])
     limits = Limits(config.max_upload, config.queue_size, hosts=LOOPBACK_NAMES, upload_timeout_s=timeout_s)
     with open_port("127.0.0.1", 0) as opened:

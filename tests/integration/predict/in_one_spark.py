@@ -24,7 +24,7 @@ from deepspark_ops.predict.spark_job import answer_on, run_on_spark
 from deepspark_ops.predict.spark_udf import predict_udf
 from deepspark_ops.spark_ml import DeepSparkModel, DeepSparkTransformer
 from examples.predict_in_spark import main as predict_in_spark
-from tests.integration.predict.small_bundles import NETS, samples_of
+from tests.integration.predict.small_bundles import NETS, sample_rows
 
 
 def refusal_of(session, config):
@@ -69,7 +69,7 @@ def other_kinds(session, folder: Path):
     """Return what the bundles of every kind give, by name: all columns of a stage that was saved and loaded."""
     found: dict[str, object] = {}
     for name in NETS:
-        bundle, rows = folder / "kinds" / name, samples_of(name)
+        bundle, rows = folder / "kinds" / name, sample_rows(name)
         inputs = list(rows[0])
         schema = ", ".join(f"`{key}` array<float>" for key in inputs)
         frame = session.createDataFrame([tuple(row.values()) for row in rows], schema)

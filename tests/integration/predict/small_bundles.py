@@ -11,37 +11,25 @@ from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.config.convert import ConvertConfig
-
-
-def _input(name, *shape):
-    dims = " ".join(f"dim: {extent}" for extent in (1, *shape))
-    return f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {dims} }} }} }}\n'
-
-
-def _product(name, bottom, n):
-    return (
-        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}"'
-        f" inner_product_param {{ num_output: {n} }} }}\n"
-    )
-
+from tests.reference.layer_text import inner_product, input_layer
 
 NETS = {
-    "regression": (_input("x", 4) + _product("price", "x", 1), "regression", "price"),
+    "regression": (input_layer("x", 4) + inner_product("price", "x", 1), "regression", "price"),
     "multi_label": (
-        _input("x", 4)
-        + _product("ip", "x", 3)
+        input_layer("x", 4)
+        + inner_product("ip", "x", 3)
         + 'layer { name: "tags" type: "Sigmoid" bottom: "ip" top: "tags" }',
         "multi_label",
         "tags",
     ),
-    "embedding": (_input("x", 4) + _product("feat", "x", 2), "embedding", "feat"),
+    "embedding": (input_layer("x", 4) + inner_product("feat", "x", 2), "embedding", "feat"),
     "reconstruction": (
-        _input("x", 4) + _product("code", "x", 2) + _product("again", "code", 4),
+        input_layer("x", 4) + inner_product("code", "x", 2) + inner_product("again", "code", 4),
         "reconstruction",
         "again",
     ),
     "segmentation": (
-        _input("data", 1, 3, 2)
+        input_layer("data", 1, 3, 2)
         + 'layer { name: "each" type: "Convolution" bottom: "data" top: "each"'
         " convolution_param { num_output: 2 kernel_size: 1 } }\n"
         + 'layer { name: "pixels" type: "Softmax" bottom: "each" top: "pixels" }',
@@ -49,20 +37,20 @@ NETS = {
         "pixels",
     ),
     "two_inputs": (
-        _input("left", 3)
-        + _input("right", 2)
+        input_layer("left", 3)
+        + input_layer("right", 2)
         + 'layer { name: "both" type: "Concat" bottom: "left" bottom: "right" top: "both" }\n'
-        + _product("price", "both", 2),
+        + inner_product("price", "both", 2),
         "regression",
         "price",
     ),
     "two_outputs": (
-        _input("x", 4)
-        + _input("drawn")
+        input_layer("x", 4)
+        + input_layer("drawn")
         + 'layer { name: "label" type: "Threshold" bottom: "drawn" top: "label" }\n'
-        + _input("paid", 1)
-        + _product("ip", "x", 3)
-        + _product("price", "x", 1)
+        + input_layer("paid", 1)
+        + inner_product("ip", "x", 3)
+        + inner_product("price", "x", 1)
         + 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" loss_weight: 2 }\n'
         + 'layer { name: "off" type: "EuclideanLoss" bottom: "price" bottom: "paid" top: "off" }',
         "auto",
@@ -76,7 +64,7 @@ def params_of(name: str, n_params: int) -> NDArray[np.float32]:
     return np.random.default_rng(len(name)).normal(size=n_params).astype(np.float32)
 
 
-def samples_of(name: str) -> list[dict[str, list[float]]]:
+def sample_rows(name: str) -> list[dict[str, list[float]]]:
     """Return six rows, input -> its numbers: the fourth has none, the last too many."""
     random = np.random.default_rng(7)
     sizes = {"two_inputs": {"left": 3, "right": 2}, "segmentation": {"data": 6}}.get(name, {"x": 4})
@@ -89,7 +77,7 @@ def samples_of(name: str) -> list[dict[str, list[float]]]:
 
 def expected_of(name: str) -> dict[str, NDArray[np.float64]]:
     """Return output -> what a bundle gives for the usable rows, by numpy."""
-    rows = [row for at, row in enumerate(samples_of(name)) if at not in (3, 5)]
+    rows = [row for at, row in enumerate(sample_rows(name)) if at not in (3, 5)]
     x = np.array([[number for part in row.values() for number in part] for row in rows])
 
     def product(given, params, n):

@@ -14,7 +14,7 @@ import pytest
 from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.predict.answers import write_answers
 from deepspark_ops.processes.spark_submit import job_variables
-from tests.integration.predict.small_bundles import NETS, expected_of, make_small_bundle, samples_of
+from tests.integration.predict.small_bundles import NETS, expected_of, make_small_bundle, sample_rows
 from tests.integration.small_run import CLASS_NAMES
 from tests.paths import ROOT
 
@@ -172,7 +172,7 @@ KINDS = {
 def test_every_kind_of_bundle_is_answered_as_deepspark_predict_answers_it(name, spark, tmp_path):
     _, folder, found, _, _ = spark
     told = found["kinds"][name]
-    rows = samples_of(name)
+    rows = sample_rows(name)
     table = tmp_path / "rows.parquet"
     pq.write_table(pa.table({key: [row[key] for row in rows] for key in rows[0]}), table)
     given = {"bundle": folder / "kinds" / name, "input": table}

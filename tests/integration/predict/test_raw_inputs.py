@@ -56,7 +56,7 @@ CROPPED = "transform_param { scale: 0.01 mean_value: 100 crop_size: 9 }"
 LMDB = 'data_param { source: "none" batch_size: 4 backend: LMDB }'
 
 
-def run_of(folder, dataset, *, transform=SCALED, layer="Data", param=LMDB, std=0.1):
+def untrained_run(folder, dataset, *, transform=SCALED, layer="Data", param=LMDB, std=0.1):
     """A run of no steps: its weights are those that its fillers draw."""
     folder.mkdir(parents=True, exist_ok=True)
     net, solver = folder / "net.prototxt", folder / "solver.prototxt"
@@ -177,7 +177,7 @@ def test_raw_records_get_the_answers_of_the_evaluation(tmp_path, kind):
     source = write(tmp_path / "source")
     config = IngestConfig(source=source, test_source=source, output=tmp_path / "data", shuffle=False, **options)
     ingest(config, tmp_path / "work")
-    rows, bundle = evaluated(run_of(tmp_path / "net", config.output, transform=transform))
+    rows, bundle = evaluated(untrained_run(tmp_path / "net", config.output, transform=transform))
     answers, _ = predicted(bundle, source, tmp_path / "answers.parquet", **asked)
     require_equal(answers, rows)
     again, _ = predicted(bundle, config.output, tmp_path / "again.parquet")  # what is stored is taken as it is
@@ -224,7 +224,7 @@ def test_raw_rows_get_the_answers_of_the_evaluation(tmp_path, kind):
     write_root(config.output, DatasetRoot(splits={"train": train, "test": train}))
     param = 'hdf5_data_param { source: "none" batch_size: 4 }'
     rows, bundle = evaluated(
-        run_of(tmp_path / "net", config.output, layer="HDF5Data", transform="", param=param, std=std)
+        untrained_run(tmp_path / "net", config.output, layer="HDF5Data", transform="", param=param, std=std)
     )
     for ending in endings:
         given = table if ending != "csv" else table.drop(["parts"])
@@ -254,7 +254,7 @@ def test_pictures_in_a_table_get_the_answers_of_the_evaluation(tmp_path, options
     recipe = make_recipe(config)
     plan = plan_images(config, recipe, work, read_index)
     commit_dataset(config, recipe, plan, [run_shard_task(task) for task in plan.tasks])
-    rows, bundle = evaluated(run_of(tmp_path / "net", config.output, transform=CROPPED))
+    rows, bundle = evaluated(untrained_run(tmp_path / "net", config.output, transform=CROPPED))
     answers, _ = predicted(bundle, source, tmp_path / "answers.parquet")
     require_equal(answers, rows)
 
@@ -267,7 +267,7 @@ def test_pictures_that_a_net_reads_itself_get_the_answers_of_the_evaluation(tmp_
         f'image_data_param {{ source: "{folder}/list.txt" root_folder: "{folder}/" batch_size: 4'
         " new_height: 11 new_width: 13 is_color: false }"
     )
-    rows, bundle = evaluated(run_of(tmp_path / "net", None, layer="ImageData", transform=CROPPED, param=param))
+    rows, bundle = evaluated(untrained_run(tmp_path / "net", None, layer="ImageData", transform=CROPPED, param=param))
     answers, _ = predicted(bundle, folder / "list.txt", tmp_path / "answers.parquet")
     require_equal(answers, rows)
 
@@ -300,7 +300,7 @@ def test_every_place_that_takes_raw_images_gives_the_answers_of_the_evaluation(t
     options = {"gray": True, "max_pixel": 255, **RESIZED}
     config = IngestConfig(source=source, test_source=source, output=tmp_path / "data", shuffle=False, **options)
     ingest(config, tmp_path / "work")
-    rows, bundle = evaluated(run_of(tmp_path / "net", config.output, transform=CROPPED))
+    rows, bundle = evaluated(untrained_run(tmp_path / "net", config.output, transform=CROPPED))
     expected = np.array([row["scores"] for row in rows])
     paths = sorted(source.rglob("*.png"))
     contents = [path.read_bytes() for path in paths]
@@ -334,7 +334,7 @@ def test_a_dataset_of_another_preprocessing_is_named_and_not_scaled_again(tmp_pa
         config = IngestConfig(source=source, test_source=source, output=tmp_path / f"data{largest}", max_pixel=largest)
         ingest(config, tmp_path / "work")
         folders[largest] = config.output
-    _, bundle = evaluated(run_of(tmp_path / "net", folders[16]))
+    _, bundle = evaluated(untrained_run(tmp_path / "net", folders[16]))
     caplog.clear()
     predicted(bundle, folders[16], tmp_path / "a.parquet")
     assert "ingested otherwise" not in caplog.text
@@ -357,7 +357,7 @@ def test_raw_values_of_too_small_a_range_are_warned_of(tmp_path):
     config = IngestConfig(source=scaled, test_source=scaled, output=tmp_path / "data255")
     ingest(config, tmp_path / "work255")
     assert read_manifest(config.output / "test").pixels.pixel_range == (0.0, 255.0)
-    _, bundle = evaluated(run_of(tmp_path / "net", config.output))
+    _, bundle = evaluated(untrained_run(tmp_path / "net", config.output))
     warning = "9 of 9 inputs: pixels are 0 to 16, those of the training images were 0 to 255; answers may be wrong"
 
     def warnings(kind, **options):

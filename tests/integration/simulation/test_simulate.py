@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from deepspark_ops.command import cli
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.simulate import SimulateConfig, VirtualRunConfig
 from deepspark_ops.processes.job_log import StageFailed
@@ -17,6 +15,7 @@ from deepspark_ops.simulation.results import write_result
 from deepspark_ops.simulation.simulate import run_simulation
 from tests.integration.simulation.test_virtual_run import SOLVER
 from tests.integration.train.in_process import CAFFE
+from tests.reference.command_line import invoke
 from tests.unit.deepspark_ops.exchange.strategies.measured_table import measured_table
 from tests.unit.deepspark_ops.simulation.small_results import result
 
@@ -50,7 +49,7 @@ def test_only_what_is_missing_is_run(
     write_result(alone.result, result("downpour", 1, 7, [3.0, 1.0, 0.7], figure="loss"))
     two.result.write_text("{")
     arguments = [f"--{name}={value}" for name, value in options.items() if name != "solver"]
-    done = CliRunner().invoke(cli.app, ["simulate", str(solver), *map(_option, arguments), "--json"])
+    done = invoke("simulate", solver, *map(_option, arguments), "--json")
     assert done.exit_code == 0, done.output
     assert made == ["downpour 2"]
     report = json.loads(done.stdout)

@@ -44,7 +44,7 @@ def variables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
         yield variables
 
 
-def ingested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def ingested_by_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Ingest from the store into the store: the task looks at the source, a process of its own writes the dataset."""
 
     def submit(hook: Any, application: str = "", **_: Any) -> None:
@@ -70,7 +70,7 @@ def test_an_ingestion_from_the_store_into_the_store_needs_the_connection_alone(
 ) -> None:
     with reached_by_connection(variables):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", CLOSED)  # of the host; the connection replaces the address
-        output = ingested(tmp_path, monkeypatch)
+        output = ingested_by_task(tmp_path, monkeypatch)
         assert not set(variables) & set(os.environ)
         monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
     assert output["dataset"] == "s3://bucket/sets/pets"
@@ -90,4 +90,4 @@ def test_without_the_connection_the_host_decides(
         monkeypatch.delenv("AIRFLOW_CONN_AWS_DEFAULT")
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", CLOSED)
         with pytest.raises(AirflowException, match=r"s3://bucket/\S+: the store cannot be reached: .*127\.0\.0\.1"):
-            ingested(tmp_path, monkeypatch)
+            ingested_by_task(tmp_path, monkeypatch)

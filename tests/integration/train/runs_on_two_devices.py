@@ -27,7 +27,7 @@ TWO_PASSES = "iter_size: 2"
 PLACEMENT = "*: 0\nip2: 1\nloss: 1\n"
 
 
-def train(run_dir: Path, overrides: str, **options: Any) -> dict[str, Any]:
+def device_run(run_dir: Path, overrides: str, **options: Any) -> dict[str, Any]:
     config = TrainConfig(
         solver=SOLVER,
         overrides=f"display: 1 snapshot: 10 random_seed: 5 {overrides}",
@@ -74,7 +74,7 @@ def main() -> None:
         work = Path(folder)
         placement = work / "placement.txt"
         placement.write_text(PLACEMENT)
-        plain = train(work / "plain", TWO_PASSES)
+        plain = device_run(work / "plain", TWO_PASSES)
         runs = {
             "replicas": (work / "replicas", "", {"gpus_per_worker": 2}),
             "placed": (work / "placed", TWO_PASSES, {"gpus_per_worker": 2, "placement": placement}),
@@ -82,8 +82,8 @@ def main() -> None:
         }
         found: dict[str, Any] = {"plain": plain}
         for name, (run_dir, overrides, options) in runs.items():
-            before = train(run_dir, f"{overrides} max_iter: 10", **options)
-            after = train(run_dir, overrides, **options)
+            before = device_run(run_dir, f"{overrides} max_iter: 10", **options)
+            after = device_run(run_dir, overrides, **options)
             found[name] = {**after, "before": before["endings"], "distance": distance(run_dir, work / "plain")}
         found["n_numbers"] = len(snapshot_numbers(work / "plain"))
     json.dump(found, sys.stdout)

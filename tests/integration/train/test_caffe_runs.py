@@ -25,7 +25,7 @@ def _as_caffe_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CAFFE)  # Caffe's paths are relative to the working directory
 
 
-def train(case: str, run_dir: Path, overrides: str = "", **options: object) -> Finished:
+def recorded_run(case: str, run_dir: Path, overrides: str = "", **options: object) -> Finished:
     folder = Path("solvers") / case
     weights = {} if "resume" in options else {"weights": folder / "init.caffemodel"}
     config = TrainConfig(
@@ -71,7 +71,7 @@ def assert_params(finished: Finished, expected: dict[str, np.ndarray], head: str
 )
 def test_one_worker_repeats_caffes_run(case: str, rtol: float, comm_period: int, tmp_path: Path) -> None:
     expected = recorded(case)
-    finished = train(case, tmp_path / "run", comm_period=comm_period)
+    finished = recorded_run(case, tmp_path / "run", comm_period=comm_period)
     losses = finished.events("loss")
     assert [event.clock for event in losses] == list(range(20))
     np.testing.assert_allclose([event.data["loss"] for event in losses], expected["loss"], rtol=rtol, atol=2e-6)
@@ -81,13 +81,13 @@ def test_one_worker_repeats_caffes_run(case: str, rtol: float, comm_period: int,
 
 @pytest.mark.parametrize("case", ["sgd_mlp", "adam_mlp"])
 def test_retry_goes_on_in_the_middle_of_the_data(case: str, tmp_path: Path) -> None:
-    train(case, tmp_path / "run", "max_iter: 7")  # 56 samples of 40: the next batch begins at sample 16
-    assert_params(train(case, tmp_path / "run"), recorded(case), "iter_0020", 1e-4)
+    recorded_run(case, tmp_path / "run", "max_iter: 7")  # 56 samples of 40: the next batch begins at sample 16
+    assert_params(recorded_run(case, tmp_path / "run"), recorded(case), "iter_0020", 1e-4)
 
 
 def test_tests_come_at_caffes_places_with_caffes_numbers(tmp_path: Path) -> None:
     expected = recorded("sgd_testnet")["test"]
-    finished = train("sgd_testnet", tmp_path / "run", "test_interval: 5 test_initialization: true")
+    finished = recorded_run("sgd_testnet", tmp_path / "run", "test_interval: 5 test_initialization: true")
     tests = finished.events("evaluation")
     assert [event.clock for event in tests] == [0, 5, 10, 15, 20]
     # The rows of the recording are tests at 0, 5, 10 and 20; the data go on from test to test, so ours at 15 moves
@@ -101,7 +101,7 @@ def test_tests_come_at_caffes_places_with_caffes_numbers(tmp_path: Path) -> None
 @pytest.mark.parametrize("case", ["snap_sgd", "snap_adam"])
 def test_snapshots_are_caffes_and_own_and_caffes_states_go_on(case: str, tmp_path: Path) -> None:
     expected = recorded(case)
-    ours = train(case, tmp_path / "a", "max_iter: 10")
+    ours = recorded_run(case, tmp_path / "a", "max_iter: 10")
     snapshots = tmp_path / "a" / "snapshots"
     assert sorted(path.name for path in snapshots.iterdir()) == [
         "snap_iter_10.caffemodel",
@@ -135,7 +135,7 @@ def test_snapshots_are_caffes_and_own_and_caffes_states_go_on(case: str, tmp_pat
     assert_params(continued, expected, "continued/iter_0020", 1e-4)
 
     # Caffe's own state: its data begin at the first row again.
-    resumed = train(case, tmp_path / "b", resume=Path("solvers") / case / "snap_iter_10.solverstate")
+    resumed = recorded_run(case, tmp_path / "b", resume=Path("solvers") / case / "snap_iter_10.solverstate")
     assert [event.clock for event in resumed.events("loss")] == list(range(10, 20))
     assert_params(resumed, expected, "resumed/iter_0020", 1e-4)
 
@@ -143,15 +143,15 @@ def test_snapshots_are_caffes_and_own_and_caffes_states_go_on(case: str, tmp_pat
 def test_a_restored_run_keeps_multisteps_counter_where_the_stepvalues_changed(tmp_path: Path) -> None:
     changed = "momentum: 0.9 stepvalue: 12 stepvalue: 14 stepvalue: 16"
     expected = [0.025] * 6 + [0.0125] * 4  # two steps were passed before 10; the third now comes at 16
-    resumed = train(
+    resumed = recorded_run(
         "snap_multistep", tmp_path / "a", changed, resume=Path("solvers/snap_multistep/snap_iter_10.solverstate")
     )
     rates = [event.data["learning_rate"] for event in resumed.events("loss")]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
-    train("snap_multistep", tmp_path / "b", "max_iter: 10")
+    recorded_run("snap_multistep", tmp_path / "b", "max_iter: 10")
     state = read_solverstate(tmp_path / "b" / "snapshots" / "snap_iter_10.solverstate")
     assert state.current_step == read_solverstate(Path("solvers/snap_multistep/snap_iter_10.solverstate")).current_step
-    own = train("snap_multistep", tmp_path / "b", changed)
+    own = recorded_run("snap_multistep", tmp_path / "b", changed)
     rates = [event.data["learning_rate"] for event in own.events("loss") if event.clock >= 10]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
 
@@ -168,7 +168,7 @@ def test_a_restored_run_does_not_look_at_the_solvers_weights(tmp_path: Path) -> 
 
 
 def test_debug_info_writes_caffes_lines_at_each_display(tmp_path: Path) -> None:
-    finished = train("sgd_testnet", tmp_path / "run", "max_iter: 5 display: 2 debug_info: true")
+    finished = recorded_run("sgd_testnet", tmp_path / "run", "max_iter: 5 display: 2 debug_info: true")
     trained = [event for event in finished.events("debug") if "test_net" not in event.data]
     assert [event.clock for event in trained] == [0, 2, 4]
     norms = [

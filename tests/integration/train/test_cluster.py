@@ -168,7 +168,7 @@ def secrets_of_exchange(made: Path) -> list[bytes]:
     return [bytes.fromhex(line) for line in made.read_text().split() if len(line) == 2 * SECRET_BYTES]
 
 
-def trained(folder: Path, master: str, *, n_workers: int = 1, **options: object) -> Job:
+def finished_job(folder: Path, master: str, *, n_workers: int = 1, **options: object) -> Job:
     job = training(folder, "max_iter: 200", n_workers=n_workers, master=master, transport="socket", **options)
     job.wait()
     return job
@@ -183,7 +183,7 @@ def test_a_cluster_with_a_secret_encrypts_and_workers_reach_the_drivers_address(
     with cluster(tmp_path, address, settings) as master:
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
         with Packets(address) as packets:
-            job = trained(tmp_path, master)
+            job = finished_job(tmp_path, master)
         doctor = subprocess.run(
             [sys.executable, "-m", "deepspark_ops.command.cli", "doctor", "--json", "--master", master],
             cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600,
@@ -229,7 +229,7 @@ def test_daemons_that_encrypt_need_the_drivers_cipher(
     (tmp_path / "driver" / "spark-defaults.conf").write_text(secret + driver)
     with cluster(tmp_path, outside_address(), secret + daemons) as master:
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "driver"))
-        job = trained(tmp_path, master)
+        job = finished_job(tmp_path, master)
     if is_same:
         assert job.process.returncode == 0, "\n".join(job.lines)
         assert job.events("worker_joined")[0].data["transport"] == "socket"
@@ -244,12 +244,12 @@ def test_a_cluster_without_a_secret_is_refused_and_sends_the_exchanges_in_clear_
     address = outside_address()
     with cluster(tmp_path, address, "") as master:
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
-        refused = trained(tmp_path, master)
+        refused = finished_job(tmp_path, master)
         assert refused.process.returncode == 2, "\n".join(refused.lines)
         assert refused.error_lines[0].startswith(f"master={master}: a standalone cluster encrypts only with a secret")
         assert not refused.paths.root.exists()
         with Packets(address) as packets:
-            job = trained(tmp_path, master, insecure_network=True, tls="off")
+            job = finished_job(tmp_path, master, insecure_network=True, tls="off")
     assert job.process.returncode == 0, "\n".join(job.lines)
     assert "WARNING: the exchange's secret crosses the network in clear, as insecure_network allows" in job.lines
     found = [one for one in secrets_of_exchange(made_secrets) if one in packets.content]
@@ -270,12 +270,12 @@ def test_each_worker_gets_the_gpus_that_spark_assigns_to_its_task(
     with cluster(tmp_path, "127.0.0.1", offered, cores=2, memory="3g") as master:
         # Two executors of a core and a GPU each: Spark is asked for them.
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
-        refused = trained(tmp_path, master, n_workers=2, devices="gpu")
+        refused = finished_job(tmp_path, master, n_workers=2, devices="gpu")
         # One executor with both, as the cluster's own settings grant it.
         (tmp_path / "grants").mkdir()
         (tmp_path / "grants" / "spark-defaults.conf").write_text("spark.executor.resource.gpu.amount 2\n")
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "grants"))
-        job = trained(tmp_path, master, n_workers=2, strategy="sync", run_dir=str(tmp_path / "granted"))
+        job = finished_job(tmp_path, master, n_workers=2, strategy="sync", run_dir=str(tmp_path / "granted"))
     assert refused.process.returncode == 2, "\n".join(refused.lines)
     seen = r"devices=gpu: TensorFlow sees no GPU in this process, 1 needed \(.*CUDA_VISIBLE_DEVICES='[57]'\)"
     assert re.match(seen, refused.error_lines[0])
@@ -294,7 +294,7 @@ def test_executors_that_come_only_for_waiting_tasks_train(tmp_path: Path, monkey
     waits = {"min_workers": 2, "min_workers_wait_s": 60.0}
     with cluster(tmp_path, "127.0.0.1", allocation, cores=4) as master:
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
-        job = trained(tmp_path, master, n_workers=2, **waits)
+        job = finished_job(tmp_path, master, n_workers=2, **waits)
     assert job.process.returncode == 0, "\n".join(job.lines)
     # Both run in one executor of four cores, which Spark starts for them alone; this host may have fewer cores.
     share = min(2, host_cores())

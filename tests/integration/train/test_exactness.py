@@ -41,7 +41,7 @@ MAX_ITER, SNAPSHOT = 30, 10
 BEHIND_A_SNAPSHOT, BETWEEN = 10, 26
 
 
-def config_of(folder: Path, dataset: Path, solver: str, **fields: object) -> TrainConfig:
+def config_for_solver(folder: Path, dataset: Path, solver: str, **fields: object) -> TrainConfig:
     folder.mkdir(parents=True)
     (folder / "net.prototxt").write_text(NET)
     (folder / "solver.prototxt").write_text(
@@ -104,8 +104,8 @@ def test_one_workers_run_that_died_is_the_unbroken_one(
     solver: str, deaths: dict[int, int], dataset: Path, tmp_path: Path
 ) -> None:
     """``deaths`` has the clock of each death and the snapshot that is there then."""
-    unbroken = run_in_process(config_of(tmp_path / "unbroken", dataset, solver))
-    config = config_of(tmp_path / "broken", dataset, solver)
+    unbroken = run_in_process(config_for_solver(tmp_path / "unbroken", dataset, solver))
+    config = config_for_solver(tmp_path / "broken", dataset, solver)
     for dies_at, snapshot in deaths.items():
         dead = run_in_process(config, deaths={0: dies_at})
         assert [outcome.message for outcome in dead.outcomes] == ["died"]
@@ -126,8 +126,8 @@ def assert_is(finished: Finished, unbroken: Finished) -> None:
 
 
 def test_the_worker_process_is_killed_and_the_same_command_goes_on_bit_for_bit(dataset: Path, tmp_path: Path) -> None:
-    unbroken = run_in_process(config_of(tmp_path / "unbroken", dataset, "Adam"))
-    config = config_of(tmp_path / "broken", dataset, "Adam", worker_tries=1)
+    unbroken = run_in_process(config_for_solver(tmp_path / "unbroken", dataset, "Adam"))
+    config = config_for_solver(tmp_path / "broken", dataset, "Adam", worker_tries=1)
     with pytest.raises(TrainingFailed, match=r"^1 of 1 workers given up .* worker 0: killed"):
         train_in_processes(config, deaths={0: BETWEEN})
     paths = RunPaths(config.run_dir)

@@ -38,7 +38,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[np.nd
     return root, make_dataset(root, n_train=64)["train"]
 
 
-def config_of(folder: Path, dataset: Path, *, transform: str = "", layer: str = "", max_iter: int = 300, **fields):
+def lbfgs_config(folder: Path, dataset: Path, *, transform: str = "", layer: str = "", max_iter: int = 300, **fields):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "net.prototxt").write_text(NET % (transform, layer))
     (folder / "solver.prototxt").write_text(SOLVER % (folder / "net.prototxt", max_iter))
@@ -69,7 +69,7 @@ def objective(images: np.ndarray, labels: np.ndarray):
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_minimum_of_a_convex_problem_is_scipys(samples, tmp_path: Path, n_workers: int) -> None:
     dataset, (images, labels) = samples
-    finished = run_in_process(config_of(tmp_path, dataset, n_workers=n_workers))
+    finished = run_in_process(lbfgs_config(tmp_path, dataset, n_workers=n_workers))
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * n_workers, finished.outcomes
     function = objective(images, labels)
     expected = minimize(function, np.zeros(57), jac=True, method="L-BFGS-B", options={"ftol": 1e-12, "maxiter": 1000})
@@ -97,7 +97,7 @@ def test_minimum_of_a_convex_problem_is_scipys(samples, tmp_path: Path, n_worker
 )
 def test_what_is_random_is_refused_by_name(samples, tmp_path: Path, changes: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        prepare_run(config_of(tmp_path, samples[0], **changes))
+        prepare_run(lbfgs_config(tmp_path, samples[0], **changes))
     assert message in str(caught.value)
 
 
@@ -115,7 +115,7 @@ layer { name: "loss" type: "EuclideanLoss" bottom: "flat" bottom: "wanted" top: 
 
 def test_a_first_trial_that_overflows_is_stepped_back_from(samples, tmp_path: Path) -> None:
     """At the start exp(0) is to become 6; a first step of norm 1 makes it exp(300 * 0.9)."""
-    config = config_of(tmp_path, samples[0], n_workers=1, max_iter=200)
+    config = lbfgs_config(tmp_path, samples[0], n_workers=1, max_iter=200)
     (tmp_path / "net.prototxt").write_text(STEEP)
     finished = run_in_process(config)
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"], finished.outcomes

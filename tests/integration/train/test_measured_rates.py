@@ -39,7 +39,7 @@ layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "target" top: "l
 """
 
 
-def run_of(folder: Path, *, n_workers: int, iter_size: int = 1) -> Run:
+def measuring_run(folder: Path, *, n_workers: int, iter_size: int = 1) -> Run:
     values = {"solver": folder / "solver.prototxt", "run_dir": folder, "n_workers": n_workers, "strategy": "easgd"}
     solver = f'base_lr: {RATE} momentum: 0.5 lr_policy: "fixed" max_iter: 9 iter_size: {iter_size} random_seed: 1'
     config, net = parse_config(TrainConfig, values), build_net_spec(parse_net(NET), phase="TRAIN")
@@ -48,13 +48,13 @@ def run_of(folder: Path, *, n_workers: int, iter_size: int = 1) -> Run:
 
 
 def model_of(folder: Path, *, n_workers: int, iter_size: int = 1) -> TfModel:
-    run = run_of(folder, n_workers=n_workers, iter_size=iter_size)
+    run = measuring_run(folder, n_workers=n_workers, iter_size=iter_size)
     devices, _ = set_up_worker(AssignedDevices("cpu", (), 1), run.config, 1)
     return TfModel(run, worker=0, pull=lambda: initial_vector(run.train_net, 1), state=None, devices=devices)
 
 
 def stabiliser_of(model: TfModel, folder: Path) -> Stabiliser:
-    plan = stabiliser_plan(run_of(folder, n_workers=3))
+    plan = stabiliser_plan(measuring_run(folder, n_workers=3))
     return Stabiliser(plan, model, lambda clock: RATE * SCALE, lambda clock: RATE)
 
 

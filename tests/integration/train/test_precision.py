@@ -20,7 +20,7 @@ LOSS_WEIGHT = 'bottom: "label" top: "loss" }'
 N_STEPS = 140
 
 
-def train(
+def run_with_precision(
     folder: Path,
     precision: Precision,
     *,
@@ -58,7 +58,7 @@ def accuracy(finished: Finished) -> float:
 def test_16_bits_train_as_accurately_as_float32(tmp_path: Path) -> None:
     scores, losses = {}, {}
     for precision in ("float32", "bfloat16", "float16"):
-        finished = train(tmp_path, precision)
+        finished = run_with_precision(tmp_path, precision)
         scores[precision] = accuracy(finished)
         losses[precision] = [event.data["loss"] for event in finished.events("loss")]
     assert scores["float32"] > 0.85, "the reference itself must have learned"
@@ -71,7 +71,7 @@ def test_16_bits_train_as_accurately_as_float32(tmp_path: Path) -> None:
 
 
 def test_the_loss_scale_is_in_events_and_a_run_goes_on_with_it(tmp_path: Path) -> None:
-    first = train(tmp_path, "float16", loss_weight=4096.0, max_iter=20)
+    first = run_with_precision(tmp_path, "float16", loss_weight=4096.0, max_iter=20)
     notes = [event.data["text"] for event in first.events("note") if event.data["text"].startswith("loss_scale")]
     assert notes[0] == ("loss_scale 32768 -> 16384: the gradient is not finite in float16, so no update is made")
     saved = read_worker_state(last_state(first.prepared.run.paths), 0)
@@ -79,7 +79,7 @@ def test_the_loss_scale_is_in_events_and_a_run_goes_on_with_it(tmp_path: Path) -
     assert saved.loss_scale is not None
     assert saved.loss_scale.scale == 2.0**15 / 2 ** len(notes)
     assert saved.updates == 20 - len(notes)
-    second = train(tmp_path, "float16", loss_weight=4096.0, max_iter=40)
+    second = run_with_precision(tmp_path, "float16", loss_weight=4096.0, max_iter=40)
     # Nothing is found out again: it goes on where it was.
     first_after = next(event for event in second.events("loss") if event.clock == 20)
     assert first_after.data["loss_scale"] == saved.loss_scale.scale
@@ -92,7 +92,7 @@ def test_the_loss_scale_is_in_events_and_a_run_goes_on_with_it(tmp_path: Path) -
 def test_strategies_that_work_on_gradients_push_finite_ones(strategy: str, tmp_path: Path) -> None:
     # Of two workers one may be late by many pushes on a busy machine: with larger steps dcasgd diverges then.
     fields = {"strategy": strategy, "comm_period": 1, "n_workers": 2, "max_iter": 40}
-    finished = train(tmp_path, "float16", loss_weight=4096.0, base_lr=0.002, **fields)
+    finished = run_with_precision(tmp_path, "float16", loss_weight=4096.0, base_lr=0.002, **fields)
     assert np.isfinite(finished.center).all()
     texts = [event.data["text"] for event in finished.events("note")]
     assert any("was computed again" in text for text in texts), texts
@@ -100,9 +100,9 @@ def test_strategies_that_work_on_gradients_push_finite_ones(strategy: str, tmp_p
 
 
 def test_a_state_of_another_precision_is_taken(tmp_path: Path) -> None:
-    train(tmp_path, "float16", max_iter=20)
+    run_with_precision(tmp_path, "float16", max_iter=20)
     (tmp_path / "run_float16").rename(tmp_path / "run_bfloat16")
-    finished = train(tmp_path, "bfloat16", max_iter=40)
+    finished = run_with_precision(tmp_path, "bfloat16", max_iter=40)
     saved = read_worker_state(last_state(finished.prepared.run.paths), 0)
     assert saved is not None
     assert (saved.loss_scale, saved.updates) == (None, 40)

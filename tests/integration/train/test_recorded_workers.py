@@ -11,7 +11,7 @@ from deepspark_ops.config.train import TrainConfig
 from tests.integration.train.in_process import Finished, run_in_process
 from tests.integration.train.recorded_order import Turns
 from tests.integration.train.shared_nets import nets_compiled_once
-from tests.integration.train.test_exactness import SOLVERS, assert_same_state, config_of, losses
+from tests.integration.train.test_exactness import SOLVERS, assert_same_state, config_for_solver, losses
 
 pytestmark = pytest.mark.tf
 
@@ -32,7 +32,9 @@ DILOCO: dict[str, object] = {"strategy": "diloco", "comm_period": 2}
 
 def config_in(folder: Path, dataset: Path, solver: str, **fields: object) -> TrainConfig:
     overrides = f"max_iter: {MAX_ITER} snapshot: {EVERY}"
-    return config_of(folder, dataset, solver, n_workers=N_WORKERS, overrides=overrides, rate_scale="none", **fields)
+    return config_for_solver(
+        folder, dataset, solver, n_workers=N_WORKERS, overrides=overrides, rate_scale="none", **fields
+    )
 
 
 def assert_is(finished: Finished, unbroken: Finished) -> None:

@@ -13,7 +13,7 @@ from caffe_import.tf_graph.train_step import TrainFunction
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.exchange.local_exchange import LocalLink
 from tests.integration.train.in_process import run_in_process
-from tests.integration.train.test_lbfgs import config_of
+from tests.integration.train.test_lbfgs import lbfgs_config
 
 pytestmark = pytest.mark.tf
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.tf
 def test_the_others_go_on_and_a_retry_finishes_the_clock(strategy: str, dataset: Path, tmp_path: Path) -> None:
     overrides = f"snapshot: 20 {'' if strategy == 'lbfgs' else 'base_lr: 0.01'}"
     options: dict[str, object] = {"strategy": strategy, "n_workers": 2, "overrides": overrides}
-    config: TrainConfig = config_of(tmp_path, dataset, max_iter=80, **options)
+    config: TrainConfig = lbfgs_config(tmp_path, dataset, max_iter=80, **options)
     first = run_in_process(config, deaths={1: 8, 0: 44})
     assert [outcome.message for outcome in first.outcomes] == ["died", "died"]
     assert max(event.clock for event in first.events("loss")) >= 44, "worker 0 went on alone"
@@ -54,7 +54,7 @@ def test_the_slow_first_step_comes_before_the_first_grant_where_others_would_wai
 
     monkeypatch.setattr(TrainFunction, "run", noted_run)
     monkeypatch.setattr(LocalLink, "request_grant", noted_request)
-    config = config_of(tmp_path, dataset, max_iter=8, strategy=strategy, n_workers=2, overrides="base_lr: 0.01")
+    config = lbfgs_config(tmp_path, dataset, max_iter=8, strategy=strategy, n_workers=2, overrides="base_lr: 0.01")
     finished = run_in_process(config)
     assert sum(outcome.steps for outcome in finished.outcomes) == 8
     assert [worker_calls[:2] for worker_calls in calls.values()] == [[n_steps, "grant"]] * 2

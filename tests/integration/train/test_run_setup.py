@@ -41,7 +41,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def config_of(folder: Path, dataset: Path | None, *, net: str = NET, solver: str = SOLVER, **fields: object):
+def training_config(folder: Path, dataset: Path | None, *, net: str = NET, solver: str = SOLVER, **fields: object):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "net.prototxt").write_text(net)
     (folder / "solver.prototxt").write_text(solver.format(net=folder / "net.prototxt"))
@@ -50,13 +50,13 @@ def config_of(folder: Path, dataset: Path | None, *, net: str = NET, solver: str
 
 
 def prepared(folder: Path, dataset: Path | None, **fields: object):
-    found = prepare_run(config_of(folder, dataset, **fields))
+    found = prepare_run(training_config(folder, dataset, **fields))
     found.run.binding.close()
     return found
 
 
-def refusal(folder: Path, dataset: Path | None, **fields: object) -> str:
-    config = config_of(folder, dataset, **fields)
+def start_refusal(folder: Path, dataset: Path | None, **fields: object) -> str:
+    config = training_config(folder, dataset, **fields)
     with pytest.raises((DeepSparkError, CaffeImportError)) as raised:
         plan_start(prepare_run(config).run)
     return str(raised.value)
@@ -105,7 +105,7 @@ def test_the_folder_keeps_the_placement_that_the_run_began_with(dataset: Path, t
 
 def test_a_wrong_placement_leaves_no_folder(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "gpus.txt").write_text("ip9: 1\n")
-    found = refusal(tmp_path, dataset, gpus_per_worker=2, placement=tmp_path / "gpus.txt")
+    found = start_refusal(tmp_path, dataset, gpus_per_worker=2, placement=tmp_path / "gpus.txt")
     assert found.startswith(f"{tmp_path / 'gpus.txt'}:1: 'ip9' names no layer of the training net; did you mean")
     assert not (tmp_path / "run").exists()
 
@@ -155,7 +155,7 @@ def test_input_layers_take_the_datasets_columns_in_order(dataset: Path, tmp_path
     data = INPUT.format("data", "dim: 3 dim: 14 dim: 16") + INPUT.format("label", "")
     solver = SOLVER.replace("test_iter: 3 test_interval: 20", "")
     net = data + NET[NET.index('layer { name: "conv"') :]
-    run = prepare_run(config_of(tmp_path, dataset, net=net, solver=solver)).run
+    run = prepare_run(training_config(tmp_path, dataset, net=net, solver=solver)).run
     layers = run.train_layers()
     images, labels = layers[0].samples.read(0, 0, 8)
     for layer, expected in zip(layers, (images, labels), strict=True):
@@ -173,7 +173,7 @@ def test_weights_are_copied_by_name_and_the_rest_is_filled(dataset: Path, tmp_pa
     vector = np.arange(net.params.n_params, dtype=np.float32)
     write_caffemodel(weights, net, vector)
     other = NET.replace('name: "ip"', 'name: "ip_new"')
-    run = prepare_run(config_of(tmp_path / "b", dataset, net=other, weights=weights)).run
+    run = prepare_run(training_config(tmp_path / "b", dataset, net=other, weights=weights)).run
     start = plan_start(run)
     views = run.train_net.params.views(start.center)
     assert views["conv[0]"].tolist() == net.params.views(vector)["conv[0]"].tolist()
@@ -196,7 +196,7 @@ def test_of_several_weights_files_the_later_override_and_the_log_names_all(
         options = {"solver": SOLVER + f' weights: "{first},{second}" weights: "{conv_only}"'}
     else:
         options = {"weights": f"{first},{second}, {conv_only}"}
-    run = prepare_run(config_of(tmp_path / "b", dataset, **options)).run
+    run = prepare_run(training_config(tmp_path / "b", dataset, **options)).run
     start = plan_start(run)
     views = run.train_net.params.views(start.center)
     assert set(views["conv[0]"].ravel()) == {3}
@@ -206,7 +206,7 @@ def test_of_several_weights_files_the_later_override_and_the_log_names_all(
 
 
 def test_two_workers_in_one_process_learn_and_share_an_epoch(dataset: Path, tmp_path: Path) -> None:
-    finished = run_in_process(config_of(tmp_path, dataset, n_workers=2, overrides="max_iter: 120 snapshot: 60"))
+    finished = run_in_process(training_config(tmp_path, dataset, n_workers=2, overrides="max_iter: 120 snapshot: 60"))
     assert [outcome.ending for outcome in finished.outcomes] == ["finished", "finished"]
     assert sum(outcome.steps for outcome in finished.outcomes) == 120
     assert finished.events("evaluation")[-1].data["accuracy"] > 0.6  # 30 samples of 3 classes; guessing gives a third
@@ -220,8 +220,10 @@ def test_two_workers_in_one_process_learn_and_share_an_epoch(dataset: Path, tmp_
 
 
 def test_mistakes_leave_no_folder(dataset: Path, tmp_path: Path) -> None:
-    refusal(tmp_path, dataset, net=NET.replace('"InnerProduct" bottom: "pool"', '"InnerProduct" bottom: "nothing"'))
-    refusal(tmp_path, tmp_path / "absent")
+    start_refusal(
+        tmp_path, dataset, net=NET.replace('"InnerProduct" bottom: "pool"', '"InnerProduct" bottom: "nothing"')
+    )
+    start_refusal(tmp_path, tmp_path / "absent")
     assert not (tmp_path / "run").exists()
 
 
@@ -238,7 +240,7 @@ def test_a_broken_net_is_told_with_file_and_line_as_check_tells_it(
 ) -> None:
     net = NET.replace(good, bad)
     assert net != NET
-    told = refusal(tmp_path, dataset, net=net)
+    told = start_refusal(tmp_path, dataset, net=net)
     checked = inspect_solver(CheckConfig(solver=tmp_path / "solver.prototxt", dataset=dataset)).errors
     line = next(number for number, text in enumerate(net.splitlines(), start=1) if bad in text)
     assert told == checked[0]
@@ -264,18 +266,18 @@ def test_overwritten_memory_is_noted(dataset: Path, tmp_path: Path) -> None:
 
 def test_missing_dataset(tmp_path: Path) -> None:
     absent = tmp_path / "absent"
-    assert refusal(tmp_path, absent) == (
+    assert start_refusal(tmp_path, absent) == (
         f'dataset={absent}: no such folder; run "deepspark ingest" first, or give its --output'
     )
 
 
 def test_dataset_without_its_manifest(tmp_path: Path) -> None:
     (tmp_path / "data" / "train").mkdir(parents=True)
-    assert 'run task "ingest"' in refusal(tmp_path, tmp_path / "data")
+    assert 'run task "ingest"' in start_refusal(tmp_path, tmp_path / "data")
 
 
 def test_more_classes_than_outputs(dataset: Path, tmp_path: Path) -> None:
-    found = refusal(tmp_path, dataset, net=NET.replace("num_output: 3", "num_output: 2"))
+    found = start_refusal(tmp_path, dataset, net=NET.replace("num_output: 3", "num_output: 2"))
     assert found == (
         f'layer "loss": bottom "ip" has 2 scores per sample, the dataset {dataset} has 3 classes;'
         " give the net as many outputs as classes"
@@ -284,14 +286,14 @@ def test_more_classes_than_outputs(dataset: Path, tmp_path: Path) -> None:
 
 def test_missing_weights_and_weights_of_another_net(dataset: Path, tmp_path: Path) -> None:
     absent = tmp_path / "absent.caffemodel"
-    assert refusal(tmp_path, dataset, weights=absent) == f"weights={absent}: no such file"
+    assert start_refusal(tmp_path, dataset, weights=absent) == f"weights={absent}: no such file"
     other = prepared(
         tmp_path / "o", dataset, net=NET.replace('name: "conv"', 'name: "c"').replace('name: "ip"', 'name: "i"')
     )
     weights = tmp_path / "other.caffemodel"
     net = other.run.train_net
     write_caffemodel(weights, net, np.zeros(net.params.n_params, np.float32))
-    assert refusal(tmp_path / "b", dataset, weights=weights) == (
+    assert start_refusal(tmp_path / "b", dataset, weights=weights) == (
         f'weights={weights}: holds none of the net\'s layers; the net has "conv", "ip", the file "c", "i";'
         " is it the file of another net?"
     )
@@ -302,7 +304,7 @@ def test_net_that_reads_no_files_without_a_dataset(tmp_path: Path) -> None:
         'layer { name: "in" type: "MemoryData" top: "data" top: "label"'
         " memory_data_param { batch_size: 2 channels: 3 height: 4 width: 4 } }"
     )
-    found = refusal(
+    found = start_refusal(
         tmp_path,
         None,
         net=net + NET[NET.index('layer { name: "conv"') :],
@@ -314,15 +316,15 @@ def test_net_that_reads_no_files_without_a_dataset(tmp_path: Path) -> None:
 
 
 def test_snapshot_of_another_net_in_the_folder(dataset: Path, tmp_path: Path) -> None:
-    config = config_of(tmp_path, dataset, overrides="max_iter: 4 snapshot: 4 test_interval: 100")
+    config = training_config(tmp_path, dataset, overrides="max_iter: 4 snapshot: 4 test_interval: 100")
     run_in_process(config)
-    found = refusal(tmp_path, dataset, net=NET.replace("num_output: 8", "num_output: 9"))
+    found = start_refusal(tmp_path, dataset, net=NET.replace("num_output: 8", "num_output: 9"))
     assert "state of a net with" in found
     assert "give another run_dir" in found
 
 
 def test_options_that_do_not_go_together(dataset: Path, tmp_path: Path) -> None:
-    assert 'strategy "esgd" is unknown' in refusal(tmp_path, dataset, strategy="esgd")
+    assert 'strategy "esgd" is unknown' in start_refusal(tmp_path, dataset, strategy="esgd")
 
 
 def test_splits_of_two_ingestions_are_refused_by_training_and_check(dataset: Path, tmp_path: Path) -> None:
@@ -331,8 +333,8 @@ def test_splits_of_two_ingestions_are_refused_by_training_and_check(dataset: Pat
     manifest = read_manifest(copied / "test")
     put_manifest(copied / "test", manifest.model_copy(update={"recipe_sha256": "1" * 64}))
     expected = "its splits come from ingestions with other sources or options (recipes: train 000000000000, test 1111"
-    assert expected in refusal(tmp_path, copied)
-    config = CheckConfig(solver=config_of(tmp_path, copied).solver, dataset=copied)
+    assert expected in start_refusal(tmp_path, copied)
+    config = CheckConfig(solver=training_config(tmp_path, copied).solver, dataset=copied)
     assert any(expected in error for error in inspect_solver(config).errors)
 
 
@@ -343,15 +345,15 @@ def test_a_damaged_page_is_found_before_a_worker_could_read_it(dataset: Path, tm
     content = bytearray(data.read_bytes())
     content[3 * 4096 : 3 * 4096 + 64] = bytes(range(64))
     data.write_bytes(content)
-    assert "SHA-256 is" in refusal(tmp_path, copied)
+    assert "SHA-256 is" in start_refusal(tmp_path, copied)
     assert not (tmp_path / "run").exists()
-    assert "damaged LMDB" in refusal(tmp_path, copied, verify="sizes")
+    assert "damaged LMDB" in start_refusal(tmp_path, copied, verify="sizes")
     own = NET.replace('"none"', f'"{data.parent}"').replace('"mean"', f'"{mean_path(copied)}"')
-    assert f"{data.parent}: damaged LMDB" in refusal(tmp_path, None, net=own)
-    config = CheckConfig(solver=config_of(tmp_path, None, net=own).solver)
+    assert f"{data.parent}: damaged LMDB" in start_refusal(tmp_path, None, net=own)
+    config = CheckConfig(solver=training_config(tmp_path, None, net=own).solver)
     assert all(f"{data.parent}: damaged LMDB" in error for error in inspect_solver(config).errors)
     data.write_bytes(content[:-4096])
-    assert "data.mdb is cut short" in refusal(tmp_path, copied, verify="sizes")
+    assert "data.mdb is cut short" in start_refusal(tmp_path, copied, verify="sizes")
     assert not (tmp_path / "run").exists()
 
 
@@ -361,7 +363,7 @@ def test_weights_of_another_net_leave_nothing(dataset: Path, tmp_path: Path) -> 
     write_caffemodel(tmp_path / "other.caffemodel", run.train_net, initial_vector(run.train_net, 1))
     with pytest.raises(ConfigError, match="is it the file of another net"):
         # It ends before signals and workers come into it.
-        train(config_of(tmp_path, dataset, weights=tmp_path / "other.caffemodel"), None, None)  # type: ignore[arg-type]
+        train(training_config(tmp_path, dataset, weights=tmp_path / "other.caffemodel"), None, None)  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
 
 

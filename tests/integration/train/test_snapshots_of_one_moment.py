@@ -33,7 +33,7 @@ from deepspark_ops.train.worker import process
 from tests.integration.small_run import make_dataset
 from tests.integration.train.in_process import Death, Finished, run_in_process
 from tests.integration.train.shared_nets import nets_compiled_once
-from tests.integration.train.test_lbfgs import config_of
+from tests.integration.train.test_lbfgs import lbfgs_config
 
 pytestmark = pytest.mark.tf
 
@@ -196,7 +196,7 @@ def test_rounds_leave_snapshots_of_one_moment_and_read_every_record_once(
     """A worker's step behind a snapshot reads a piece to its end: half of one is a minibatch."""
     every = N_WORKERS * comm_period
     changes: dict[str, Any] = {"strategy": strategy, "n_workers": N_WORKERS, "comm_period": comm_period}
-    config = config_of(
+    config = lbfgs_config(
         tmp_path,
         images[0],
         max_iter=4 * every,

@@ -39,7 +39,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Vector:
     """Return the center of a run by one worker, which is the same whatever the strategy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(CAFFE)
-        return train("sgd_batchnorm", "easgd", tmp_path_factory.mktemp("alone") / "run", n_workers=1).center
+        return strategy_run("sgd_batchnorm", "easgd", tmp_path_factory.mktemp("alone") / "run", n_workers=1).center
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def _as_caffe_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CAFFE)
 
 
-def train(case: str, strategy: str, run_dir: Path, *, n_workers: int = 2, max_iter: int = 40) -> Finished:
+def strategy_run(case: str, strategy: str, run_dir: Path, *, n_workers: int = 2, max_iter: int = 40) -> Finished:
     config = TrainConfig(
         solver=Path("solvers") / case / "solver.prototxt",
         overrides=f"display: 1 max_iter: {max_iter}",
@@ -70,12 +70,12 @@ def assert_learned(finished: Finished) -> None:
 
 @pytest.mark.parametrize(("solver", "strategy"), BOTH)
 def test_every_solver_type_learns_under_every_strategy(solver: str, strategy: str, tmp_path: Path) -> None:
-    assert_learned(train(f"{solver}_mlp", strategy, tmp_path / "run"))
+    assert_learned(strategy_run(f"{solver}_mlp", strategy, tmp_path / "run"))
 
 
 @pytest.mark.parametrize("strategy", but_for_a_few("easgd", "downpour", "sync", "local_sgd"))
 def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, alone: Vector, tmp_path: Path) -> None:
-    finished = train("sgd_batchnorm", strategy, tmp_path / "run")
+    finished = strategy_run("sgd_batchnorm", strategy, tmp_path / "run")
     assert_learned(finished)
     (layer,) = finished.prepared.run.statistics().layers
     # One worker's sums over as many minibatches, each of weight 1 when it comes and less by its fraction each time.
@@ -95,5 +95,5 @@ def test_batch_statistics_of_the_center_are_those_of_the_data(strategy: str, alo
 @pytest.mark.parametrize("strategy", but_for_a_few("easgd", "sync"))
 @pytest.mark.parametrize("case", [pytest.param("sgd_mlp", marks=pytest.mark.long), "adam_mlp"])
 def test_one_worker_repeats_caffes_run_whatever_the_strategy(case: str, strategy: str, tmp_path: Path) -> None:
-    finished = train(case, strategy, tmp_path / "run", n_workers=1, max_iter=20)
+    finished = strategy_run(case, strategy, tmp_path / "run", n_workers=1, max_iter=20)
     assert_params(finished, recorded(case), "iter_0020", 1e-4)

@@ -33,7 +33,7 @@ from tests.integration.train.cut_shard import cut_short_while_it_is_read
 from tests.integration.train.in_process import CAFFE, run_in_process
 from tests.integration.train.process_workers import train_in_processes
 from tests.integration.train.spoiled_batches import spoil_the_first_minibatch, spoiled_take
-from tests.integration.train.test_exactness import MAX_ITER, assert_is, config_of
+from tests.integration.train.test_exactness import MAX_ITER, assert_is, config_for_solver
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.tf
@@ -81,7 +81,7 @@ def test_a_minibatch_of_nan_costs_a_worker_of_elastic_averaging_its_steps_and_ot
     strategy: str, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LeasedBatches, "take", spoiled_take())
-    config = config_of(
+    config = config_for_solver(
         tmp_path / "run", dataset, "SGD", strategy=strategy, n_workers=2, comm_period="auto", overrides="max_iter: 200"
     )
     finished = run_in_process(config)
@@ -99,7 +99,7 @@ def test_a_minibatch_of_nan_costs_a_worker_of_elastic_averaging_its_steps_and_ot
 def test_a_process_with_a_minibatch_of_nan_begins_again_at_the_center(
     transport: str, dataset: Path, tmp_path: Path
 ) -> None:
-    config = config_of(
+    config = config_for_solver(
         tmp_path / "run", dataset, "SGD", n_workers=2, transport=transport, overrides="max_iter: 200 snapshot: 200"
     )
     train_in_processes(config, prepare=spoil_the_first_minibatch)
@@ -131,7 +131,7 @@ def test_a_shard_that_changes_while_it_is_read_ends_the_run_with_its_name(
     monkeypatch.setattr(SampleCache, "_allocate", lambda self, sample: self._give_up())  # as of a large dataset
     first, second = sorted((dataset / "train").glob("*.lmdb"))
     once_at(8, lambda: upset(first, second), monkeypatch)
-    finished = run_in_process(config_of(tmp_path / "run", dataset, "SGD", overrides="max_iter: 100000"))
+    finished = run_in_process(config_for_solver(tmp_path / "run", dataset, "SGD", overrides="max_iter: 100000"))
     (outcome,) = finished.outcomes
     assert outcome.ending == "refused"
     assert outcome.message.startswith(f"shard {first}")
@@ -144,7 +144,7 @@ def test_a_shard_that_changes_while_it_is_read_ends_the_run_with_its_name(
 def test_an_lmdb_that_is_cut_short_in_a_read_is_named_though_the_read_kills_its_process(
     dataset: Path, tmp_path: Path
 ) -> None:
-    config = config_of(tmp_path / "run", dataset, "SGD", overrides="max_iter: 100000", worker_tries=2)
+    config = config_for_solver(tmp_path / "run", dataset, "SGD", overrides="max_iter: 100000", worker_tries=2)
     with pytest.raises(ConfigError, match=r"shard .*\.lmdb has changed since the run began: 4,096 bytes"):
         train_in_processes(config, prepare=cut_short_while_it_is_read, restarts=1)
     events = read_events(config.run_dir / "events.jsonl")
@@ -155,10 +155,10 @@ def test_an_lmdb_that_is_cut_short_in_a_read_is_named_though_the_read_kills_its_
 def test_clock_jumps_and_a_removed_events_file_change_nothing(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = run_in_process(config_of(tmp_path / "plain", dataset, "SGD"))
+    plain = run_in_process(config_for_solver(tmp_path / "plain", dataset, "SGD"))
     jumps, real = itertools.cycle((0.0, 3600.0, -3600.0)), time.time
     monkeypatch.setattr(time, "time", lambda: real() + next(jumps))
-    config = config_of(tmp_path / "jumping", dataset, "SGD", grant_timeout_s=600.0)
+    config = config_for_solver(tmp_path / "jumping", dataset, "SGD", grant_timeout_s=600.0)
     finished = run_in_process(config)
     assert_is(finished, plain)
     numbers = [event.data for event in finished.events("loss")]
@@ -169,7 +169,7 @@ def test_clock_jumps_and_a_removed_events_file_change_nothing(
     stamps = [event.time for event in finished.events("loss")]
     assert max(stamps) - min(stamps) > 3600, "the jumps were there"
     # The same without the file of events from minibatch 20 on.
-    config = config_of(tmp_path / "removed", dataset, "SGD")
+    config = config_for_solver(tmp_path / "removed", dataset, "SGD")
     once_at(20, lambda: (config.run_dir / "events.jsonl").unlink(), monkeypatch)
     finished = run_in_process(config)
     assert [outcome.ending for outcome in finished.outcomes] == ["finished"]
@@ -179,7 +179,9 @@ def test_clock_jumps_and_a_removed_events_file_change_nothing(
 
 @pytest.mark.parametrize("is_renamed", [False, True])
 def test_a_run_whose_folder_is_removed_ends_with_one_message(dataset: Path, tmp_path: Path, is_renamed: bool) -> None:
-    config = config_of(tmp_path / "run", dataset, "SGD", overrides="max_iter: 10000000 snapshot: 50 display: 50")
+    config = config_for_solver(
+        tmp_path / "run", dataset, "SGD", overrides="max_iter: 10000000 snapshot: 50 display: 50"
+    )
     moved = tmp_path / "moved"
 
     def remove() -> None:
@@ -215,8 +217,8 @@ def _with_max_iter(config: TrainConfig, max_iter: int) -> TrainConfig:
 
 def test_max_iter_of_an_edited_solver(dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A retry with a longer one goes on; with one that is reached already nothing is trained, and that is said."""
-    unbroken = run_in_process(config_of(tmp_path / "unbroken", dataset, "SGD"))
-    config = _with_max_iter(config_of(tmp_path / "longer", dataset, "SGD"), 14)
+    unbroken = run_in_process(config_for_solver(tmp_path / "unbroken", dataset, "SGD"))
+    config = _with_max_iter(config_for_solver(tmp_path / "longer", dataset, "SGD"), 14)
     assert run_in_process(config).prepared.run.paths.snapshot_iterations() == [10, 14]
     config.solver.write_text((tmp_path / "unbroken" / "solver.prototxt").read_text())
     finished = run_in_process(config)

@@ -46,14 +46,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def config_of(folder: Path, **options: object) -> TrainConfig:
+def window_config(folder: Path, **options: object) -> TrainConfig:
     return TrainConfig(solver=folder / "solver.prototxt", run_dir=folder / "run", **options)
 
 
 def test_a_windows_label_that_is_no_class_is_refused_before_training(folder: Path) -> None:
     (folder / "windows.txt").write_text("# 0 a.png 3 20 20 3 1 0.9 2 2 12 12 4 0.8 0 4 18 19 1 0.1 9 9 15 15")
     with pytest.raises(DataError) as caught:
-        prepare_run(config_of(folder))
+        prepare_run(window_config(folder))
     finding = (
         'layer "loss" (SoftmaxWithLoss): label 4 of foreground window 1 (in image "a.png") is none of the 3 classes'
         ' that bottom "ip" has scores for; allowed: 0 to 2;'
@@ -64,7 +64,7 @@ def test_a_windows_label_that_is_no_class_is_refused_before_training(folder: Pat
 
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_windows_train_and_outputs_are_written_per_worker_and_per_test(folder: Path, n_workers: int) -> None:
-    finished = run_in_process(config_of(folder, n_workers=n_workers, comm_period=1))
+    finished = run_in_process(window_config(folder, n_workers=n_workers, comm_period=1))
     assert {outcome.ending for outcome in finished.outcomes} == {"finished"}, finished.outcomes
     outputs = folder / "run" / "outputs"
     names = sorted(path.name for path in (outputs / "train").iterdir())
@@ -81,7 +81,7 @@ def test_windows_train_and_outputs_are_written_per_worker_and_per_test(folder: P
 
 
 def test_the_same_worker_draws_the_same_windows_again(folder: Path) -> None:
-    first = run_in_process(config_of(folder, n_workers=1))
+    first = run_in_process(window_config(folder, n_workers=1))
     again = run_in_process(TrainConfig(solver=folder / "solver.prototxt", run_dir=folder / "again", n_workers=1))
     assert first.outcomes[0].steps > 0
     np.testing.assert_array_equal(first.center, again.center)
@@ -92,7 +92,7 @@ def test_two_layers_may_not_write_one_file(folder: Path) -> None:
     with pytest.raises(
         ConfigError, match=r'layer "write" of the test_0 net writes .*scores.h5, as layer "write" of the'
     ):
-        prepare_run(config_of(folder))
+        prepare_run(window_config(folder))
     assert not (folder / "run").exists()
 
 
@@ -105,7 +105,7 @@ def test_check_says_what_is_drawn_from(folder: Path) -> None:
 
 
 def test_the_notes_say_where_the_files_lie(folder: Path) -> None:
-    prepared = prepare_run(config_of(folder))
+    prepared = prepare_run(window_config(folder))
     assert 'layer "write" of the test_0 net writes outputs/test_0/scores.h5: all batches of the last test' in (
         prepared.notes
     )
@@ -114,7 +114,7 @@ def test_the_notes_say_where_the_files_lie(folder: Path) -> None:
 def test_a_missing_image_is_found_before_the_run_begins(folder: Path) -> None:
     (folder / "a.png").unlink()
     with pytest.raises(DataSourceError, match=r'layer "windows": image .*a\.png of the window file: No such file'):
-        prepare_run(config_of(folder))
+        prepare_run(window_config(folder))
     assert not (folder / "run").exists()
 
 
@@ -154,7 +154,7 @@ def test_behind_filter_a_file_has_the_rows_that_are_left(
         f'net: "net.prototxt" base_lr: 0.001 lr_policy: "fixed" max_iter: {max_iter} display: 1 random_seed: 3 '
         'test_iter: 4 test_interval: 9 snapshot_prefix: "w"'
     )
-    finished = run_in_process(config_of(filtered, strategy=strategy, order="file", n_workers=1))
+    finished = run_in_process(window_config(filtered, strategy=strategy, order="file", n_workers=1))
     assert {outcome.ending for outcome in finished.outcomes} == {"finished"}, finished.outcomes
     with h5py.File(filtered / "samples.h5") as file:
         data, label = file["data"][()].reshape(16, 2, 1, 1), file["label"][()].reshape(16, 1, 1, 1)
@@ -176,6 +176,6 @@ def test_bottoms_with_different_numbers_of_rows_end_the_run(filtered: Path) -> N
     (filtered / "solver.prototxt").write_text(
         'net: "net.prototxt" base_lr: 0.001 lr_policy: "fixed" max_iter: 2 display: 1 snapshot_prefix: "w"'
     )
-    outcome = run_in_process(config_of(filtered, order="file", n_workers=1)).outcomes[0]
+    outcome = run_in_process(window_config(filtered, order="file", n_workers=1)).outcomes[0]
     assert outcome.ending == "refused"
     assert 'layer "write" (HDF5Output): bottom "kept" holds 3 samples and "label_in_1_split' in outcome.message

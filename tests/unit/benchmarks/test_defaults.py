@@ -7,14 +7,9 @@ from xml.etree import ElementTree
 import pytest
 
 from deepspark_ops.simulation.results import CurvePoint, write_result
-from tests.unit.benchmarks.benchmark_script import loaded
 from tests.unit.deepspark_ops.simulation.small_results import result
 
-
-@pytest.fixture(scope="module")
-def script():
-    with loaded("defaults") as module:
-        yield module
+SCRIPT = "defaults"
 
 
 @pytest.fixture

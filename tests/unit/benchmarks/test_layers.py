@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from types import ModuleType
 
 import pytest
 import tensorflow as tf
 
-from tests.unit.benchmarks.benchmark_script import loaded
+SCRIPT = "layers"
 
 pytestmark = pytest.mark.tf
-
-
-@pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    with loaded("layers") as module:
-        yield module
 
 
 def top_shape(layer, *shapes) -> tuple[int, ...]:

@@ -1,15 +1,8 @@
 """What the benchmark beside MLlib reads from a run's events."""
 
-import pytest
-
 from deepspark_ops.events import Event
-from tests.unit.benchmarks.benchmark_script import loaded
 
-
-@pytest.fixture(scope="module")
-def script():
-    with loaded("mllib") as module:
-        yield module
+SCRIPT = "mllib"
 
 
 def test_time_counts_until_the_first_test_that_reaches_the_accuracy(script):

@@ -2,16 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from deepspark_ops.events import make_event
-from tests.unit.benchmarks.benchmark_script import loaded
 
-
-@pytest.fixture(scope="module")
-def script():
-    with loaded("strategies") as module:
-        yield module
+SCRIPT = "strategies"
 
 
 def test_one_worker_is_one_run_for_all_strategies(script):

@@ -8,16 +8,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 from deepspark_ops.events import append_event, make_event
-from tests.unit.benchmarks.benchmark_script import loaded
 
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    with loaded("time_to_accuracy") as module:
-        yield module
+SCRIPT = "time_to_accuracy"
 
 
 def test_each_target_counts_from_the_first_test_that_shows_it(script: ModuleType) -> None:

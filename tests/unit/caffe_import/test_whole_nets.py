@@ -12,7 +12,7 @@ import pytest
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel, write_caffemodel
 from caffe_import.net.layer_registry import Phase
 from caffe_import.net.net_spec import NetSpec
-from tests.reference.published_nets import NETS, build
+from tests.reference.published_nets import NETS, published_net
 
 N_WEIGHTS = {
     "alexnet": 60_965_224,
@@ -49,7 +49,7 @@ def test_every_stored_net_is_tested() -> None:
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 @pytest.mark.parametrize("name", N_WEIGHTS)
 def test_net_has_the_published_number_of_parameters(name: str, phase: Phase) -> None:
-    net = build(name, phase)
+    net = published_net(name, phase)
     assert n_of(net, "weight") == N_WEIGHTS[name]
     assert any(weight for layer in net.layers for weight in layer.loss_weights)
 
@@ -68,7 +68,7 @@ def test_net_has_the_published_number_of_parameters(name: str, phase: Phase) -> 
     ],
 )
 def test_features_have_the_known_shape(name: str, blob: str, shape: tuple[int, ...]) -> None:
-    assert build(name, "TEST").blob_shapes[blob] == shape
+    assert published_net(name, "TEST").blob_shapes[blob] == shape
 
 
 def test_googlenet_has_the_parameters_of_the_paper_and_two_auxiliary_losses() -> None:
@@ -82,14 +82,14 @@ def test_googlenet_has_the_parameters_of_the_paper_and_two_auxiliary_losses() ->
     count += conv(1024, 1000, 1)
     for inputs in (512, 528):
         count += conv(inputs, 128, 1) + conv(128 * 4 * 4, 1024, 1) + conv(1024, 1000, 1)
-    net = build("googlenet")
+    net = published_net("googlenet")
     assert net.params.n_params == count == N_WEIGHTS["googlenet"]
     weights = {layer.name: layer.loss_weights[0] for layer in net.layers if layer.type == "SoftmaxWithLoss"}
     assert [round(weight, 6) for weight in weights.values()] == [0.3, 0.3, 1.0]
 
 
 def test_resnet_keeps_statistics_apart_from_weights() -> None:
-    net = build("resnet50")
+    net = published_net("resnet50")
     normalised = [layer for layer in net.layers if layer.type == "BatchNorm"]
     channels = [layer.definition.top_shapes[0][1] for layer in normalised]
     assert len(normalised) == 53
@@ -99,7 +99,7 @@ def test_resnet_keeps_statistics_apart_from_weights() -> None:
 
 
 def test_captioner_has_the_parameters_of_its_three_parts() -> None:
-    net = build("captioner")
+    net = published_net("captioner")
     by_layer: dict[str, int] = {}
     for entry in net.params.entries:
         by_layer[entry.layer] = by_layer.get(entry.layer, 0) + entry.size
@@ -109,7 +109,7 @@ def test_captioner_has_the_parameters_of_its_three_parts() -> None:
 
 
 def test_siamese_branches_share_everything() -> None:
-    net = build("siamese")
+    net = published_net("siamese")
     owners = {entry.layer for entry in net.params.entries}
     users = {layer for layer, _ in net.params.uses}
     assert users == owners | {f"{layer}_p" for layer in owners}
@@ -122,11 +122,11 @@ def test_siamese_branches_share_everything() -> None:
     [*((name, ".caffemodel") for name in N_WEIGHTS), *((name, ".caffemodel.h5") for name in ("captioner", "siamese"))],
 )
 def test_weights_come_back_from_a_file(name: str, suffix: str, tmp_path: Path) -> None:
-    net = build(name, slim=True)
+    net = published_net(name, slim=True)
     vector = np.random.default_rng(3).random(net.params.n_params, np.float32)
     path = tmp_path / f"net{suffix}"
     write_caffemodel(path, net, vector)
-    test_net, back = build(name, "TEST", slim=True), np.zeros_like(vector)
+    test_net, back = published_net(name, "TEST", slim=True), np.zeros_like(vector)
     assert copy_weights(test_net, back, read_caffemodel(path), where="net") == []
     assert np.array_equal(back.view(np.uint32), vector.view(np.uint32))
 

@@ -11,7 +11,7 @@ from caffe_import.devices.segments import allowed_cuts
 from caffe_import.devices.stages import uncut_parts
 from caffe_import.net.net_spec import NetSpec
 from tests.reference.parsed_net import net_of
-from tests.reference.published_nets import build
+from tests.reference.published_nets import published_net
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 4 dim: 3 dim: 5 dim: 6 } } }'
 CONVOLUTION = (
@@ -60,7 +60,7 @@ def test_pairs_whose_layers_alternate_are_seen() -> None:
 
 
 def test_every_pair_of_a_resnet_is_seen() -> None:
-    net = build("resnet50", batch_size=1)
+    net = published_net("resnet50", batch_size=1)
     assert len(pairs(net)) == sum(layer.type == "BatchNorm" for layer in net.layers) == 53
 
 

@@ -18,12 +18,12 @@ layer { name: "s" type: "Scale" bottom: "b" top: "s" }
 """
 
 
-def plan(device_of: dict[str, int], split: dict[str, tuple[int, ...]]) -> ComputePlan:
+def split_plan(device_of: dict[str, int], split: dict[str, tuple[int, ...]]) -> ComputePlan:
     return ComputePlan(placement=Placement(2, device_of, split))
 
 
 def test_a_split_layer_has_its_rows_transposed_its_columns_and_its_biases_by_device() -> None:
-    layout = pieces_of(net_of(NET), plan({"x": 0, "s": 1}, {"a": (0, 1), "b": (1, 0)}))
+    layout = pieces_of(net_of(NET), split_plan({"x": 0, "s": 1}, {"a": (0, 1), "b": (1, 0)}))
     assert [(piece.entry.name, piece.device, piece.shape) for piece in layout.pieces] == [
         ("a[0]", 0, (3, 3)),
         ("a[0]", 1, (2, 3)),
@@ -43,7 +43,7 @@ def test_a_split_layer_has_its_rows_transposed_its_columns_and_its_biases_by_dev
 
 
 def test_pieces_join_to_the_vector_that_they_are_cut_from() -> None:
-    layout = pieces_of(net_of(NET), plan({"x": 0, "s": 1}, {"a": (0, 1), "b": (1, 0)}))
+    layout = pieces_of(net_of(NET), split_plan({"x": 0, "s": 1}, {"a": (0, 1), "b": (1, 0)}))
     vector = np.random.default_rng(1).standard_normal(layout.params.n_params).astype(np.float32)
     joined = layout.joined([piece.copy() for piece in layout.cut(vector)])
     assert np.array_equal(joined, vector)
@@ -70,4 +70,4 @@ def test_shares_that_do_not_divide_are_larger_at_the_start() -> None:
 
 def test_only_an_inner_product_is_split() -> None:
     with pytest.raises(NetError, match='layer "s": split is for InnerProduct; found type Scale'):
-        pieces_of(net_of(NET), plan({"x": 0, "a": 0, "b": 0}, {"s": (0, 1)}))
+        pieces_of(net_of(NET), split_plan({"x": 0, "a": 0, "b": 0}, {"s": (0, 1)}))

@@ -12,13 +12,13 @@ from caffe_import.net.blob_memory import memory_of_blobs
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from tests.reference.finest_segments import finest_segments
 from tests.reference.operation_count import operation_count
-from tests.reference.published_nets import build
+from tests.reference.published_nets import published_net
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 10 dim: 100 } } }\n'
 LOSS = 'layer { name: "loss" type: "EuclideanLoss" bottom: "%s" bottom: "x" top: "loss" }\n'
 
 
-def chain(n_layers: int) -> NetSpec:
+def tanh_chain(n_layers: int) -> NetSpec:
     """Return n_layers TanH layers behind an InnerProduct; each keeps its top of 4,000 bytes."""
     text = (
         INPUT
@@ -29,14 +29,14 @@ def chain(n_layers: int) -> NetSpec:
 
 
 def test_a_chain_of_n_equal_layers_takes_about_two_square_roots_of_n() -> None:
-    segments = best_cuts(chain(64))
+    segments = best_cuts(tanh_chain(64))
     top = 4 * 10 * 100
     assert peak_bytes(segments) <= 18 * top  # 2 sqrt(64), and the loss; all kept: 64
     assert 5 <= sum(segment.is_recomputed for segment in segments) <= 12
 
 
 def test_the_last_layers_are_not_computed_again() -> None:
-    net = chain(64)
+    net = tanh_chain(64)
     names = [name for segment in choose_segments(net) for name in segment]
     assert "loss" not in names
     assert "l63" not in names
@@ -44,7 +44,7 @@ def test_the_last_layers_are_not_computed_again() -> None:
 
 
 def test_a_segment_of_a_placed_net_is_on_one_device() -> None:
-    net = chain(64)
+    net = tanh_chain(64)
     device_of = {layer.name: int(at > 30) for at, layer in enumerate(net.layers)}
     segments = choose_segments(net, Placement(2, device_of))
     assert segments
@@ -52,7 +52,7 @@ def test_a_segment_of_a_placed_net_is_on_one_device() -> None:
 
 
 def test_a_layer_that_devices_share_is_not_computed_again() -> None:
-    net = chain(64)
+    net = tanh_chain(64)
     device_of = {layer.name: 0 for layer in net.layers if layer.name != "l8"}
     segments = choose_segments(net, Placement(2, device_of, {"l8": (0, 1)}))
     assert segments
@@ -60,7 +60,7 @@ def test_a_layer_that_devices_share_is_not_computed_again() -> None:
 
 
 def test_no_cut_is_inside_a_chain_of_in_place_layers() -> None:
-    net = build("resnet50", batch_size=1)
+    net = published_net("resnet50", batch_size=1)
     memory = memory_of_blobs(net)
     for before, after in pairwise(finest_segments(net)):
         made = {memory[top] for name in before for top in net.layer(name).tops}
@@ -69,7 +69,7 @@ def test_no_cut_is_inside_a_chain_of_in_place_layers() -> None:
 
 
 def test_runs_name_what_crosses_their_borders() -> None:
-    net = build("googlenet", batch_size=1)
+    net = published_net("googlenet", batch_size=1)
     runs = layer_runs(net, choose_segments(net))
     assert [layer.name for run in runs for _, layer in run.layers] == [layer.name for layer in net.layers]
     there: set[str] = set()
@@ -81,13 +81,13 @@ def test_runs_name_what_crosses_their_borders() -> None:
 
 def test_segments_of_published_nets_keep_a_third_or_less() -> None:
     for name, share in (("resnet50", 0.3), ("googlenet", 0.4), ("squeezenet", 0.35)):
-        segments = best_cuts(build(name, batch_size=2))
+        segments = best_cuts(published_net(name, batch_size=2))
         whole = sum(segment.own_bytes for segment in segments)
         assert peak_bytes(segments) <= share * whole, name
 
 
 def test_the_search_for_segments_grows_little_faster_than_the_net() -> None:
-    small, large = (chain(n) for n in (60, 240))
+    small, large = (tanh_chain(n) for n in (60, 240))
     choose_segments(small)  # imports and caches do not count
     counts = [operation_count(lambda net=net: choose_segments(net)) for net in (small, large)]
     # At most 8, for n sqrt(n): a segment of the best cuts has about sqrt(n) layers. 34 for sums over all pairs of cuts.
@@ -95,7 +95,7 @@ def test_the_search_for_segments_grows_little_faster_than_the_net() -> None:
 
 
 def test_runs_of_layers_are_linear_in_the_layers() -> None:
-    nets = [chain(n) for n in (60, 240)]
+    nets = [tanh_chain(n) for n in (60, 240)]
     work = [(net, finest_segments(net)) for net in nets]
     layer_runs(*work[0])
     counts = [operation_count(lambda pair=pair: layer_runs(*pair)) for pair in work]

@@ -15,7 +15,7 @@ from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError
 from caffe_import.net.net_spec import NetSpec
 from tests.reference.parsed_net import net_of
-from tests.reference.published_nets import NETS, build
+from tests.reference.published_nets import NETS, published_net
 
 
 def best_of_all(stages_of_cuts: dict[tuple[int, ...], list[DeviceLoad]]) -> set[tuple[int, ...]]:
@@ -147,7 +147,7 @@ def test_more_devices_than_parts_are_refused() -> None:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in NETS.glob("*.prototxt")))
 def test_a_published_net_is_cut_in_its_order_and_read_back_as_it_is_written_out(name: str) -> None:
-    net = build(name, batch_size=1)
+    net = published_net(name, batch_size=1)
     placement = auto_placement(net, 3, StepShape())
     inner = [placement.device_of[net.layers[position].name] for part in uncut_parts(net) for position in part]
     assert inner == sorted(inner)

@@ -17,13 +17,13 @@ from caffe_import.devices.step_memory import MemoryCount, NetCosts, StepShape, s
 from caffe_import.files.prototxt import parse_net, parse_solver
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.solver.solver_spec import solver_spec
-from tests.reference.published_nets import build
+from tests.reference.published_nets import published_net
 
 TOP = 4 * 10 * 100
 WHOLE = StepShape(has_vector=True)
 
 
-def chain(n_layers: int) -> NetSpec:
+def tanh_chain(n_layers: int) -> NetSpec:
     text = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 10 dim: 100 } } }\n'
     text += """layer { name: "ip" type: "InnerProduct" bottom: "x" top: "t0"
       inner_product_param { num_output: 100 bias_term: false } }"""
@@ -43,18 +43,18 @@ def of_pass(net: NetSpec, segments: Sequence[Sequence[str]] = ()) -> int:
 def test_a_pass_keeps_every_top_that_a_gradient_reads_and_one_gradient() -> None:
     # Eight tops of TanH, the loss, and the gradient that goes back through them, written over itself. What is fed is
     # counted by itself.
-    assert of_pass(chain(8)) == 8 * TOP + 4 + TOP
+    assert of_pass(tanh_chain(8)) == 8 * TOP + 4 + TOP
 
 
 def test_a_recomputed_pass_keeps_the_borders_and_one_segment() -> None:
-    net = chain(8)
+    net = tanh_chain(8)
     # In the last segment: the borders t0 and t4, four tops computed again, one gradient.
     segments = [("l0", "l1", "l2", "l3"), ("l4", "l5", "l6", "l7")]
     assert of_pass(net, segments) == 2 * TOP + 4 * TOP + TOP
 
 
 def test_one_device_is_the_placement_with_one_device() -> None:
-    net = build("googlenet", batch_size=2)
+    net = published_net("googlenet", batch_size=2)
     everything = Placement(1, {layer.name: 0 for layer in net.layers})
     for segments in ((), choose_segments(net)):
         (load,) = device_loads(net, everything, WHOLE, segments)
@@ -62,14 +62,14 @@ def test_one_device_is_the_placement_with_one_device() -> None:
 
 
 def test_rows_with_recompute_keep_what_crosses_a_border() -> None:
-    net = chain(8)
+    net = tanh_chain(8)
     rows = {row.layer: row.activation_bytes for row in layer_rows(net, [("l0", "l1", "l2", "l3")])}
     assert [rows[f"l{k}"] // TOP for k in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert rows["ip"] == TOP  # what the segment reads
 
 
 def test_vectors_of_the_parameters_count_by_solver() -> None:
-    net = build("caffenet", batch_size=1)
+    net = published_net("caffenet", batch_size=1)
     vector = 4 * net.params.n_params
     sgd, adam = (step_memory(net, StepShape(n_slots=n_slots, has_vector=True)) for n_slots in (1, 2))
     assert sgd.update_bytes == 7 * vector
@@ -79,13 +79,13 @@ def test_vectors_of_the_parameters_count_by_solver() -> None:
 
 
 def test_twice_the_batch_takes_twice_the_activations() -> None:
-    small, large = (step_memory(build("squeezenet", batch_size=size), WHOLE) for size in (4, 8))
+    small, large = (step_memory(published_net("squeezenet", batch_size=size), WHOLE) for size in (4, 8))
     doubled = small.with_batch(2)
     assert abs(doubled.total_bytes - large.total_bytes) < 0.01 * large.total_bytes
 
 
 def test_recompute_halves_resnet() -> None:
-    net = build("resnet50", batch_size=32)
+    net = published_net("resnet50", batch_size=32)
     assert step_memory(net, WHOLE, choose_segments(net)).total_bytes < 0.5 * step_memory(net, WHOLE).total_bytes
 
 

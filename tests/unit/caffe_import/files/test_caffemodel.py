@@ -37,7 +37,7 @@ def net_in_file(path: Path, phase: str = "TEST") -> NetSpec:
     return build_net_spec(read_net(path), phase="TRAIN" if phase == "TRAIN" else "TEST", sample_shapes=solver_samples)
 
 
-def trained(net: NetSpec, path: Path) -> Vector:
+def copied_vector(net: NetSpec, path: Path) -> Vector:
     vector = np.full(net.params.n_params, 0.25, np.float32)
     copy_weights(net, vector, read_caffemodel(path), where=path.name)
     return vector
@@ -58,7 +58,7 @@ class TestReadingAsCaffe:
     def test_parameters_are_those_caffe_had_after_loading(self, name: str) -> None:
         net = net_in_file(FILES / "model_net.prototxt")
         recorded = np.load(FILES / f"{name}.npz")
-        vector = trained(net, FILES / name)
+        vector = copied_vector(net, FILES / name)
         for entry in net.params.entries:
             expected = recorded[f"param/{entry.layer}/{entry.index}"]
             np.testing.assert_array_equal(vector[entry.offset : entry.stop].reshape(entry.shape), expected)
@@ -73,7 +73,7 @@ class TestReadingAsCaffe:
 
     def test_shared_blobs_of_both_forms_are_the_same(self) -> None:
         net = net_in_file(FILES / "shared_net.prototxt")
-        binary, hdf5 = (trained(net, FILES / f"shared_net.caffemodel{suffix}") for suffix in ("", ".h5"))
+        binary, hdf5 = (copied_vector(net, FILES / f"shared_net.caffemodel{suffix}") for suffix in ("", ".h5"))
         np.testing.assert_array_equal(binary, hdf5)
 
     def test_hdf5_gap_before_an_own_blob_is_taken_from_the_owner(self, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ class TestReadingAsCaffe:
         write_caffemodel(tmp_path / "m.caffemodel.h5", net, vector)
         blobs = read_caffemodel(tmp_path / "m.caffemodel.h5")
         assert [array.shape for array in blobs["b"]] == [(0,), (2,)]
-        np.testing.assert_array_equal(trained(net, tmp_path / "m.caffemodel.h5"), vector)
+        np.testing.assert_array_equal(copied_vector(net, tmp_path / "m.caffemodel.h5"), vector)
 
 
 def hdf5_tree(path: Path) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class TestWritingAsCaffe:
     def test_snapshot_is_rewritten_as_caffe_wrote_it(self, path: Path, tmp_path: Path) -> None:
         net = net_in_file(path.parent / "net.prototxt", "TRAIN")
         copy = tmp_path / path.name
-        write_caffemodel(copy, net, trained(net, path))
+        write_caffemodel(copy, net, copied_vector(net, path))
         if path.suffix == ".h5":
             assert hdf5_tree(copy) == hdf5_tree(path)
         else:
@@ -126,7 +126,7 @@ class TestWritingAsCaffe:
         original = FILES / f"shared_net.{suffix}"
         net = net_in_file(FILES / "shared_net.prototxt")
         copy = tmp_path / original.name
-        write_caffemodel(copy, net, trained(net, original))
+        write_caffemodel(copy, net, copied_vector(net, original))
         if suffix.endswith("h5"):
             assert hdf5_tree(copy) == hdf5_tree(original)
         else:
@@ -149,7 +149,7 @@ class TestWritingAsCaffe:
         net = build_net_spec(parse_net(self.SLASHES), phase="TRAIN")
         vector = np.arange(12, dtype=np.float32)
         write_caffemodel(tmp_path / "m.h5", net, vector)
-        np.testing.assert_array_equal(trained(net, tmp_path / "m.h5"), vector)
+        np.testing.assert_array_equal(copied_vector(net, tmp_path / "m.h5"), vector)
 
     @pytest.mark.parametrize("name", ["a/1", "a/1/b"])
     def test_layer_named_like_a_blob_is_refused_in_hdf5(self, name: str, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ class TestWritingAsCaffe:
         with pytest.raises(WeightsError, match=f'layer "{name}" and a blob of layer "a" would have one name in HDF5'):
             write_caffemodel(tmp_path / "m.h5", net, vector)
         write_caffemodel(tmp_path / "m.caffemodel", net, vector)
-        np.testing.assert_array_equal(trained(net, tmp_path / "m.caffemodel"), vector)
+        np.testing.assert_array_equal(copied_vector(net, tmp_path / "m.caffemodel"), vector)
 
     def test_vector_of_another_net_is_refused(self, tmp_path: Path) -> None:
         net = net_in_file(FILES / "model_net.prototxt")

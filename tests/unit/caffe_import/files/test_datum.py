@@ -3,7 +3,6 @@
 import resource
 
 import cv2
-import lmdb
 import numpy as np
 import pytest
 
@@ -19,6 +18,7 @@ from caffe_import.files.datum import (
 )
 from caffe_import.proto import caffe_pb2
 from tests.paths import FIXTURES
+from tests.reference.lmdb_files import lmdb_records
 
 CAFFE = FIXTURES / "caffe"
 
@@ -34,15 +34,13 @@ def test_a_chunk_of_a_png_that_claims_more_than_there_is_takes_no_memory() -> No
     assert decode_image(whole + b"more after its end", color=True, where="x.png").shape == (3, 4, 4)
 
 
-def records_of(name: str) -> dict[str, bytes]:
-    with lmdb.open(str(CAFFE / "data" / name), readonly=True, lock=False) as environment:
-        with environment.begin() as transaction:
-            return {key.decode()[9:]: value for key, value in transaction.cursor()}
+def datums_of(name: str) -> dict[str, bytes]:
+    return {key.decode()[9:]: value for key, value in lmdb_records(CAFFE / "data" / name).items()}
 
 
 @pytest.mark.parametrize(("name", "gray"), [("lmdb_raw", False), ("lmdb_gray", True), ("lmdb_grayfromcolor", True)])
 def test_raw_datum_has_the_bytes_that_convert_imageset_wrote(name, gray):
-    records = records_of(name)
+    records = datums_of(name)
     assert len(records) >= 5
     for file, record in records.items():
         image = decode_image((CAFFE / "data" / "img" / file).read_bytes(), color=not gray, where=file)
@@ -51,14 +49,14 @@ def test_raw_datum_has_the_bytes_that_convert_imageset_wrote(name, gray):
 
 
 def test_resized_datum_has_the_bytes_that_convert_imageset_wrote():
-    for file, record in records_of("lmdb_resized").items():
+    for file, record in datums_of("lmdb_resized").items():
         image = decode_image((CAFFE / "data" / "img" / file).read_bytes(), color=True, where=file)
         assert encode_datum(resize_image(image, 10, 12), caffe_pb2.Datum.FromString(record).label) == record
 
 
 @pytest.mark.parametrize("name", ["lmdb_jpg", "lmdb_png"])
 def test_compressed_datum_has_the_bytes_that_convert_imageset_wrote(name):
-    for file, record in records_of(name).items():
+    for file, record in datums_of(name).items():
         label = caffe_pb2.Datum.FromString(record).label
         assert encode_datum_jpeg((CAFFE / "data" / "img" / file).read_bytes(), label) == record
 

@@ -244,7 +244,7 @@ FRAGMENTS = st.sampled_from(
 )  # fmt: skip
 
 
-def refusal(read: Callable[[], Message]) -> str | None:
+def read_refusal(read: Callable[[], Message]) -> str | None:
     """Return the importer's words, or None if it reads; any other error fails the test by itself."""
     try:
         read()
@@ -255,7 +255,7 @@ def refusal(read: Callable[[], Message]) -> str | None:
 
 def refuses_or_reads(text: str) -> None:
     for parse in (prototxt.parse_net, prototxt.parse_solver):
-        said = refusal(partial(parse, text))
+        said = read_refusal(partial(parse, text))
         assert said is None or 0 < len(said) < 2000
 
 
@@ -282,5 +282,5 @@ def test_mutated_net_gives_a_message_or_a_named_error(start: int, length: int, i
 def test_any_bytes_give_a_message_or_a_named_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.prototxt"
     path.write_bytes(content)
-    said = refusal(partial(prototxt.read_net, path))
+    said = read_refusal(partial(prototxt.read_net, path))
     assert said is None or said.startswith(str(path))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.tf
 TEXT = 'top: "n0" type: "BatchNorm"'
 
 
-def text(options: str) -> str:
+def batch_norm(options: str) -> str:
     return f"{TEXT} batch_norm_param {{ {options} }}"
 
 
@@ -32,7 +32,7 @@ def test_batch_statistics(shape: tuple[int, ...], channels_last: bool) -> None:
         return [slow_batch_norm(x, means, variances + 1e-3)]
 
     run = check_layer(
-        text("eps: 1e-3 moving_average_fraction: 0.9"),
+        batch_norm("eps: 1e-3 moving_average_fraction: 0.9"),
         reference,
         [x],
         sums,
@@ -57,7 +57,7 @@ def test_stored_statistics(phase: str, options: str, channels_last: bool) -> Non
         return [slow_batch_norm(x, means / weight, variances / weight + 1e-5)]
 
     run = check_layer(
-        text(options),
+        batch_norm(options),
         reference,
         [np.random.default_rng(2).normal(size=(3, 2, 2, 2))],
         sums,
@@ -70,7 +70,7 @@ def test_stored_statistics(phase: str, options: str, channels_last: bool) -> Non
 
 
 def test_no_batch_seen_counts_as_mean_and_variance_zero() -> None:
-    run = run_layer(text("eps: 0.25"), [[[1.0, 3.0]]], [np.zeros(2), np.zeros(2), np.zeros(1)], phase="TEST")
+    run = run_layer(batch_norm("eps: 0.25"), [[[1.0, 3.0]]], [np.zeros(2), np.zeros(2), np.zeros(1)], phase="TEST")
     np.testing.assert_allclose(run.tops[0], [[2.0, 6.0]], rtol=1e-6)
 
 
@@ -82,7 +82,7 @@ def test_one_value_per_channel_has_no_correction() -> None:
 
 
 def test_batch_statistics_in_test_move_the_sums_and_are_noted() -> None:
-    options = text("use_global_stats: false")
+    options = batch_norm("use_global_stats: false")
     x = np.random.default_rng(3).normal(size=(4, 2))
     run = run_layer(options, [x], [np.zeros(2), np.zeros(2), np.zeros(1)], phase="TEST")
     assert run.net.params.views(run.passes.params)["layer[2]"] == 1

@@ -11,7 +11,7 @@ from tests.reference.slow_windows import slow_convolution
 pytestmark = pytest.mark.tf
 
 
-def text(options: str) -> str:
+def convolution(options: str) -> str:
     return f'type: "Convolution" top: "n0" convolution_param {{ {options} }}'
 
 
@@ -40,14 +40,14 @@ def text(options: str) -> str:
 def test_shapes(options: str, bottom: tuple[int, ...], top: tuple[int, ...], weights: tuple[int, ...]) -> None:
     if "axis: -1" in options:
         options = options.replace("kernel_size: 3 ", "")
-    definition = define(text(options), bottom)
+    definition = define(convolution(options), bottom)
     assert definition.top_shapes == (top,)
     assert [blob.shape for blob in definition.blobs] == [weights, (6,)]
     assert definition.flops == 2 * int(np.prod(top)) * int(np.prod(weights[1:]))
 
 
 def test_bias_term_false_leaves_one_blob() -> None:
-    assert len(define(text("num_output: 2 kernel_size: 1 bias_term: false"), (1, 3, 4, 4)).blobs) == 1
+    assert len(define(convolution("num_output: 2 kernel_size: 1 bias_term: false"), (1, 3, 4, 4)).blobs) == 1
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_bias_term_false_leaves_one_blob() -> None:
     ],
 )
 def test_wrong_options_are_refused(options: str, finding: str) -> None:
-    assert refusal(text(options), (1, 3, 8, 8)) == f'layer "layer" (Convolution): {finding}'
+    assert refusal(convolution(options), (1, 3, 8, 8)) == f'layer "layer" (Convolution): {finding}'
 
 
 def test_bottoms_of_different_shapes_are_refused() -> None:
-    message = refusal('top: "n1" ' + text("num_output: 1 kernel_size: 1"), (1, 3, 4, 4), (1, 3, 4, 5))
+    message = refusal('top: "n1" ' + convolution("num_output: 1 kernel_size: 1"), (1, 3, 4, 4), (1, 3, 4, 5))
     assert message.endswith('bottom "x1" has shape (1, 3, 4, 5); expected that of bottom "x0", (1, 3, 4, 4)')
 
 
@@ -116,7 +116,7 @@ def test_values_and_gradients(case: tuple[tuple[int, ...], ...], channels_last: 
         f"{name}: {value}" for name, values in fields for value in values
     )
     check_layer(
-        text(options),
+        convolution(options),
         lambda x, w, b: [slow_convolution(x, w, b, stride=stride, pad=pad, dilation=dilation, group=group)],
         [rng.normal(size=(1, channels, *size))],
         [rng.normal(size=(outputs, channels // group, *kernel)), rng.normal(size=outputs)],
@@ -132,7 +132,7 @@ def test_two_bottoms_share_the_weights() -> None:
         return [slow_convolution(a, w, **options), slow_convolution(b, w, **options)]
 
     check_layer(
-        'top: "n1" ' + text("num_output: 2 kernel_size: 2 bias_term: false"),
+        'top: "n1" ' + convolution("num_output: 2 kernel_size: 2 bias_term: false"),
         reference,
         [rng.normal(size=(1, 2, 3, 3)), rng.normal(size=(1, 2, 3, 3))],
         [rng.normal(size=(2, 2, 2, 2))],
@@ -147,7 +147,7 @@ def test_axis_joins_the_axes_before_the_channels() -> None:
         return [top.reshape(2, 3, *top.shape[1:])]
 
     check_layer(
-        text("num_output: 2 kernel_size: 2 axis: 2"),
+        convolution("num_output: 2 kernel_size: 2 axis: 2"),
         reference,
         [rng.normal(size=(2, 3, 2, 4))],
         [rng.normal(size=(2, 2, 2)), rng.normal(size=2)],

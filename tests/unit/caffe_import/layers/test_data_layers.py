@@ -20,7 +20,7 @@ def define(text: str, samples: tuple[Shape, ...] | None = None) -> LayerDefiniti
     return build_net_spec(net, phase="TRAIN", sample_shapes=shapes).layers[0].definition
 
 
-def refusal(text: str, samples: tuple[Shape, ...] | None = None) -> str:
+def data_layer_refusal(text: str, samples: tuple[Shape, ...] | None = None) -> str:
     with pytest.raises(NetError) as caught:
         define(text, samples)
     return str(caught.value)
@@ -119,7 +119,7 @@ def test_fed_tops(text: str, samples: tuple[Shape, ...] | None, tops: tuple[Shap
     ],
 )
 def test_refusals(text: str, samples: tuple[Shape, ...] | None, finding: str) -> None:
-    assert refusal(text, samples).endswith(f"): {finding}")
+    assert data_layer_refusal(text, samples).endswith(f"): {finding}")
 
 
 def test_images_without_a_fixed_size_are_noted() -> None:
@@ -137,10 +137,12 @@ def test_dummy_data_shapes() -> None:
     legacy = "num: 2 num: 4 channels: 3 height: 1 width: 5"
     assert define(dummy(legacy, TOPS)).top_shapes == ((2, 3, 1, 5), (4, 3, 1, 5))
     assert not define(dummy("shape { }")).is_data
-    assert "allowed: one of both forms" in refusal(dummy("shape { dim: 2 } num: 1"))
-    assert "must each be given once" in refusal(dummy("num: 2 channels: 3"))
-    assert "has 2 data_filler for 1 tops" in refusal(dummy("shape { dim: 1 } data_filler { } data_filler { }"))
-    assert "has 0 shapes for 1 tops" in refusal(dummy(""))
+    assert "allowed: one of both forms" in data_layer_refusal(dummy("shape { dim: 2 } num: 1"))
+    assert "must each be given once" in data_layer_refusal(dummy("num: 2 channels: 3"))
+    assert "has 2 data_filler for 1 tops" in data_layer_refusal(
+        dummy("shape { dim: 1 } data_filler { } data_filler { }")
+    )
+    assert "has 0 shapes for 1 tops" in data_layer_refusal(dummy(""))
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from tests.reference.slow_windows import slow_deconvolution
 pytestmark = pytest.mark.tf
 
 
-def text(options: str) -> str:
+def deconvolution(options: str) -> str:
     return f'type: "Deconvolution" top: "n0" convolution_param {{ {options} }}'
 
 
 def test_shapes_and_swapped_weights() -> None:
-    definition = define(text("num_output: 6 kernel_size: 4 stride: 2 pad: 1 group: 2"), (2, 4, 5, 7))
+    definition = define(deconvolution("num_output: 6 kernel_size: 4 stride: 2 pad: 1 group: 2"), (2, 4, 5, 7))
     assert definition.top_shapes == ((2, 6, 10, 14),)
     assert [blob.shape for blob in definition.blobs] == [(4, 3, 4, 4), (6,)]
 
@@ -35,7 +35,7 @@ def test_shapes_and_swapped_weights() -> None:
     ],
 )
 def test_wrong_options_are_refused(options: str, finding: str) -> None:
-    assert refusal(text(options), (1, 4, 3, 3)) == f'layer "layer" (Deconvolution): {finding}'
+    assert refusal(deconvolution(options), (1, 4, 3, 3)) == f'layer "layer" (Deconvolution): {finding}'
 
 
 CASES = [
@@ -65,7 +65,7 @@ def test_values_and_gradients(case: tuple[tuple[int, ...], ...], channels_last: 
         f"{name}: {value}" for name, values in fields for value in values
     )
     check_layer(
-        text(options),
+        deconvolution(options),
         lambda x, w, b: [slow_deconvolution(x, w, b, stride=stride, pad=pad, dilation=dilation, group=group)],
         [rng.normal(size=(2, channels, *size))],
         [rng.normal(size=(channels, outputs // group, *kernel)), rng.normal(size=outputs)],
@@ -88,7 +88,7 @@ def test_portable_operations_give_the_same(
     )
     rng = np.random.default_rng(3)
     x, w, b = rng.normal(size=(2, 3, 4, 3)), rng.normal(size=(3, 1, *kernel)), rng.normal(size=3)
-    net = net_of(text(options), [x.shape])
+    net = net_of(deconvolution(options), [x.shape])
 
     @tf.function
     def forward() -> tf.Tensor:

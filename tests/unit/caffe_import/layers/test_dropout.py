@@ -12,7 +12,7 @@ pytestmark = pytest.mark.tf
 SHAPE = (10, 7, 30, 31)
 
 
-def text(ratio: float) -> str:
+def dropout(ratio: float) -> str:
     return f'top: "n0" type: "Dropout" dropout_param {{ dropout_ratio: {ratio} }}'
 
 
@@ -21,7 +21,7 @@ def text(ratio: float) -> str:
 def test_share_scale_and_mask(ratio: float, channels_last: bool) -> None:
     x = np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
     gradient = np.random.default_rng(2).normal(size=SHAPE).astype(np.float32)
-    run = run_layer(text(ratio), [x], top_gradients={"n0": gradient}, channels_last=channels_last, seed=3)
+    run = run_layer(dropout(ratio), [x], top_gradients={"n0": gradient}, channels_last=channels_last, seed=3)
     kept = run.tops[0] != 0
     np.testing.assert_allclose(run.tops[0], np.where(kept, x / (1 - ratio), 0), rtol=1e-5)
     np.testing.assert_allclose(run.passes.blob_gradients["x0"], np.where(kept, gradient / (1 - ratio), 0), rtol=1e-5)
@@ -33,16 +33,16 @@ def test_share_scale_and_mask(ratio: float, channels_last: bool) -> None:
 
 def test_seed_decides() -> None:
     x = np.ones(SHAPE)
-    first, again, other = (run_layer(text(0.5), [x], seed=seed).tops[0] for seed in (1, 1, 2))
+    first, again, other = (run_layer(dropout(0.5), [x], seed=seed).tops[0] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert (first != other).mean() == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize(("ratio", "phase"), [(0.5, "TEST"), (0.0, "TRAIN")])
 def test_identity(ratio: float, phase: str) -> None:
-    check_layer(text(ratio), lambda x: [x], [np.random.default_rng(1).normal(size=(2, 3))], phase=phase)
+    check_layer(dropout(ratio), lambda x: [x], [np.random.default_rng(1).normal(size=(2, 3))], phase=phase)
 
 
 @pytest.mark.parametrize("ratio", [1.0, -0.1])
 def test_impossible_ratios_are_refused(ratio: float) -> None:
-    assert "must be in [0, 1); it is the share that is dropped" in refusal(text(ratio), (2, 3))
+    assert "must be in [0, 1); it is the share that is dropped" in refusal(dropout(ratio), (2, 3))

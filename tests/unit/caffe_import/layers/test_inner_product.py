@@ -10,7 +10,7 @@ from tests.reference.layer_check import check_layer, define, refusal
 pytestmark = pytest.mark.tf
 
 
-def text(options: str) -> str:
+def inner_product(options: str) -> str:
     return f'type: "InnerProduct" top: "n0" inner_product_param {{ {options} }}'
 
 
@@ -31,7 +31,7 @@ def test_values_and_gradients(shape: tuple[int, ...], axis: int, transpose: bool
         return [top.reshape(*kept, 4)]
 
     check_layer(
-        text(f"num_output: 4 axis: {axis} transpose: {str(transpose).lower()}"),
+        inner_product(f"num_output: 4 axis: {axis} transpose: {str(transpose).lower()}"),
         reference,
         [rng.normal(size=shape)],
         [rng.normal(size=(n_inputs, 4) if transpose else (4, n_inputs)), rng.normal(size=4)],
@@ -40,9 +40,11 @@ def test_values_and_gradients(shape: tuple[int, ...], axis: int, transpose: bool
 
 
 def test_definition() -> None:
-    definition = define(text("num_output: 10 bias_term: false weight_filler { type: 'xavier' }"), (64, 50, 4, 4))
+    definition = define(
+        inner_product("num_output: 10 bias_term: false weight_filler { type: 'xavier' }"), (64, 50, 4, 4)
+    )
     assert definition.top_shapes == ((64, 10),)
     assert [blob.shape for blob in definition.blobs] == [(10, 800)]
     assert definition.blobs[0].filler.type == "xavier"
     assert definition.flops == 2 * 64 * 800 * 10
-    assert refusal(text(""), (2, 3)).endswith("inner_product_param.num_output=0: must be at least 1")
+    assert refusal(inner_product(""), (2, 3)).endswith("inner_product_param.num_output=0: must be at least 1")

@@ -11,7 +11,7 @@ from tests.reference.slow_windows import slow_lrn_across, slow_lrn_within
 pytestmark = pytest.mark.tf
 
 
-def text(options: str) -> str:
+def lrn(options: str) -> str:
     return f'type: "LRN" top: "n0" lrn_param {{ {options} }}'
 
 
@@ -30,7 +30,7 @@ def test_across_channels(
     shape: tuple[int, ...], n: int, alpha: float, beta: float, k: float, channels_last: bool
 ) -> None:
     check_layer(
-        text(f"local_size: {n} alpha: {alpha} beta: {beta} k: {k}"),
+        lrn(f"local_size: {n} alpha: {alpha} beta: {beta} k: {k}"),
         lambda x: [slow_lrn_across(x, n=n, alpha=alpha, beta=beta, k=k)],
         [np.random.default_rng(2).normal(size=shape)],
         channels_last=channels_last,
@@ -40,14 +40,14 @@ def test_across_channels(
 @pytest.mark.parametrize(("n", "beta"), [(3, 0.75), (5, 0.6)])
 def test_within_channel(n: int, beta: float) -> None:
     check_layer(
-        text(f"norm_region: WITHIN_CHANNEL local_size: {n} alpha: 0.5 beta: {beta} k: 7"),
+        lrn(f"norm_region: WITHIN_CHANNEL local_size: {n} alpha: 0.5 beta: {beta} k: 7"),
         lambda x: [slow_lrn_within(x, n=n, alpha=0.5, beta=beta)],
         [np.random.default_rng(2).normal(size=(2, 2, 5, 4))],
     )
 
 
 def test_even_sizes_are_refused_and_an_ignored_k_is_noted() -> None:
-    assert refusal(text("local_size: 4"), (1, 3, 4, 4)).endswith("lrn_param.local_size=4: must be odd")
-    (note,) = define(text("norm_region: WITHIN_CHANNEL k: 2"), (1, 3, 4, 4)).notes
+    assert refusal(lrn("local_size: 4"), (1, 3, 4, 4)).endswith("lrn_param.local_size=4: must be odd")
+    (note,) = define(lrn("norm_region: WITHIN_CHANNEL k: 2"), (1, 3, 4, 4)).notes
     assert note == "k=2 has no effect with norm_region: WITHIN_CHANNEL; the constant is 1"
-    assert define(text("k: 2"), (1, 3, 4, 4)).notes == ()
+    assert define(lrn("k: 2"), (1, 3, 4, 4)).notes == ()

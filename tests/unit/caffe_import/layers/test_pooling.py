@@ -11,7 +11,7 @@ from tests.reference.slow_windows import slow_pooled_size, slow_pooling
 pytestmark = pytest.mark.tf
 
 
-def text(options: str, tops: str = 'top: "n0"') -> str:
+def pooling(options: str, tops: str = 'top: "n0"') -> str:
     return f'type: "Pooling" {tops} pooling_param {{ {options} }}'
 
 
@@ -52,7 +52,7 @@ def options_of(window: tuple[tuple[int, int], ...]) -> str:
 def test_size(window: tuple[tuple[int, int], ...], mode: str) -> None:
     size, kernel, stride, pad = window
     expected = slow_pooled_size(size, kernel, stride, pad, is_ceil=mode == "CEIL")
-    assert define(text(f"{options_of(window)} round_mode: {mode}"), (2, 3, *size)).top_shapes == ((2, 3, *expected),)
+    assert define(pooling(f"{options_of(window)} round_mode: {mode}"), (2, 3, *size)).top_shapes == ((2, 3, *expected),)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_size(window: tuple[tuple[int, int], ...], mode: str) -> None:
 def test_values_and_gradients(window: tuple[tuple[int, int], ...], method: str, channels_last: bool) -> None:
     size, kernel, stride, pad = window
     check_layer(
-        text(f"pool: {method} {options_of(window)}"),
+        pooling(f"pool: {method} {options_of(window)}"),
         lambda x: [slow_pooling(x, method=method, kernel=kernel, stride=stride, pad=pad)[0]],
         [spread_values(1, 2, *size)],
         channels_last=channels_last,
@@ -75,7 +75,7 @@ def test_values_and_gradients(window: tuple[tuple[int, int], ...], method: str, 
 @pytest.mark.parametrize("method", ["MAX", "AVE"])
 def test_floor(method: str) -> None:
     check_layer(
-        text(f"pool: {method} kernel_size: 3 stride: 2 pad: 1 round_mode: FLOOR"),
+        pooling(f"pool: {method} kernel_size: 3 stride: 2 pad: 1 round_mode: FLOOR"),
         lambda x: [slow_pooling(x, method=method, kernel=(3, 3), stride=(2, 2), pad=(1, 1), is_ceil=False)[0]],
         [spread_values(1, 2, 6, 6)],
     )
@@ -86,7 +86,7 @@ def test_floor(method: str) -> None:
 def test_ceil_mode_of_the_forks(is_ceil: bool, round_mode: bool) -> None:
     says_both = f"round_mode: {'CEIL' if is_ceil else 'FLOOR'}" if round_mode else ""
     check_layer(
-        text(f"kernel_size: 3 stride: 2 ceil_mode: {str(is_ceil).lower()} {says_both}"),
+        pooling(f"kernel_size: 3 stride: 2 ceil_mode: {str(is_ceil).lower()} {says_both}"),
         lambda x: [slow_pooling(x, method="MAX", kernel=(3, 3), stride=(2, 2), is_ceil=is_ceil)[0]],
         [spread_values(1, 2, 6, 6)],
     )
@@ -95,7 +95,7 @@ def test_ceil_mode_of_the_forks(is_ceil: bool, round_mode: bool) -> None:
 @pytest.mark.parametrize("method", ["MAX", "AVE"])
 def test_global(method: str) -> None:
     check_layer(
-        text(f"pool: {method} global_pooling: true"),
+        pooling(f"pool: {method} global_pooling: true"),
         lambda x: [slow_pooling(x, method=method, kernel=x.shape[2:], stride=(1, 1))[0]],
         [spread_values(2, 3, 4, 5)],
     )
@@ -105,7 +105,7 @@ def test_global(method: str) -> None:
 def test_mask_names_the_place_in_the_plane(window: tuple[tuple[int, int], ...]) -> None:
     size, kernel, stride, pad = window
     x = spread_values(2, 3, *size)
-    run = run_layer(text(options_of(window), 'top: "n0" top: "n1"'), [x])
+    run = run_layer(pooling(options_of(window), 'top: "n0" top: "n1"'), [x])
     top, mask = slow_pooling(x, method="MAX", kernel=kernel, stride=stride, pad=pad)
     np.testing.assert_allclose(run.tops[0], top, rtol=1e-6)
     np.testing.assert_array_equal(run.tops[1], mask)
@@ -113,21 +113,21 @@ def test_mask_names_the_place_in_the_plane(window: tuple[tuple[int, int], ...]) 
 
 def test_first_of_equal_values_takes_the_gradient() -> None:
     x = np.ones((1, 1, 4, 4))
-    run = run_layer(text("kernel_size: 2 stride: 2"), [x], top_gradients={"n0": np.full((1, 1, 2, 2), 3.0)})
+    run = run_layer(pooling("kernel_size: 2 stride: 2"), [x], top_gradients={"n0": np.full((1, 1, 2, 2), 3.0)})
     expected = np.zeros((4, 4))
     expected[::2, ::2] = 3
     np.testing.assert_array_equal(run.passes.blob_gradients["x0"][0, 0], expected)
 
 
 def test_values_below_zero_win_over_padding() -> None:
-    run = run_layer(text("kernel_size: 3 stride: 2 pad: 1"), [np.full((1, 1, 4, 4), -2.0)])
+    run = run_layer(pooling("kernel_size: 3 stride: 2 pad: 1"), [np.full((1, 1, 4, 4), -2.0)])
     assert (run.tops[0] == -2).all()
 
 
 def test_stochastic_train_picks_cells_in_proportion_to_their_value() -> None:
     x = np.tile(np.float32([[1, 3], [0, 4]]), (1, 1, 100, 100))
     run = run_layer(
-        text("pool: STOCHASTIC kernel_size: 2 stride: 2"), [x], top_gradients={"n0": np.ones((1, 1, 100, 100))}
+        pooling("pool: STOCHASTIC kernel_size: 2 stride: 2"), [x], top_gradients={"n0": np.ones((1, 1, 100, 100))}
     )
     shares = [(run.tops[0] == value).mean() for value in (1, 3, 0, 4)]
     np.testing.assert_allclose(shares, [1 / 8, 3 / 8, 0, 4 / 8], atol=0.025)  # 5 sigma of 10,000 draws
@@ -139,7 +139,7 @@ def test_stochastic_train_picks_cells_in_proportion_to_their_value() -> None:
 
 def test_stochastic_test_gives_the_expectation() -> None:
     check_layer(
-        text("pool: STOCHASTIC kernel_size: 2 stride: 1"),
+        pooling("pool: STOCHASTIC kernel_size: 2 stride: 1"),
         lambda x: [
             np.stack(
                 [
@@ -161,7 +161,7 @@ def test_stochastic_test_gives_0_where_a_sum_is_not_positive() -> None:
     windows = np.float32([[0, 0, 0, 0], [1, -3, 1, 0], [2, -2, 0, 0], [4, -1, 0, 1]])
     image = windows.reshape(4, 1, 1, 2, 2)
     run = run_layer(
-        text("pool: STOCHASTIC kernel_size: 2 stride: 2"),
+        pooling("pool: STOCHASTIC kernel_size: 2 stride: 2"),
         [image[:, :, 0]],
         phase="TEST",
         top_gradients={"n0": np.ones((4, 1, 1, 1))},
@@ -211,21 +211,21 @@ def test_wrong_options_are_refused(options: str, finding: str | None) -> None:
             f"the last window starts after the bottom's 6x6 pixels and is empty (kernel (1, 1), "
             f"stride ({options[-1]}, {options[-1]})); use round_mode: FLOOR"
         )
-    assert refusal(text(options), (1, 2, 6, 6)) == f'layer "layer" (Pooling): {finding}'
+    assert refusal(pooling(options), (1, 2, 6, 6)) == f'layer "layer" (Pooling): {finding}'
 
 
 def test_other_ranks_and_second_tops_of_ave_are_refused() -> None:
-    assert refusal(text("kernel_size: 2"), (2, 3, 4)).endswith(
+    assert refusal(pooling("kernel_size: 2"), (2, 3, 4)).endswith(
         'bottom "x0" has shape (2, 3, 4); expected 4 axes (N, C, H, W)'
     )
-    assert refusal(text("pool: AVE kernel_size: 2", 'top: "n0" top: "n1"'), (1, 2, 4, 4)).endswith(
+    assert refusal(pooling("pool: AVE kernel_size: 2", 'top: "n0" top: "n1"'), (1, 2, 4, 4)).endswith(
         "has 2 tops; allowed: 1 with pool: AVE, a second one (the mask) only with pool: MAX"
     )
 
 
 def test_note_on_windows_cut_at_the_border() -> None:
-    assert define(text("kernel_size: 3 stride: 2"), (1, 2, 7, 7)).notes == ()
-    (note,) = define(text("pool: AVE kernel_size: 3 stride: 2"), (1, 2, 8, 8)).notes
+    assert define(pooling("kernel_size: 3 stride: 2"), (1, 2, 7, 7)).notes == ()
+    (note,) = define(pooling("pool: AVE kernel_size: 3 stride: 2"), (1, 2, 8, 8)).notes
     assert note.startswith("rounding up: from (8, 8) to (4, 4)")
 
 
@@ -237,4 +237,4 @@ def test_padding_of_one_axis_drops_a_window_past_the_image_on_both(padded: str, 
     expected = np.float32([[[[0, 3], [15, 18]]]])  # rows 0 and 2 to 3, columns 0 and 3
     if padded == "w":
         image, expected = image.transpose(0, 1, 3, 2), expected.transpose(0, 1, 3, 2)
-    np.testing.assert_array_equal(run_layer(text(options), [image]).tops[0], expected)
+    np.testing.assert_array_equal(run_layer(pooling(options), [image]).tops[0], expected)

@@ -29,7 +29,7 @@ def _every_module_may_be_imported() -> None:
     allow_python_modules(None)
 
 
-def text(layer: str, param_str: str = "", module: str = "tests_of_python", tops: str = 'top: "n0"') -> str:
+def python_layer_text(layer: str, param_str: str = "", module: str = "tests_of_python", tops: str = 'top: "n0"') -> str:
     return f'{tops} type: "Python" python_param {{ module: "{module}" layer: "{layer}" param_str: "{param_str}" }}'
 
 
@@ -77,7 +77,7 @@ class Answer:
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_values_and_gradients_are_those_of_its_operations(channels_last: bool) -> None:
     check_layer(
-        text("Blend", "0.25", tops='top: "n0" top: "n1"'),
+        python_layer_text("Blend", "0.25", tops='top: "n0" top: "n1"'),
         lambda x, y: [0.25 * x + 0.75 * y, np.concatenate([x**2, x**2], axis=1)],
         [spread_values(2, 3, 2, 2), spread_values(2, 3, 2, 2, seed=1)],
         channels_last=channels_last,
@@ -85,29 +85,29 @@ def test_values_and_gradients_are_those_of_its_operations(channels_last: bool) -
 
 
 def test_its_own_refusal_names_the_layer() -> None:
-    assert refusal(text("Blend", "1", tops='top: "n0" top: "n1"'), (2, 3), (2, 4)) == (
+    assert refusal(python_layer_text("Blend", "1", tops='top: "n0" top: "n1"'), (2, 3), (2, 4)) == (
         f"{PREFIX}bottoms of shapes (2, 3) and (2, 4) cannot be blended"
     )
 
 
 def test_number_of_tops_is_checked() -> None:
-    assert refusal(text("Blend", "1"), (2, 3), (2, 3)) == f"{PREFIX}makes 2 tops, the file names 1"
+    assert refusal(python_layer_text("Blend", "1"), (2, 3), (2, 3)) == f"{PREFIX}makes 2 tops, the file names 1"
 
 
 def test_reshape_must_return_shapes() -> None:
     finding = "reshape returned 3; expected one shape per top, such as [(2, 3)]"
-    assert refusal(text("Answer", "no list"), (2, 3)) == PREFIX + finding
+    assert refusal(python_layer_text("Answer", "no list"), (2, 3)) == PREFIX + finding
 
 
 @pytest.mark.parametrize(("case", "found"), [("too few", "nothing"), ("other shape", "(3, 2)")])
 def test_forward_must_return_what_reshape_announced(case: str, found: str) -> None:
     with pytest.raises(NetError) as caught:
-        run_layer(text("Answer", case), [np.zeros((2, 3))])
+        run_layer(python_layer_text("Answer", case), [np.zeros((2, 3))])
     assert str(caught.value) == f"{PREFIX}forward returned {found}; reshape announced (2, 3)"
 
 
 def test_tops_become_float32() -> None:
-    run = run_layer(text("Answer", "whole numbers"), [np.zeros((2, 3))])
+    run = run_layer(python_layer_text("Answer", "whole numbers"), [np.zeros((2, 3))])
     assert run.tops[0].dtype == np.float32
     np.testing.assert_array_equal(run.tops[0], np.ones((2, 3)))
 
@@ -129,8 +129,8 @@ class Keep:
 """
     (tmp_path / "layers_in_a_file.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    assert define(text("Keep", module="layers_in_a_file"), (2, 3)).top_shapes == ((2, 3),)
-    assert refusal(text("keep", module="layers_in_a_file"), (2, 3)).startswith(
+    assert define(python_layer_text("Keep", module="layers_in_a_file"), (2, 3)).top_shapes == ((2, 3),)
+    assert refusal(python_layer_text("keep", module="layers_in_a_file"), (2, 3)).startswith(
         f'{PREFIX}module "layers_in_a_file" registers no layer "keep"; registered: Keep; did you mean "Keep"?'
     )
 
@@ -140,7 +140,7 @@ def test_unknown_module_is_refused_with_the_way_out() -> None:
         "module \"no_such_roi\" cannot be imported (No module named 'no_such_roi'); "
         "put its folder on PYTHONPATH, for every worker"
     )
-    assert refusal(text("RoiLayer", module="no_such_roi"), (2, 3)) == PREFIX + finding
+    assert refusal(python_layer_text("RoiLayer", module="no_such_roi"), (2, 3)) == PREFIX + finding
 
 
 def test_unknown_class_is_refused_with_those_known() -> None:
@@ -148,12 +148,15 @@ def test_unknown_class_is_refused_with_those_known() -> None:
         'module "tests_of_python" registers no layer "Blendd"; registered: Affine, Answer, Blend; did you mean '
         '"Blend"?; decorate its class with @python_layer(module=..., name=...) of caffe_import.net.python_layers'
     )
-    assert refusal(text("Blendd"), (2, 3)) == PREFIX + finding
+    assert refusal(python_layer_text("Blendd"), (2, 3)) == PREFIX + finding
 
 
 @pytest.mark.parametrize("module", ["", ".relative", "a b", "a..b"])
 def test_names_that_no_module_has_are_refused(module: str) -> None:
-    assert refusal(text("A", module=module), (2, 3)) == f'{PREFIX}python_param.module="{module}" is no name of a module'
+    assert (
+        refusal(python_layer_text("A", module=module), (2, 3))
+        == f'{PREFIX}python_param.module="{module}" is no name of a module'
+    )
 
 
 def test_two_classes_of_one_name_are_refused() -> None:
@@ -181,7 +184,7 @@ def test_a_class_in_pycaffes_form_is_told_this_one(tmp_path: Path, monkeypatch: 
         "    def forward(self, bottom, top): ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert refusal(text("Half", module="pycaffe_form"), (2, 3)) == (
+    assert refusal(python_layer_text("Half", module="pycaffe_form"), (2, 3)) == (
         f'{PREFIX}Python layer "Half" of module "pycaffe_form": reshape(self, bottom, top) is not what is called here:'
         " def reshape(self, bottom_shapes), which returns what it makes where pycaffe's writes into top;"
         " see caffe_import.net.python_layers"
@@ -209,7 +212,7 @@ class Affine:
 
 def test_a_layer_with_blobs_has_the_gradients_of_its_operations() -> None:
     check_layer(
-        text("Affine"),
+        python_layer_text("Affine"),
         lambda x, a, b: [x * a + b],
         [spread_values(4, 3)],
         [spread_values(3, seed=1), spread_values(3, seed=2)],
@@ -245,6 +248,6 @@ def test_blobs_in_place_are_filled_trained_saved_and_frozen_like_others(tmp_path
 
 
 def test_a_filler_that_is_none_is_refused() -> None:
-    assert refusal(text("Affine", "tipe: 1"), (2, 3)).startswith(
+    assert refusal(python_layer_text("Affine", "tipe: 1"), (2, 3)).startswith(
         f"{PREFIX}the filler 'tipe: 1' of a blob is no FillerParameter: "
     )

@@ -29,7 +29,7 @@ def built(*layers: str, head: str = "force_backward: true") -> NetSpec:
     return build_net_spec(parse_net(f"{head} {INPUT}" + "".join(layers)), phase="TRAIN")
 
 
-def run(net: NetSpec, *, shares: bool) -> dict[str, np.ndarray]:
+def blob_values(net: NetSpec, *, shares: bool) -> dict[str, np.ndarray]:
     """Run Input, Power, Reshape and Split; with ``shares`` in Caffe's memory, else with values of each blob's own."""
     blobs: dict[str, np.ndarray] = {}
     for layer in net.layers:
@@ -63,7 +63,7 @@ def run(net: NetSpec, *, shares: bool) -> dict[str, np.ndarray]:
 def test_shared_memory(layers: tuple[str, ...], found: list[tuple[str, ...]]) -> None:
     net = built(*layers)
     assert [(f.layer, f.blob, f.by, f.by_blob, f.when) for f in overwritten_blobs(net)] == found
-    shared, own = run(net, shares=True), run(net, shares=False)
+    shared, own = blob_values(net, shares=True), blob_values(net, shares=False)
     differs = any(not np.array_equal(shared[blob], own[blob]) for blob in net.outputs)
     assert differs == any(f[-1] in ("forward", "output") for f in found)
 

@@ -28,7 +28,7 @@ def products(n: int, fields: str = "") -> list[str]:
     return [PRODUCT % (f"ip{k}", bottoms[k], f"b{k}", fields) for k in range(n)]
 
 
-def chain(n: int) -> list[str]:
+def product_chain(n: int) -> list[str]:
     return [DATA, *products(n)]
 
 
@@ -68,7 +68,7 @@ def residual(n: int) -> list[str]:
     return [DATA, *(layer for block in blocks for layer in block)]
 
 
-NETS = (chain, sharers, readers_of_a_blob, writers_of_a_blob, namesakes, residual)
+NETS = (product_chain, sharers, readers_of_a_blob, writers_of_a_blob, namesakes, residual)
 
 
 def built(layers: list[str]) -> NetSpec:

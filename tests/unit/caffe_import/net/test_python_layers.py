@@ -28,7 +28,7 @@ class Same:
 """
 
 
-def build(module: str, layer: str = "Same") -> None:
+def build_python_layer(module: str, layer: str = "Same") -> None:
     text = f"""layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ dim: 1 }} }} }}
     layer {{ name: "p" type: "Python" bottom: "x" top: "y" python_param {{ module: "{module}" layer: "{layer}" }} }}"""
     build_net_spec(parse_net(text), phase="TEST")
@@ -43,15 +43,15 @@ def test_code_runs_only_if_its_module_is_allowed(
     (tmp_path / f"{name}.py").write_text(MODULE.format(mark=mark, name=name))
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(NetError, match=f'layer "p" .*module="{name}" is not imported: .*may be .none.;') as refused:
-        build(name)
+        build_python_layer(name)
     assert "--allow-python-layers" in str(refused.value)
     allow_python_modules(None if allowed is None else [one.format(tmp_path.name) for one in allowed])
     if allowed == ["other_{}"]:
         with pytest.raises(NetError, match="not among the modules that may be"):
-            build(name)
+            build_python_layer(name)
         assert not mark.exists()
         assert name not in sys.modules
     else:
-        build(name)
+        build_python_layer(name)
         assert mark.exists()
         monkeypatch.delitem(sys.modules, name)

@@ -14,7 +14,7 @@ def wired(text: str) -> list[caffe_pb2.LayerParameter]:
     return list(insert_splits(parse_net(text)).layer)
 
 
-def names(layers: list[caffe_pb2.LayerParameter]) -> list[tuple[str, list[str], list[str]]]:
+def layer_wires(layers: list[caffe_pb2.LayerParameter]) -> list[tuple[str, list[str], list[str]]]:
     return [(layer.name, list(layer.bottom), list(layer.top)) for layer in layers]
 
 
@@ -27,7 +27,7 @@ class TestInsertSplits:
         layers = wired(
             'layer { name: "d" top: "x" top: "l" } layer { name: "a" bottom: "l" } layer { name: "b" bottom: "l" }'
         )
-        assert names(layers) == [
+        assert layer_wires(layers) == [
             ("d", [], ["x", "l"]),
             ("l_d_1_split", ["l"], ["l_d_1_split_0", "l_d_1_split_1"]),
             ("a", ["l_d_1_split_0"], []),
@@ -42,7 +42,10 @@ class TestInsertSplits:
             layer { name: "a" bottom: "x" top: "a" } layer { name: "b" bottom: "x" top: "b" }
             """
         )
-        assert names(layers)[1:3] == [("r", ["x"], ["x"]), ("x_r_0_split", ["x"], ["x_r_0_split_0", "x_r_0_split_1"])]
+        assert layer_wires(layers)[1:3] == [
+            ("r", ["x"], ["x"]),
+            ("x_r_0_split", ["x"], ["x_r_0_split_0", "x_r_0_split_1"]),
+        ]
 
     def test_one_layer_reading_a_blob_twice_counts_twice(self) -> None:
         layers = wired('layer { name: "d" top: "x" } layer { name: "e" bottom: "x" bottom: "x" top: "y" }')
@@ -55,7 +58,7 @@ class TestInsertSplits:
             layer { name: "a" bottom: "x" } layer { name: "b" bottom: "x" }
             """
         )
-        assert names(layers)[1] == ("x_l_0_split", ["x"], ["x_l_0_split_0", "x_l_0_split_1", "x_l_0_split_2"])
+        assert layer_wires(layers)[1] == ("x_l_0_split", ["x"], ["x_l_0_split_0", "x_l_0_split_1", "x_l_0_split_2"])
         assert list(layers[0].loss_weight) == []
         assert list(layers[1].loss_weight) == [0.5, 0, 0]
         assert [list(layer.bottom) for layer in layers[2:]] == [["x_l_0_split_1"], ["x_l_0_split_2"]]

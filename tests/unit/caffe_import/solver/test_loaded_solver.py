@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "model"
 
 
-def write(folder: Path, text: str) -> Path:
+def write_solver(folder: Path, text: str) -> Path:
     path = folder / "solver.prototxt"
     path.write_text(text)
     return path
@@ -33,7 +33,7 @@ def write(folder: Path, text: str) -> Path:
 
 class TestLoadSolver:
     def test_refused_value_is_shown_with_its_line(self, folder: Path) -> None:
-        path = write(folder, 'net: "net.prototxt"\nbase_lr: 0.5\nmax_iter: 10\nlr_policy: "fixd"\n')
+        path = write_solver(folder, 'net: "net.prototxt"\nbase_lr: 0.5\nmax_iter: 10\nlr_policy: "fixd"\n')
         with pytest.raises(PrototxtError) as caught:
             load_solver(path)
         assert str(caught.value) == (
@@ -43,30 +43,30 @@ class TestLoadSolver:
         assert (caught.value.line, caught.value.column, caught.value.allowed[0]) == (4, 12, "fixed")
 
     def test_refused_override_is_shown_in_the_overrides(self, folder: Path) -> None:
-        path = write(folder, f'net: "net.prototxt" {BASE} momentum: 0.5')
+        path = write_solver(folder, f'net: "net.prototxt" {BASE} momentum: 0.5')
         with pytest.raises(PrototxtError, match=r"^<solver overrides>:1:11: momentum=-1; allowed: 0 or more"):
             load_solver(path, "momentum: -1")
 
     def test_net_beside_the_solver_is_found(self, folder: Path) -> None:
-        loaded = load_solver(write(folder, f'net: "net.prototxt" {BASE}'))
+        loaded = load_solver(write_solver(folder, f'net: "net.prototxt" {BASE}'))
         assert loaded.net_path == folder / "net.prototxt"
         assert loaded.train_net.name == "n"
 
     def test_working_directory_goes_first(self, folder: Path) -> None:
         (folder.parent / "net.prototxt").write_text(NET.replace('"n"', '"outer"'))
-        loaded = load_solver(write(folder, f'net: "net.prototxt" {BASE}'))
+        loaded = load_solver(write_solver(folder, f'net: "net.prototxt" {BASE}'))
         assert (loaded.train_net.name, loaded.net_path) == ("outer", Path("net.prototxt"))
 
     def test_net_named_from_a_folder_above_the_solver_is_found(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir("/")
-        loaded = load_solver(write(folder, f'net: "{folder.name}/net.prototxt" {BASE}'))
+        loaded = load_solver(write_solver(folder, f'net: "{folder.name}/net.prototxt" {BASE}'))
         assert loaded.net_path == folder / "net.prototxt"
 
     def test_missing_net_names_both_places(self, folder: Path) -> None:
         with pytest.raises(PrototxtError) as caught:
-            load_solver(write(folder, f'net: "../nett.prototxt" {BASE}'))
+            load_solver(write_solver(folder, f'net: "../nett.prototxt" {BASE}'))
         assert str(caught.value) == (
             f'{folder / "solver.prototxt"}: net: "../nett.prototxt": no such file, neither from the working directory '
             f"{folder.parent} nor from the solver's folder {folder} or one above it"
@@ -85,11 +85,11 @@ class TestLoadSolver:
     )  # fmt: skip
     def test_nets_that_caffe_refuses(self, folder: Path, fields: str, message: str) -> None:
         with pytest.raises(PrototxtError) as caught:
-            load_solver(write(folder, f"{fields} {BASE}"))
+            load_solver(write_solver(folder, f"{fields} {BASE}"))
         assert f"solver.prototxt: {message}" in str(caught.value)
 
     def test_test_interval_without_test_iter_means_no_test_nets(self, folder: Path) -> None:
-        loaded = load_solver(write(folder, f'net: "net.prototxt" test_interval: 5 {BASE}'))
+        loaded = load_solver(write_solver(folder, f'net: "net.prototxt" test_interval: 5 {BASE}'))
         assert (loaded.test_nets, loaded.test_states) == ((), ())
 
     def test_test_nets_come_in_caffes_order(self, folder: Path) -> None:
@@ -98,12 +98,12 @@ class TestLoadSolver:
             'net: "net.prototxt" test_net: "b.prototxt" test_net_param { name: "a" } test_interval: 5 '
             "test_iter: 1 test_iter: 2 test_iter: 3 test_iter: 4 "
         )
-        loaded = load_solver(write(folder, text + BASE))
+        loaded = load_solver(write_solver(folder, text + BASE))
         assert [net.name for net in loaded.test_nets] == ["a", "b", "n", "n"]
         assert loaded.spec.test_iter == (1, 2, 3, 4)
 
     def test_test_iter_0_means_no_tests(self, folder: Path) -> None:
-        loaded = load_solver(write(folder, f'net: "net.prototxt" test_iter: 0 test_interval: 1000000 {BASE}'))
+        loaded = load_solver(write_solver(folder, f'net: "net.prototxt" test_iter: 0 test_interval: 1000000 {BASE}'))
         assert (loaded.test_nets, loaded.test_states, loaded.spec.test_iter) == ((), (), ())
 
     def test_test_net_with_test_iter_0_is_left_out_with_its_state(self, folder: Path) -> None:
@@ -113,14 +113,14 @@ class TestLoadSolver:
             "test_iter: 1 test_iter: 0 test_iter: 3 test_iter: 0 "
             "test_state { level: 1 } test_state { level: 2 } test_state { level: 3 } test_state { level: 4 }"
         )
-        loaded = load_solver(write(folder, text + BASE))
+        loaded = load_solver(write_solver(folder, text + BASE))
         assert [net.name for net in loaded.test_nets] == ["a", "n"]
         assert [state.level for state in loaded.test_states] == [1, 3]
         assert loaded.spec.test_iter == (1, 3)
         assert list(loaded.spec.message.test_net) == []
 
     def test_missing_max_iter_names_the_last_line_and_the_remedy(self, folder: Path) -> None:
-        path = write(folder, 'net: "net.prototxt"\nbase_lr: 0.5\n  lr_policy: "fixed"\n\n')
+        path = write_solver(folder, 'net: "net.prototxt"\nbase_lr: 0.5\n  lr_policy: "fixed"\n\n')
         with pytest.raises(PrototxtError) as caught:
             load_solver(path)
         assert str(caught.value) == (
@@ -135,7 +135,7 @@ class TestLoadSolver:
             'net: "net.prototxt" train_state { stage: "t" } test_interval: 5 test_iter: 1 test_iter: 1 '
             'test_state { level: 7 } test_state { stage: "v" } '
         )
-        loaded = load_solver(write(folder, text + BASE))
+        loaded = load_solver(write_solver(folder, text + BASE))
         assert loaded.train_state == caffe_pb2.NetState(phase=caffe_pb2.TRAIN, level=2, stage=["own", "t"])
         assert loaded.test_states == (
             caffe_pb2.NetState(phase=caffe_pb2.TEST, level=7, stage=["own"]),
@@ -143,18 +143,18 @@ class TestLoadSolver:
         )
 
     def test_net_inside_the_solver_is_upgraded(self, folder: Path) -> None:
-        loaded = load_solver(write(folder, f'net_param {{ layers {{ name: "r" type: RELU }} }} {BASE}'))
+        loaded = load_solver(write_solver(folder, f'net_param {{ layers {{ name: "r" type: RELU }} }} {BASE}'))
         assert loaded.train_net.layer[0].type == "ReLU"
         assert loaded.net_path is None
 
     def test_overrides_are_applied_before_the_checks(self, folder: Path) -> None:
         loaded = load_solver(
-            write(folder, 'net: "net.prototxt" base_lr: 0.5 lr_policy: "fixed"'), "max_iter: 3 stepvalue: 9"
+            write_solver(folder, 'net: "net.prototxt" base_lr: 0.5 lr_policy: "fixed"'), "max_iter: 3 stepvalue: 9"
         )
         assert (loaded.spec.max_iter, loaded.spec.stepvalue) == (3, (9,))
 
     def test_snapshot_prefix_defaults_to_the_solvers_path(self, folder: Path) -> None:
-        path = write(folder, f'net: "net.prototxt" {BASE}')
+        path = write_solver(folder, f'net: "net.prototxt" {BASE}')
         assert load_solver(path).spec.snapshot_prefix == str(folder / "solver")
         assert load_solver(path, f'snapshot_prefix: "{folder}"').spec.snapshot_prefix == str(folder / "solver")
         assert load_solver(path, 'snapshot_prefix: "x/y"').spec.snapshot_prefix == "x/y"
@@ -162,12 +162,12 @@ class TestLoadSolver:
     def test_weights_are_split_and_resolved(self, folder: Path) -> None:
         (folder / "a.caffemodel").write_bytes(b"")
         text = f'net: "net.prototxt" weights: "a.caffemodel, b.caffemodel" weights: "c" {BASE}'
-        assert load_solver(write(folder, text)).weights == (str(folder / "a.caffemodel"), "b.caffemodel", "c")
+        assert load_solver(write_solver(folder, text)).weights == (str(folder / "a.caffemodel"), "b.caffemodel", "c")
 
     def test_error_in_the_net_names_the_net(self, folder: Path) -> None:
         (folder / "net.prototxt").write_text("layr { }")
         with pytest.raises(PrototxtError, match=r'net\.prototxt:1:1: unknown field "layr" in the net'):
-            load_solver(write(folder, f'net: "net.prototxt" {BASE}'))
+            load_solver(write_solver(folder, f'net: "net.prototxt" {BASE}'))
 
 
 @pytest.mark.parametrize("case", sorted(path.parent.name for path in CAFFE.glob("solvers/*/solver.prototxt")))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,25 +11,21 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.tf_graph import emitters
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state
 from caffe_import.tf_graph.gradients import Passes, run_passes
+from tests.reference.layer_text import inner_product
 from tests.reference.parsed_net import net_of
 
 pytestmark = pytest.mark.tf
 
 INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }'
 
+product = partial(inner_product, n=3, more="bias_term: false")
+
 
 def passes(net: NetSpec, params: np.ndarray, **feeds: np.ndarray) -> Passes:
     return run_passes(net, params, feeds, layer_state=initial_layer_state(net), top_gradients={})
 
 
-def ip(name: str, bottom: str, top: str, extra: str = "") -> str:
-    return (
-        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{top}" {extra} '
-        "inner_product_param { num_output: 3 bias_term: false } }"
-    )
-
-
-def summed(bottom: str, top: str = "loss") -> str:
+def reduction(bottom: str, top: str = "loss") -> str:
     return f'layer {{ name: "{top}" type: "Reduction" bottom: "{bottom}" top: "{top}" loss_weight: 2 }}'
 
 
@@ -36,7 +34,7 @@ W = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
 
 
 def test_entries_are_caffes_blobs_in_order() -> None:
-    net = net_of(INPUT + ip("a", "x", "a") + ip("b", "a", "b"))
+    net = net_of(INPUT + product("a", "x") + product("b", "a"))
     vector = np.arange(18, dtype=np.float32)
     first, second = build_forward(net).entries(tf.constant(vector))
     assert first.numpy().tolist() == vector[:9].reshape(3, 3).tolist()
@@ -44,14 +42,14 @@ def test_entries_are_caffes_blobs_in_order() -> None:
 
 
 def test_loss_is_weight_times_the_sum_of_the_top() -> None:
-    net = net_of(INPUT + ip("a", "x", "a") + summed("a"))
+    net = net_of(INPUT + product("a", "x") + reduction("a"))
     found = passes(net, W.reshape(-1), x=X)
     assert found.loss == pytest.approx(2 * (X @ W.T).sum(), rel=1e-5)
 
 
 def test_gradients_of_a_shared_blob_add_up() -> None:
     share = 'param { name: "w" }'
-    net = net_of(INPUT + ip("a", "x", "a", share) + ip("b", "a", "b", share) + summed("b"))
+    net = net_of(INPUT + product("a", "x", options=share) + product("b", "a", options=share) + reduction("b"))
     found = passes(net, W.reshape(-1), x=X)
     ones = np.full((2, 3), 2.0)
     expected = ones.T @ (X @ W.T) + (ones @ W).T @ X
@@ -59,7 +57,7 @@ def test_gradients_of_a_shared_blob_add_up() -> None:
 
 
 def test_frozen_blob_takes_no_gradient_but_passes_it_on() -> None:
-    net = net_of(INPUT + ip("a", "x", "a") + ip("b", "a", "b", "param { lr_mult: 0 }") + summed("b"))
+    net = net_of(INPUT + product("a", "x") + product("b", "a", options="param { lr_mult: 0 }") + reduction("b"))
     found = passes(net, np.concatenate([W.reshape(-1), W.reshape(-1)]), x=X)
     assert found.param_gradients[:9].any()
     assert not found.param_gradients[9:].any()
@@ -67,7 +65,14 @@ def test_frozen_blob_takes_no_gradient_but_passes_it_on() -> None:
 
 def test_propagate_down_false_cuts_at_the_consumer_only() -> None:
     cut = "propagate_down: false"
-    text = INPUT + ip("a", "x", "a") + ip("b", "a", "b", cut) + ip("c", "a", "c") + summed("b") + summed("c", "loss2")
+    text = (
+        INPUT
+        + product("a", "x")
+        + product("b", "a", options=cut)
+        + product("c", "a")
+        + reduction("b")
+        + reduction("c", "loss2")
+    )
     net = net_of(text)
     vector = np.concatenate([W.reshape(-1)] * 3)
     through_c = 2 * (np.ones((2, 3)) @ W).T @ X
@@ -87,7 +92,7 @@ def test_labels_take_no_gradient() -> None:
 
 def test_in_place_layers_leave_the_last_content() -> None:
     relu = 'layer { name: "r" type: "ReLU" bottom: "a" top: "a" }'
-    net = net_of(INPUT + ip("a", "x", "a") + relu)
+    net = net_of(INPUT + product("a", "x") + relu)
     np.testing.assert_allclose(passes(net, W.reshape(-1), x=X).blobs["a"], np.maximum(X @ W.T, 0), rtol=1e-5)
 
 
@@ -99,7 +104,7 @@ def test_two_random_layers_draw_different_numbers() -> None:
 
 
 def test_type_without_emitter_is_refused_before_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = net_of(INPUT + ip("a", "x", "a"))
+    net = net_of(INPUT + product("a", "x"))
     emitters.registered_emitters()
     monkeypatch.delitem(emitters._EMITTERS, "InnerProduct")
     with pytest.raises(NetError, match='layer "a": type InnerProduct can be read but not computed yet') as caught:

@@ -35,7 +35,9 @@ SUMS = (np.array([0.5, -1.0, 2.0]), np.array([2.0, 3.0, 0.5]), np.array([1.5]))
 FACTORS, BIASES = np.array([0.7, -1.3, 2.0]), np.array([0.1, -0.4, 0.0])
 
 
-def text(*, batch_norm: str = "b", scale: str = "s", options: str = "", behind: str = "", bias: str = "true") -> str:
+def normalised_net(
+    *, batch_norm: str = "b", scale: str = "s", options: str = "", behind: str = "", bias: str = "true"
+) -> str:
     """Return a net whose bottom of BatchNorm is a parameter: the parameter's gradient is the bottom's."""
     return f"""
     layer {{ name: "in" type: "Input" top: "target" input_param {{ shape {{ {DIMS} }} }} }}
@@ -48,13 +50,13 @@ def text(*, batch_norm: str = "b", scale: str = "s", options: str = "", behind: 
     """
 
 
-def values(seed: int) -> np.ndarray:
+def random_values(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(1.5, 2, SHAPE)
 
 
-def start(net: NetSpec) -> np.ndarray:
+def parameter_vector(net: NetSpec) -> np.ndarray:
     """Return the parameter vector of ``text``'s net."""
-    blobs = [values(1), *SUMS, FACTORS, BIASES]
+    blobs = [random_values(1), *SUMS, FACTORS, BIASES]
     return np.concatenate([blob.reshape(-1) for blob in blobs])[: net.params.n_params].astype(np.float32)
 
 
@@ -79,15 +81,15 @@ TOPS = {"own_tops": ("b", "s"), "in_place": ("x", "x"), "scale_in_place": ("b", 
 @pytest.mark.parametrize("tops", TOPS.values(), ids=TOPS)
 @pytest.mark.parametrize("bias", ["true", "false"])
 def test_a_step_has_caffes_gradients_and_sums(tops: tuple[str, str], bias: str) -> None:
-    net = net_of(text(batch_norm=tops[0], scale=tops[1], bias=bias))
+    net = net_of(normalised_net(batch_norm=tops[0], scale=tops[1], bias=bias))
     assert kernels(net, "scale") == set()
-    target, x = values(2), values(1).astype(np.float32).astype(np.float64)
+    target, x = random_values(2), random_values(1).astype(np.float32).astype(np.float64)
     biases = BIASES if bias == "true" else np.zeros(3)
     top, means, variances = slow_batch_norm_scale(x, FACTORS, biases, EPS)
     of_x, of_factors, of_biases = slow_batch_norm_scale_gradients(x, FACTORS, EPS, (top - target) / SHAPE[0])
     train = compile_training(net, solver_spec(parse_solver('base_lr: 1 lr_policy: "fixed" max_iter: 9')), n_threads=1)
     feeds = {"target": target[np.newaxis].astype(np.float32)}
-    state, step = train.gradient(train.initial_state(start(net)), step=0, seed=1, worker=0, feeds=feeds)
+    state, step = train.gradient(train.initial_state(parameter_vector(net)), step=0, seed=1, worker=0, feeds=feeds)
     assert step.loss == pytest.approx(np.sum((top - target) ** 2) / 2 / SHAPE[0], rel=1e-5)
     ours = net.params.views(step.gradient)
     assert_near(ours["x[0]"], of_x)
@@ -103,27 +105,27 @@ def test_a_step_has_caffes_gradients_and_sums(tops: tuple[str, str], bias: str) 
 
 @pytest.mark.parametrize("tops", TOPS.values(), ids=TOPS)
 def test_stored_statistics_are_one_product_and_one_sum(tops: tuple[str, str]) -> None:
-    net = net_of(text(batch_norm=tops[0], scale=tops[1]), phase="TEST")
+    net = net_of(normalised_net(batch_norm=tops[0], scale=tops[1]), phase="TEST")
     assert kernels(net, "scale") == set()
     assert {"Mul", "BiasAdd"} <= kernels(net, "bn")
     means, variances, (weight,) = SUMS
-    x = values(1).astype(np.float32).astype(np.float64)
+    x = random_values(1).astype(np.float32).astype(np.float64)
     normalized = slow_batch_norm(x, means / weight, variances / weight + EPS)
     top = slow_scale(normalized, FACTORS, BIASES)
     names = ("b", tops[1]) if tops == ("b", "s") else (tops[1],)
     feeds = {"target": np.zeros(SHAPE, np.float32)}
-    blobs = compile_forward(net, n_threads=1, outputs=names)(start(net), feeds)
+    blobs = compile_forward(net, n_threads=1, outputs=names)(parameter_vector(net), feeds)
     assert_near(blobs[tops[1]], top)
     if tops == ("b", "s"):  # of the other nets the Scale has overwritten the blob
         assert_near(blobs["b"], normalized)
 
 
 def test_the_blob_between_is_right_for_who_asks_for_it() -> None:
-    net = net_of(text())
+    net = net_of(normalised_net())
     feeds = {"target": np.zeros(SHAPE, np.float32)}
-    computed = compile_forward(net, n_threads=1, outputs=("b", "s")).run(start(net), feeds, layer_state={})
-    top, means, _ = slow_batch_norm_scale(values(1), FACTORS, BIASES, EPS)
-    normalized, *_ = slow_batch_norm_scale(values(1), np.ones(3), np.zeros(3), EPS)
+    computed = compile_forward(net, n_threads=1, outputs=("b", "s")).run(parameter_vector(net), feeds, layer_state={})
+    top, means, _ = slow_batch_norm_scale(random_values(1), FACTORS, BIASES, EPS)
+    normalized, *_ = slow_batch_norm_scale(random_values(1), np.ones(3), np.zeros(3), EPS)
     assert_near(computed.blobs["s"], top)
     assert_near(computed.blobs["b"], normalized)
     assert_near(net.params.views(np.asarray(computed.params))["bn[0]"], FRACTION * SUMS[0] + means)
@@ -132,16 +134,16 @@ def test_the_blob_between_is_right_for_who_asks_for_it() -> None:
 def test_an_overwritten_blob_between_is_what_the_gradient_before_it_reads() -> None:
     # Caffe's ReLU decides by its top's memory, where BatchNorm has written.
     relu = 'layer { name: "relu" type: "ReLU" bottom: "x" top: "x" relu_param { negative_slope: 0.25 } }'
-    net = net_of(text(batch_norm="x").replace('layer { name: "bn"', f'{relu} layer {{ name: "bn"'))
+    net = net_of(normalised_net(batch_norm="x").replace('layer { name: "bn"', f'{relu} layer {{ name: "bn"'))
     assert kernels(net, "scale") == set()
-    target, x = values(2), values(1).astype(np.float32).astype(np.float64)
+    target, x = random_values(2), random_values(1).astype(np.float32).astype(np.float64)
     rectified = np.where(x > 0, x, 0.25 * x)
     top, *_ = slow_batch_norm_scale(rectified, FACTORS, BIASES, EPS)
     normalized, *_ = slow_batch_norm_scale(rectified, np.ones(3), np.zeros(3), EPS)
     of_rectified, *_ = slow_batch_norm_scale_gradients(rectified, FACTORS, EPS, (top - target) / SHAPE[0])
     train = compile_training(net, solver_spec(parse_solver('base_lr: 1 lr_policy: "fixed" max_iter: 9')), n_threads=1)
     feeds = {"target": target[np.newaxis].astype(np.float32)}
-    _, step = train.gradient(train.initial_state(start(net)), step=0, seed=1, worker=0, feeds=feeds)
+    _, step = train.gradient(train.initial_state(parameter_vector(net)), step=0, seed=1, worker=0, feeds=feeds)
     assert_near(net.params.views(step.gradient)["x[0]"], np.where(normalized > 0, of_rectified, 0.25 * of_rectified))
 
 
@@ -150,7 +152,7 @@ FROZEN = "use_global_stats: true"
 
 @pytest.mark.parametrize("options", ["", FROZEN])
 def test_segments_and_devices_between_the_two_keep_two_kernels(options: str) -> None:
-    net = net_of(text(options=options))
+    net = net_of(normalised_net(options=options))
     names = [layer.name for layer in net.layers]
     apart = [
         ComputePlan(recompute=(("bn",), ("scale",))),
@@ -168,7 +170,7 @@ def test_segments_and_devices_between_the_two_keep_two_kernels(options: str) -> 
 
 
 def test_tapped_blobs_keep_two_kernels() -> None:
-    net = net_of(text())
+    net = net_of(normalised_net())
     assert "Mul" in kernels(net, "scale", is_tapped=True)
     assert kernels(net, "scale") == set()
 
@@ -176,17 +178,17 @@ def test_tapped_blobs_keep_two_kernels() -> None:
 @pytest.mark.parametrize("options", ["", FROZEN])
 @pytest.mark.parametrize("segments", [(("bn", "scale"),), (("bn",), ("scale",)), (("x", "bn", "scale"),), (("bn",),)])
 def test_recomputed_segments_give_the_plain_numbers(options: str, segments: tuple[tuple[str, ...], ...]) -> None:
-    net = net_of(text(options=options))
+    net = net_of(normalised_net(options=options))
     solver = solver_spec(parse_solver('base_lr: 0.1 lr_policy: "fixed" max_iter: 9 momentum: 0.9'))
-    feeds = {"target": np.stack([values(seed) for seed in (3, 4)]).astype(np.float32)}
+    feeds = {"target": np.stack([random_values(seed) for seed in (3, 4)]).astype(np.float32)}
     results = []
     for plan in (PLAIN, ComputePlan(recompute=segments)):
         train = compile_training(net, solver, n_threads=1, plan=plan)
         state, outputs = train.run(
-            train.initial_state(start(net)), step=0, n_steps=2, rate_scale=1.0, seed=3, worker=0, feeds=feeds
+            train.initial_state(parameter_vector(net)), step=0, n_steps=2, rate_scale=1.0, seed=3, worker=0, feeds=feeds
         )
         results.append((np.asarray(state.params_view()), outputs.losses))
     (plain, losses), (again, losses_again) = results
     assert_near(again, plain)
     assert_near(losses_again, losses)
-    assert not np.array_equal(plain, start(net))
+    assert not np.array_equal(plain, parameter_vector(net))

@@ -23,7 +23,7 @@ def neuron(layer_type: str, param: str = "") -> str:
     return f'layer {{ name: "n" type: "{layer_type}" bottom: "y" top: "y" {param} }}'
 
 
-def chain(*layers: str, batch: int = 1) -> NetSpec:
+def in_place_net(*layers: str, batch: int = 1) -> NetSpec:
     """x, copied into y, then the layers in place on y."""
     head = (
         'force_backward: true layer { name: "in" type: "Input" top: "x" '
@@ -72,7 +72,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     ],
 )  # fmt: skip
 def test_an_overwritten_layer_reads_the_last_content(layer_type: str, param: str, value, from_content) -> None:
-    net = chain(neuron(layer_type, param), OVERWRITES)
+    net = in_place_net(neuron(layer_type, param), OVERWRITES)
     last = SCALE * value(X) + SHIFT
     np.testing.assert_allclose(gradient(net), DY * SCALE * from_content(last), rtol=1e-4, atol=1e-6)
 
@@ -83,7 +83,7 @@ def test_an_overwritten_layer_reads_the_last_content(layer_type: str, param: str
      ("ReLU", lambda x: x > 0), ("ELU", lambda x: np.where(x > 0, 1, np.exp(x)))],
 )  # fmt: skip
 def test_alone_in_place_the_derivative_is_true(layer_type: str, derivative) -> None:
-    net = chain(neuron(layer_type))
+    net = in_place_net(neuron(layer_type))
     assert reads_overwritten_memory(net) == {}
     np.testing.assert_allclose(gradient(net), DY * derivative(X), rtol=1e-5, atol=1e-6)
 
@@ -99,25 +99,25 @@ def test_alone_in_place_the_derivative_is_true(layer_type: str, derivative) -> N
     ],
 )
 def test_power_in_place_writes_over_the_arriving_gradient(param: str, factor) -> None:
-    net = chain(neuron("Power", f"power_param {{ {param} }}"))
+    net = in_place_net(neuron("Power", f"power_param {{ {param} }}"))
     last = run_passes(net, np.zeros(0, np.float32), {"x": X}, layer_state={}, top_gradients={}).blobs["y"]
     np.testing.assert_allclose(gradient(net), factor(last) ** 2, rtol=1e-4)
 
 
 def test_log_in_place_writes_over_the_arriving_gradient() -> None:
     positive = np.abs(X) + 2
-    net = chain(neuron("Log"))
+    net = in_place_net(neuron("Log"))
     np.testing.assert_allclose(gradient(net, positive), (1 / np.log(positive)) ** 2, rtol=1e-4)
 
 
 def test_relu_before_dropout_is_left_to_its_own_kernel() -> None:
     dropout = 'layer { name: "d" type: "Dropout" bottom: "y" top: "y" }'
-    assert reads_overwritten_memory(chain(neuron("ReLU"), dropout)) == {}
-    assert reads_overwritten_memory(chain(neuron("ReLU"), dropout, OVERWRITES)) == {"n": "y"}
+    assert reads_overwritten_memory(in_place_net(neuron("ReLU"), dropout)) == {}
+    assert reads_overwritten_memory(in_place_net(neuron("ReLU"), dropout, OVERWRITES)) == {"n": "y"}
 
 
 def test_the_search_is_linear_in_the_layers_on_one_blob() -> None:
-    small, large = (chain(*[neuron("ReLU")] * n) for n in (40, 160))
+    small, large = (in_place_net(*[neuron("ReLU")] * n) for n in (40, 160))
     reads_overwritten_memory(small)  # the first call loads the rules
     counts = [operation_count(lambda net=net: reads_overwritten_memory(net)) for net in (small, large)]
     assert counts[1] / counts[0] < 4.8  # 4 for linear work; 12 with a list of later layers for each layer
@@ -147,8 +147,8 @@ def test_every_in_place_type_keeps_a_copy_or_has_a_memory_gradient() -> None:
 def test_a_layer_that_keeps_a_copy_has_the_gradient_of_a_top_of_its_own(layer_type: str) -> None:
     layer = neuron(layer_type, KEEPS_A_COPY[layer_type])
     x = np.concatenate([X, X**2])  # of one sample the gradient of BatchNorm is 0
-    in_place = chain(layer, OVERWRITES, batch=2)
-    apart = chain(layer.replace('top: "y"', 'top: "z"'), OVERWRITES_Z, batch=2)
+    in_place = in_place_net(layer, OVERWRITES, batch=2)
+    apart = in_place_net(layer.replace('top: "y"', 'top: "z"'), OVERWRITES_Z, batch=2)
     assert reads_overwritten_memory(in_place) == {}
     found = []
     for net, top in ((in_place, "y"), (apart, "w")):
@@ -183,7 +183,7 @@ WHOLE = "mvn_param { across_channels: true }"
     ],
 )  # fmt: skip
 def test_layers_that_keep_something_and_read_the_rest(layer_type: str, param: str, value, from_memory) -> None:
-    net = chain(neuron(layer_type, param), OVERWRITES)
+    net = in_place_net(neuron(layer_type, param), OVERWRITES)
     last = SCALE * value(X) + SHIFT
     np.testing.assert_allclose(gradient(net), from_memory(X, last, DY * SCALE), rtol=1e-4, atol=1e-5)
 
@@ -191,7 +191,7 @@ def test_layers_that_keep_something_and_read_the_rest(layer_type: str, param: st
 def test_mvn_alone_in_place_writes_over_the_arriving_gradient() -> None:
     top = (X - X.mean()) / deviation(X)
     expected = -2 * (DY * top).mean() * (top + top.sum()) / deviation(X)
-    np.testing.assert_allclose(gradient(chain(neuron("MVN", WHOLE))), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradient(in_place_net(neuron("MVN", WHOLE))), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_lrn_divides_what_was_written_over_its_top() -> None:
@@ -224,7 +224,7 @@ def test_lrn_divides_what_was_written_over_its_top() -> None:
 def test_a_reshaped_blob_is_the_same_memory() -> None:
     reshaped = 'layer { name: "r" type: "Reshape" bottom: "y" top: "z" reshape_param { shape { dim: 2 dim: 2 } } }'
     over = OVERWRITES.replace('"y"', '"z"').replace("bias_term", "axis: 0 bias_term")
-    net = chain(neuron("Sigmoid"), reshaped, over)
+    net = in_place_net(neuron("Sigmoid"), reshaped, over)
     assert reads_overwritten_memory(net) == {"n": "z"}
     last = SCALE * sigmoid(X) + SHIFT
     found = run_passes(

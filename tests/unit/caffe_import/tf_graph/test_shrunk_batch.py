@@ -78,7 +78,7 @@ def filtered_net(n: int, layers: str, *, is_filtered: bool) -> NetSpec:
     )
 
 
-def check(layers: str) -> None:
+def compare_with_plain_batch(layers: str) -> None:
     rng = np.random.default_rng(1)
     fed = {
         "x0": rng.normal(size=(KEPT.size, *SHAPE)),
@@ -107,7 +107,9 @@ def check(layers: str) -> None:
 
 @pytest.mark.parametrize("layer_type", sorted(LAYERS))
 def test_layer_behind_filter(layer_type: str) -> None:
-    check(f'layer {{ name: "n" type: "{layer_type}" bottom: "x" {LAYERS[layer_type]} top: "y" }} {SUM}')
+    compare_with_plain_batch(
+        f'layer {{ name: "n" type: "{layer_type}" bottom: "x" {LAYERS[layer_type]} top: "y" }} {SUM}'
+    )
 
 
 @pytest.mark.parametrize("layer_type", sorted(LOSSES))
@@ -116,7 +118,7 @@ def test_loss_behind_filter(layer_type: str) -> None:
     scores = "y"
     if layer_type == "MultinomialLogisticLoss":
         softmax, scores = 'layer { name: "p" type: "Softmax" bottom: "y" top: "p" }', "p"
-    check(
+    compare_with_plain_batch(
         f"{SCORES} {MATRIX if layer_type == 'InfogainLoss' else ''} {softmax} "
         f'layer {{ name: "n" type: "{layer_type}" bottom: "{scores}" {LOSSES[layer_type]} top: "loss" }}'
     )

@@ -58,12 +58,12 @@ def batches(n: int, seed: int = 0) -> dict[str, np.ndarray]:
     }
 
 
-def start(function: TrainFunction) -> TrainState:
+def first_state(function: TrainFunction) -> TrainState:
     rng = np.random.default_rng(1)
     return function.initial_state(rng.normal(size=function.net.params.n_params).astype(np.float32))
 
 
-def run(
+def run_steps(
     function: TrainFunction,
     state: TrainState,
     feeds: dict[str, np.ndarray],
@@ -80,7 +80,7 @@ def run(
 def slow_result(
     function: TrainFunction, feeds: dict[str, np.ndarray], solver: SlowSolver
 ) -> tuple[np.ndarray, list[float]]:
-    weights = start(function).params_view().reshape(CLASSES, INPUTS).astype(float).tolist()
+    weights = first_state(function).params_view().reshape(CLASSES, INPUTS).astype(float).tolist()
     pairs = [
         (images.tolist(), labels.astype(int).tolist())
         for images, labels in zip(feeds["data"], feeds["label"], strict=True)
@@ -112,7 +112,7 @@ def test_training_equals_the_slow_loop(options: str, slow: SlowSolver) -> None:
     function = softmax(options)
     feeds = batches(6)
     weights, losses = slow_result(function, feeds, slow)
-    state, outputs = run(function, start(function), feeds)
+    state, outputs = run_steps(function, first_state(function), feeds)
     np.testing.assert_allclose(state.params_view(), weights, rtol=2e-5, atol=1e-6)  # float32, 6 updates
     np.testing.assert_allclose(outputs.losses, losses, rtol=1e-5)
 
@@ -122,14 +122,16 @@ def test_multipliers_scale_rate_and_decay() -> None:
     feeds = batches(4)
     slow = SlowSolver(momentum=0.9, weight_decay=0.1, lr_mult=2, decay_mult=0.5)
     np.testing.assert_allclose(
-        run(function, start(function), feeds)[0].params_view(), slow_result(function, feeds, slow)[0], rtol=2e-5
+        run_steps(function, first_state(function), feeds)[0].params_view(),
+        slow_result(function, feeds, slow)[0],
+        rtol=2e-5,
     )
 
 
 def test_frozen_blob_keeps_its_values_and_has_no_share_in_the_norm() -> None:
     function = softmax("weight_decay: 0.1", lr_mult=0, with_grad_norm=True)
-    before = start(function)
-    after, outputs = run(function, before, batches(3))
+    before = first_state(function)
+    after, outputs = run_steps(function, before, batches(3))
     assert after.params_view().tolist() == before.params_view().tolist()
     assert outputs.grad_norm is not None
     assert outputs.grad_norm.tolist() == [0.0, 0.0, 0.0]
@@ -137,9 +139,9 @@ def test_frozen_blob_keeps_its_values_and_has_no_share_in_the_norm() -> None:
 
 def test_one_trace_serves_every_number_of_steps() -> None:
     function = softmax("iter_size: 2")
-    state = start(function)
+    state = first_state(function)
     for n_steps in (1, 5, 2, 1):
-        state, outputs = run(function, state, batches(2 * n_steps))
+        state, outputs = run_steps(function, state, batches(2 * n_steps))
         assert outputs.losses.shape == (n_steps,)
     assert function.count_traces == 1
 
@@ -150,9 +152,9 @@ def test_one_trace_serves_every_number_of_steps() -> None:
 def test_two_calls_equal_one_bit_for_bit(solver: str) -> None:
     function = softmax(solver)
     feeds = batches(7)
-    whole, _ = run(function, start(function), feeds)
-    state, _ = run(function, start(function), {name: array[:3] for name, array in feeds.items()})
-    state, _ = run(function, state, {name: array[3:] for name, array in feeds.items()}, step=3)
+    whole, _ = run_steps(function, first_state(function), feeds)
+    state, _ = run_steps(function, first_state(function), {name: array[:3] for name, array in feeds.items()})
+    state, _ = run_steps(function, state, {name: array[3:] for name, array in feeds.items()}, step=3)
     assert np.array_equal(state.params_view(), whole.params_view())
     assert np.array_equal(state.history_view(), whole.history_view())
     assert state.updates == whole.updates == 7
@@ -162,14 +164,14 @@ def test_run_leaves_the_given_state_alone() -> None:
     function = softmax("momentum: 0.9")
     params = np.arange(CLASSES * INPUTS, dtype=np.float32)
     before = function.initial_state(params)
-    run(function, before, batches(3))
+    run_steps(function, before, batches(3))
     assert params.tolist() == list(range(CLASSES * INPUTS))
     assert not before.history_view().any()
 
 
 def test_views_share_memory_and_are_read_only() -> None:
     function = softmax()
-    state, _ = run(function, start(function), batches(1))
+    state, _ = run_steps(function, first_state(function), batches(1))
     view = state.params_view()
     assert np.shares_memory(view, state.params_view())
     with pytest.raises(ValueError, match="read-only"):
@@ -178,32 +180,32 @@ def test_views_share_memory_and_are_read_only() -> None:
 
 def test_a_fresh_numpy_vector_continues_as_the_tensor_does() -> None:
     function = softmax("momentum: 0.9")
-    state, _ = run(function, start(function), batches(2))
+    state, _ = run_steps(function, first_state(function), batches(2))
     copied = replace(state, params=np.array(state.params_view()))
     assert np.array_equal(
-        run(function, copied, batches(2, 5), step=2)[0].params_view(),
-        run(function, state, batches(2, 5), step=2)[0].params_view(),
+        run_steps(function, copied, batches(2, 5), step=2)[0].params_view(),
+        run_steps(function, state, batches(2, 5), step=2)[0].params_view(),
     )
 
 
 def test_rates_follow_the_clock_and_the_scale() -> None:
     function = softmax('lr_policy: "step" gamma: 0.5 stepsize: 2')
-    _, outputs = run(function, start(function), batches(4), step=1, rate_scale=3.0)
+    _, outputs = run_steps(function, first_state(function), batches(4), step=1, rate_scale=3.0)
     np.testing.assert_allclose(outputs.lr, [0.3, 0.15, 0.15, 0.075], rtol=1e-6)
 
 
 def test_rate_scale_multiplies_the_step() -> None:
     function = softmax()
-    before = start(function)
-    once = run(function, before, batches(1))[0].params_view() - before.params_view()
-    thrice = run(function, before, batches(1), rate_scale=3.0)[0].params_view() - before.params_view()
+    before = first_state(function)
+    once = run_steps(function, before, batches(1))[0].params_view() - before.params_view()
+    thrice = run_steps(function, before, batches(1), rate_scale=3.0)[0].params_view() - before.params_view()
     np.testing.assert_allclose(thrice, 3 * once, rtol=1e-4)  # differences of float32 numbers near 1
 
 
 def dropped(step: int, seed: int, worker: int, *, iter_size: int = 1) -> np.ndarray:
     function = compile_training(net_of(DROPOUT), solver_of(f"iter_size: {iter_size}"), n_threads=1)
     feeds = {"data": np.ones((2 * iter_size, 2, 400), np.float32)}
-    return run(function, start(function), feeds, step=step, seed=seed, worker=worker)[1].outputs["drop"]
+    return run_steps(function, first_state(function), feeds, step=step, seed=seed, worker=worker)[1].outputs["drop"]
 
 
 def test_a_blobs_factor_is_one_more_lr_mult_of_it_alone() -> None:
@@ -212,12 +214,12 @@ def test_a_blobs_factor_is_one_more_lr_mult_of_it_alone() -> None:
     given = {"step": 0, "n_steps": 5, "rate_scale": 1.0, "seed": 0, "worker": 0, "feeds": feeds}
     for factor in (3.0, 0.5):
         larger = compile_training(net_of(TWO_LAYERS % (factor, 2 * factor)), solver, n_threads=1)
-        expected, _ = larger.run(start(larger), **given)
-        found, _ = factored.run(start(factored), blob_factors=np.float32([1, 1, factor, factor]), **given)
+        expected, _ = larger.run(first_state(larger), **given)
+        found, _ = factored.run(first_state(factored), blob_factors=np.float32([1, 1, factor, factor]), **given)
         np.testing.assert_allclose(found.params_view(), expected.params_view(), rtol=1e-5, atol=1e-7)
     plain = compile_training(net_of(TWO_LAYERS % (1, 2)), solver, n_threads=1)
-    without, _ = factored.run(start(factored), **given)
-    assert without.params_view().tolist() == plain.run(start(plain), **given)[0].params_view().tolist()
+    without, _ = factored.run(first_state(factored), **given)
+    assert without.params_view().tolist() == plain.run(first_state(plain), **given)[0].params_view().tolist()
 
 
 def test_draws_repeat_by_seed_and_differ_by_step_worker_and_seed() -> None:
@@ -233,8 +235,8 @@ def test_draws_differ_by_pass() -> None:
     net = net_of(DROPOUT.replace('bottom: "data" top: "ip"', 'bottom: "drop" top: "ip"'))
     function = compile_training(net, solver_of("iter_size: 2"), n_threads=1, with_grad_norm=True)
     feeds = {"data": np.ones((2, 2, 400), np.float32)}
-    before = start(function)
-    after, _ = run(function, before, feeds)
+    before = first_state(function)
+    after, _ = run_steps(function, before, feeds)
     entry = net.params.entry("ip", 0)
     steps = (before.params_view() - after.params_view())[entry.offset : entry.stop]
     # Two samples in two passes with values 0 or 2: five levels if the passes differ, three if they repeat.
@@ -251,7 +253,7 @@ def test_statistics_advance_in_every_pass_and_take_no_decay() -> None:
     net = net_of(text)
     function = compile_training(net, solver_of("iter_size: 3 weight_decay: 0.5 momentum: 0.9"), n_threads=1)
     feeds = {"data": np.random.default_rng(0).normal(size=(6, 4, 2)).astype(np.float32)}
-    state, _ = run(function, function.initial_state(np.zeros(net.params.n_params, np.float32)), feeds)
+    state, _ = run_steps(function, function.initial_state(np.zeros(net.params.n_params, np.float32)), feeds)
     blobs = net.params.views(state.params_view())
     factor, total = 0.0, np.zeros(2)
     for batch in feeds["data"].astype(np.float64):
@@ -278,7 +280,7 @@ def test_weight_decay_fills_the_history_of_statistics_and_leaves_them(solver: st
     net = net_of(text)
     function = compile_training(net, solver_of(f"{solver} weight_decay: 0.5"), n_threads=1)
     feeds = {"data": np.random.default_rng(0).normal(size=(2, 4, 2)).astype(np.float32)}
-    state, _ = run(function, function.initial_state(np.zeros(net.params.n_params, np.float32)), feeds)
+    state, _ = run_steps(function, function.initial_state(np.zeros(net.params.n_params, np.float32)), feeds)
     first = feeds["data"][0].astype(np.float64).mean(axis=0)
     second = 0.999 * first + feeds["data"][1].astype(np.float64).mean(axis=0)
     np.testing.assert_allclose(net.params.views(state.params_view())["bn[0]"], second, rtol=1e-5, atol=1e-6)
@@ -296,11 +298,11 @@ def test_layer_state_goes_on_from_call_to_call() -> None:
     """
     function = compile_training(net_of(text), solver_of(), n_threads=1)
     feeds = {"x": np.ones((4, 2, 1, 2), np.float32), "cont": np.ones((4, 2, 1), np.float32)}
-    whole, _ = run(function, start(function), feeds)
-    state = start(function)
+    whole, _ = run_steps(function, first_state(function), feeds)
+    state = first_state(function)
     for step in range(4):
         one = {name: array[step : step + 1] for name, array in feeds.items()}
-        state, _ = run(function, state, one, step=step)
+        state, _ = run_steps(function, state, one, step=step)
     assert np.array_equal(state.params_view(), whole.params_view())
     assert any(np.asarray(tensor).any() for tensor in state.layer_state.values())
 
@@ -311,8 +313,8 @@ def test_a_prepared_function_is_traced_once_and_trains_the_same(with_step: bool)
     prepared.prepare(with_step=with_step)
     assert prepared.count_traces == 1
     feeds = batches(2)
-    ours, _ = run(prepared, start(prepared), feeds)
-    theirs, _ = run(fresh, start(fresh), feeds)
+    ours, _ = run_steps(prepared, first_state(prepared), feeds)
+    theirs, _ = run_steps(fresh, first_state(fresh), feeds)
     assert prepared.count_traces == 1
     assert np.array_equal(ours.params_view(), theirs.params_view())
 
@@ -320,15 +322,15 @@ def test_a_prepared_function_is_traced_once_and_trains_the_same(with_step: bool)
 def test_wrong_feeds_are_named_with_the_shape_that_fits() -> None:
     function = softmax()
     with pytest.raises(ValueError, match=r'no feed for blob "label"; expected float32 \(2, 4\)'):
-        run(function, start(function), {"data": batches(2)["data"]})
+        run_steps(function, first_state(function), {"data": batches(2)["data"]})
     wrong = {"data": batches(2)["data"], "label": np.zeros((2, 5), np.float32)}
     with pytest.raises(ValueError, match=r'feed for blob "label" has shape \(2, 5\); expected \(2, 4\)'):
-        run(function, start(function), wrong)
+        run_steps(function, first_state(function), wrong)
 
 
 def test_graph_holds_no_variables() -> None:
     function = softmax("momentum: 0.9 iter_size: 2")
-    run(function, start(function), batches(2))
+    run_steps(function, first_state(function), batches(2))
     graph = function._calls._functions["run"].graph  # the only way to look inside
     definition = graph.as_graph_def()
     operations = {node.op for node in definition.node}
@@ -353,8 +355,8 @@ def test_gradient_and_apply_are_a_step_in_two_parts(options: str) -> None:
     function = softmax(options)
     passes = function.solver.iter_size
     feeds = batches(4 * passes)
-    whole, expected = run(function, start(function), feeds, rate_scale=0.5)
-    state = start(function)
+    whole, expected = run_steps(function, first_state(function), feeds, rate_scale=0.5)
+    state = first_state(function)
     for step in range(4):
         batch = {name: array[step * passes : (step + 1) * passes] for name, array in feeds.items()}
         state, found = function.gradient(state, step=step, seed=0, worker=0, feeds=batch)
@@ -370,16 +372,16 @@ def test_gradient_and_apply_are_a_step_in_two_parts(options: str) -> None:
 def test_gradient_is_the_slow_loops_and_changes_nothing_else() -> None:
     function = softmax("iter_size: 2 clip_gradients: 0.01 weight_decay: 0.5")
     feeds = batches(2)
-    weights = start(function).params_view().reshape(CLASSES, INPUTS).astype(float).tolist()
+    weights = first_state(function).params_view().reshape(CLASSES, INPUTS).astype(float).tolist()
     results = [
         loss_and_gradient(weights, images.tolist(), labels.astype(int).tolist())
         for images, labels in zip(feeds["data"], feeds["label"], strict=True)
     ]
-    state, found = function.gradient(start(function), step=0, seed=0, worker=0, feeds=feeds)
+    state, found = function.gradient(first_state(function), step=0, seed=0, worker=0, feeds=feeds)
     expected = sum(np.array(gradient) for _, gradient in results).reshape(-1)
     np.testing.assert_allclose(found.gradient, expected, rtol=1e-5, atol=1e-7)  # neither clipped nor decayed
     assert found.loss == pytest.approx(sum(loss for loss, _ in results) / 2, rel=1e-5)
-    assert np.array_equal(state.params_view(), start(function).params_view())
+    assert np.array_equal(state.params_view(), first_state(function).params_view())
     assert not state.history_view().any()
 
 
@@ -406,6 +408,6 @@ def test_gradient_moves_statistics_and_is_zero_for_them() -> None:
 def test_prepared_parts_are_traced_once() -> None:
     function = softmax()
     function.prepare_parts()
-    state, found = function.gradient(start(function), step=0, seed=0, worker=0, feeds=batches(1))
+    state, found = function.gradient(first_state(function), step=0, seed=0, worker=0, feeds=batches(1))
     function.apply(state, found.gradient, step=0, rate_scale=1.0)
     assert function.count_traces == 2

@@ -4,44 +4,38 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from caffe_import.files.caffemodel import read_caffemodel
 from caffe_import.files.mean_file import read_mean
-from deepspark_ops.command import cli
 from tests.paths import FIXTURES
+from tests.reference.command_line import invoke
 
 FILES = FIXTURES / "caffe" / "files"
 MODEL, EXTRA = str(FILES / "current.caffemodel"), str(FILES / "double_extra_layer.caffemodel")
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, arguments)
-
-
 def test_show_has_a_row_for_each_blob() -> None:
-    shown = run("model", "show", MODEL)
+    shown = invoke("model", "show", MODEL)
     assert shown.exit_code == 0, shown.output
     assert "conv1  Convolution   0     4 x 1 x 3 x 3" in shown.stdout
     assert shown.stdout.endswith("2 layers with 4 blobs, 235 values\n")
-    blobs = json.loads(run("model", "show", MODEL, "--json").stdout)["blobs"]
+    blobs = json.loads(invoke("model", "show", MODEL, "--json").stdout)["blobs"]
     assert [(one["layer"], one["index"]) for one in blobs] == [("conv1", 0), ("conv1", 1), ("ip1", 0), ("ip1", 1)]
 
 
 def test_diff_names_what_one_file_lacks() -> None:
-    assert run("model", "diff", MODEL, MODEL).stdout == "every blob is the same\n"
-    shown = run("model", "diff", MODEL, EXTRA)
+    assert invoke("model", "diff", MODEL, MODEL).stdout == "every blob is the same\n"
+    shown = invoke("model", "diff", MODEL, EXTRA)
     assert "not there | 2 x 2" in shown.stdout
     assert shown.stdout.endswith("1 blob differs\n")
-    answer = json.loads(run("model", "diff", MODEL, EXTRA, "--json").stdout)
+    answer = json.loads(invoke("model", "diff", MODEL, EXTRA, "--json").stdout)
     assert (answer["is_equal"], answer["blobs"][0]["shapes"]) == (False, [None, [2, 2]])
 
 
 def test_edit_writes_what_was_asked_for(tmp_path: Path) -> None:
     output = tmp_path / "new.caffemodel"
     edits = ("--rename", "conv1=first", "--drop", "ip1", "--copy", f"{EXTRA}:somewhere_else=last")
-    done = run("model", "edit", MODEL, *edits, "--output", str(output))
+    done = invoke("model", "edit", MODEL, *edits, "--output", str(output))
     assert done.exit_code == 0, done.output
     assert {name for name, blobs in read_caffemodel(output).items() if blobs} == {"first", "last"}
     assert done.stdout.endswith(f"weights={output}\n")
@@ -57,7 +51,7 @@ def test_edit_writes_what_was_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_message_and_nothing_is_written(edits: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    done = run("model", "edit", MODEL, *edits, "--output", str(tmp_path / "new.caffemodel"))
+    done = invoke("model", "edit", MODEL, *edits, "--output", str(tmp_path / "new.caffemodel"))
     assert done.exit_code == 2
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -65,18 +59,18 @@ def test_a_mistake_is_one_message_and_nothing_is_written(edits: tuple[str, ...],
 
 def test_upgrade_says_what_changed(tmp_path: Path) -> None:
     old = str(FIXTURES / "caffe" / "upgrade" / "solver_enum_sgd.prototxt")
-    done = run("upgrade", old, "--output", str(tmp_path / "new.prototxt"))
+    done = invoke("upgrade", old, "--output", str(tmp_path / "new.prototxt"))
     assert done.stdout == f'solver_type: SGD -> type: "SGD"\nsolver={tmp_path}/new.prototxt\n'
-    again = run("upgrade", str(tmp_path / "new.prototxt"), "--output", str(tmp_path / "new.prototxt"))
+    again = invoke("upgrade", str(tmp_path / "new.prototxt"), "--output", str(tmp_path / "new.prototxt"))
     assert again.stdout.startswith("nothing to upgrade: it has the current form\n")
-    gone = run("upgrade", str(tmp_path / "gone"), "--output", str(tmp_path / "x"))
+    gone = invoke("upgrade", str(tmp_path / "gone"), "--output", str(tmp_path / "x"))
     assert gone.exit_code == 2
     assert "no such file; give the net or solver's prototxt" in gone.stderr
 
 
 def test_mean_prints_lines_for_transform_param_and_writes_the_file(tmp_path: Path) -> None:
     data, output = FIXTURES / "caffe" / "data", tmp_path / "mean.binaryproto"
-    done = run("model", "mean", str(data / "lmdb_raw"), "--output", str(output))
+    done = invoke("model", "mean", str(data / "lmdb_raw"), "--output", str(output))
     assert done.exit_code == 0, done.output
     assert output.read_bytes() == (data / "mean.binaryproto").read_bytes()
     head, *values, tail = done.stdout.splitlines()
@@ -84,16 +78,16 @@ def test_mean_prints_lines_for_transform_param_and_writes_the_file(tmp_path: Pat
     assert [float(line.removeprefix("mean_value: ")) for line in values] == pytest.approx(
         read_mean(output).astype(float).mean(axis=(1, 2)).tolist(), rel=1e-6
     )
-    answer = json.loads(run("model", "mean", str(data / "lmdb_raw"), "--json").stdout)
+    answer = json.loads(invoke("model", "mean", str(data / "lmdb_raw"), "--json").stdout)
     assert (answer["n_images"], answer["shape"], answer["output"]) == (7, [3, 14, 17], None)
     assert answer["mean_values"] == [float(line.removeprefix("mean_value: ")) for line in values]
-    wrong = run("model", "mean", str(tmp_path), "--output", str(tmp_path / "no"))
+    wrong = invoke("model", "mean", str(tmp_path), "--output", str(tmp_path / "no"))
     assert wrong.exit_code == 2
     assert "found neither an LMDB" in wrong.stderr
 
 
 def test_mean_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deepspark_ops.command.caffe_files._LINE_IMAGES", 5)
-    done = run("model", "mean", str(FIXTURES / "caffe" / "data" / "lmdb_raw"), "--json")
+    done = invoke("model", "mean", str(FIXTURES / "caffe" / "data" / "lmdb_raw"), "--json")
     assert done.stderr == "7/7 images\n"
     assert json.loads(done.stdout)["n_images"] == 7

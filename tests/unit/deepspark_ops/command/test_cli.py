@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from deepspark_ops.api import stages
 from deepspark_ops.api.display import stage_display
@@ -23,6 +22,7 @@ from deepspark_ops.evaluate.tasks.classification import build_metrics
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.preflight.report import PreflightReport
 from deepspark_ops.processes.job_log import StageFailed
+from tests.reference.command_line import invoke
 from tests.unit.deepspark_ops.evaluate.test_metrics import SCORED, scores_of
 
 NET = """
@@ -60,10 +60,6 @@ def has_snapshot(run):
     (run / "snapshots").mkdir(parents=True)
     for name in ("config.json", "snapshots/x_iter_1.caffemodel", "snapshots/x_iter_1.state.h5"):
         (run / name).touch()
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(cli.app, list(arguments))
 
 
 # Each message is whole: what is wrong, with which value, and what is allowed or to be done.

@@ -6,12 +6,11 @@ import shutil
 import cv2
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from deepspark_ops.command.cli import app
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.shards.manifest import manifest_path
+from tests.reference.command_line import invoke
 from tests.reference.dataset_files import put_manifest_text
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
@@ -34,13 +33,13 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(*arguments) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["data", *map(str, arguments)])
+def data_command(*arguments) -> tuple[int, str]:
+    done = invoke("data", *arguments)
     return done.exit_code, done.stdout + done.stderr
 
 
 def test_show_has_splits_classes_digests_options_and_versions(folder):
-    code, text = run("show", folder / "set", "--json")
+    code, text = data_command("show", folder / "set", "--json")
     found = json.loads(text)
     assert (code, found["version"], found["digest"]) == (0, 2, version_digest(folder / "set"))
     assert found["previous"] == version_digest(folder / "first")
@@ -49,13 +48,13 @@ def test_show_has_splits_classes_digests_options_and_versions(folder):
     assert sum(one["n_excluded"] for one in found["splits"].values()) == 3
     assert found["options"]["samples_per_shard"] == 10
     assert [version["version"] for version in found["versions"]] == [1]
-    code, text = run("show", folder / "set")
+    code, text = data_command("show", folder / "set")
     assert code == 0
     assert all(word in text for word in ("version 2", "train", "3x8x8", "lmdb", "seed=1", "version 1: train "))
 
 
 def test_verify_reads_everything_and_names_what_is_damaged(folder, tmp_path):
-    code, text = run("verify", folder / "set")
+    code, text = data_command("verify", folder / "set")
     assert (code, text.count("every record can be read")) == (0, 2)
     shutil.copytree(folder / "set", tmp_path / "set")
     shards = sorted((tmp_path / "set" / "train").glob("*.lmdb"))
@@ -65,11 +64,11 @@ def test_verify_reads_everything_and_names_what_is_damaged(folder, tmp_path):
     damaged = manifest_path(tmp_path / "set", "test")
     content = damaged.read_bytes()
     damaged.write_text("{")
-    code, text = run("verify", tmp_path / "set")
+    code, text = data_command("verify", tmp_path / "set")
     assert code == 2
     assert str(damaged) in text
     damaged.write_bytes(content)
-    code, text = run("verify", tmp_path / "set")
+    code, text = data_command("verify", tmp_path / "set")
     assert code == 2
     assert f"{shards[1]}/data.mdb: SHA-256 is" in text
     assert "test: " in text  # the other split was looked at all the same
@@ -81,13 +80,13 @@ def test_verify_finds_records_that_say_another_class(folder, tmp_path):
     histogram = fields["label_histogram"]
     histogram[0], histogram[1] = histogram[0] - 1, histogram[1] + 1
     put_manifest_text(tmp_path / "set", "train", json.dumps(fields))
-    code, text = run("verify", tmp_path / "set")
+    code, text = data_command("verify", tmp_path / "set")
     assert code == 2
     assert "samples of each label, the manifest says otherwise" in text
 
 
 def test_diff_tells_every_kind_of_change_apart(folder):
-    code, text = run("diff", folder / "first", folder / "set", "--json")
+    code, text = data_command("diff", folder / "first", folder / "set", "--json")
     found = json.loads(text)
     assert code == 0
 
@@ -105,12 +104,12 @@ def test_diff_tells_every_kind_of_change_apart(folder):
         shown = {name: pair["after"] - pair["before"] for name, pair in classes.items()}
         assert all(shown.values()), split
     # With one dataset: since the version before, which is the same one.
-    code, since = run("diff", folder / "set", "--json")
+    code, since = data_command("diff", folder / "set", "--json")
     assert code == 0
     since = json.loads(since)
     assert {**since, "before": found["before"]} == found
     assert since["before"]["digest"] == found["before"]["digest"]
-    code, text = run("diff", folder / "set")
+    code, text = data_command("diff", folder / "set")
     assert "other class in " in text
     assert "img/10.png (1 -> 0)" in text
 
@@ -119,10 +118,10 @@ def test_diff_of_equal_samples_and_of_other_options(folder, tmp_path):
     source = folder / "raw" / "list.txt"
     config = IngestConfig(source=source, output=tmp_path / "a", samples_per_shard=10)
     ingest(config, tmp_path / "work")
-    _, text = run("diff", folder / "set", tmp_path / "a", "--json")
+    _, text = data_command("diff", folder / "set", tmp_path / "a", "--json")
     assert json.loads(text)["is_equal"]
     ingest(config.model_copy(update={"output": tmp_path / "b", "test_fraction": 0.5}), tmp_path / "work")
-    found = json.loads(run("diff", tmp_path / "a", tmp_path / "b", "--json")[1])
+    found = json.loads(data_command("diff", tmp_path / "a", tmp_path / "b", "--json")[1])
     assert found["options"] == {"test_fraction": {"before": 0.2, "after": 0.5}}
     assert {(one["before"], one["after"]) for one in found["moved"]} == {("train", "test")}
     assert not (found["added"])
@@ -132,10 +131,12 @@ def test_diff_of_equal_samples_and_of_other_options(folder, tmp_path):
 
 
 def test_sample_writes_a_page_or_a_picture(folder, tmp_path):
-    assert run("sample", folder / "set", "--output", tmp_path / "s.html")[0] == 0
+    assert data_command("sample", folder / "set", "--output", tmp_path / "s.html")[0] == 0
     page = (tmp_path / "s.html").read_text()
     assert page.count("data:image/png;base64,") == 3
-    code, text = run("sample", folder / "set", "--output", tmp_path / "s.png", "--split", "test", "--samples", 2)
+    code, text = data_command(
+        "sample", folder / "set", "--output", tmp_path / "s.png", "--split", "test", "--samples", 2
+    )
     assert (code, "3 classes of test" in text) == (0, True)
     picture = cv2.imread(str(tmp_path / "s.png"))
     assert picture.shape[0] == 3 * (20 + 6)
@@ -154,7 +155,7 @@ def test_sample_writes_a_page_or_a_picture(folder, tmp_path):
 )
 def test_mistakes_are_one_message(folder, monkeypatch, arguments, message):
     monkeypatch.chdir(folder)
-    code, text = run(*arguments)
+    code, text = data_command(*arguments)
     assert code == 2
     assert text.startswith("error: ")
     assert message in text.replace("\n", " ")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
 
-from deepspark_ops.command import cli
+from tests.reference.command_line import invoke
 
 NET = """
 layer { name: "data" type: "DummyData" top: "data" top: "label"
@@ -31,8 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def check(*options: str) -> Result:
-    return CliRunner().invoke(cli.app, ["check", "solver.prototxt", *options])
+def check_solver(*options: str) -> Result:
+    return invoke("check", "solver.prototxt", *options)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +73,13 @@ def test_a_wrong_placement_is_one_message_and_exit_code_2(
 ) -> None:
     if text is not None:
         (folder / "p.txt").write_text(text)
-    result = check("--gpus-per-worker", str(n_devices), "--placement", "p.txt")
+    result = check_solver("--gpus-per-worker", str(n_devices), "--placement", "p.txt")
     assert result.stderr == f"error: {message.format(folder=folder)}\n"
     assert result.exit_code == 2
 
 
 def test_more_devices_than_the_net_has_parts_is_one_message_and_exit_code_2() -> None:
-    result = check("--gpus-per-worker", "5", "--placement", "auto")
+    result = check_solver("--gpus-per-worker", "5", "--placement", "auto")
     assert result.exit_code == 2
     assert result.stderr == (
         "error: placement=auto: gpus_per_worker=5, but the training net can be cut into at most 3 stages; give fewer"
@@ -89,31 +88,31 @@ def test_more_devices_than_the_net_has_parts_is_one_message_and_exit_code_2() ->
 
 
 def test_no_device_is_one_message_and_exit_code_2() -> None:
-    result = check("--gpus-per-worker", "0")
+    result = check_solver("--gpus-per-worker", "0")
     assert result.exit_code == 2
     assert result.stderr == "error: gpus_per_worker=0: Input should be greater than or equal to 1\n"
 
 
 def test_check_shows_what_each_device_gets(folder: Path) -> None:
     (folder / "p.txt").write_text("ip1: 0\nip2: 1\n")
-    shown = check("--gpus-per-worker", "2", "--placement", "p.txt")
+    shown = check_solver("--gpus-per-worker", "2", "--placement", "p.txt")
     assert shown.exit_code == 0
     table = shown.stdout[shown.stdout.index("Devices of a worker") :]
     assert "data .. relu1" in table
     assert "ip2 .. loss" in table
-    report = json.loads(check("--gpus-per-worker", "2", "--placement", "p.txt", "--json").stdout)
+    report = json.loads(check_solver("--gpus-per-worker", "2", "--placement", "p.txt", "--json").stdout)
     assert [row["layers"] for row in report["devices"]] == [["data", "ip1", "relu1"], ["ip2", "loss"]]
     assert report["devices"][1]["border_bytes"] == 4 * 4 * 30
     assert sum(row["time_share"] for row in report["devices"]) == pytest.approx(1)
-    assert json.loads(check("--json").stdout)["devices"] == []
+    assert json.loads(check_solver("--json").stdout)["devices"] == []
 
 
 def test_check_says_how_long_devices_wait_for_each_other() -> None:
-    shown = check("--gpus-per-worker", "2", "--placement", "auto")
+    shown = check_solver("--gpus-per-worker", "2", "--placement", "auto")
     assert "note: with iter_size 1 the 2 devices wait for each other 50% of the time" in " ".join(shown.stdout.split())
 
 
 def test_check_says_that_one_device_needs_no_placement() -> None:
-    shown = " ".join(check("--placement", "auto").stdout.split())
+    shown = " ".join(check_solver("--placement", "auto").stdout.split())
     assert "note: placement: there is nothing to lay out with gpus_per_worker=1; give the number of devices" in shown
-    assert "placement" not in check().stdout
+    assert "placement" not in check_solver().stdout

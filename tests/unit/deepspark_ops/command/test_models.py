@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from deepspark_ops.command import cli, models
+from deepspark_ops.command import models
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.registry.production import production_weights
 from tests.reference.bundles import make_bundle
+from tests.reference.command_line import invoke
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 
 LABELS = [0, 1] * 50
@@ -21,8 +21,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def invoke(*arguments, code=0):
-    result = CliRunner().invoke(cli.app, ["models", *arguments])
+def models_command(*arguments, code=0):
+    result = invoke("models", *arguments)
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
     return result
@@ -40,24 +40,24 @@ def make_run(folder, name, n_wrong):
 @pytest.fixture
 def two(folder):
     """Versions v1 (9 of 100 wrong) and v2 (none)."""
-    invoke("promote", "digits", make_run(folder, "first", 9), "--reason", "to begin with")
-    invoke("promote", "digits", make_run(folder, "second", 0), "--reason", "more data")
+    models_command("promote", "digits", make_run(folder, "first", 9), "--reason", "to begin with")
+    models_command("promote", "digits", make_run(folder, "second", 0), "--reason", "more data")
     return folder
 
 
 def test_promotion_goes_through_the_gate(folder):
-    first = invoke("promote", "digits", make_run(folder, "first", 9), "--reason", "to begin with")
+    first = models_command("promote", "digits", make_run(folder, "first", 9), "--reason", "to begin with")
     assert first.stdout == "promoted: top1 91.0 %; no model was in production\nmodel=digits version=v1\n"
-    refused = invoke("promote", "digits", make_run(folder, "second", 8), "--reason", "newer", code=2)
+    refused = models_command("promote", "digits", make_run(folder, "second", 8), "--reason", "newer", code=2)
     assert refused.stdout == ""
     assert refused.stderr == (
         "error: kept production: +1.0 points on 100 samples, p = 0.50; at least 95 % confidence is needed. To promote "
         "it all the same, give --force\n"
     )
-    forced = invoke("promote", "digits", "runs/second", "--reason", "newer", "--force", "--json")
+    forced = models_command("promote", "digits", "runs/second", "--reason", "newer", "--force", "--json")
     made = json.loads(forced.stdout)
     assert (made["version"], made["who"], made["decision"]["is_forced"]) == ("v2", "anna", True)
-    history = json.loads(invoke("show", "digits", "--json").stdout)["history"]
+    history = json.loads(models_command("show", "digits", "--json").stdout)["history"]
     assert [(entry["action"], entry["comment"]) for entry in history] == [
         ("promoted", "to begin with"),
         ("kept", "newer"),
@@ -67,22 +67,22 @@ def test_promotion_goes_through_the_gate(folder):
 
 
 def test_list_shows_each_model(two):
-    lines = invoke("list").stdout.splitlines()
+    lines = models_command("list").stdout.splitlines()
     assert lines[0].split() == "model production accuracy 95 % interval since by versions".split()
     assert lines[1].startswith("digits  v2          100.0 %   96.3 to 100.0")
     assert lines[1].split()[-2:] == ["anna", "2"]
-    found = json.loads(invoke("list", "--json").stdout)
+    found = json.loads(models_command("list", "--json").stdout)
     assert found["format_version"] == 1
     assert [(model["name"], model["production"]["version"]) for model in found["models"]] == [("digits", "v2")]
 
 
 def test_list_of_nothing(folder):
-    assert invoke("list", "--models", "elsewhere").stdout == "no models in elsewhere\n"
-    assert json.loads(invoke("list", "--json").stdout)["models"] == []
+    assert models_command("list", "--models", "elsewhere").stdout == "no models in elsewhere\n"
+    assert json.loads(models_command("list", "--json").stdout)["models"] == []
 
 
 def test_show_tells_versions_history_and_lineage(two):
-    text = invoke("show", "digits").stdout
+    text = models_command("show", "digits").stdout
     assert "digits: v2 is in production since " in text
     assert "promoted: +9.0 points on 100 samples, p = 0.002" in text
     assert "v1       91.0 %" in text
@@ -91,35 +91,35 @@ def test_show_tells_versions_history_and_lineage(two):
 
 
 def test_rollback_moves_production_and_the_next_retraining_starts_there(two):
-    told = invoke("rollback", "digits", "--reason", "misreads sevens").stdout
+    told = models_command("rollback", "digits", "--reason", "misreads sevens").stdout
     assert told == "model=digits version=v1 was=v2\n"
     # What the check stage of a retraining reads.
     home = Places(two, two).home
     assert production_weights(home / "models", "digits").read_bytes() == b"first"
-    again = json.loads(invoke("rollback", "digits", "--to", "2", "--reason", "no", "--json").stdout)
+    again = json.loads(models_command("rollback", "digits", "--to", "2", "--reason", "no", "--json").stdout)
     assert (again["version"], again["reason"]) == ("v2", "rolled back from v1 to v2: no")
 
 
 def test_rollback_needs_a_reason_and_a_version_that_is_there(two):
-    assert "--reason" in invoke("rollback", "digits", code=2).stderr
-    assert invoke("rollback", "digits", "--to", "7", "--reason", "x", code=2).stderr == (
+    assert "--reason" in models_command("rollback", "digits", code=2).stderr
+    assert models_command("rollback", "digits", "--to", "7", "--reason", "x", code=2).stderr == (
         "error: version='7': no such version; known: v1, v2\n"
     )
 
 
 def test_verify_names_the_first_damage(two):
-    assert invoke("verify", "digits").stdout.startswith("model=digits: 2 versions, 6 files, ")
-    found = json.loads(invoke("verify", "digits", "--json").stdout)
+    assert models_command("verify", "digits").stdout.startswith("model=digits: 2 versions, 6 files, ")
+    found = json.loads(models_command("verify", "digits", "--json").stdout)
     assert [(one["version"], one["n_files"]) for one in found["versions"]] == [("v1", 3), ("v2", 3)]
     (two / "models/digits/versions/v1/weights.caffemodel").write_bytes(b"bits.")
-    damaged = invoke("verify", "digits", code=2)
+    damaged = models_command("verify", "digits", code=2)
     assert "versions/v1: weights.caffemodel has changed since manifest.json was written" in damaged.stderr
 
 
 @pytest.mark.parametrize("command", [["show", "x"], ["verify", "x"], ["rollback", "x", "--reason", "r"]])
 def test_unknown_model_is_one_message(folder, command):
     assert (
-        "no such model" in (error := invoke(*command, code=2).stderr)
+        "no such model" in (error := models_command(*command, code=2).stderr)
         or 'no model "x" in models; there are: none' in error
     )
 
@@ -127,22 +127,23 @@ def test_unknown_model_is_one_message(folder, command):
 def test_another_folder_of_models(two):
     (two / "models").rename(two / "elsewhere")
     assert (
-        json.loads(invoke("show", "digits", "--models", "elsewhere", "--json").stdout)["production"]["version"] == "v2"
+        json.loads(models_command("show", "digits", "--models", "elsewhere", "--json").stdout)["production"]["version"]
+        == "v2"
     )
 
 
 def test_bad_bound_names_the_option(folder):
-    error = invoke("promote", "digits", "x", "--reason", "r", "--confidence", "95", code=2).stderr
+    error = models_command("promote", "digits", "x", "--reason", "r", "--confidence", "95", code=2).stderr
     assert error == "error: confidence=95.0: Input should be less than or equal to 0.999\n"
 
 
 def test_mlflow_is_told_where_production_moved(folder, monkeypatch):
     told = []
     monkeypatch.setattr(models, "tell_model", lambda model, _: told.append(model))
-    invoke("promote", "digits", make_run(folder, "first", 9), "--reason", "to begin with")
+    models_command("promote", "digits", make_run(folder, "first", 9), "--reason", "to begin with")
     assert told == []
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    invoke("promote", "digits", make_run(folder, "second", 0), "--reason", "more data")
-    invoke("rollback", "digits", "--reason", "drift")
-    invoke("promote", "digits", make_run(folder, "third", 9), "--reason", "is not better", code=2)
+    models_command("promote", "digits", make_run(folder, "second", 0), "--reason", "more data")
+    models_command("rollback", "digits", "--reason", "drift")
+    models_command("promote", "digits", make_run(folder, "third", 9), "--reason", "is not better", code=2)
     assert told == [folder / "models" / "digits"] * 2

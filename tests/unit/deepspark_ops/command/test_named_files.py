@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from deepspark_ops.api import stages
-from deepspark_ops.command import cli
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.preflight.report import PreflightReport
+from tests.reference.command_line import invoke
 
 DATA = 'layer { name: "x" type: "DummyData" top: "x" dummy_data_param { shape { dim: 1 dim: 4 } } }'
 INNER = 'layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 2 } }'
@@ -30,13 +30,13 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "nets"
 
 
-def check(nets: Path, net: str, *options: str) -> Result:
+def check_net(nets: Path, net: str, *options: str) -> Result:
     (nets / "s.prototxt").write_text(SOLVER.format(net))
-    return CliRunner().invoke(cli.app, ["check", str(nets / "s.prototxt"), *options])
+    return invoke("check", nets / "s.prototxt", *options)
 
 
 def test_a_net_outside_is_read_with_one_warning(nets: Path) -> None:
-    done = check(nets, "../other/net.prototxt", "--json")
+    done = check_net(nets, "../other/net.prototxt", "--json")
     assert done.exit_code == 0, done.stderr
     report = PreflightReport.model_validate_json(done.stdout)
     lines = [one.finding for one in report.problems if "outside of the allowed folders" in one.finding]
@@ -47,13 +47,13 @@ def test_a_net_outside_is_read_with_one_warning(nets: Path) -> None:
 
 def test_a_folder_that_is_allowed_is_no_finding(nets: Path) -> None:
     allowed = ["--allowed-root", "/none", "--allowed-root", str(nets.parent / "other")]
-    done = check(nets, "../other/net.prototxt", *allowed, "--confined")
+    done = check_net(nets, "../other/net.prototxt", *allowed, "--confined")
     assert done.exit_code == 0, done.stderr
     assert "outside" not in done.stdout + done.stderr
 
 
 def test_confined_refuses_it(nets: Path) -> None:
-    done = check(nets, "../other/net.prototxt", "--confined")
+    done = check_net(nets, "../other/net.prototxt", "--confined")
     assert done.exit_code == 2
     assert "it is not read; move it there, or allow its folder: --allowed-root" in done.stderr
     assert "Traceback" not in done.stderr
@@ -63,7 +63,7 @@ def test_confined_refuses_it(nets: Path) -> None:
 def test_nothing_of_a_file_outside_is_shown(nets: Path, command: str) -> None:
     (nets / "s.prototxt").write_text(SOLVER.format("../other/shadow"))
     options = ["--run-dir", "r"] if command == "train" else []
-    done = CliRunner().invoke(cli.app, [command, str(nets / "s.prototxt"), *options])
+    done = invoke(command, nets / "s.prototxt", *options)
     assert done.exit_code == 2
     assert "shadow:1:" in done.stderr
     assert "is no net's prototxt from here on" in done.stderr
@@ -79,12 +79,12 @@ def test_a_python_layers_code_runs_only_if_that_is_said(nets: Path, monkeypatch:
         f'layer {{ name: "p" type: "Python" bottom: "x" top: "ip" python_param {{ module: "{name}" layer: "L" }} }}'
     )
     (nets / "net.prototxt").write_text(DATA + python + LOSS)
-    done = check(nets, "net.prototxt")
+    done = check_net(nets, "net.prototxt")
     assert done.exit_code == 2
     assert f'module="{name}" is not imported' in done.stderr
     assert not (nets / "was_run").exists()
     for option in (["--python-layers", f"x,{name}"], ["--allow-python-layers"]):
-        done = check(nets, "net.prototxt", *option)
+        done = check_net(nets, "net.prototxt", *option)
         assert "registers no layer" in done.stderr  # it was imported
         assert (nets / "was_run").exists()
         (nets / "was_run").unlink()
@@ -97,7 +97,7 @@ def test_a_stage_gets_what_was_said(nets: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(stages, "require_spark", lambda: None)
     (nets / "s.prototxt").write_text(SOLVER.format("../other/net.prototxt"))
     options = ["--run-dir", "r", "--allowed-root", "../other", "--allowed-root", "x", "--allow-python-layers"]
-    done = CliRunner().invoke(cli.app, ["train", str(nets / "s.prototxt"), *options])
+    done = invoke("train", nets / "s.prototxt", *options)
     assert done.exit_code == 0, done.stderr
     cwd = nets.parent / "cwd"
     named = started[0].named_files
@@ -142,7 +142,7 @@ def test_no_word_of_a_list_outside_is_shown(nets: Path, listed: str, command: st
     (nets / "net.prototxt").write_text(layer + INNER + LOSS)
     (nets / "s.prototxt").write_text(SOLVER.format("net.prototxt"))
     options = ["--run-dir", "r"] if command == "train" else []
-    done = CliRunner().invoke(cli.app, [command, str(nets / "s.prototxt"), *options])
+    done = invoke(command, nets / "s.prototxt", *options)
     assert done.exit_code == 2, done.output
     assert "secretword" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

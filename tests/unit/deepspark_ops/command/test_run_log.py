@@ -3,11 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from click.testing import Result
-from typer.testing import CliRunner
 
-from deepspark_ops.command import cli
 from deepspark_ops.events import format_event
 from deepspark_ops.run_paths import RunPaths
+from tests.reference.command_line import invoke
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines
 
 NET = 'layer { name: "l" type: "EuclideanLoss" bottom: "a" bottom: "b" top: "loss" }'
@@ -23,7 +22,7 @@ def run_folder(folder: Path) -> Path:
 
 
 def log(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, ["log", *map(str, arguments)])
+    return invoke("log", *arguments)
 
 
 def test_a_log_is_printed_in_the_words_of_the_run_or_of_caffe(tmp_path: Path) -> None:

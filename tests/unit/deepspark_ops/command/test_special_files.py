@@ -13,15 +13,14 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 from click.testing import Result
-from typer.testing import CliRunner
 
 from caffe_import.errors import WeightsError
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.net_spec import build_net_spec
-from deepspark_ops.command import cli
 from deepspark_ops.evaluate.trained_net import load_params
 from tests.paths import FIXTURES
 from tests.reference.bundles import make_bundle
+from tests.reference.command_line import invoke
 from tests.special_files import SPECIAL_KINDS, make_special
 
 TIME_LIMIT_S = 300
@@ -90,7 +89,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(command: tuple[str, ...]) -> Result:
     """Run a command that must refuse a file with one message."""
-    result = CliRunner().invoke(cli.app, command)
+    result = invoke(*command)
     assert isinstance(result.exception, SystemExit), repr(result.exception)
     assert result.exit_code == 2, result.output
     assert "Traceback" not in result.stderr

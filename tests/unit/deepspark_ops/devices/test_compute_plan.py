@@ -23,22 +23,22 @@ NET = build_net_spec(
 SPEC = load_solver(SOLVER, "iter_size: 2").spec
 
 
-def plan_of(**options: object) -> ComputePlan:
+def device_plan(**options: object) -> ComputePlan:
     return compute_plan(CheckConfig(solver=SOLVER, **options), NET, SPEC)
 
 
 def test_nothing_asked_for_is_the_plain_plan() -> None:
-    assert plan_of() == ComputePlan()
+    assert device_plan() == ComputePlan()
     assert with_replicas(SPEC, ComputePlan()) == SPEC
 
 
 def test_precision_is_handed_on_and_said_with_its_layers() -> None:
-    plan = plan_of(precision="bfloat16", gpus_per_worker=2)
+    plan = device_plan(precision="bfloat16", gpus_per_worker=2)
     assert plan == ComputePlan(n_replicas=2, precision="bfloat16")
     assert precision_note(plan, NET) == (
         "precision=bfloat16: 5 of 13 layers compute in it: conv1, conv2, conv3, ip1, ip2"
     )
-    assert precision_note(plan_of(), NET) is None
+    assert precision_note(device_plan(), NET) is None
 
 
 def test_a_precision_that_changes_nothing_says_so() -> None:
@@ -56,13 +56,13 @@ def test_a_precision_that_changes_nothing_says_so() -> None:
 
 
 def test_several_devices_without_a_placement_are_replicas_whose_passes_add_up() -> None:
-    plan = plan_of(gpus_per_worker=3)
+    plan = device_plan(gpus_per_worker=3)
     assert plan == ComputePlan(n_replicas=3)
     assert with_replicas(SPEC, plan).iter_size == 6
 
 
 def test_the_placement_file_of_the_example_cuts_its_net_in_two() -> None:
-    plan = plan_of(gpus_per_worker=2, placement=FOLDER / "two_devices.txt")
+    plan = device_plan(gpus_per_worker=2, placement=FOLDER / "two_devices.txt")
     assert plan.placement is not None
     assert (plan.n_replicas, plan.n_devices) == (1, 2)
     assert with_replicas(SPEC, plan) == SPEC
@@ -72,7 +72,7 @@ def test_the_placement_file_of_the_example_cuts_its_net_in_two() -> None:
 
 
 def test_auto_cuts_the_net_in_two_in_its_order() -> None:
-    plan = plan_of(gpus_per_worker=2, placement="auto")
+    plan = device_plan(gpus_per_worker=2, placement="auto")
     assert plan.placement is not None
     places = [plan.placement.device_of[layer.name] for layer in NET.layers]
     assert set(places) == {0, 1}
@@ -81,6 +81,6 @@ def test_auto_cuts_the_net_in_two_in_its_order() -> None:
 
 def test_one_device_needs_no_placement_but_the_file_must_be_right(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("conv*: 0\n")
-    assert plan_of(placement="auto") == plan_of(placement=tmp_path / "one.txt") == ComputePlan()
+    assert device_plan(placement="auto") == device_plan(placement=tmp_path / "one.txt") == ComputePlan()
     with pytest.raises(PlacementError, match="there is no device 1: the only one is 0"):
-        plan_of(placement=FOLDER / "two_devices.txt")
+        device_plan(placement=FOLDER / "two_devices.txt")

@@ -25,7 +25,7 @@ def solver(text: str = "") -> SolverSpec:
     return solver_spec(parse_solver(f'base_lr: 1 lr_policy: "fixed" max_iter: 9 {text}'))
 
 
-def config(**options: Any) -> TrainConfig:
+def training_config(**options: Any) -> TrainConfig:
     return parse_config(TrainConfig, {"solver": "s.prototxt", "run_dir": "run", **options})
 
 
@@ -124,29 +124,29 @@ def test_workers_that_may_do_without_compute_on_the_cpu_with_one_reason() -> Non
 )
 def test_auto_reads_the_solvers_mode_as_caffe_does(devices: str, text: str, kind: str, tmp_path: Path) -> None:
     env = {"PATH": f"{smi_folder(tmp_path, '0')}:/usr/bin:/bin"}
-    found = devices_of_run(config(devices=devices, n_workers=1), solver(text), env)
+    found = devices_of_run(training_config(devices=devices, n_workers=1), solver(text), env)
     assert [one.kind for one in found.dealt] == [kind]
     assert RunDevices.from_plain(found.to_plain()) == found
 
 
 def test_options_and_device_id_reach_the_dealing() -> None:
     env = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
-    options = config(gpus_per_worker=2, n_workers=1, threads_per_worker=3)
+    options = training_config(gpus_per_worker=2, n_workers=1, threads_per_worker=3)
     found = devices_of_run(options, solver("device_id: 1"), env)
     assert found.dealt == (AssignedDevices("gpu", ("5", "6"), 3),)
     assert found.lines() == ["GPU 5, GPU 6, 3 threads"]
-    shared = devices_of_run(config(n_workers=5, share_gpus=True, threads_per_worker=1), solver(), env)
+    shared = devices_of_run(training_config(n_workers=5, share_gpus=True, threads_per_worker=1), solver(), env)
     assert [one.gpus for one in shared.dealt] == [("4",), ("5",), ("6",), ("7",), ("4",)]
 
 
 def test_on_a_cluster_nothing_is_dealt_and_no_host_is_asked() -> None:
-    found = devices_of_run(config(devices="gpu", master="spark://a:7077"), solver(), {"PATH": "/nowhere"})
+    found = devices_of_run(training_config(devices="gpu", master="spark://a:7077"), solver(), {"PATH": "/nowhere"})
     assert found.dealt == ()
     assert found.requested == RequestedDevices("gpu", is_required=True)
 
 
 def test_shared_gpus_without_a_gpu_are_one_message() -> None:
     with pytest.raises(ConfigError) as error:
-        config(devices="cpu", share_gpus=True)
+        training_config(devices="cpu", share_gpus=True)
     assert "share_gpus=true and devices=cpu: there is no GPU to share" in str(error.value)
-    assert config(devices="cpu", gpus_per_worker=2).gpus_per_worker == 2
+    assert training_config(devices="cpu", gpus_per_worker=2).gpus_per_worker == 2

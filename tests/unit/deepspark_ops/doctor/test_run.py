@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from deepspark_ops.command import cli
 from deepspark_ops.config.commands.doctor import DoctorConfig
 from deepspark_ops.doctor import children, run
 from deepspark_ops.doctor.airflow_checks import absent_check, airflow_checks
@@ -19,6 +17,7 @@ from deepspark_ops.doctor.check import Check
 from deepspark_ops.doctor.children import Answer, ask_module
 from deepspark_ops.doctor.executor_look import look
 from deepspark_ops.doctor.meeting import Meeting, visit
+from tests.reference.command_line import invoke
 from tests.unit.deepspark_ops.doctor.test_spark_checks import FACTS
 
 TENSORFLOW = {"version": "2.21.0", "device": "CPU, 2 threads", "why_no_gpu": "", "is_right": True}
@@ -50,19 +49,19 @@ def faked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     return answers
 
 
-def invoke(*arguments: str) -> tuple[int, dict[str, Check]]:
-    done = CliRunner().invoke(cli.app, ["doctor", "--json", *arguments])
+def doctor_checks(*arguments: str) -> tuple[int, dict[str, Check]]:
+    done = invoke("doctor", "--json", *arguments)
     found = [Check(**plain) for plain in json.loads(done.stdout)["checks"]]
     return done.exit_code, {check.name: check for check in found}
 
 
 def test_a_fit_host_ends_with_0_and_a_master_that_is_not_there_with_1(faked: dict[str, Any]) -> None:
-    code, checks = invoke("--master", "local[2]")
+    code, checks = doctor_checks("--master", "local[2]")
     assert (code, [check for check in checks.values() if not check.ok]) == (0, [])
     assert faked["asked"] == ["local[2]"]
     with socket.create_server(("127.0.0.1", 0)) as was_there:
         port = was_there.getsockname()[1]
-    code, checks = invoke("--master", f"spark://127.0.0.1:{port}")
+    code, checks = doctor_checks("--master", f"spark://127.0.0.1:{port}")
     assert code == 1
     assert not checks[f"master 127.0.0.1:{port}"].ok
     assert checks["spark job"].remedy == "correct what failed above"
@@ -71,23 +70,23 @@ def test_a_fit_host_ends_with_0_and_a_master_that_is_not_there_with_1(faked: dic
 
 def test_a_job_that_hangs_or_is_refused_is_one_finding(faked: dict[str, Any]) -> None:
     faked["spark"] = Answer({}, "no answer within 300 s", ("WARN: waiting",))
-    code, checks = invoke()
+    code, checks = doctor_checks()
     assert (code, checks["spark job"].detail) == (1, "no answer within 300 s")
     assert "WARN: waiting" in checks["spark job"].remedy
     faked["spark"] = Answer({}, "master=spark://a:7077: names no secret; put it there")
-    assert invoke()[1]["spark job"].remedy == "put it there"
+    assert doctor_checks()[1]["spark job"].remedy == "put it there"
 
 
 def test_a_tensorflow_that_dies_is_a_finding(faked: dict[str, Any]) -> None:
     faked["tensorflow"] = Answer({}, "ended by signal 4")
-    code, checks = invoke()
+    code, checks = doctor_checks()
     assert (code, checks["tensorflow devices"].detail) == (1, "ended by signal 4")
     assert "AVX" in checks["tensorflow devices"].remedy
 
 
 def test_the_table_has_the_remedies_and_counts(faked: dict[str, Any]) -> None:
     faked["spark"] = Answer({**FACTS, "error": "lost [x]"})
-    done = CliRunner().invoke(cli.app, ["doctor"])
+    done = invoke("doctor")
     assert done.exit_code == 1
     assert "lost [x]" in done.stdout
     assert "-> Spark's own lines" in done.stdout

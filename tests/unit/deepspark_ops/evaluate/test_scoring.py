@@ -12,7 +12,7 @@ from deepspark_ops.evaluate.samples import Batch
 from deepspark_ops.evaluate.scores import SampleLosses
 from deepspark_ops.evaluate.scoring import Answer, measure_speed, score_samples, scored_samples
 from deepspark_ops.evaluate.tasks.task_sum import ReportHead
-from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED, N, case
+from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED, N, task_answers
 
 CREATED = {"created"}
 
@@ -41,7 +41,9 @@ def answer_of(chosen, values, **options):
     )
 
 
-def scored(monkeypatch, chosen, values, targets, *, rows_at_once, bytes_at_once=2**24, n_at_once=2, each=None, **rest):
+def score_with(
+    monkeypatch, chosen, values, targets, *, rows_at_once, bytes_at_once=2**24, n_at_once=2, each=None, **rest
+):
     monkeypatch.setattr(scoring, "ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(scoring, "BYTES_AT_ONCE", bytes_at_once)
     answer = answer_of(chosen, values, n_at_once=n_at_once)
@@ -51,10 +53,12 @@ def scored(monkeypatch, chosen, values, targets, *, rows_at_once, bytes_at_once=
 
 @pytest.mark.parametrize("task", TASK_NAMES)
 def test_figures_are_the_same_bits_however_many_batches_are_counted_at_once(task, monkeypatch):
-    chosen, values, targets = case(task)
-    one_by_one = scored(monkeypatch, chosen, values, targets, rows_at_once=1, n_at_once=1)
+    chosen, values, targets = task_answers(task)
+    one_by_one = score_with(monkeypatch, chosen, values, targets, rows_at_once=1, n_at_once=1)
     for rows_at_once, bytes_at_once in ((40, 2**24), (1_000, 2**24), (1_000, 1), (1_000, 2_000)):
-        together = scored(monkeypatch, chosen, values, targets, rows_at_once=rows_at_once, bytes_at_once=bytes_at_once)
+        together = score_with(
+            monkeypatch, chosen, values, targets, rows_at_once=rows_at_once, bytes_at_once=bytes_at_once
+        )
         mine, theirs = (total.metrics(ReportHead(SCORED)) for total, _ in (together, one_by_one))
         assert mine.model_dump(exclude=CREATED) == theirs.model_dump(exclude=CREATED)
         assert together[1].text() == one_by_one[1].text()
@@ -64,9 +68,9 @@ def test_figures_are_the_same_bits_however_many_batches_are_counted_at_once(task
 
 @pytest.mark.parametrize(("rows_at_once", "bytes_at_once", "most"), [(30, 2**24, 35), (1_000, 500, 14), (1, 1, 7)])
 def test_no_more_waits_than_allowed_and_each_sample_comes_once_in_order(rows_at_once, bytes_at_once, most, monkeypatch):
-    chosen, values, targets = case("regression")  # 24 bytes a sample
+    chosen, values, targets = task_answers("regression")  # 24 bytes a sample
     seen = []
-    _, digest = scored(
+    _, digest = score_with(
         monkeypatch, chosen, values, targets, rows_at_once=rows_at_once, bytes_at_once=bytes_at_once, each=seen.append
     )
     assert max(len(one.content) for one in seen) <= most + 7
@@ -78,7 +82,7 @@ def test_no_more_waits_than_allowed_and_each_sample_comes_once_in_order(rows_at_
 
 
 def test_each_result_is_given_on(monkeypatch):
-    first, second = case("classification"), case("regression")
+    first, second = task_answers("classification"), task_answers("regression")
     chosen = [first[0], type(second[0])(**{**vars(second[0]), "outputs": ("b",), "target": "numbers"})]
     samples = samples_of(first[2])
     batches = samples.batches
@@ -103,15 +107,15 @@ def test_each_result_is_given_on(monkeypatch):
 
 
 def test_a_bad_sample_is_named_by_its_position(monkeypatch):
-    chosen, values, targets = case("classification")
+    chosen, values, targets = task_answers("classification")
     targets[83] = 7
     with pytest.raises(DataError, match="sample 83: label 7 outside"):
-        scored(monkeypatch, chosen, values, targets, rows_at_once=40)
+        score_with(monkeypatch, chosen, values, targets, rows_at_once=40)
 
 
 def test_a_part_is_scored_by_itself(monkeypatch):
-    chosen, values, targets = case("regression")
-    total, _ = scored(monkeypatch, chosen, values, targets, rows_at_once=20, start=49, stop=90)
+    chosen, values, targets = task_answers("regression")
+    total, _ = score_with(monkeypatch, chosen, values, targets, rows_at_once=20, start=49, stop=90)
     assert total.samples().index.tolist() == list(range(49, 90))
 
 

@@ -68,7 +68,7 @@ def test_probabilities_need_no_softmax():
     assert deploy.layer[-1].name == "p"
 
 
-def build(text):
+def net_builder(text):
     def of_size(n):
         return build_net_spec(parse_net(text.replace("BATCH", str(n))), phase="TEST")
 
@@ -85,7 +85,7 @@ def test_batch_axis_becomes_free_and_nothing_else():
     layer { name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 2 kernel_size: 3 } }
     layer { name: "f" type: "Flatten" bottom: "c" top: "f" }"""
     )
-    net = net_of_any_batch(build(text))
+    net = net_of_any_batch(net_builder(text))
     assert [layer.definition.top_shapes for layer in net.layers] == [((-1, 3, 4, 4),), ((-1, 2, 2, 2),), ((-1, 8),)]
     assert net.layers[1].bottom_shapes == ((-1, 3, 4, 4),)
 
@@ -97,7 +97,7 @@ def test_batch_on_another_axis_is_refused():
     layer { name: "r" type: "Reshape" bottom: "data" top: "r"
       reshape_param { shape { dim: 4 dim: -1 dim: 3 dim: 4 } } }"""
     )
-    assert net_of_any_batch(build(text)) is None
+    assert net_of_any_batch(net_builder(text)) is None
 
 
 def test_opencv_is_asked_for_the_layer_that_writes_a_blob_last() -> None:

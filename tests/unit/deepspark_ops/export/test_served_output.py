@@ -18,7 +18,8 @@ from deepspark_ops.export.served_output import ServedOutput, served_outputs, ser
 from deepspark_ops.export.tf_saved_model import load_saved_model, write_saved_model
 from deepspark_ops.shards.table_columns import TableColumns
 from tests.reference.exported_models import exported_model
-from tests.reference.task_nets import CLASSES, NUMBERS, OWN_INPUT, PAIR, PIXELS, SIGMOIDS, given, net_of
+from tests.reference.layer_text import input_layer
+from tests.reference.task_nets import CLASSES, NUMBERS, OWN_INPUT, PAIR, PIXELS, SIGMOIDS, net_text
 
 pytestmark = [pytest.mark.tf, pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
 
@@ -44,7 +45,7 @@ def softmax(values, axis=1):
     ],
 )
 def test_every_format_gives_every_result_by_its_name(name, text, targets, wanted, tmp_path):
-    text = net_of("".join(given(blob, *shape) for blob, shape in targets.items()) + text)
+    text = net_text("".join(input_layer(blob, *shape) for blob, shape in targets.items()) + text)
     model, expected = exported_model(text, tmp_path)
     assert [(one.name, one.task, one.shape) for one in model.outputs] == wanted
     assert [layer.top[0] for layer in model.deploy.layer if layer.type == "Input"] == ["data"]
@@ -71,7 +72,7 @@ def test_every_format_gives_every_result_by_its_name(name, text, targets, wanted
 
 
 def test_activations_are_those_of_the_losses(tmp_path):
-    text = net_of(given("truth", 3) + SIGMOIDS)
+    text = net_text(input_layer("truth", 3) + SIGMOIDS)
     model, expected = exported_model(text, tmp_path)
     images = model.batch.feeds["data"].reshape(5, -1).astype(np.float64)
     views = model.build(1).params.views(model.params)
@@ -123,7 +124,7 @@ def test_raw_features_of_a_table_go_in_and_are_standardised_inside(tmp_path):
         features=({"name": "a"}, {"name": "pair", "width": 2}), labels=("y",), label_kind="value", missing="mean",
         is_standardized=True, mean=tuple(mean), std=tuple(std)
     )  # fmt: skip
-    net = 'name: "n"\n' + given("data", 3) + given("paid", 2) + NUMBERS
+    net = 'name: "n"\n' + input_layer("data", 3) + input_layer("paid", 2) + NUMBERS
     model, expected = exported_model(net, tmp_path, table=table)
     raw = model.requests()
     np.testing.assert_allclose((raw["data"] - mean) / std, model.batch.feeds["data"], atol=0.07)  # float32 near 1e6

@@ -5,13 +5,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from deepspark_ops.command.cli import app
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.ingest import dry_run as dry_run_module
 from deepspark_ops.ingest.dry_run import dry_run
 from deepspark_ops.ingest.spark_job import run_ingest
+from tests.reference.command_line import invoke
 from tests.reference.ingest_in_process import ingest
 from tests.reference.raw_sources import write_images
 from tests.reference.table_files import a_table, write_table
@@ -63,13 +62,13 @@ def test_bad_records_and_warnings_are_told(config):
 
 def test_the_command_prints_tables_or_json(config, tmp_path):
     arguments = ["ingest", str(config.source), "--output", str(config.output), "--dry-run"]
-    done = CliRunner().invoke(app, arguments)
+    done = invoke(*arguments)
     assert done.exit_code == 0, done.stderr
     assert "samples of 3x8x8; nothing was written" in done.stdout
     assert "about 48.0 KiB" in done.stdout
-    done = CliRunner().invoke(app, [*arguments, "--json"])
+    done = invoke(*arguments, "--json")
     assert json.loads(done.stdout)["format"] == "image_list"
-    done = CliRunner().invoke(app, [*arguments[:-1], "--json"])
+    done = invoke(*arguments[:-1], "--json")
     assert (done.exit_code, "give both" in done.stderr.replace("\n", " ")) == (2, True)
     assert not config.output.exists()
 
@@ -127,7 +126,7 @@ def test_of_many_rows_few_are_written(tmp_path, monkeypatch):
 def test_the_command_prints_the_report_of_a_table(tmp_path, label):
     source = write_table(tmp_path / "t.parquet", a_table(60))
     arguments = ["ingest", str(source), "--output", str(tmp_path / "out"), "--label-column", label, "--dry-run"]
-    completed = CliRunner().invoke(app, arguments)
+    completed = invoke(*arguments)
     assert completed.exit_code == 0, completed.stderr
     assert "nothing was written" in completed.stdout
     assert ("eel" if label == "label" else "train: 4") in completed.stdout

@@ -6,8 +6,8 @@ import pytest
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest import image_plan
-from deepspark_ops.ingest.image_plan import plan_images
 from deepspark_ops.ingest.recipe import make_recipe
+from tests.reference.ingest_in_process import planned_images
 from tests.reference.raw_sources import write_cifar, write_images, write_tar
 
 
@@ -16,17 +16,12 @@ def source(tmp_path):
     return write_images(tmp_path / "raw", 30)
 
 
-def plan_of(tmp_path, source, **options):
-    config = IngestConfig(source=source, output=tmp_path / "out", **options)
-    return plan_images(config, make_recipe(config), tmp_path)
-
-
 def positions_of(plan, split):
     return np.concatenate([task.positions for task in plan.tasks if task.split == split]).tolist()
 
 
 def test_every_record_is_in_exactly_one_task(tmp_path, source):
-    plan = plan_of(tmp_path, source, samples_per_shard=7)
+    plan = planned_images(tmp_path, source, samples_per_shard=7)
     train, test = positions_of(plan, "train"), positions_of(plan, "test")
     assert sorted(train + test) == list(range(30))
     assert [len(task.positions) for task in plan.tasks] == [5, 6, 6, 6, 7]
@@ -43,8 +38,10 @@ def test_every_record_is_in_exactly_one_task(tmp_path, source):
 
 
 def test_order_is_the_sources_without_shuffle_and_follows_the_seed_with(tmp_path, source):
-    plain = positions_of(plan_of(tmp_path, source, shuffle=False, test_fraction=0), "train")
-    first, again, other = (positions_of(plan_of(tmp_path, source, test_fraction=0, seed=s), "train") for s in (1, 1, 2))
+    plain = positions_of(planned_images(tmp_path, source, shuffle=False, test_fraction=0), "train")
+    first, again, other = (
+        positions_of(planned_images(tmp_path, source, test_fraction=0, seed=s), "train") for s in (1, 1, 2)
+    )
     assert plain == list(range(30)) == sorted(first)
     assert first == again != other
 
@@ -53,9 +50,9 @@ def test_a_grown_source_keeps_each_record_on_its_side(tmp_path):
     source = write_images(tmp_path / "raw", 60)
     lines = source.read_text().splitlines(keepends=True)
     source.write_text("".join(lines[20:50]))
-    before = plan_of(tmp_path, source)
+    before = planned_images(tmp_path, source)
     source.write_text("".join(reversed(lines)))
-    grown = plan_of(tmp_path, source, resize_height=4, resize_width=4)
+    grown = planned_images(tmp_path, source, resize_height=4, resize_width=4)
     for split in ("train", "test"):
         first, second = (
             {name for task in plan.tasks if task.split == split for name in task.names} for plan in (before, grown)
@@ -65,13 +62,13 @@ def test_a_grown_source_keeps_each_record_on_its_side(tmp_path):
 
 def test_test_source_is_the_whole_test_split(tmp_path, source):
     (source.parent / "test.txt").write_text("img/3.png 0\nimg/4.png 1\n")
-    plan = plan_of(tmp_path, source, test_source=source.parent / "test.txt")
+    plan = planned_images(tmp_path, source, test_source=source.parent / "test.txt")
     assert (len(positions_of(plan, "train")), len(positions_of(plan, "test"))) == (30, 2)
     assert plan.n_records == 32
 
 
 def test_labels_outside_the_classes_are_left_out_and_named(tmp_path, source):
-    plan = plan_of(tmp_path, source, n_classes=2, test_fraction=0)
+    plan = planned_images(tmp_path, source, n_classes=2, test_fraction=0)
     assert len(positions_of(plan, "train")) == 20
     assert len(plan.rejected["train"]) == 10
     item = plan.rejected["train"][0]
@@ -80,10 +77,10 @@ def test_labels_outside_the_classes_are_left_out_and_named(tmp_path, source):
 
 def test_class_names_count_the_classes(tmp_path, source):
     (tmp_path / "names.txt").write_text("a b\nc\n\nd\ne\n")
-    plan = plan_of(tmp_path, source, class_names=tmp_path / "names.txt")
+    plan = planned_images(tmp_path, source, class_names=tmp_path / "names.txt")
     assert (plan.class_names, plan.n_classes) == (("a b", "c", "d", "e"), 4)
     archive = write_tar(tmp_path / "n.tar.gz", {"names.txt": b"x\ny\nz\n"})
-    plan = plan_of(tmp_path, source, class_names=f"{archive}::names.txt")
+    plan = planned_images(tmp_path, source, class_names=f"{archive}::names.txt")
     assert plan.class_names == ("x", "y", "z")
 
 
@@ -91,7 +88,7 @@ def test_names_that_come_with_the_source_are_used(tmp_path):
     (tmp_path / "c").mkdir()
     write_cifar(tmp_path / "c" / "data_batch_1.bin", [0, 1, 1, 0])
     (tmp_path / "c" / "batches.meta.txt").write_text("cat\ndog\n")
-    plan = plan_of(tmp_path, tmp_path / "c", test_fraction=0.5)
+    plan = planned_images(tmp_path, tmp_path / "c", test_fraction=0.5)
     assert (plan.class_names, plan.n_classes, plan.tasks[0].shape) == (("cat", "dog"), 2, (3, 32, 32))
 
 
@@ -110,34 +107,34 @@ def test_options_that_do_not_fit_are_refused(tmp_path, source, monkeypatch, opti
     (tmp_path / "names.txt").write_text("a\nb\nc\n")
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ConfigError, match=message):
-        plan_of(tmp_path, source, **options)
+        planned_images(tmp_path, source, **options)
 
 
 def test_wild_labels_ask_for_n_classes(tmp_path, source):
     source.write_text(source.read_text() + "img/0.png 999999999\n")
     with pytest.raises(ConfigError, match="the largest label is 999,999,999; give n_classes"):
-        plan_of(tmp_path, source)
-    assert plan_of(tmp_path, source, n_classes=3).n_classes == 3
+        planned_images(tmp_path, source)
+    assert planned_images(tmp_path, source, n_classes=3).n_classes == 3
     source.write_text("img/0.png -1\n")
     with pytest.raises(DataError, match=r"every label is negative, e\.g\. -1"):
-        plan_of(tmp_path, source)
+        planned_images(tmp_path, source)
 
 
 def test_source_without_a_readable_record_names_the_first(tmp_path):
     (tmp_path / "list.txt").write_text("a.png 0\nb.png 0\n")
     with pytest.raises(DataError, match=r"none of the first 2 records can be used: a\.png: No such file or directory"):
-        plan_of(tmp_path, tmp_path / "list.txt")
+        planned_images(tmp_path, tmp_path / "list.txt")
 
 
 def test_first_readable_record_decides_the_shape(tmp_path, source):
     (source.parent / "img" / "0.png").write_bytes(b"")
-    assert plan_of(tmp_path, source).tasks[0].shape == (3, 8, 8)
-    assert plan_of(tmp_path, source, gray=True, resize_height=4, resize_width=6).tasks[0].shape == (1, 4, 6)
+    assert planned_images(tmp_path, source).tasks[0].shape == (3, 8, 8)
+    assert planned_images(tmp_path, source, gray=True, resize_height=4, resize_width=6).tasks[0].shape == (1, 4, 6)
 
 
 def test_shards_stay_below_two_gigabytes(tmp_path, source, monkeypatch):
     monkeypatch.setattr(image_plan, "MAX_SHARD_BYTES", 5 * 4096 / 0.9)
-    assert max(len(task.positions) for task in plan_of(tmp_path, source, test_fraction=0).tasks) == 5
+    assert max(len(task.positions) for task in planned_images(tmp_path, source, test_fraction=0).tasks) == 5
 
 
 def test_recipe_sees_source_and_options_not_the_place(tmp_path, source):
@@ -165,9 +162,9 @@ def test_digests_of_datasets_made_before_stay_when_options_are_added(tmp_path, m
 
 def test_shards_asked_for_are_the_shards_of_each_set(tmp_path):
     source = write_images(tmp_path / "raw", 40)
-    plan = plan_of(tmp_path, source, shards=1, test_fraction=0.3)
+    plan = planned_images(tmp_path, source, shards=1, test_fraction=0.3)
     assert [(task.split, task.number) for task in plan.tasks] == [("train", 0), ("test", 0)]
-    sizes = [len(task.names) for task in plan_of(tmp_path, source, shards=3, test_fraction=0).tasks]
+    sizes = [len(task.names) for task in planned_images(tmp_path, source, shards=3, test_fraction=0).tasks]
     assert sizes == [13, 13, 14]
 
 
@@ -175,21 +172,21 @@ def test_one_shard_of_thousands_where_the_default_makes_eight(tmp_path):
     image = write_images(tmp_path / "raw", 1).read_text().split()[0]
     source = tmp_path / "raw" / "many.txt"
     source.write_text(f"{image} 0\n" * 1200)
-    assert len(plan_of(tmp_path, source, test_fraction=0).tasks) == 8
-    assert len(plan_of(tmp_path, source, test_fraction=0, shards=1).tasks) == 1
+    assert len(planned_images(tmp_path, source, test_fraction=0).tasks) == 8
+    assert len(planned_images(tmp_path, source, test_fraction=0, shards=1).tasks) == 1
 
 
 def test_too_few_shards_say_how_many_there_must_be(tmp_path, monkeypatch):
     monkeypatch.setattr(image_plan, "MAX_SHARD_BYTES", 10 * 4096)
     source = write_images(tmp_path / "raw", 20)
     with pytest.raises(ConfigError, match=r"shards=2: the train set has 20 samples, .* room for 9 .* shards=3 or more"):
-        plan_of(tmp_path, source, shards=2, test_fraction=0)
-    assert len(plan_of(tmp_path, source, shards=2, test_fraction=0, encoded=True).tasks) == 2
+        planned_images(tmp_path, source, shards=2, test_fraction=0)
+    assert len(planned_images(tmp_path, source, shards=2, test_fraction=0, encoded=True).tasks) == 2
 
 
 def test_the_stored_order_is_a_fixed_permutation_or_the_sources(tmp_path, source):
-    whole = plan_of(tmp_path, source, test_fraction=0, shuffle=False)
-    shuffled, again = (plan_of(tmp_path, source, test_fraction=0, seed=3) for _ in range(2))
+    whole = planned_images(tmp_path, source, test_fraction=0, shuffle=False)
+    shuffled, again = (planned_images(tmp_path, source, test_fraction=0, seed=3) for _ in range(2))
     orders = [np.concatenate([task.positions for task in plan.tasks]).tolist() for plan in (whole, shuffled, again)]
     assert orders[0] == sorted(orders[0]) != orders[1] == orders[2]
     assert sorted(orders[1]) == orders[0]

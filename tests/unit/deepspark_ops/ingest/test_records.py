@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.ingest.image_plan import plan_images
-from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.records import SourceIndex, sorted_classes, with_classes
+from tests.reference.ingest_in_process import planned_images
 from tests.reference.raw_sources import image_bgr, write_images
 
 
@@ -38,27 +36,22 @@ def source(tmp_path):
     return path
 
 
-def plan_of(tmp_path, source, **options):
-    config = IngestConfig(source=source, output=tmp_path / "out", shuffle=False, **options)
-    return plan_images(config, make_recipe(config), tmp_path)
-
-
 def labels_of(plan, split):
     return [label for task in plan.tasks if task.split == split for label in task.labels.tolist()]
 
 
 def test_a_list_of_names_is_sorted_or_ordered_by_the_file(tmp_path, source):
     assert image_bgr(0).shape == (8, 8, 3)
-    plan = plan_of(tmp_path, source, test_fraction=0)
+    plan = planned_images(tmp_path, source, shuffle=False, test_fraction=0)
     assert (plan.class_names, plan.n_classes, labels_of(plan, "train")) == (("ant", "bee", "cow"), 3, [1, 0, 2] * 2)
     (tmp_path / "names.txt").write_text("cow\nbee\nant\n")
-    plan = plan_of(tmp_path, source, test_fraction=0, class_names=tmp_path / "names.txt")
+    plan = planned_images(tmp_path, source, shuffle=False, test_fraction=0, class_names=tmp_path / "names.txt")
     assert (plan.class_names, labels_of(plan, "train")) == (("cow", "bee", "ant"), [1, 2, 0] * 2)
 
 
 def test_the_test_set_has_the_training_sets_labels_and_unknown_classes_are_named(tmp_path, source):
     (source.parent / "test.txt").write_text("img/0.png cow\nimg/1.png dodo\nimg/2.png bee\n")
-    plan = plan_of(tmp_path, source, test_source=source.parent / "test.txt")
+    plan = planned_images(tmp_path, source, shuffle=False, test_source=source.parent / "test.txt")
     assert labels_of(plan, "test") == [2, 1]
     assert [(item.name, item.label, item.reason) for item in plan.rejected["test"]] == [
         ("img/1.png", None, 'class "dodo" is not among the 3 classes')
@@ -79,4 +72,4 @@ def test_names_that_do_not_fit_are_refused(tmp_path, source, monkeypatch, names,
         (source.parent / "names.txt").write_text(names)
         options = {**options, "class_names": "names.txt"}
     with pytest.raises(ConfigError, match=message):
-        plan_of(tmp_path, source.relative_to(source.parent), **options)
+        planned_images(tmp_path, source.relative_to(source.parent), shuffle=False, **options)

@@ -13,6 +13,7 @@ from deepspark_ops.ingest import shard_task
 from deepspark_ops.ingest.image_plan import plan_images
 from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.shard_task import run_shard_task
+from tests.reference.lmdb_files import lmdb_records
 from tests.reference.raw_sources import image_bgr, write_images
 
 
@@ -26,15 +27,10 @@ def task_of(tmp_path, n=10, **options):
     return task
 
 
-def records_of(task) -> dict[bytes, bytes]:
-    with lmdb.open(str(task.path), readonly=True, lock=False) as environment, environment.begin() as transaction:
-        return dict(transaction.cursor())
-
-
 def test_lmdb_holds_what_convert_imageset_would_store(tmp_path):
     task = task_of(tmp_path)
     result = run_shard_task(task)
-    records = records_of(task)
+    records = lmdb_records(task.path)
     assert (result.error, result.n_samples, result.rejected) == (None, 10, [])
     assert list(records) == [f"0000000{i}_img/{i}.png".encode() for i in range(10)]
     for i, record in enumerate(records.values()):
@@ -49,7 +45,7 @@ def test_lmdb_holds_what_convert_imageset_would_store(tmp_path):
 def test_encoded_shard_keeps_the_files(tmp_path):
     task = task_of(tmp_path, encoded=True)
     result = run_shard_task(task)
-    for i, record in enumerate(records_of(task).values()):
+    for i, record in enumerate(lmdb_records(task.path).values()):
         datum = caffe_pb2.Datum.FromString(record)
         assert datum.encoded
         assert datum.data == (tmp_path / "raw" / "img" / f"{i}.png").read_bytes()
@@ -69,7 +65,7 @@ def test_database_of_raw_and_compressed_records_keeps_its_order(tmp_path, encode
             batch.put(b"%08d_x" % i, datum.SerializeToString())
     task = task_of(tmp_path, source=tmp_path / "raw" / "db", encoded=encoded)
     result = run_shard_task(task)
-    decoded = [decode_datum(record) for record in records_of(task).values()]
+    decoded = [decode_datum(record) for record in lmdb_records(task.path).values()]
     assert [label for _, label in decoded] == [i % 5 for i in range(100)]
     expected = np.stack([image_bgr(i % 11).transpose(2, 0, 1) for i in range(100)])
     np.testing.assert_array_equal(np.stack([image for image, _ in decoded]), expected)
@@ -105,7 +101,7 @@ def test_bad_records_are_left_out_and_named(tmp_path):
         "shape (3, 9, 8) (channels, height, width), the first record has (3, 8, 8);"
         " set resize_height and resize_width, or gray"
     )
-    assert [key[:8] for key in records_of(task)] == [b"%08d" % i for i in (0, 2, 3, 5, 6, 8, 9)]
+    assert [key[:8] for key in lmdb_records(task.path)] == [b"%08d" % i for i in (0, 2, 3, 5, 6, 8, 9)]
 
 
 def test_task_without_a_usable_record_writes_nothing(tmp_path):

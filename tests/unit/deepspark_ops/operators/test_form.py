@@ -34,7 +34,7 @@ def params() -> dict[str, Param]:
     return form_params(SECTIONS, defaults, optional=["source"], choices={"strategy": ["easgd", "sync"]})
 
 
-def values(**changes: Any) -> dict[str, Any]:
+def form_values(**changes: Any) -> dict[str, Any]:
     return {name: param.value for name, param in params().items()} | changes
 
 
@@ -98,13 +98,13 @@ def test_no_regular_expression_is_in_the_form() -> None:
 def test_a_text_that_airflow_lets_pass_is_refused_with_one_sentence(name: str, wrong: str, told: str) -> None:
     assert params()[name].resolve(wrong) == wrong
     with pytest.raises(ConfigError) as caught:
-        config_from_params(TrainConfig, values(**{name: wrong}), Path("/root"), run_dir=Path("/r"))
+        config_from_params(TrainConfig, form_values(**{name: wrong}), Path("/root"), run_dir=Path("/r"))
     assert str(caught.value) == told
 
 
 def test_a_name_that_airflow_lets_pass_is_refused_in_words() -> None:
     with pytest.raises(ConfigError, match=r"^model='../x': must be at most 64 letters, digits, dots"):
-        config_from_params(PromoteConfig, values(model="../x"), Path("/root"))
+        config_from_params(PromoteConfig, form_values(model="../x"), Path("/root"))
 
 
 def test_a_field_of_words_or_a_path_proposes_the_words_and_takes_any_text() -> None:
@@ -165,7 +165,7 @@ def test_airflow_takes_every_form_of_a_right_value(name: str, right: Any) -> Non
 
 
 def test_configs_come_back_with_absolute_paths_and_without_empty_fields() -> None:
-    params = values(overrides=None, weights=" ", comm_period="5", n_workers=3)
+    params = form_values(overrides=None, weights=" ", comm_period="5", n_workers=3)
     config = config_from_params(TrainConfig, params, Path("/root"), run_dir=Path("/runs/1"), dataset=None)
     assert config == TrainConfig(
         solver=Path("/root/s.prototxt"), run_dir=Path("/runs/1"), comm_period=5, n_workers=3, overrides=""
@@ -174,7 +174,7 @@ def test_configs_come_back_with_absolute_paths_and_without_empty_fields() -> Non
 
 def test_weights_are_one_file_or_a_list_with_commas() -> None:
     def weights(text: str) -> tuple[Path, ...] | None:
-        return config_from_params(TrainConfig, values(weights=text), Path("/root"), run_dir=Path("/r")).weights
+        return config_from_params(TrainConfig, form_values(weights=text), Path("/root"), run_dir=Path("/r")).weights
 
     assert weights("w.caffemodel") == (Path("/root/w.caffemodel"),)
     assert weights("a.caffemodel, /b.caffemodel") == (Path("/root/a.caffemodel"), Path("/b.caffemodel"))
@@ -183,7 +183,7 @@ def test_weights_are_one_file_or_a_list_with_commas() -> None:
 
 
 def test_form_and_model_agree_on_every_default() -> None:
-    config = config_from_params(IngestConfig, values(), Path("/root"), output=Path("/out"))
+    config = config_from_params(IngestConfig, form_values(), Path("/root"), output=Path("/out"))
     assert config == IngestConfig(source=Path("/root/list.txt"), output=Path("/out"))
 
 
@@ -191,16 +191,16 @@ def test_form_and_model_agree_on_every_default() -> None:
     ("source", "root_folder"), [("list.txt", Path("/root/img")), ("a.tar.gz::list.txt", Path("img"))]
 )
 def test_a_folder_of_an_archive_is_no_path_of_this_machine(source: str, root_folder: Path) -> None:
-    given = values() | {"source": source, "root_folder": "img"}
+    given = form_values() | {"source": source, "root_folder": "img"}
     config = config_from_params(IngestConfig, given, Path("/root"), output=Path("/out"))
     assert (config.source, config.root_folder) == (Path("/root", source), root_folder)
 
 
 def test_wrong_value_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"^n_workers=0: "):
-        config_from_params(TrainConfig, values(n_workers=0), Path("/root"), run_dir=Path("/r"))
+        config_from_params(TrainConfig, form_values(n_workers=0), Path("/root"), run_dir=Path("/r"))
     with pytest.raises(ConfigError, match=r"comm_period='1\.5': "):
-        config_from_params(TrainConfig, values(comm_period="1.5"), Path("/root"), run_dir=Path("/r"))
+        config_from_params(TrainConfig, form_values(comm_period="1.5"), Path("/root"), run_dir=Path("/r"))
 
 
 def test_unknown_parameter_is_refused_with_the_near_one() -> None:

@@ -7,9 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
-from deepspark_ops.command import cli
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.errors import ConfigError, DataError
@@ -19,6 +17,7 @@ from deepspark_ops.planning.plan import BEARABLE_LOAD, BEARABLE_SHARE, make_plan
 from deepspark_ops.planning.plan_picture import plan_svg, write_plan_picture
 from deepspark_ops.planning.plan_view import plan_view
 from tests.paths import ROOT
+from tests.reference.command_line import invoke
 
 CIFAR = Path("examples", "cifar10", "solver.prototxt")
 LENET = Path("examples", "digits", "lenet_solver.prototxt")
@@ -41,7 +40,7 @@ def elsewhere(tmp_path, monkeypatch):
     )
 
 
-def plan(**options):
+def cluster_plan(**options):
     return make_plan(PlanConfig(**{"solver": CIFAR, "step_ms": 50.0, "workers": "1,8,64,1000", **options}))
 
 
@@ -57,8 +56,8 @@ def test_net_without_its_data_is_known_by_name():
 def test_devices_of_a_worker_multiply_the_samples_of_a_minibatch():
     one, four = (measure_net(PlanConfig(solver=CIFAR, gpus_per_worker=count)) for count in (1, 4))
     assert (four.images_per_step, four.step_flops) == (4 * one.images_per_step, 4 * one.step_flops)
-    found = plan(gpus_per_worker=4).rows
-    assert [row.images_per_s for row in found] == pytest.approx([4 * row.images_per_s for row in plan().rows])
+    found = cluster_plan(gpus_per_worker=4).rows
+    assert [row.images_per_s for row in found] == pytest.approx([4 * row.images_per_s for row in cluster_plan().rows])
 
 
 def test_net_with_unknown_data_asks_for_their_shape():
@@ -73,7 +72,7 @@ def test_net_with_unknown_data_asks_for_their_shape():
 
 
 def test_rows_follow_from_the_clock():
-    report = plan(comm_period=1, straggler_spread=0.0, step_jitter=0.0)
+    report = cluster_plan(comm_period=1, straggler_spread=0.0, step_jitter=0.0)
     alone, *_, most = report.rows
     # One worker only pushes: 582,312 bytes at 10 Gbit/s, four control calls of 145 us, eight ways of 50 us;
     # 300 us in its loop, and the vector from memory at 1.9 GB/s.
@@ -90,7 +89,7 @@ def test_rows_follow_from_the_clock():
 
 
 def test_auto_period_grows_with_the_queue():
-    rows = {row.workers: row for row in plan(workers="1,8,64,1000,5000").rows}
+    rows = {row.workers: row for row in cluster_plan(workers="1,8,64,1000,5000").rows}
     # 2.1 ms of 50 ms are 4 %; of one worker, for whom nothing depends on it, 2 % after three minibatches.
     assert [rows[p].comm_period for p in (1, 8, 64)] == [3, 1, 1]
     assert 8 <= rows[1000].comm_period <= 32
@@ -99,7 +98,7 @@ def test_auto_period_grows_with_the_queue():
 
 
 def test_tau_is_never_below_what_training_would_choose():
-    report = plan(workers="1,8", strategy="downpour", step_ms=50.0)
+    report = cluster_plan(workers="1,8", strategy="downpour", step_ms=50.0)
     alone, crew = report.rows
     assert alone.comm_period < 10 <= crew.comm_period
     assert [advice.row.comm_period for advice in report.advice if advice.row.workers > 1] == [10]
@@ -107,7 +106,7 @@ def test_tau_is_never_below_what_training_would_choose():
 
 def test_tau_of_workers_that_wait_for_each_other_follows_the_cost_and_not_the_waiting():
     fast, slow = (
-        [row.comm_period for row in plan(workers="8,64", strategy="local_sgd", bandwidth_gbps=gbps).rows]
+        [row.comm_period for row in cluster_plan(workers="8,64", strategy="local_sgd", bandwidth_gbps=gbps).rows]
         for gbps in (100.0, 0.1)
     )
     assert fast == [3, 3]
@@ -115,7 +114,7 @@ def test_tau_of_workers_that_wait_for_each_other_follows_the_cost_and_not_the_wa
 
 
 def test_advice_is_fast_enough_or_says_that_nothing_is():
-    *fits, excess = plan(workers="8,64,1000,5000").advice
+    *fits, excess = cluster_plan(workers="8,64,1000,5000").advice
     for advice in fits:
         assert advice.row.exchange_share <= BEARABLE_SHARE
         assert advice.row.server_load <= BEARABLE_LOAD
@@ -125,49 +124,52 @@ def test_advice_is_fast_enough_or_says_that_nothing_is():
     assert excess.reason.startswith("the center saturates at 4,")
     # Of 0.76 ms an exchange 0.47 are the link's and 0.44 the processes', side by side, and 0.29 control calls.
     assert "limited by its control calls" in excess.reason
-    (slow,) = plan(workers="1000", bandwidth_gbps=1.0).advice
+    (slow,) = cluster_plan(workers="1000", bandwidth_gbps=1.0).advice
     assert "limited by its link" in slow.reason
 
 
 def test_advice_takes_key_ranges_for_a_big_vector_and_a_fast_link():
     solver = Path("solver.prototxt")
-    (advice,) = plan(
+    (advice,) = cluster_plan(
         solver=solver, sample_shape="3x1000x1000", workers="16", step_ms=500.0, bandwidth_gbps=200.0
     ).advice  # six million parameters
     assert advice.row.n_servers > 1
     assert "half as many key ranges it saturates at" in advice.reason
-    (slow,) = plan(solver=solver, sample_shape="3x1000x1000", workers="64", step_ms=500.0, bandwidth_gbps=1.0).advice
+    (slow,) = cluster_plan(
+        solver=solver, sample_shape="3x1000x1000", workers="64", step_ms=500.0, bandwidth_gbps=1.0
+    ).advice
     assert slow.row.comm_period > 8  # key ranges share the link: they cannot help
 
 
 def test_automatic_threads_are_the_share_of_the_hosts_cores():
     options = {"transport": "shm", "host_cores": 8, "step_ms": None, "workers": "1,2,8", "worker_cores": 1.0}
-    one, two, eight = plan(**options).rows
+    one, two, eight = cluster_plan(**options).rows
     # By operations a worker with all eight cores is as fast as eight with a core each, but for their exchanges.
-    assert one.images_per_s == pytest.approx(plan(**options, threads_per_worker=8).rows[0].images_per_s)
-    assert two.images_per_s == pytest.approx(plan(**options, threads_per_worker=4).rows[1].images_per_s)
-    assert eight.images_per_s == pytest.approx(plan(**options, threads_per_worker=1).rows[2].images_per_s)
+    assert one.images_per_s == pytest.approx(cluster_plan(**options, threads_per_worker=8).rows[0].images_per_s)
+    assert two.images_per_s == pytest.approx(cluster_plan(**options, threads_per_worker=4).rows[1].images_per_s)
+    assert eight.images_per_s == pytest.approx(cluster_plan(**options, threads_per_worker=1).rows[2].images_per_s)
     # How long a minibatch takes is not guessed again where it is known.
     options["step_ms"] = 50.0
-    assert plan(**options).rows == plan(**options, threads_per_worker=1).rows
+    assert cluster_plan(**options).rows == cluster_plan(**options, threads_per_worker=1).rows
     # And each worker has one thread where nobody says how many cores its host has.
     options = {"step_ms": None, "workers": "4"}
-    assert plan(**options).rows == plan(**options, threads_per_worker=1).rows
+    assert cluster_plan(**options).rows == cluster_plan(**options, threads_per_worker=1).rows
 
 
 def test_one_host_shares_its_cores():
     options = {"workers": "2,4", "transport": "shm", "comm_period": 10, "step_jitter": 0.0, "straggler_spread": 0.0}
-    two, four = plan(**options, host_cores=2, worker_cores=1.0).rows
+    two, four = cluster_plan(**options, host_cores=2, worker_cores=1.0).rows
     assert two.efficiency == pytest.approx(1.0, abs=0.02)
     assert four.images_per_s == pytest.approx(two.images_per_s, rel=0.02)
-    greedy = plan(**options, host_cores=2, worker_cores=1.25).rows
+    greedy = cluster_plan(**options, host_cores=2, worker_cores=1.25).rows
     assert two.images_per_s / greedy[0].images_per_s == pytest.approx(1.25, rel=0.01)
-    assert plan(workers="2", n_servers=50).rows[0].n_servers == 2  # 145,578 parameters are two chunks
+    assert cluster_plan(workers="2", n_servers=50).rows[0].n_servers == 2  # 145,578 parameters are two chunks
 
 
 def test_strategy_in_rounds_loses_to_stragglers():
     asynchronous, rounds = (
-        plan(workers="64", straggler_spread=0.2, strategy=name, comm_period=1).rows[0] for name in ("easgd", "sync")
+        cluster_plan(workers="64", straggler_spread=0.2, strategy=name, comm_period=1).rows[0]
+        for name in ("easgd", "sync")
     )
     assert rounds.staleness == 0.0
     assert asynchronous.efficiency > 0.9
@@ -176,12 +178,12 @@ def test_strategy_in_rounds_loses_to_stragglers():
 
 def test_step_time_may_be_that_of_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(step_time, "run_step_time", lambda run, images: 0.05)
-    report = plan(step_ms=None, from_run=tmp_path)
+    report = cluster_plan(step_ms=None, from_run=tmp_path)
     assert (report.step_ms, report.step_source) == (pytest.approx(50.0), "run")
 
 
 def test_estimate_is_marked_as_one():
-    report = plan(step_ms=None)
+    report = cluster_plan(step_ms=None)
     assert report.step_source == "estimate"
     assert any("may be off by a factor of two" in note for note in report.notes)
     console = Console(width=150)
@@ -208,11 +210,11 @@ def test_options_that_cannot_be(options, message):
 
 def test_strategy_that_exchanges_every_minibatch_refuses_tau():
     with pytest.raises(ConfigError, match="comm_period=5: strategy sync exchanges after every minibatch; allowed: 1"):
-        plan(strategy="sync", comm_period=5)
+        cluster_plan(strategy="sync", comm_period=5)
 
 
 def test_picture_is_well_formed_and_has_a_mark_per_row(tmp_path):
-    report = plan()
+    report = cluster_plan()
     root = ElementTree.fromstring(plan_svg(report))
     svg = "{http://www.w3.org/2000/svg}"
     assert len(root.findall(f"{svg}svg")) == 4
@@ -227,12 +229,12 @@ def test_command_of_the_issue(monkeypatch):
     monkeypatch.chdir(ROOT)
     arguments = ["plan", "examples/cifar10/solver.prototxt", "--workers", "1,8,64,1000,10000"]
     arguments += ["--step-ms", "50", "--bandwidth-gbps", "10"]
-    result = CliRunner().invoke(cli.app, [*arguments, "--json"])
+    result = invoke(*arguments, "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert [row["workers"] for row in report["rows"]] == [1, 8, 64, 1000, 10000]
     assert {"images_per_s", "staleness", "server_load", "epoch_s"} <= set(report["rows"][0])
     arguments[arguments.index("--workers") + 1] = "1,1000"
-    table = CliRunner().invoke(cli.app, arguments).stdout
+    table = invoke(*arguments).stdout
     assert "What to choose" in table
     assert "1,000" in table

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import lmdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,6 +15,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.predict import FeaturesConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.predict.datum_output import database_plans, datum_outputs
+from tests.reference.lmdb_files import lmdb_records
 
 VALUES = np.random.default_rng(0).standard_normal((1_200, 6)).astype(np.float32)
 
@@ -26,7 +26,7 @@ def schema_of(**shapes: str) -> pa.Schema:
     return pa.schema([("id", pa.string()), *fields, ("error", pa.string())])
 
 
-def write(output: Path, values: dict[str, np.ndarray], **shapes: str) -> None:
+def write_in_parts(output: Path, values: dict[str, np.ndarray], **shapes: str) -> None:
     with datum_outputs(database_plans(output, schema_of(**shapes))) as outputs:
         for start in range(0, 1_200, 500):
             outputs.add({blob: rows[start : start + 500] for blob, rows in values.items()})
@@ -44,22 +44,17 @@ def expected_records(shape: tuple[int, int, int]) -> list[tuple[bytes, bytes]]:
     return records
 
 
-def records_of(folder: Path) -> list[tuple[bytes, bytes]]:
-    with lmdb.open(str(folder), readonly=True, lock=False) as environment, environment.begin() as reading:
-        return list(reading.cursor())
-
-
 @pytest.mark.parametrize(
     ("shape", "datum_shape"), [("6", (6, 1, 1)), ("2,3", (2, 3, 1)), ("1,2,3", (1, 2, 3)), ("", (1, 1, 1))]
 )
 def test_records_are_those_of_extract_features(shape: str, datum_shape: tuple[int, int, int], tmp_path: Path) -> None:
-    write(tmp_path / "fc7", {"fc7": VALUES}, fc7=shape)
-    assert records_of(tmp_path / "fc7") == expected_records(datum_shape)
+    write_in_parts(tmp_path / "fc7", {"fc7": VALUES}, fc7=shape)
+    assert list(lmdb_records(tmp_path / "fc7").items()) == expected_records(datum_shape)
     assert [path.name for path in tmp_path.iterdir()] == ["fc7"]
 
 
 def test_a_data_layer_reads_them(tmp_path: Path) -> None:
-    write(tmp_path / "fc7", {"fc7": VALUES}, fc7="1,2,3")
+    write_in_parts(tmp_path / "fc7", {"fc7": VALUES}, fc7="1,2,3")
     with closing(LmdbSource(tmp_path / "fc7")) as source:
         images, labels = source.read(0, 1_200)
     np.testing.assert_array_equal(images, VALUES.reshape(-1, 1, 2, 3))
@@ -68,17 +63,17 @@ def test_a_data_layer_reads_them(tmp_path: Path) -> None:
 
 def test_several_blobs_have_a_database_each_and_all_or_none_is_there(tmp_path: Path) -> None:
     shapes = {"pool": "6", "mixed/out": "6"}
-    write(tmp_path / "both", {"pool": VALUES, "mixed/out": VALUES}, **shapes)
+    write_in_parts(tmp_path / "both", {"pool": VALUES, "mixed/out": VALUES}, **shapes)
     assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["mixed_out", "pool"]
-    assert records_of(tmp_path / "both" / "mixed_out") == records_of(tmp_path / "both" / "pool")
+    assert lmdb_records(tmp_path / "both" / "mixed_out") == lmdb_records(tmp_path / "both" / "pool")
     with pytest.raises(KeyError), datum_outputs(database_plans(tmp_path / "none", schema_of(**shapes))) as outputs:
         outputs.add({"pool": VALUES})
     assert list((tmp_path / "none").iterdir()) == []
 
 
 def test_nothing_but_a_database_is_replaced(tmp_path: Path) -> None:
-    write(tmp_path / "fc7", {"fc7": VALUES}, fc7="6")
-    write(tmp_path / "fc7", {"fc7": 2 * VALUES}, fc7="6")
+    write_in_parts(tmp_path / "fc7", {"fc7": VALUES}, fc7="6")
+    write_in_parts(tmp_path / "fc7", {"fc7": 2 * VALUES}, fc7="6")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()
     for taken in (tmp_path / "photos", tmp_path / "photos" / "cat.jpg"):

@@ -11,7 +11,7 @@ from deepspark_ops.preflight.report import LayerReport, NetReport, PreflightRepo
 from deepspark_ops.preflight.table import report_lines
 
 
-def report(*types):
+def check_report(*types):
     layers = tuple(
         LayerReport(
             name=kind,
@@ -75,7 +75,7 @@ def test_types_of_the_net_are_compared_and_no_others(child):
     answers, asked = child
     pooling, *_ = recorded("Pooling")
     answers[pooling] = ("passed", 3e-6)
-    rows = certified(report("ReLU", "Pooling", "Data"), None).parity
+    rows = certified(check_report("ReLU", "Pooling", "Data"), None).parity
     assert [row.layer_type for row in rows] == ["Data", "Pooling", "ReLU"]
     assert [row.n_cases for row in rows] == [0, len(recorded("Pooling")), len(recorded("ReLU"))]
     assert [row.largest_error for row in rows] == [None, 3e-6, 1e-7]
@@ -86,14 +86,14 @@ def test_case_that_fails_is_an_error(child):
     answers, _ = child
     name = recorded("ReLU")[0]
     answers[name] = ("failed", 0.5)
-    found = certified(report("ReLU"), None)
+    found = certified(check_report("ReLU"), None)
     assert found.errors == (f"parity: case {name}: failed: y: too far",)
     assert found.parity[0].n_passed == found.parity[0].n_cases - 1
     assert found.parity[0].largest_error == 0.5
 
 
 def test_lines_for_a_log_hold_the_comparison(child):
-    text = "\n".join(report_lines(certified(report("ReLU", "Data"), None)))
+    text = "\n".join(report_lines(certified(check_report("ReLU", "Data"), None)))
     assert "largest relative error" in text
     assert "1.0e-07" in text
     assert "not recorded" in text
@@ -110,30 +110,30 @@ def test_the_comparison_touches_a_gpu_only_if_it_is_to(monkeypatch, on_gpu, devi
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     monkeypatch.setattr(certificate.subprocess, "run", run)
     with pytest.raises(DeepSparkError, match="stop here"):
-        certified(report("ReLU"), None, on_gpu=on_gpu)
+        certified(check_report("ReLU"), None, on_gpu=on_gpu)
     assert calls == [(device, visible)]
 
 
 def test_net_without_recorded_types_starts_no_process(child):
-    assert certified(report("Data"), None).parity[0].n_cases == 0
+    assert certified(check_report("Data"), None).parity[0].n_cases == 0
     assert child[1] == []
 
 
 def test_folder_without_cases_is_a_wrong_option(tmp_path):
     with pytest.raises(ConfigError, match=r"parity_cases=.*: no recorded cases: .*give a folder with an index\.json"):
-        certified(report("ReLU"), tmp_path)
+        certified(check_report("ReLU"), tmp_path)
 
 
 def test_comparison_that_dies_says_its_last_line(monkeypatch):
     dead = subprocess.CompletedProcess([], -9, stdout="", stderr="one\nout of memory\n")
     monkeypatch.setattr(certificate.subprocess, "run", lambda *_, **__: dead)
     with pytest.raises(DeepSparkError, match="ended with code -9 and no result: out of memory"):
-        certified(report("ReLU"), None)
+        certified(check_report("ReLU"), None)
 
 
 def test_a_runs_certificate_names_types_cases_and_failures(child, tmp_path):
     child[0][recorded("ReLU")[0]] = ("failed", 0.5)
-    write_certificate(certified(report("ReLU", "Data"), None), None, tmp_path / "parity.json")
+    write_certificate(certified(check_report("ReLU", "Data"), None), None, tmp_path / "parity.json")
     kept = json.loads((tmp_path / "parity.json").read_text())
     assert kept["format_version"] == 2
     assert kept["cases"] == str(RECORDED_CASES)

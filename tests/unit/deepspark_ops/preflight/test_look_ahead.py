@@ -33,11 +33,11 @@ SOLVER = 'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 10 test_
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, NET)
+    write_solver(tmp_path, NET)
     return tmp_path
 
 
-def write(folder, net):
+def write_solver(folder, net):
     (folder / "net.prototxt").write_text(net)
     (folder / "solver.prototxt").write_text(SOLVER)
 
@@ -122,7 +122,7 @@ def test_the_test_source_is_looked_at_too(folder):
 
 
 def test_a_crop_larger_than_the_image_is_refused(folder):
-    write(folder, NET.replace("phase: TRAIN }", "phase: TRAIN } transform_param { crop_size: 9 }"))
+    write_solver(folder, NET.replace("phase: TRAIN }", "phase: TRAIN } transform_param { crop_size: 9 }"))
     (error,) = inspect(folder, source=image_list(folder)).errors
     assert error.startswith("train net: ")
     assert "crop_size=9 does not fit into samples of shape (3, 8, 8)" in error
@@ -130,7 +130,7 @@ def test_a_crop_larger_than_the_image_is_refused(folder):
 
 
 def test_a_label_outside_the_scores_is_refused(folder):
-    write(folder, NET.replace("num_output: 3 }", "num_output: 2 }"))
+    write_solver(folder, NET.replace("num_output: 3 }", "num_output: 2 }"))
     errors = inspect(folder, source=image_list(folder)).errors
     assert errors[0].endswith("the dataset has labels 0 to 2; set num_output of the last layer to 3")
 
@@ -147,7 +147,7 @@ def test_weights_for_another_image_size_are_refused(folder):
 def test_wrong_wiring_is_found_though_the_source_is_missing(folder):
     missing = f"source={folder}/none.txt: no such file or folder"
     assert inspect(folder, source=folder / "none.txt").errors == (missing,)
-    write(folder, NET.replace('bottom: "conv" top: "ip"', 'bottom: "cnov" top: "ip"'))
+    write_solver(folder, NET.replace('bottom: "conv" top: "ip"', 'bottom: "cnov" top: "ip"'))
     first, *others = inspect(folder, source=folder / "none.txt").errors
     assert first == missing
     assert len(others) == 2

@@ -16,7 +16,7 @@ EUCLIDEAN = 'layer { name: "l2" type: "EuclideanLoss" bottom: "ip" bottom: "y" t
 SOFTMAX = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "y" top: "loss" }'
 
 
-def check(folder, *, width=3, net=EUCLIDEAN, more="", **options):
+def inspect_net(folder, *, width=3, net=EUCLIDEAN, more="", **options):
     (folder / "solver.prototxt").write_text(SOLVER.format(more=more))
     (folder / "net.prototxt").write_text(NET.format(width=width, more=net))
     return inspect_solver(CheckConfig(solver=folder / "solver.prototxt", **options))
@@ -28,7 +28,7 @@ def lines_of(report):
 
 
 def test_a_net_of_one_phase_is_told_as_evaluation_will_see_it(tmp_path):
-    report = check(tmp_path)
+    report = inspect_net(tmp_path)
     (found,) = report.results
     assert (found.task, found.outputs, found.target) == ("regression", ("ip",), "y")
     told, export = lines_of(report)
@@ -42,7 +42,7 @@ def test_the_test_net_tells_where_there_is_one(tmp_path):
     of_phases = EUCLIDEAN.replace(" }", " include { phase: TRAIN } }") + SOFTMAX.replace(
         " }", " include { phase: TEST } }"
     )
-    report = check(
+    report = inspect_net(
         tmp_path,
         width=1,
         net=of_phases.replace('ip" bottom: "y', 'y" bottom: "y', 1),
@@ -53,14 +53,14 @@ def test_the_test_net_tells_where_there_is_one(tmp_path):
 
 
 def test_what_the_user_says_is_told_and_refused_as_evaluation_would(tmp_path):
-    report = check(tmp_path, task="multi_label", output_blob="ip", target_blob="y")
+    report = inspect_net(tmp_path, task="multi_label", output_blob="ip", target_blob="y")
     assert [one.task for one in report.results] == ["multi_label"]
-    wrong = check(tmp_path, output_blob="ipp")
+    wrong = inspect_net(tmp_path, output_blob="ipp")
     assert wrong.errors == ('evaluate: no blob "ipp" in net "n"; known: x, y, ip, l2; did you mean "ip"?',)
 
 
 @pytest.mark.parametrize("net", [""])
 def test_a_net_without_a_target_is_told_to_have_nothing_to_compare_with(tmp_path, net):
-    report = check(tmp_path, width=2, net=net)
+    report = inspect_net(tmp_path, width=2, net=net)
     assert report.results[0].target is None
     assert lines_of(report)[0].endswith("gives nothing, there is no target")

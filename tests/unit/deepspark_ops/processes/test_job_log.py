@@ -7,7 +7,7 @@ from deepspark_ops.processes.job_log import JobLog
 Lines = list[tuple[int, str]]
 
 
-def read(text: str) -> tuple[Lines, JobLog]:
+def read_log(text: str) -> tuple[Lines, JobLog]:
     lines: Lines = []
     log = JobLog(lambda level, line: lines.append((level, line)))
     for line in text.splitlines():
@@ -16,7 +16,7 @@ def read(text: str) -> tuple[Lines, JobLog]:
 
 
 def test_each_line_gets_the_level_its_stage_gave_it() -> None:
-    lines, _ = read("INFO: worker 1 loss=0.5\nWARNING: rate_scale is capped\nDEBUG| more\nplain print\n")
+    lines, _ = read_log("INFO: worker 1 loss=0.5\nWARNING: rate_scale is capped\nDEBUG| more\nplain print\n")
     assert lines == [
         (logging.INFO, "worker 1 loss=0.5"),
         (logging.WARNING, "rate_scale is capped"),
@@ -26,7 +26,7 @@ def test_each_line_gets_the_level_its_stage_gave_it() -> None:
 
 
 def test_spark_and_traceback_lines_get_levels_and_known_noise_is_dropped() -> None:
-    lines, _ = read(
+    lines, _ = read_log(
         "WARNING: Using incubator modules: jdk.incubator.vector\n"
         "26/11/21 15:48:47 WARN Utils: Your hostname, a, resolves to a loopback address: 127.0.0.1; using b instead\n"
         "26/01/02 03:04:05 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform\n"
@@ -41,7 +41,7 @@ def test_spark_and_traceback_lines_get_levels_and_known_noise_is_dropped() -> No
 
 
 def test_java_frames_are_for_debugging_and_change_no_other_lines_level() -> None:
-    lines, _ = read(
+    lines, _ = read_log(
         "26/11/21 22:49:53 ERROR Executor: Exception in task 1.0 in stage 0.0 (TID 1)\n"
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).\n"
         "\tat org.apache.spark.api.python.PythonRunner$$anon$3.read(PythonRunner.scala:1068)\n"
@@ -54,13 +54,13 @@ def test_java_frames_are_for_debugging_and_change_no_other_lines_level() -> None
 
 
 def test_last_error_message_is_kept_whole() -> None:
-    _, log = read(
+    _, log = read_log(
         'ERROR: first\nERROR: net.prototxt:3:5: unknown field "x"\nERROR|    3 | x: 1\nINFO: bye\nERROR| no\n'
     )
     error = log.failure("train", 2)
     # The last line continues nothing: what came before it was no error.
     assert str(error) == "no"
-    _, log = read('ERROR: first\nERROR: net.prototxt:3:5: unknown field "x"\nERROR|    3 | x: 1\nINFO: bye\n')
+    _, log = read_log('ERROR: first\nERROR: net.prototxt:3:5: unknown field "x"\nERROR|    3 | x: 1\nINFO: bye\n')
     error = log.failure("train", 2)
     assert str(error) == 'net.prototxt:3:5: unknown field "x"\n   3 | x: 1'
     assert error.is_user_mistake
@@ -68,7 +68,7 @@ def test_last_error_message_is_kept_whole() -> None:
 
 
 def test_failure_without_a_message_says_how_it_ended() -> None:
-    _, log = read("INFO: half way\n")
+    _, log = read_log("INFO: half way\n")
     assert (
         str(log.failure("train", 3))
         == "stage train ended with exit code 3 and left no message; its last line: half way"
@@ -78,7 +78,7 @@ def test_failure_without_a_message_says_how_it_ended() -> None:
 
 
 def test_what_was_ended_on_purpose_is_not_a_failure_of_the_stage() -> None:
-    _, log = read("ERROR: Python worker exited unexpectedly\n")
+    _, log = read_log("ERROR: Python worker exited unexpectedly\n")
     error = log.failure("train", -9, ended_by="its task received SIGTERM")
     assert str(error) == "stage train was ended: its task received SIGTERM"
     assert not error.is_user_mistake

@@ -14,11 +14,11 @@ TRUE = np.random.default_rng(1).normal(size=(N, 1))
 NOISE = np.random.default_rng(2).normal(size=(N, 1))
 
 
-def scored(answers, *, task="regression", targets=TRUE):
+def task_evaluation(answers, *, task="regression", targets=TRUE):
     return of_task(answers, targets, task=task)
 
 
-BAD, GOOD = scored(TRUE + NOISE), scored(TRUE + 0.5 * NOISE)
+BAD, GOOD = task_evaluation(TRUE + NOISE), task_evaluation(TRUE + 0.5 * NOISE)
 
 
 def test_a_smaller_error_goes_in_and_a_larger_one_does_not():
@@ -40,7 +40,7 @@ def test_the_first_goes_in_without_another():
 
 
 def test_luck_does_not_go_in():
-    lucky = scored(TRUE + NOISE * np.where(np.arange(N)[:, None] == 0, 0.99, 1.0))
+    lucky = task_evaluation(TRUE + NOISE * np.where(np.arange(N)[:, None] == 0, 0.99, 1.0))
     decision = decide(lucky, BAD, PromoteConfig())
     assert not decision.promotes
     assert decision.reason.endswith("at least 95 % confidence is needed")
@@ -56,7 +56,9 @@ def test_the_gain_asked_for_is_in_the_figures_unit():
 
 def test_higher_is_better_where_it_is():
     truth = (TRUE > 0).astype(float)
-    sure, unsure = (scored(np.where(truth == 1, p, 1 - p), task="multi_label", targets=truth) for p in (0.9, 0.5))
+    sure, unsure = (
+        task_evaluation(np.where(truth == 1, p, 1 - p), task="multi_label", targets=truth) for p in (0.9, 0.5)
+    )
     assert decide(sure, unsure, PromoteConfig()).promotes
     assert not decide(unsure, sure, PromoteConfig()).promotes
 

@@ -13,12 +13,12 @@ from deepspark_ops.run_index.outcome import outcome_of
 from deepspark_ops.run_view.stage_status import StageStatus
 
 
-def config(**fields):
+def label_config(**fields):
     return parse_config(RunLabelConfig, fields)
 
 
 def test_name_and_tags_are_kept_in_a_line_and_each_tag_once(tmp_path):
-    label = label_run(tmp_path / "run", config(name="the  paper\n", tags=" base, v2 ,base,, a b "))
+    label = label_run(tmp_path / "run", label_config(name="the  paper\n", tags=" base, v2 ,base,, a b "))
     assert (label.name, label.tags) == ("the paper", ("base", "v2", "a b"))
     assert read_label(tmp_path / "run") == label
     assert json.loads((tmp_path / "run" / "label.json").read_text())["format_version"] == 1
@@ -26,13 +26,13 @@ def test_name_and_tags_are_kept_in_a_line_and_each_tag_once(tmp_path):
 
 def test_a_change_by_a_person_after_the_trigger_stays_when_the_task_is_tried_again(tmp_path):
     write_label(tmp_path, RunLabel(name="renamed", archived=True))
-    assert label_run(tmp_path, config(name="of the form", tags="new")) == RunLabel(
+    assert label_run(tmp_path, label_config(name="of the form", tags="new")) == RunLabel(
         name="renamed", tags=("new",), archived=True
     )
 
 
 def test_a_run_without_name_and_tags_has_no_file(tmp_path):
-    assert label_run(tmp_path / "run", config()) == RunLabel()
+    assert label_run(tmp_path / "run", label_config()) == RunLabel()
     assert not (tmp_path / "run").exists()
 
 
@@ -44,7 +44,7 @@ def test_a_damaged_label_is_an_empty_label(tmp_path, text):
 
 def test_a_name_that_is_too_long_is_refused_with_its_bound():
     with pytest.raises(ConfigError, match=r"name.*120"):
-        config(name="x" * 121)
+        label_config(name="x" * 121)
 
 
 def test_a_changed_label_makes_the_index_stale(tmp_path):

@@ -19,7 +19,7 @@ ROWS = [
 ]
 
 
-def names(query):
+def chosen_runs(query):
     return [found["run"] for found in chosen(ROWS, query)]
 
 
@@ -40,7 +40,7 @@ def names(query):
     ],
 )
 def test_rows_are_those_that_the_address_asks_for(query, found):
-    assert names(query) == found
+    assert chosen_runs(query) == found
 
 
 def judged(label, value, *, higher):

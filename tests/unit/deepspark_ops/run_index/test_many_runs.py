@@ -50,13 +50,13 @@ def test_the_ratio_is_the_root_of_the_variance_between_groups_by_a_slow_loop():
     assert correlation_ratio(groups, np.array(values)) == pytest.approx(expected, abs=1e-9)
 
 
-def row(accuracy, **fields):
+def figures_row(accuracy, **fields):
     numbers = {"accuracy": accuracy, "loss": 1.0, "images_per_s": None, "seconds": 2.0, "clock": 100, "figure": None}
     return {**numbers, **fields}
 
 
 def test_settings_that_differ_are_columns_of_numbers_or_of_texts():
-    rows = [row(0.9), row(0.8), row(None), row(0.7, loss=math.inf)]
+    rows = [figures_row(0.9), figures_row(0.8), figures_row(None), figures_row(0.7, loss=math.inf)]
     settings = [
         {"solver: base_lr": "0.1", "strategy": "easgd", "same": "1", "net digest": "a"},
         {"solver: base_lr": "0.01", "strategy": "sync", "same": "1", "net digest": "b"},
@@ -76,7 +76,7 @@ def test_settings_that_differ_are_columns_of_numbers_or_of_texts():
 
 
 def test_the_strongest_setting_is_first_and_too_few_runs_have_no_correlation():
-    rows = [row(value) for value in (0.5, 0.6, 0.7, 0.8)]
+    rows = [figures_row(value) for value in (0.5, 0.6, 0.7, 0.8)]
     settings = [
         {"lr": "4", "strategy": strategy, "rare": rare}
         for strategy, rare in (("a", "1"), ("b", "2"), ("a", ""), ("b", ""))
@@ -90,6 +90,8 @@ def test_the_strongest_setting_is_first_and_too_few_runs_have_no_correlation():
 
 def test_other_tasks_are_judged_by_the_figure_that_most_runs_have():
     rmse = {"label": "RMSE", "value": 0.3}
-    columns = run_columns([row(None, figure=rmse), row(None, figure=rmse), row(0.9)], [{}, {}, {}])
+    columns = run_columns(
+        [figures_row(None, figure=rmse), figures_row(None, figure=rmse), figures_row(0.9)], [{}, {}, {}]
+    )
     assert main_figure(columns) == "RMSE"
     assert main_figure([]) is None

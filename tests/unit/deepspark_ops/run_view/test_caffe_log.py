@@ -25,7 +25,7 @@ SOLVER = 'net: "/gone/net.prototxt" base_lr: 0.01 lr_policy: "fixed" max_iter: 1
 BEGAN = 1_795_690_174.004  # 2026-11-26 10:49:34 UTC
 
 
-def run_of(folder: Path, events: Sequence[Event], *, net: str = NET, weight: str = "1") -> RunPaths:
+def logged_run(folder: Path, events: Sequence[Event], *, net: str = NET, weight: str = "1") -> RunPaths:
     run = RunPaths(folder)
     run.net.write_text(net.replace("WEIGHT", weight))
     run.solver.write_text(SOLVER)
@@ -115,7 +115,7 @@ def columns_of(lines: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
 
 
 def test_parse_log_reads_the_values_of_the_events(tmp_path: Path) -> None:
-    lines = list(caffe_log_lines(run_of(tmp_path, one_worker())))
+    lines = list(caffe_log_lines(logged_run(tmp_path, one_worker())))
     assert rows_of(lines, "Train") == [
         {"NumIters": 0.0, "Seconds": 2.5, "LearningRate": 0.05000000074505806, "loss": 2.37462},
         {"NumIters": 100.0, "Seconds": 4.5, "LearningRate": 0.05000000074505806, "loss": 1e-05},
@@ -130,7 +130,7 @@ def test_parse_log_reads_the_values_of_the_events(tmp_path: Path) -> None:
 
 
 def test_the_script_behind_plot_training_log_reads_its_columns(tmp_path: Path) -> None:
-    columns = columns_of(list(caffe_log_lines(run_of(tmp_path, one_worker()))))
+    columns = columns_of(list(caffe_log_lines(logged_run(tmp_path, one_worker()))))
     assert columns["train"] == [
         ("0", "2.37462", "0.05000000074505806"),
         ("100", "1e-05", "1e-06"),
@@ -141,7 +141,7 @@ def test_the_script_behind_plot_training_log_reads_its_columns(tmp_path: Path) -
 
 
 def test_the_lines_are_those_of_caffe(tmp_path: Path) -> None:
-    lines = list(caffe_log_lines(run_of(tmp_path, one_worker())))
+    lines = list(caffe_log_lines(logged_run(tmp_path, one_worker())))
     assert lines[:8] == [
         "I1126 10:49:34.004000     0 solver.cpp:272] Solving LeNet",
         "I1126 10:49:34.004000     0 solver.cpp:273] Learning Rate Policy: fixed",
@@ -172,7 +172,7 @@ def test_outputs_have_their_weights_and_several_values(tmp_path: Path) -> None:
         evaluation(0, 2.0, few=[[0.5, "nan"]], large={"shape": [200], "mean": 1.0, "min": 0.0, "max": 2.0}, loss=4.0),
         loss(0, 100, BEGAN + 3, loss="nan", outputs={"loss": "nan"}),
     )
-    lines = [line.partition("] ")[2] for line in caffe_log_lines(run_of(tmp_path, events, weight="0.25"))]
+    lines = [line.partition("] ")[2] for line in caffe_log_lines(logged_run(tmp_path, events, weight="0.25"))]
     assert "    Train net output #0: loss = 2.0 (* 0.25 = 0.5 loss)" in lines
     assert lines[6:10] == [
         "    Test net output #0: few = 0.5",
@@ -185,7 +185,7 @@ def test_outputs_have_their_weights_and_several_values(tmp_path: Path) -> None:
 
 
 def test_test_nets_of_their_own_have_their_weights(tmp_path: Path) -> None:
-    run = run_of(tmp_path, (started(0, BEGAN, n_workers=1), evaluation(0, 1.0, net=1, accuracy=0.5, loss=2.0)))
+    run = logged_run(tmp_path, (started(0, BEGAN, n_workers=1), evaluation(0, 1.0, net=1, accuracy=0.5, loss=2.0)))
     run.test_net(1).write_text(NET.replace("WEIGHT", "3"))
     lines = [line.partition("] ")[2] for line in caffe_log_lines(run)]
     assert lines[2] == "Iteration 0, Testing net (#1)"
@@ -203,7 +203,7 @@ def test_several_workers_are_stated_and_every_report_is_a_row(tmp_path: Path) ->
         loss(0, 105, BEGAN + 3, loss=1.0),
         loss(1, 102, BEGAN + 3, loss=1.5),
     )
-    lines = list(caffe_log_lines(run_of(tmp_path, events)))
+    lines = list(caffe_log_lines(logged_run(tmp_path, events)))
     assert lines[0].endswith(
         "] 2 workers, strategy easgd: an iteration is a minibatch of any worker, a loss is of one worker; the number"
         " behind the time is the worker's"
@@ -229,7 +229,7 @@ def test_what_a_second_start_repeats_is_left_out(tmp_path: Path) -> None:
         loss(0, 400, BEGAN + 61, loss=1.0),
         loss(0, 500, BEGAN + 62, loss=0.5),
     )
-    lines = list(caffe_log_lines(run_of(tmp_path, events)))
+    lines = list(caffe_log_lines(logged_run(tmp_path, events)))
     assert [(row["NumIters"], row["loss"]) for row in rows_of(lines, "Train")] == [(0, 2.0), (400, 1.0), (500, 0.5)]
     assert sum("Restoring previous solver status, iteration 400" in line for line in lines) == 1
     assert sum("Solving" in line for line in lines) == 1
@@ -245,5 +245,5 @@ def test_seconds_do_not_jump_over_the_end_of_a_year(tmp_path: Path, late: float)
         loss(1, 1, new_year + 1 - late, loss=2.0),  # a report that came later than the report of a later step
         loss(0, 100, new_year + 2, loss=1.0),
     )
-    lines = list(caffe_log_lines(run_of(tmp_path, events)))
+    lines = list(caffe_log_lines(logged_run(tmp_path, events)))
     assert [row["Seconds"] for row in rows_of(lines, "Train")] == [11.0, 11.0, 12.0]

@@ -2,24 +2,24 @@ from deepspark_ops.events import DRIVER, Event
 from deepspark_ops.run_view.curves import read_curves
 
 
-def loss(clock, worker, value, *, rate=0.1, time=0.0):
+def loss_event(clock, worker, value, *, rate=0.1, time=0.0):
     return Event("loss", clock, worker, {"loss": value, "learning_rate": rate, "images_per_s": 5.0}, time)
 
 
 def test_points_are_sorted_by_clock_per_worker():
-    curves = read_curves([loss(20, 1, 3.0), loss(10, 1, 4.0), loss(10, 0, 2.0)])
+    curves = read_curves([loss_event(20, 1, 3.0), loss_event(10, 1, 4.0), loss_event(10, 0, 2.0)])
     assert curves.loss == {0: [(10.0, 2.0)], 1: [(10.0, 4.0), (20.0, 3.0)]}
     assert curves.n_workers == 2
 
 
 def test_retry_repeats_a_clock_and_the_later_report_counts():
-    curves = read_curves([loss(10, 0, 9.0, time=1.0), loss(10, 0, 5.0, time=31.0)])
+    curves = read_curves([loss_event(10, 0, 9.0, time=1.0), loss_event(10, 0, 5.0, time=31.0)])
     assert curves.loss == {0: [(10.0, 5.0)]}
     assert curves.seconds == 30.0
 
 
 def test_values_that_are_not_finite_arrive_as_text_and_are_left_out():
-    curves = read_curves([loss(10, 0, "nan"), loss(20, 0, 1.0)])
+    curves = read_curves([loss_event(10, 0, "nan"), loss_event(20, 0, 1.0)])
     assert curves.loss == {0: [(20.0, 1.0)]}
 
 
@@ -36,7 +36,7 @@ def test_evaluation_gives_each_output_its_curve():
 
 
 def test_mean_is_over_neighbouring_reports_of_all_workers():
-    events = [loss(clock, clock % 2, float(clock)) for clock in range(60)]
+    events = [loss_event(clock, clock % 2, float(clock)) for clock in range(60)]
     curves = read_curves(events)
     assert curves.smoothing == 4
     assert curves.mean_loss[0] == (1.5, 1.5)  # clocks 0 to 3
@@ -79,7 +79,7 @@ def test_where_the_time_went_is_shares_over_neighbouring_reports():
 
 
 def test_workers_have_curves_of_speed_and_distance():
-    events = [loss(20, 1, 3.0), Event("loss", 10, 0, {"loss": "nan", "distance": 0.25, "images_per_s": 7}, 0.0)]
+    events = [loss_event(20, 1, 3.0), Event("loss", 10, 0, {"loss": "nan", "distance": 0.25, "images_per_s": 7}, 0.0)]
     assert read_curves(events).workers == {
         "images_per_s": {0: [(10.0, 7.0)], 1: [(20.0, 5.0)]},
         "distance": {0: [(10.0, 0.25)]},

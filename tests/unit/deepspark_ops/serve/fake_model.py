@@ -42,5 +42,5 @@ class FakeModel:
         return {"scores": np.stack([1 - bright, bright], axis=1)}
 
 
-def config_of(model, **options):
+def serve_config(model, **options):
     return ServeConfig(bundle=model.bundle, **{"batch_wait_ms": 0, **options})

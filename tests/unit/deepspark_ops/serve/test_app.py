@@ -15,7 +15,7 @@ from deepspark_ops.serve.app import make_app
 from deepspark_ops.serve.guard import LOOPBACK_NAMES, Limits
 from deepspark_ops.serve.service import Service, warm_up
 from deepspark_ops.shards.preprocessing import ImagePreprocessing
-from tests.unit.deepspark_ops.serve.fake_model import LABELS, FakeModel, config_of, image_input, number_input
+from tests.unit.deepspark_ops.serve.fake_model import LABELS, FakeModel, image_input, number_input, serve_config
 
 BRIGHT = np.zeros((2, 3, 3), np.uint8)
 BRIGHT[..., 2] = 204  # blue, 0.8 of 255
@@ -30,7 +30,7 @@ def served(tmp_path):
 
         def serve(*inputs, model=None, limits=None, **options):
             found = model or FakeModel(tmp_path, *inputs)
-            config = config_of(found, **options)
+            config = serve_config(found, **options)
             limits = limits or Limits(100_000, 8, hosts=LOOPBACK_NAMES)
             app = make_app(Service.of(found, config), config, limits)
             client = TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)

@@ -26,7 +26,7 @@ class Net:
         return {"doubled": np.array([[2 * number] for number in numbers], np.float32)}
 
 
-def samples_of(*numbers):
+def scalar_samples(*numbers):
     return [(np.float32(number),) for number in numbers]
 
 
@@ -43,9 +43,9 @@ def batcher_of(net, told, **options):
 def test_what_waits_goes_together_and_each_gets_its_own(net):
     told = []
     batcher = batcher_of(net, told)
-    first = batcher.submit(samples_of(1))
+    first = batcher.submit(scalar_samples(1))
     assert net.begun.wait(WAIT_S)
-    others = [batcher.submit(samples_of(*numbers)) for numbers in [(2, 3), (4,), (5, 6)]]
+    others = [batcher.submit(scalar_samples(*numbers)) for numbers in [(2, 3), (4,), (5, 6)]]
     net.may_go.set()
     assert first.result(WAIT_S)["doubled"].tolist() == [[2]]
     assert [other.result(WAIT_S)["doubled"].ravel().tolist() for other in others] == [[4, 6], [8], [10, 12]]
@@ -56,7 +56,7 @@ def test_what_waits_goes_together_and_each_gets_its_own(net):
 
 def test_requests_whose_samples_must_not_meet_go_one_by_one(net):
     batcher = batcher_of(net, [], wait_s=WAIT_S, are_apart=True)
-    answers = [batcher.submit(samples_of(*numbers)) for numbers in [(1,), (2, 3), (4, 5, 6, 7, 8)]]
+    answers = [batcher.submit(scalar_samples(*numbers)) for numbers in [(1,), (2, 3), (4, 5, 6, 7, 8)]]
     net.may_go.set()
     assert [answer.result(WAIT_S / 2)["doubled"].ravel().tolist() for answer in answers] == [
         [2], [4, 6], [8, 10, 12, 14, 16]
@@ -68,20 +68,20 @@ def test_requests_whose_samples_must_not_meet_go_one_by_one(net):
 def test_a_request_waits_for_others_but_not_for_ever(net):
     net.may_go.set()
     batcher = batcher_of(net, [], wait_s=WAIT_S)
-    one, other = batcher.submit(samples_of(1, 2)), batcher.submit(samples_of(3, 4))
+    one, other = batcher.submit(scalar_samples(1, 2)), batcher.submit(scalar_samples(3, 4))
     assert one.result(WAIT_S / 2)["doubled"].ravel().tolist() == [2, 4]  # the batch is full, so nobody waits longer
     assert other.result(WAIT_S)["doubled"].ravel().tolist() == [6, 8]
     assert net.calls == [[1, 2, 3, 4]]
     batcher.close()
     soon = batcher_of(net, [], wait_s=0.01)
-    assert soon.submit(samples_of(7)).result(WAIT_S)["doubled"].tolist() == [[14]]
+    assert soon.submit(scalar_samples(7)).result(WAIT_S)["doubled"].tolist() == [[14]]
     soon.close()
 
 
 def test_a_large_request_is_computed_in_pieces(net):
     net.may_go.set()
     batcher = batcher_of(net, [])
-    assert batcher.submit(samples_of(*range(10))).result(WAIT_S)["doubled"].ravel().tolist() == [
+    assert batcher.submit(scalar_samples(*range(10))).result(WAIT_S)["doubled"].ravel().tolist() == [
         2 * k for k in range(10)
     ]
     assert [len(call) for call in net.calls] == [4, 4, 2]
@@ -90,26 +90,26 @@ def test_a_large_request_is_computed_in_pieces(net):
 
 def test_a_bad_request_does_not_spoil_the_others(net):
     batcher = batcher_of(net, [])
-    batcher.submit(samples_of(0))
+    batcher.submit(scalar_samples(0))
     assert net.begun.wait(WAIT_S)
-    good, bad = batcher.submit(samples_of(1)), batcher.submit(samples_of(-1))
+    good, bad = batcher.submit(scalar_samples(1)), batcher.submit(scalar_samples(-1))
     net.may_go.set()
     assert good.result(WAIT_S)["doubled"].tolist() == [[2]]
     with pytest.raises(ValueError, match="does not take"):
         bad.result(WAIT_S)
-    assert batcher.submit(samples_of(3)).result(WAIT_S)["doubled"].tolist() == [[6]]
+    assert batcher.submit(scalar_samples(3)).result(WAIT_S)["doubled"].tolist() == [[6]]
     batcher.close()
 
 
 def test_closing_answers_what_waits(net):
     batcher = batcher_of(net, [])
-    batcher.submit(samples_of(0))
+    batcher.submit(scalar_samples(0))
     assert net.begun.wait(WAIT_S)
-    gone, waiting = batcher.submit(samples_of(1)), batcher.submit(samples_of(2))
+    gone, waiting = batcher.submit(scalar_samples(1)), batcher.submit(scalar_samples(2))
     assert gone.cancel()
     net.may_go.set()
     batcher.close()
     assert waiting.result(0)["doubled"].tolist() == [[4]]
     assert net.calls == [[0], [2]]
     with pytest.raises(RuntimeError, match="closed"):
-        batcher.submit(samples_of(3))
+        batcher.submit(scalar_samples(3))

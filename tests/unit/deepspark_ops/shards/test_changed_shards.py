@@ -27,7 +27,7 @@ def file_of(dataset: Dataset, shard: int) -> Path:
     return path / "data.mdb" if path.is_dir() else path
 
 
-def refusal(dataset: Dataset, shard: int) -> str:
+def shard_refusal(dataset: Dataset, shard: int) -> str:
     with dataset, pytest.raises(DataError) as raised:
         dataset.read(shard, 0, 1)
     assert str(raised.value).startswith(f"shard {dataset.shards[shard].name}")
@@ -38,14 +38,14 @@ def refusal(dataset: Dataset, shard: int) -> str:
 @pytest.mark.parametrize("shard", [0, 1], ids=["open", "unread"])
 def test_a_removed_shard(opened: Dataset, shard: int) -> None:
     file_of(opened, shard).unlink()
-    assert "No such file or directory" in refusal(opened, shard)
+    assert "No such file or directory" in shard_refusal(opened, shard)
 
 
 @pytest.mark.parametrize("shard", [0, 1], ids=["open", "unread"])
 def test_a_shard_that_is_cut_short_does_not_kill_its_reader(opened: Dataset, shard: int) -> None:
     path = file_of(opened, shard)
     os.truncate(path, path.stat().st_size // 2)
-    assert "bytes, the manifest says" in refusal(opened, shard)
+    assert "bytes, the manifest says" in shard_refusal(opened, shard)
 
 
 @pytest.mark.parametrize("shard", [0, 1], ids=["open", "unread"])
@@ -57,7 +57,7 @@ def test_another_byte_in_place(opened: Dataset, shard: int) -> None:
         file.seek(-100, os.SEEK_END)
         file.write(bytes([old[0] ^ 1]))
     os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))  # the kernel's clock may not have moved since it was made
-    assert "has changed since the run began: SHA-256 is" in refusal(opened, shard)
+    assert "has changed since the run began: SHA-256 is" in shard_refusal(opened, shard)
 
 
 def test_another_shard_of_the_same_size_and_count_in_its_place(opened: Dataset) -> None:
@@ -66,7 +66,7 @@ def test_another_shard_of_the_same_size_and_count_in_its_place(opened: Dataset) 
     assert two.stat().st_size == three.stat().st_size
     shutil.copyfile(three, two)
     os.utime(two, ns=(1, two.stat().st_mtime_ns + 1))
-    assert "SHA-256 is" in refusal(opened, 2)
+    assert "SHA-256 is" in shard_refusal(opened, 2)
 
 
 def test_the_same_bytes_with_another_time_are_read_whole_once(opened: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

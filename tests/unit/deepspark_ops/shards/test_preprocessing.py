@@ -14,7 +14,7 @@ from tests.reference.raw_sources import write_images
 OPTIONS = {"gray": True, "resize_height": 5, "resize_width": 6, "max_pixel": 255}
 
 
-def ingested(folder, **options):
+def ingested_split(folder, **options):
     config = IngestConfig(source=write_images(folder / "raw", 9), output=folder / "data", **options)
     ingest(config, folder / "work")
     return config.output / "test"
@@ -34,7 +34,7 @@ def stored_range(split):
     ],
 )
 def test_a_dataset_says_what_was_done_to_its_images(tmp_path, options, steps):
-    split = ingested(tmp_path, **options)
+    split = ingested_split(tmp_path, **options)
     expected = PixelSteps(
         **{
             "decode_color": True,
@@ -50,10 +50,10 @@ def test_a_dataset_says_what_was_done_to_its_images(tmp_path, options, steps):
 
 
 def test_the_decoding_of_compressed_images_is_that_of_the_data_layer(tmp_path):
-    split = ingested(tmp_path, encoded=True)
+    split = ingested_split(tmp_path, encoded=True)
     assert open_dataset(split, color=True).preprocessing.read_color is True
     assert open_dataset(split).preprocessing.encoded
-    assert open_dataset(ingested(tmp_path / "raw_pixels"), color=True).preprocessing.read_color is None
+    assert open_dataset(ingested_split(tmp_path / "raw_pixels"), color=True).preprocessing.read_color is None
 
 
 def test_steps_of_version_1_have_no_range_of_pixels():

@@ -31,7 +31,7 @@ RUNS = [
 ]
 
 
-def report(results: list[VirtualResult], **options: object) -> SimulationReport:
+def simulation_report(results: list[VirtualResult], **options: object) -> SimulationReport:
     config = parse_config(SimulateConfig, {"solver": Path("lenet.prototxt"), **options})
     return make_report(config, SIZE, 0.05, "given", results, [])
 
@@ -45,7 +45,7 @@ def test_the_target_is_a_point_below_one_worker() -> None:
 
 
 def test_groups_are_means_over_seeds() -> None:
-    alone, four, eight, sync = report(RUNS, target=0.8).groups
+    alone, four, eight, sync = simulation_report(RUNS, target=0.8).groups
     assert (alone.strategy, alone.workers, alone.speedup) == ("single_worker", 1, 1.0)
     assert (four.accuracy, four.lowest, four.highest) == pytest.approx((0.81, 0.80, 0.82))
     assert alone.time_to_target == 10.0
@@ -59,7 +59,7 @@ def test_groups_are_means_over_seeds() -> None:
 def test_table_and_page_tell_the_same_of_a_group() -> None:
     first = result("easgd", 4, 1, [0.1], bytes=2_000_000, comm_period=1, staleness=2.0, center_load=0.5)
     second = result("easgd", 4, 2, [0.1], bytes=4_000_000, staleness=4.0, exchange_share=0.25)
-    found = report([first, second])
+    found = simulation_report([first, second])
     (group,) = found.groups
     assert (group.bytes, group.comm_period, group.staleness) == (3_000_000, 3, 3.0)
     assert (group.center_load, group.exchange_share) == (0.5, 0.25)
@@ -71,7 +71,7 @@ def test_table_and_page_tell_the_same_of_a_group() -> None:
 
 
 def test_a_log_has_a_line_of_a_group() -> None:
-    found = report(RUNS, target=0.8)
+    found = simulation_report(RUNS, target=0.8)
     alone, four, eight, sync = (group_line(found, group) for group in found.groups)
     assert alone == "one worker: accuracy 81.00 % (80.00 % to 82.00 %), 10 s of virtual time, 10 s to 80.00 %"
     assert four.startswith("easgd, 4 workers, tau 3: accuracy 81.00 % (80.00 % to 82.00 %), 2.5 s of virtual time")
@@ -81,12 +81,12 @@ def test_a_log_has_a_line_of_a_group() -> None:
 
 
 def test_a_slower_target_of_some_seeds_is_no_time() -> None:
-    rows = report(RUNS, target=0.7).rows
+    rows = simulation_report(RUNS, target=0.7).rows
     assert [row.time_to_target for row in rows] == [10.0, 5.0, 2.5, 1.25, 1.25, 1.25, None, None]
 
 
 def test_advice_has_its_reasons() -> None:
-    texts = {advice.text: advice.reason for advice in report(RUNS, target=0.8).advice}
+    texts = {advice.text: advice.reason for advice in simulation_report(RUNS, target=0.8).advice}
     assert texts["take easgd with 4 workers"].startswith("first at 80.00 %, after 1.88 s, 5.3 times faster")
     assert texts["easgd: from 8 workers on, give the run more minibatches for its accuracy"].startswith("3.0 points")
     assert "busy 97%" in texts["easgd with 8 workers: take a longer tau or fewer workers"]
@@ -98,32 +98,32 @@ def test_advice_has_its_reasons() -> None:
 
 def test_more_workers_must_pay() -> None:
     slow = [*RUNS[:4], result("easgd", 16, 1, [0.1, 0.6, 0.8, 0.8, 0.8, 0.8, 0.8], virtual_s=9.0)]
-    assert "easgd: stay at 4 workers" not in [advice.text for advice in report(slow, target=0.8).advice]
+    assert "easgd: stay at 4 workers" not in [advice.text for advice in simulation_report(slow, target=0.8).advice]
     slow[-1] = result("easgd", 16, 1, [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.8])  # 1.875 s
-    texts = {advice.text: advice.reason for advice in report(slow, target=0.8).advice}
+    texts = {advice.text: advice.reason for advice in simulation_report(slow, target=0.8).advice}
     assert texts["easgd: stay at 4 workers"] == "4 times as many reach the target 1 times as fast"
 
 
 def test_nothing_reaches_a_target_that_is_too_high() -> None:
-    found = report(RUNS, target=0.99)
+    found = simulation_report(RUNS, target=0.99)
     assert found.advice[0].reason == "nothing with several workers reached 99.00 %"
     assert all(group.time_to_target is None for group in found.groups)
 
 
 def test_runs_without_tests_tell_nothing() -> None:
     with pytest.raises(ConfigError, match="no run was tested; set test_interval"):
-        report([RUNS[0].model_copy(update={"figure": "", "curve": ()})])
+        simulation_report([RUNS[0].model_copy(update={"figure": "", "curve": ()})])
 
 
 def test_an_end_without_a_test_is_noted() -> None:
     late = RUNS[0].model_copy(update={"clock": 250})
-    assert report([late]).notes[-1].startswith("the last test is at minibatch 200 of 250")
+    assert simulation_report([late]).notes[-1].startswith("the last test is at minibatch 200 of 250")
 
 
 def test_the_table_has_a_line_per_group() -> None:
     console = Console(width=200, record=True, file=None, quiet=False)
     with console.capture() as capture:
-        console.print(simulation_view(report(RUNS, target=0.8)))
+        console.print(simulation_view(simulation_report(RUNS, target=0.8)))
     text = capture.get()
     (four,) = [line.split() for line in text.splitlines() if line.split()[:2] == ["easgd", "4"]]
     assert " ".join(four) == "easgd 4 3 81.00 % 80.00 % to 82.00 % 2.5 s 1.88 s 5.33 1.0 10% 976.6 KiB"

@@ -27,7 +27,7 @@ from tests.unit.deepspark_ops.simulation.small_results import result
 LENET = ROOT / "examples" / "digits" / "lenet_solver.prototxt"
 
 
-def config(**changes: Any) -> VirtualRunConfig:
+def virtual_run_config(**changes: Any) -> VirtualRunConfig:
     values = {"solver": LENET, "strategy": "easgd", "n_workers": 4, "seed": 3, "step_ms": 50.0, "result": Path("x")}
     return parse_config(VirtualRunConfig, {**values, **changes})
 
@@ -46,9 +46,9 @@ def test_a_damaged_result_is_none(text: str, tmp_path: Path) -> None:
 
 
 def test_whatever_changes_a_run_changes_its_file(tmp_path: Path) -> None:
-    own = result_file(tmp_path, config(), "inputs")
+    own = result_file(tmp_path, virtual_run_config(), "inputs")
     assert own.name.startswith("easgd-w4-s3-")
-    assert result_file(tmp_path, config(result=Path("y"), solver=Path("copy.prototxt")), "inputs") == own
+    assert result_file(tmp_path, virtual_run_config(result=Path("y"), solver=Path("copy.prototxt")), "inputs") == own
     others = [
         {"network": "1gbit,1ms"},
         {"step_ms": 40.0},
@@ -56,36 +56,40 @@ def test_whatever_changes_a_run_changes_its_file(tmp_path: Path) -> None:
         {"stragglers": 0.1},
         {"seed": 4},
     ]
-    files = {result_file(tmp_path, config(**one), "inputs") for one in others} | {result_file(tmp_path, config(), "b")}
+    files = {result_file(tmp_path, virtual_run_config(**one), "inputs") for one in others} | {
+        result_file(tmp_path, virtual_run_config(), "b")
+    }
     assert len(files) == 6
     assert own not in files
 
 
 def test_a_changed_default_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = result_file(tmp_path, config(), "inputs")
-    given = result_file(tmp_path, config(moving_rate=0.4), "inputs")
-    of_sync = result_file(tmp_path, config(strategy="sync"), "inputs")
+    own = result_file(tmp_path, virtual_run_config(), "inputs")
+    given = result_file(tmp_path, virtual_run_config(moving_rate=0.4), "inputs")
+    of_sync = result_file(tmp_path, virtual_run_config(strategy="sync"), "inputs")
     with monkeypatch.context() as patched:
         patched.setattr(Elastic, "default_moving_rate", lambda _strategy, _n_workers: 0.25)
-        assert result_file(tmp_path, config(), "inputs") != own
-        assert result_file(tmp_path, config(moving_rate=0.4), "inputs") == given
+        assert result_file(tmp_path, virtual_run_config(), "inputs") != own
+        assert result_file(tmp_path, virtual_run_config(moving_rate=0.4), "inputs") == given
     with monkeypatch.context() as patched:
         patched.setattr(rate_scale, "LONG_WARMUP_FRACTION", 0.2)
-        assert result_file(tmp_path, config(), "inputs") != own
+        assert result_file(tmp_path, virtual_run_config(), "inputs") != own
     with monkeypatch.context() as patched:
         patched.setattr(measured_rates, "SHARE", 0.25)
-        assert result_file(tmp_path, config(), "inputs") != own
-        assert result_file(tmp_path, config(strategy="sync"), "inputs") == of_sync
-    assert result_file(tmp_path, config(), "inputs") == own
+        assert result_file(tmp_path, virtual_run_config(), "inputs") != own
+        assert result_file(tmp_path, virtual_run_config(strategy="sync"), "inputs") == of_sync
+    assert result_file(tmp_path, virtual_run_config(), "inputs") == own
 
 
 def test_a_changed_net_or_dataset_is_another_input(tmp_path: Path) -> None:
-    before = digest_of_inputs(config(dataset=tmp_path))
+    before = digest_of_inputs(virtual_run_config(dataset=tmp_path))
     put_manifest_text(tmp_path, "train", "1")
-    first = digest_of_inputs(config(dataset=tmp_path))
+    first = digest_of_inputs(virtual_run_config(dataset=tmp_path))
     put_manifest_text(tmp_path, "train", "2")
-    assert len({before, first, digest_of_inputs(config(dataset=tmp_path))}) == 3
-    assert digest_of_inputs(config()) == before != digest_of_inputs(config(overrides="gamma: 3"))
+    assert len({before, first, digest_of_inputs(virtual_run_config(dataset=tmp_path))}) == 3
+    assert (
+        digest_of_inputs(virtual_run_config()) == before != digest_of_inputs(virtual_run_config(overrides="gamma: 3"))
+    )
 
 
 def test_the_figure_is_the_accuracy_else_the_first_number() -> None:

@@ -87,7 +87,7 @@ def play(
     return played
 
 
-def run_of(order: list[int]) -> Run:
+def pushes_in_order(order: list[int]) -> Run:
     """Return (worker, what it added) in the order of the pushes."""
     turns = dict.fromkeys(order, 0)
     run = []
@@ -102,7 +102,9 @@ def test_the_virtual_order_explains_the_center_bit_for_bit(strategy: str, tmp_pa
     found = play(tmp_path, strategy)
     # Worker 2 at 0.41, 0.82, ...; worker 0 at 1, 2, ...; worker 1 at 1.3, 2.6, ...
     assert found.order[:8] == [2, 2, 0, 2, 1, 2, 0, 2]
-    assert_same((found.locals, found.center), AT_EACH_PUSH[strategy](INITIAL, run_of(found.order), N_WORKERS, ALPHA))
+    assert_same(
+        (found.locals, found.center), AT_EACH_PUSH[strategy](INITIAL, pushes_in_order(found.order), N_WORKERS, ALPHA)
+    )
 
 
 @pytest.mark.parametrize("strategy", IN_ROUNDS)

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
 
 from caffe_import.files.caffemodel import write_caffemodel
 from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import build_net_spec
-from deepspark_ops.command import cli
+from tests.reference.command_line import invoke
 
 N_SAMPLES, BATCH = 10, 4
 
@@ -64,16 +63,14 @@ def case(tmp_path: Path) -> Case:
     return Case(net, weights, data, target, matrix)
 
 
-def run(case: Case, *options: str) -> Result:
-    return CliRunner().invoke(
-        cli.app, ["test", str(case.net), "--weights", str(case.weights), "--threads", "1", *options]
-    )
+def invoke_test(case: Case, *options: str) -> Result:
+    return invoke("test", case.net, "--weights", case.weights, "--threads", "1", *options)
 
 
 @pytest.mark.tf
 @pytest.mark.parametrize(("options", "n_batches"), [((), 3), (("--iterations", "5"), 5)])
 def test_means_are_those_of_the_loop(case: Case, options: tuple[str, ...], n_batches: int) -> None:
-    done = run(case, "--json", *options)
+    done = invoke_test(case, "--json", *options)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     loss, outputs = case.expected(n_batches)
@@ -86,7 +83,7 @@ def test_means_are_those_of_the_loop(case: Case, options: tuple[str, ...], n_bat
 
 @pytest.mark.tf
 def test_lines_are_those_of_caffe_test(case: Case) -> None:
-    done = run(case)
+    done = invoke_test(case)
     loss, outputs = case.expected(3)
     lines = done.stdout.splitlines()
     assert lines[0] == "linear: 3 batches of 4 over 10 samples"
@@ -102,6 +99,6 @@ def test_lines_are_those_of_caffe_test(case: Case) -> None:
 def test_weights_of_another_net_are_refused(case: Case, tmp_path: Path) -> None:
     other = tmp_path / "other.prototxt"
     other.write_text(case.net.read_text().replace('"ip"', '"fc"'))
-    done = CliRunner().invoke(cli.app, ["test", str(other), "--weights", str(case.weights)])
+    done = invoke("test", other, "--weights", case.weights)
     assert done.exit_code == 2
     assert 'no weights for layer "fc"' in done.stderr.replace("\n", " ")

@@ -4,22 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
-from deepspark_ops.command import cli
 from tests.paths import ROOT
+from tests.reference.command_line import invoke
 
 QUICK = str(ROOT / "examples" / "digits" / "lenet_train_test.prototxt")
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, ["time", *arguments])
-
-
 @pytest.mark.tf
 def test_times_of_a_net_whose_data_are_not_here() -> None:
-    done = run(QUICK, "--sample-shape", "1x28x28", "--batch-size", "4", "--iterations", "2", "--threads", "1", "--json")
+    done = invoke(
+        "time", QUICK, "--sample-shape", "1x28x28", "--batch-size", "4", "--iterations", "2", "--threads", "1", "--json"
+    )
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["batch_size"], found["n_threads"], found["n_passes"]) == (4, 1, 2)
@@ -38,6 +34,6 @@ def test_times_of_a_net_whose_data_are_not_here() -> None:
     ],
 )
 def test_a_mistake_is_one_message(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    done = run(QUICK, *options)
+    done = invoke("time", QUICK, *options)
     assert done.exit_code == 2
     assert message in done.stderr.replace("\n", " ")

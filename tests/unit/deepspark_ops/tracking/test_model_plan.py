@@ -20,7 +20,7 @@ from tests.reference.bundles import make_bundle
 from tests.reference.evaluations import evaluation
 
 
-def plan(*numbers: int) -> ModelPlan:
+def plan_of_versions(*numbers: int) -> ModelPlan:
     return ModelPlan("digits", tuple(ModelVersion(n, f"v{n}", {DIGEST_TAG: f"sha256:{n}"}) for n in numbers), None)
 
 
@@ -40,17 +40,29 @@ def there(*numbers: int, highest: int | None = None) -> Registered:
     ],
 )
 def test_versions_are_registered_where_mlflow_gives_them_their_own_number(registered: Registered, missing) -> None:
-    assert [version.number for version in missing_versions(plan(1, 2, 3), registered)] == missing
+    assert [version.number for version in missing_versions(plan_of_versions(1, 2, 3), registered)] == missing
 
 
 @pytest.mark.parametrize(
     ("ours", "registered", "message"),
     [
-        (plan(1), there(1, 2, highest=None), "MLflow has a version 2 .* that is not v2 of this one"),
-        (plan(1, 2), Registered(None, {1: ""}, None), "MLflow has a version 1 .* that is not v1 of this one"),
-        (plan(1, 2), Registered(1, {1: "sha256:9"}, None), "give one of the two models another name"),
-        (plan(1, 3), there(1, highest=1), r"MLflow goes on at version 2, but its next versions here are \[3\]"),
-        (plan(2), there(), r"goes on at version 1, but its next versions here are \[2\]: records are missing"),
+        (plan_of_versions(1), there(1, 2, highest=None), "MLflow has a version 2 .* that is not v2 of this one"),
+        (
+            plan_of_versions(1, 2),
+            Registered(None, {1: ""}, None),
+            "MLflow has a version 1 .* that is not v1 of this one",
+        ),
+        (plan_of_versions(1, 2), Registered(1, {1: "sha256:9"}, None), "give one of the two models another name"),
+        (
+            plan_of_versions(1, 3),
+            there(1, highest=1),
+            r"MLflow goes on at version 2, but its next versions here are \[3\]",
+        ),
+        (
+            plan_of_versions(2),
+            there(),
+            r"goes on at version 1, but its next versions here are \[2\]: records are missing",
+        ),
     ],
 )
 def test_nothing_is_registered_where_numbers_would_differ(ours: ModelPlan, registered: Registered, message) -> None:

@@ -24,12 +24,12 @@ from deepspark_ops.trials.plan import (
 )
 
 
-def plan_of(folder: Path = Path("/r"), **values: Any) -> Plan:
+def trial_plan(folder: Path = Path("/r"), **values: Any) -> Plan:
     return make_plan(parse_config(CompareConfig, values), "deepspark_compare", "run", lambda run: folder / run)
 
 
 def test_trials_are_all_combinations_named_by_what_differs() -> None:
-    plan = plan_of(strategies=["easgd", "sync"], workers="1, 2", comm_periods="1", base_lrs=[0.1])
+    plan = trial_plan(strategies=["easgd", "sync"], workers="1, 2", comm_periods="1", base_lrs=[0.1])
     assert [(trial.name, trial.values) for trial in plan.trials] == [
         ("easgd, 1 worker", {"strategy": "easgd", "n_workers": 1, "comm_period": "1", "base_lr": 0.1}),
         ("easgd, 2 workers", {"strategy": "easgd", "n_workers": 2, "comm_period": "1", "base_lr": 0.1}),
@@ -60,7 +60,7 @@ def test_combinations_that_are_the_same_training_are_one_trial() -> None:
 
 
 def test_a_plan_of_the_version_before_is_read(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, workers="1, 2")
+    plan = trial_plan(tmp_path, workers="1, 2")
     write_plan(tmp_path / "run", plan)
     path = tmp_path / "run" / "stages" / "trials.json"
     written = json.loads(path.read_text())
@@ -73,11 +73,11 @@ def test_a_plan_of_the_version_before_is_read(tmp_path: Path) -> None:
 
 
 def test_lists_are_texts_or_lists_and_a_value_counts_once() -> None:
-    names = [trial.name for trial in plan_of(comm_periods="1, auto , 1@0 10@2000, 1", base_lrs="0.1, 0.10").trials]
+    names = [trial.name for trial in trial_plan(comm_periods="1, auto , 1@0 10@2000, 1", base_lrs="0.1, 0.10").trials]
     assert names == ["tau 1", "tau auto", "tau 1@0 10@2000"]
-    lines = plan_of(workers=["1, 2", "4"], strategies="easgd\nsync")  # as Airflow's form sends a text of lines
+    lines = trial_plan(workers=["1, 2", "4"], strategies="easgd\nsync")  # as Airflow's form sends a text of lines
     assert [trial.values["n_workers"] for trial in lines.trials] == [1, 2, 4] * 2
-    assert [trial.name for trial in plan_of(comm_periods=[1, 10], base_lrs="1e-5, 0.5").trials] == [
+    assert [trial.name for trial in trial_plan(comm_periods=[1, 10], base_lrs="1e-5, 0.5").trials] == [
         "tau 1, base_lr 1e-05",
         "tau 1, base_lr 0.5",
         "tau 10, base_lr 1e-05",
@@ -86,8 +86,8 @@ def test_lists_are_texts_or_lists_and_a_value_counts_once() -> None:
 
 
 def test_solver_files_are_told_apart_by_as_little_of_their_path_as_does_it() -> None:
-    assert [t.name for t in plan_of(solvers="nets/adam.prototxt, nets/sgd.prototxt").trials] == ["adam", "sgd"]
-    plan = plan_of(solvers=["/a/x/s.prototxt", "/a/y/s.prototxt"])
+    assert [t.name for t in trial_plan(solvers="nets/adam.prototxt, nets/sgd.prototxt").trials] == ["adam", "sgd"]
+    plan = trial_plan(solvers=["/a/x/s.prototxt", "/a/y/s.prototxt"])
     assert [trial.name for trial in plan.trials] == ["x/s", "y/s"]
     assert plan.trials[1].values == {"solver": "/a/y/s.prototxt"}
 
@@ -119,12 +119,12 @@ def test_solver_files_are_told_apart_by_as_little_of_their_path_as_does_it() -> 
 )
 def test_lists_that_cannot_be_are_refused_in_words(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        plan_of(**values)
+        trial_plan(**values)
     assert message in str(refused.value)
 
 
 def test_as_many_trials_as_allowed_are_planned() -> None:
-    assert len(plan_of(workers=list(range(1, 9)), comm_periods=list(range(1, 9))).trials) == 64
+    assert len(trial_plan(workers=list(range(1, 9)), comm_periods=list(range(1, 9))).trials) == 64
 
 
 def test_random_trials_lie_in_the_ranges_and_are_repeatable() -> None:
@@ -198,7 +198,7 @@ def test_values_of_a_trial_take_the_place_of_the_forms() -> None:
 
 
 def test_comparison_and_trials_name_each_other_in_their_folders(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, workers="1, 2", target_accuracy=0.9)
+    plan = trial_plan(tmp_path, workers="1, 2", target_accuracy=0.9)
     write_plan(tmp_path / "run", plan)
     assert read_plan(tmp_path / "run") == plan
     member = read_member(tmp_path / "run__trial_02")

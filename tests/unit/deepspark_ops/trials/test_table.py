@@ -22,7 +22,7 @@ from tests.reference.evaluations import answers_with, evaluation, of_task, write
 LABELS = [0, 1] * 10
 
 
-def plan_of(folder: Path, target: float | None = None) -> Plan:
+def trial_plan(folder: Path, target: float | None = None) -> Plan:
     config = CompareConfig(strategies=("easgd", "sync", "lbfgs", "downpour"), target_accuracy=target)
     return make_plan(config, "deepspark_compare", "run", lambda run: folder / run)
 
@@ -31,7 +31,7 @@ def note(run_dir: Path, stage: str, status: Status, message: str = "") -> None:
     StatusFile(run_dir, stage).end(status, message)
 
 
-def train(run_dir: Path, accuracies: list[float], *, moved_bytes: int = 4_000) -> None:
+def write_training(run_dir: Path, accuracies: list[float], *, moved_bytes: int = 4_000) -> None:
     """Leave what a training leaves that was tested every 100 minibatches, which took it 2 s each."""
     events = [
         Event("stage", 0, DRIVER, {"status": "started"}, 10.0),
@@ -57,9 +57,9 @@ def folder(tmp_path: Path) -> Path:
     runs = [tmp_path / f"run__trial_{number:02d}" for number in (1, 2, 3, 4)]
     for run in runs:
         run.mkdir()
-    train(runs[0], [0.1, 0.8, 0.9, 0.95])
+    write_training(runs[0], [0.1, 0.8, 0.9, 0.95])
     evaluate(runs[0], n_wrong=1)
-    train(runs[1], [0.1, 0.9, 0.92, 0.9], moved_bytes=7_000)
+    write_training(runs[1], [0.1, 0.9, 0.92, 0.9], moved_bytes=7_000)
     evaluate(runs[1], n_wrong=3)
     note(runs[2], "train", "failed", "stage train failed: no weight changed\nraise max_iter <b>")
     StatusFile(runs[3], "train")  # begun, no end noted
@@ -71,7 +71,7 @@ def table_of(plan: Plan) -> Table:
 
 
 def test_rows_say_what_each_trial_reached_and_what_it_took(folder: Path) -> None:
-    table = table_of(plan_of(folder))
+    table = table_of(trial_plan(folder))
     # 0.95 and 0.9 were the last accuracies of the tests; the first trial was at 0.9 after 4 s, the second after 2 s.
     assert (table.target_accuracy, table.target_is_given) == (0.9, False)
     rows = [
@@ -90,19 +90,19 @@ def test_rows_say_what_each_trial_reached_and_what_it_took(folder: Path) -> None
 
 
 def test_a_target_that_was_asked_for_need_not_be_reached(folder: Path) -> None:
-    table = table_of(plan_of(folder, target=0.93))
+    table = table_of(trial_plan(folder, target=0.93))
     assert (table.target_accuracy, table.target_is_given) == (0.93, True)
     assert [row.seconds_to_target for row in table.rows] == [6.0, None, None, None]
 
 
 def test_a_trial_whose_evaluation_failed_has_failed_with_its_reason(folder: Path) -> None:
     note(folder / "run__trial_01", "evaluate", "failed", "no test set")
-    row = table_of(plan_of(folder)).rows[0]
+    row = table_of(trial_plan(folder)).rows[0]
     assert (row.status, row.reason, row.accuracy, row.moved_bytes) == ("failed", "no test set", None, 4_000)
 
 
 def test_csv_has_a_line_per_trial_and_no_cell_that_a_spreadsheet_would_run(folder: Path) -> None:
-    table = table_of(plan_of(folder))
+    table = table_of(trial_plan(folder))
     cells = list(csv.DictReader(io.StringIO(table.to_csv())))
     assert [line["strategy"] for line in cells] == ["easgd", "sync", "lbfgs", "downpour"]
     assert (cells[0]["accuracy"], cells[0]["moved_bytes"], cells[2]["accuracy"]) == ("0.95", "4000", "")
@@ -113,7 +113,7 @@ def test_csv_has_a_line_per_trial_and_no_cell_that_a_spreadsheet_would_run(folde
 
 
 def test_page_shows_each_trial_its_reason_and_its_lines_and_loads_nothing(folder: Path) -> None:
-    plan = plan_of(folder)
+    plan = trial_plan(folder)
     courses = read_courses(plan.trials)
     page = render_page(make_table(plan, courses), courses, {"solver": "s.prototxt", "overrides": "<i>"})
     assert "no weight changed\nraise max_iter &lt;b&gt;" in page
@@ -140,7 +140,7 @@ def test_a_trial_that_was_stopped_early_says_why_and_sets_no_target(folder: Path
 
 
 def test_a_trial_that_is_several_combinations_is_one_row_that_names_them(folder: Path) -> None:
-    plan = plan_of(folder)
+    plan = trial_plan(folder)
     first = plan.trials[0].model_copy(update={"same_runs": ("<sync>, 1 worker", "auto, 1 worker")})
     plan = plan.model_copy(update={"trials": (first, *plan.trials[1:])})
     courses = read_courses(plan.trials)
@@ -152,13 +152,13 @@ def test_a_trial_that_is_several_combinations_is_one_row_that_names_them(folder:
     page = render_page(table, courses, {})
     assert "easgd<br><small>the same run: &lt;sync&gt;, 1 worker; auto, 1 worker</small>" in page
     assert "trained once" in page
-    assert "trained once" not in render_page(make_table(plan_of(folder), courses), courses, {})
+    assert "trained once" not in render_page(make_table(trial_plan(folder), courses), courses, {})
 
 
 def test_trials_without_tests_are_compared_all_the_same(folder: Path) -> None:
     for number in (1, 2):
-        train(folder / f"run__trial_0{number}", [])
-    plan = plan_of(folder)
+        write_training(folder / f"run__trial_0{number}", [])
+    plan = trial_plan(folder)
     courses = read_courses(plan.trials)
     table = make_table(plan, courses)
     assert table.target_accuracy is None
@@ -173,7 +173,7 @@ def test_trials_of_a_regression_are_compared_by_its_own_figure_the_lowest_first(
     for number, error in ((1, 0.5), (2, 0.25)):
         evaluated = of_task([[error], [1.0]], [[0.0], [1.0]])
         write_evaluation(folder / f"run__trial_0{number}" / "evaluation", evaluated)
-    plan = plan_of(folder)
+    plan = trial_plan(folder)
     courses = read_courses(plan.trials)
     table = make_table(plan, courses)
     values = [None if row.figure is None else row.figure.value for row in table.rows]

@@ -89,7 +89,7 @@ def feeds_of(net: NetSpec, n_passes: int) -> dict[str, np.ndarray[Any, Any]]:
     return found
 
 
-def trained(
+def run_plan(
     net: NetSpec, solver: SolverSpec, plan: ComputePlan, feeds: Mapping[str, Any]
 ) -> tuple[TrainFunction, TrainState, StepOutputs]:
     names = DEVICES if plan.n_devices > 1 else ()
@@ -132,12 +132,12 @@ def compare(
     net: NetSpec, solver: SolverSpec, plans: Mapping[str, ComputePlan], *, parts: bool, base: ComputePlan = PLAIN
 ) -> dict[str, Any]:
     feeds = feeds_of(net, N_STEPS * solver.iter_size)
-    _, plain, plain_outputs = trained(net, solver, base, feeds)
+    _, plain, plain_outputs = run_plan(net, solver, base, feeds)
     found = {}
     for name, plan in plans.items():
         if solver.iter_size % plan.n_replicas:
             continue
-        function, state, outputs = trained(net, solver, plan, feeds)
+        function, state, outputs = run_plan(net, solver, plan, feeds)
         offs = {
             "weights": off(weights(net, state.params_view()), weights(net, plain.params_view())),
             "history": off(state.history_view(), plain.history_view()),
@@ -162,11 +162,11 @@ def replicas_own(text: str) -> dict[str, Any]:
     """Statistics and layer state of each replica beside a plain run of its passes alone; the rate is 0."""
     net, solver = net_of(text), solver_of("iter_size: 4", rate=0)
     feeds = feeds_of(net, 2 * 4)
-    _, state, _ = trained(net, solver, ComputePlan(n_replicas=2), feeds)
+    _, state, _ = run_plan(net, solver, ComputePlan(n_replicas=2), feeds)
     found: dict[str, Any] = {}
     for replica in range(2):
         alone = {name: rows[replica::2] for name, rows in feeds.items()}
-        _, plain, _ = trained(net, solver_of("iter_size: 2", rate=0), PLAIN, alone)
+        _, plain, _ = run_plan(net, solver_of("iter_size: 2", rate=0), PLAIN, alone)
         blobs = net.params.views(plain.params_view())
         ours = net.params.views(state.params_view())
         for entry in net.params.entries:

@@ -36,7 +36,7 @@ def compiled(solver: str = "", *, loss_weight: float = LOSS_WEIGHT, precision: P
     return compile_training(net, spec, n_threads=1, plan=ComputePlan(precision=precision))
 
 
-def run(function: TrainFunction, state: TrainState, inputs: Sequence[float]) -> tuple[TrainState, StepOutputs]:
+def run_steps(function: TrainFunction, state: TrainState, inputs: Sequence[float]) -> tuple[TrainState, StepOutputs]:
     feeds = {"data": np.array(inputs, np.float32).reshape(-1, 1, 1)}
     n_steps = len(inputs) // function.solver.iter_size
     return function.run(state, step=0, n_steps=n_steps, rate_scale=1.0, seed=0, worker=0, feeds=feeds)
@@ -89,7 +89,7 @@ def test_weights_and_scales_are_those_of_a_slow_loop(
     found, begun = [], []
     # Calls of one step and of several: the scale goes from one to the next.
     for start, stop in ((0, 2), (2, 4), (4, 10), (10, len(INPUTS))):
-        state, outputs = run(function, state, INPUTS[start:stop])
+        state, outputs = run_steps(function, state, INPUTS[start:stop])
         assert outputs.scales is not None
         begun += outputs.scales.begun.tolist()
         found.append(float(state.params_view()[0]))
@@ -158,7 +158,7 @@ def test_a_gradient_that_no_scale_makes_finite_ends_the_tries() -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_other_precisions_scale_nothing(precision: Precision) -> None:
     function = compiled(precision=precision)
-    state, outputs = run(function, function.initial_state(np.ones(1, np.float32)), [1, 1])
+    state, outputs = run_steps(function, function.initial_state(np.ones(1, np.float32)), [1, 1])
     assert outputs.scales is None
     assert state.loss_scale is None
     assert state.params_view().tolist() == [1 - 2 * 0.125 * LOSS_WEIGHT]
@@ -171,7 +171,7 @@ def test_debug_info_shows_unscaled_gradients() -> None:
         state = function.initial_state(np.ones(1, np.float32))
         if precision == "float16":
             state = replace(state, loss_scale=LossScale(64.0))
-        _, outputs = run(function, state, [1, 1])
+        _, outputs = run_steps(function, state, [1, 1])
         assert outputs.debug is not None
         shown[precision] = outputs.debug.lines(function.net, 0)
     assert shown["float16"] == shown["float32"]

@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import deepspark_ops as ds
 from deepspark_ops.api.results.check_report import CheckReport
 from deepspark_ops.api.results.simulation import Simulation
-from deepspark_ops.command import cli
 from tests.reference.bundles import make_bundle
+from tests.reference.command_line import invoke
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 from tests.unit.deepspark_ops.simulation.small_results import result
-from tests.unit.deepspark_ops.simulation.test_report import report
+from tests.unit.deepspark_ops.simulation.test_report import simulation_report
 
 LABELS = [0, 1] * 50
 NAME = "digits<b>"
@@ -30,7 +29,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ds.Model:
         make_bundle(run / "bundle", run_name.encode(), run=run_name, evaluated=evaluated, weights_digest=digest)
         (run / "config.json").write_text("{}")
         write_evaluation(run / "evaluation", evaluated)
-        done = CliRunner().invoke(cli.app, ["models", "promote", "digits", f"runs/{run_name}", "--reason", "x"])
+        done = invoke("models", "promote", "digits", f"runs/{run_name}", "--reason", "x")
         assert done.exit_code == 0, done.output
     (tmp_path / "models" / "digits").rename(tmp_path / "models" / NAME)
     return ds.Model(f"models/{NAME}")
@@ -65,7 +64,7 @@ def test_run_shows_evaluation_and_bundle(model: ds.Model, tmp_path: Path) -> Non
 
 
 def test_simulation_is_a_table_a_figure_and_a_card(tmp_path: Path) -> None:
-    made = report([result("easgd", 1, 0, [0.1, 0.8]), result("easgd", 4, 0, [0.2, 0.7])])
+    made = simulation_report([result("easgd", 1, 0, [0.1, 0.8]), result("easgd", 4, 0, [0.2, 0.7])])
     (tmp_path / "simulation.json").write_text(made.model_dump_json())
     simulation = ds.open(tmp_path)
     assert isinstance(simulation, Simulation)

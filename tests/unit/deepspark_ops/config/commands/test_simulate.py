@@ -11,27 +11,27 @@ from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.errors import ConfigError
 
 
-def config(**options: object) -> SimulateConfig:
+def simulate_config(**options: object) -> SimulateConfig:
     return parse_config(SimulateConfig, {"solver": Path("a.prototxt"), **options})
 
 
 def test_network_is_bandwidth_and_latency() -> None:
-    found = config(network="2.5gbit,200us")
+    found = simulate_config(network="2.5gbit,200us")
     assert (found.bandwidth_bytes, found.latency_s) == pytest.approx((312.5e6, 200e-6))
-    found = config(network="800mbit,1ms")
+    found = simulate_config(network="800mbit,1ms")
     assert (found.bandwidth_bytes, found.latency_s) == pytest.approx((100e6, 1e-3))
 
 
 @pytest.mark.parametrize("network", ["10gbit", "10gb,1ms", "0gbit,1ms", "fast,1ms", "10gbit,1s"])
 def test_another_network_is_refused(network: str) -> None:
     with pytest.raises(ConfigError, match="bandwidth and latency; allowed: 10gbit,200us"):
-        config(network=network)
+        simulate_config(network=network)
 
 
 def test_lists_are_read() -> None:
-    found = config(workers="16,1,4,4", strategy="easgd,sync,easgd", seeds="3,1,3")
+    found = simulate_config(workers="16,1,4,4", strategy="easgd,sync,easgd", seeds="3,1,3")
     assert (found.worker_counts, found.strategy_names, found.seed_list) == ((1, 4, 16), ("easgd", "sync"), (3, 1))
-    assert config().seed_list == (None,)
+    assert simulate_config().seed_list == (None,)
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_lists_are_read() -> None:
 )
 def test_what_cannot_be_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        config(**options)
+        simulate_config(**options)

@@ -10,7 +10,7 @@ from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.scores import SampleLosses
 
 
-def samples_of(losses, *, index=None, task="regression"):
+def scored_samples(losses, *, index=None, task="regression"):
     losses = np.asarray(losses, np.float64)
     index = np.arange(len(losses)) if index is None else np.asarray(index)
     answers = SampleLosses(index.astype(np.int64), losses)
@@ -21,7 +21,7 @@ def test_counts_means_and_the_largest_differences_are_those_of_a_loop():
     random = np.random.default_rng(3)
     mine, theirs = random.exponential(1.0, 500).round(2), random.exponential(1.1, 500).round(2)
     index = np.arange(500) * 3  # others do not count
-    found = paired_errors(samples_of(mine, index=index), samples_of(theirs, index=index), most=5)
+    found = paired_errors(scored_samples(mine, index=index), scored_samples(theirs, index=index), most=5)
     rows = list(zip(index.tolist(), mine.tolist(), theirs.tolist(), strict=True))
     assert found.n_first == sum(a < b for _, a, b in rows)
     assert found.n_second == sum(b < a for _, a, b in rows)
@@ -36,7 +36,7 @@ def test_counts_means_and_the_largest_differences_are_those_of_a_loop():
 
 
 def test_samples_with_a_picture_are_named_where_there_are_any():
-    mine, theirs = samples_of([0.0, 0.0, 0.0, 9.0]), samples_of([3.0, 2.0, 1.0, 0.0])
+    mine, theirs = scored_samples([0.0, 0.0, 0.0, 9.0]), scored_samples([3.0, 2.0, 1.0, 0.0])
     found = paired_errors(mine, theirs, pictured={1, 2})
     assert [one.index for one in found.first_better] == [1, 2]
     assert found.second_better == ()
@@ -44,8 +44,8 @@ def test_samples_with_a_picture_are_named_where_there_are_any():
 
 
 def test_equal_nets_and_a_single_sample():
-    same = paired_errors(samples_of([1.0, 2.0]), samples_of([1.0, 2.0]))
+    same = paired_errors(scored_samples([1.0, 2.0]), scored_samples([1.0, 2.0]))
     assert (same.n_first, same.n_second, same.first_better, same.second_better, same.p) == (0, 0, (), (), 1.0)
-    assert paired_errors(samples_of([1.0]), samples_of([2.0])).interval is None
+    assert paired_errors(scored_samples([1.0]), scored_samples([2.0])).interval is None
     with pytest.raises(DataError, match="not the same ones"):
-        paired_errors(samples_of([1.0, 2.0]), samples_of([1.0]))
+        paired_errors(scored_samples([1.0, 2.0]), scored_samples([1.0]))

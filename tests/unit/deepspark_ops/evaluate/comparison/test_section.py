@@ -12,7 +12,7 @@ LABELS = np.arange(120) % 4
 NAMES = ("<zero>", "one", "two", "three")
 
 
-def scored(*wrong, **options):
+def evaluation_of(*wrong, **options):
     return evaluation(answers_with(LABELS, wrong, n_classes=4), LABELS, n_classes=4, names=NAMES, **options)
 
 
@@ -29,7 +29,7 @@ def page_of(mine, theirs, **options):
 
 def test_samples_on_which_they_differ_are_found_classes_in_turn():
     # Production is wrong on five samples of class 0 and one of class 1, this run on two of class 3.
-    section = make_section(scored(3, 7), scored(0, 4, 8, 12, 16, 1), None)
+    section = make_section(evaluation_of(3, 7), evaluation_of(0, 4, 8, 12, 16, 1), None)
     assert [(one.index, one.label, one.candidate, one.production) for one in section.gained] == [
         (0, 0, 0, 1),
         (1, 1, 1, 2),
@@ -47,13 +47,15 @@ def test_samples_on_which_they_differ_are_found_classes_in_turn():
 
 
 def test_only_samples_with_a_picture_are_shown_where_that_is_asked():
-    section = make_section(scored(3, 7), scored(0, 4, 8, 12, 16, 1), None, has_picture={4, 16, 7}.__contains__)
+    section = make_section(
+        evaluation_of(3, 7), evaluation_of(0, 4, 8, 12, 16, 1), None, has_picture={4, 16, 7}.__contains__
+    )
     assert section.shown_samples() == (4, 16, 7)
     assert (section.comparison.n_gained, section.comparison.n_lost) == (6, 2)
 
 
 def test_no_more_pictures_than_a_page_takes():
-    section = make_section(scored(), scored(*range(40)), None)
+    section = make_section(evaluation_of(), evaluation_of(*range(40)), None)
     assert len(section.gained) == 12
     assert len(section_view(section, NAMES, picture_of(section))["gained"]) == 12
     assert section_view(section, NAMES, {})["gained"] == []
@@ -61,7 +63,7 @@ def test_no_more_pictures_than_a_page_takes():
 
 def test_page_shows_both_nets_and_their_differences():
     known = np.arange(100).astype(np.uint64)
-    page = page_of(scored(3, 7, speed=500.0), scored(0, 4, 8, 12, 16, 1, speed=400.0), known=known)
+    page = page_of(evaluation_of(3, 7, speed=500.0), evaluation_of(0, 4, 8, 12, 16, 1, speed=400.0), known=known)
     parser = Balance()
     parser.feed(page)
     assert parser.open == []
@@ -76,19 +78,19 @@ def test_page_shows_both_nets_and_their_differences():
 
 
 def test_page_of_equal_nets_says_so():
-    page = page_of(scored(1), scored(1))
+    page = page_of(evaluation_of(1), evaluation_of(1))
     assert "Both nets get the same samples right." in page
     assert "Which of the samples are new since production was promoted is not known." in page
     assert "Right now, wrong before" not in page
 
 
 def test_page_without_production_has_no_section():
-    mine = scored(1)
+    mine = evaluation_of(1)
     assert "Against production" not in render_report(mine.metrics, curves=read_curves([]), pictures={}, settings={})
 
 
 def test_decision_is_put_in_its_place_once():
-    page = page_of(scored(1), scored(2))
+    page = page_of(evaluation_of(1), evaluation_of(2))
     first = with_decision(page, promotes=False, reason="kept production: class <x> fell")
     assert '<p class="decision kept">Kept production: class &lt;x&gt; fell</p>' in first
     second = with_decision(first, promotes=True, reason="promoted: why")
@@ -99,4 +101,4 @@ def test_decision_is_put_in_its_place_once():
 
 def test_evaluations_of_other_samples_are_refused():
     with pytest.raises(DataError, match="scored on other samples"):
-        make_section(scored(), scored(data="other"), None)
+        make_section(evaluation_of(), evaluation_of(data="other"), None)

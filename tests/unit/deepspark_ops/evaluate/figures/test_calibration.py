@@ -8,7 +8,7 @@ from deepspark_ops.evaluate.figures.calibration import CalibrationSum
 from tests.reference.slow_figures import slow_ece
 
 
-def case(n, seed):
+def confidences_and_hits(n, seed):
     rng = np.random.default_rng(seed)
     confidences = rng.beta(4, 1, n)
     confidences[:4] = [0.0, 0.2, 0.4, 1.0]  # edges of bins
@@ -17,7 +17,7 @@ def case(n, seed):
 
 @pytest.mark.parametrize("n_bins", [1, 5, 15])
 def test_figures_are_those_of_the_definition(n_bins):
-    confidences, is_right = case(250, 1)
+    confidences, is_right = confidences_and_hits(250, 1)
     total = CalibrationSum(n_bins)
     for at in range(0, 250, 9):
         total.add(confidences[at : at + 9], is_right[at : at + 9])
@@ -37,7 +37,7 @@ def test_an_edge_belongs_to_the_bin_below():
 
 
 def test_batches_and_processes_do_not_matter():
-    confidences, is_right = case(300, 2)
+    confidences, is_right = confidences_and_hits(300, 2)
     whole, first, second = CalibrationSum(), CalibrationSum(), CalibrationSum()
     whole.add(confidences, is_right)
     order = np.random.default_rng(3).permutation(300)

@@ -6,9 +6,10 @@ import pytest
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.multi_label import MultiLabelSum
 from tests.reference.slow_figures import slow_average_precision, slow_ece, slow_multi_label, slow_roc_auc
+from tests.unit.deepspark_ops.evaluate.figures.batched_sum import sum_in_batches
 
 
-def case(n, n_labels, seed, *, ignored=False):
+def probabilities_and_labels(n, n_labels, seed, *, ignored=False):
     rng = np.random.default_rng(seed)
     labels = (rng.random((n, n_labels)) < 0.35).astype(np.float32)
     probabilities = np.clip(0.25 + 0.4 * labels + 0.3 * rng.standard_normal((n, n_labels)), 0, 1)
@@ -18,17 +19,11 @@ def case(n, n_labels, seed, *, ignored=False):
     return probabilities, labels
 
 
-def summed(probabilities, labels, batch=11, **options):
-    total = MultiLabelSum(labels.shape[1], **options)
-    for at in range(0, len(labels), batch):
-        total.add(probabilities[at : at + batch], labels[at : at + batch], start=at)
-    return total
-
-
 @pytest.mark.parametrize("ignore_label", [None, -1])
 def test_figures_are_those_of_the_definitions(ignore_label):
-    probabilities, labels = case(130, 4, 1, ignored=ignore_label is not None)
-    result = summed(probabilities, labels, ignore_label=ignore_label).result(["cat"])
+    probabilities, labels = probabilities_and_labels(130, 4, 1, ignored=ignore_label is not None)
+    total = sum_in_batches(MultiLabelSum(labels.shape[1], ignore_label=ignore_label), probabilities, labels)
+    result = total.result(["cat"])
     expected = slow_multi_label(probabilities.tolist(), labels.tolist(), 0.5, ignore_label)
     assert result.subset_accuracy == pytest.approx(expected["subset"], abs=1e-12)
     assert result.hamming_loss == pytest.approx(expected["hamming"], abs=1e-12)
@@ -61,17 +56,17 @@ def test_figures_are_those_of_the_definitions(ignore_label):
 
 
 def test_threshold_is_where_it_is_told():
-    probabilities, labels = case(60, 2, 2)
-    result = summed(probabilities, labels, threshold=0.2).result()
+    probabilities, labels = probabilities_and_labels(60, 2, 2)
+    result = sum_in_batches(MultiLabelSum(labels.shape[1], threshold=0.2), probabilities, labels).result()
     assert result.hamming_loss == pytest.approx(np.mean((probabilities > 0.2) != (labels == 1)), abs=1e-12)
     assert result.threshold == 0.2
 
 
 def test_batches_and_processes_do_not_matter():
-    probabilities, labels = case(150, 3, 3, ignored=True)
-    whole = summed(probabilities, labels, batch=150, ignore_label=-1)
-    first = summed(probabilities[70:], labels[70:], ignore_label=-1)
-    first.merge(summed(probabilities[:70], labels[:70], ignore_label=-1))
+    probabilities, labels = probabilities_and_labels(150, 3, 3, ignored=True)
+    whole = sum_in_batches(MultiLabelSum(labels.shape[1], ignore_label=-1), probabilities, labels, batch=150)
+    first = sum_in_batches(MultiLabelSum(labels.shape[1], ignore_label=-1), probabilities[70:], labels[70:])
+    first.merge(sum_in_batches(MultiLabelSum(labels.shape[1], ignore_label=-1), probabilities[:70], labels[:70]))
     assert first.result() == whole.result()
 
 

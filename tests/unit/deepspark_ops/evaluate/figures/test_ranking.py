@@ -8,26 +8,20 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.ranking import MAX_CURVE_POINTS, RankingSum, rank_counts
 from deepspark_ops.evaluate.figures.threshold_counts import ThresholdSum
 from tests.reference.slow_figures import slow_average_precision, slow_roc_auc
+from tests.unit.deepspark_ops.evaluate.figures.batched_sum import sum_in_batches
 
 
-def case(n, n_classes, seed, *, distinct=None):
+def scores_and_targets(n, n_classes, seed, *, distinct=None):
     rng = np.random.default_rng(seed)
     targets = rng.random((n, n_classes)) < 0.3
     scores = np.clip(rng.beta(0.3, 0.3, (n, n_classes)) * 0.7 + targets * 0.2, 0, 1)
     return (np.round(scores * distinct) / distinct if distinct else scores), targets
 
 
-def summed(scores, targets, *, batch=13, **options):
-    total = RankingSum(scores.shape[1], **options)
-    for at in range(0, len(scores), batch):
-        total.add(scores[at : at + batch], targets[at : at + batch], start=at)
-    return total
-
-
 @pytest.mark.parametrize("distinct", [None, 7])
 def test_exact_figures_are_those_of_the_definitions(distinct):
-    scores, targets = case(120, 3, 1, distinct=distinct)
-    result = summed(scores, targets).result()
+    scores, targets = scores_and_targets(120, 3, 1, distinct=distinct)
+    result = sum_in_batches(RankingSum(scores.shape[1]), scores, targets).result()
     for at, ranked in enumerate(result.classes):
         column, truth = scores[:, at].tolist(), targets[:, at].tolist()
         assert ranked.roc_auc == pytest.approx(slow_roc_auc(column, truth), abs=1e-12)
@@ -47,10 +41,12 @@ def test_exact_figures_are_those_of_the_definitions(distinct):
 @pytest.mark.parametrize("is_probability", [True, False])
 @pytest.mark.parametrize("n_classes", [1, 40])
 def test_binned_figures_are_as_near_as_they_say(is_probability, n_classes):
-    scores, targets = case(400, n_classes, 2)
+    scores, targets = scores_and_targets(400, n_classes, 2)
     scores = scores if is_probability else (scores - 0.5) * 1e4
-    exact = summed(scores, targets, is_probability=is_probability).result()
-    binned = summed(scores, targets, is_probability=is_probability, most_exact=10).result()
+    exact = sum_in_batches(RankingSum(scores.shape[1], is_probability=is_probability), scores, targets).result()
+    binned = sum_in_batches(
+        RankingSum(scores.shape[1], is_probability=is_probability, most_exact=10), scores, targets
+    ).result()
     for one, other in zip([*exact.classes, exact.micro], [*binned.classes, binned.micro], strict=True):
         assert 0 <= other.roc_auc_within < 0.02
         assert abs(one.roc_auc - other.roc_auc) <= other.roc_auc_within + 1e-12
@@ -63,7 +59,10 @@ def test_bound_holds_where_a_bin_has_many():
     rng = np.random.default_rng(5)
     targets = rng.random((300, 1)) < 0.4
     scores = (rng.random((300, 1)) + targets) * 1e-12
-    exact, binned = summed(scores, targets).result().micro, summed(scores, targets, most_exact=1).result().micro
+    exact, binned = (
+        sum_in_batches(RankingSum(scores.shape[1]), scores, targets).result().micro,
+        sum_in_batches(RankingSum(scores.shape[1], most_exact=1), scores, targets).result().micro,
+    )
     assert binned.roc_auc == 0.5
     assert exact.roc_auc > 0.6
     assert abs(exact.roc_auc - binned.roc_auc) <= binned.roc_auc_within
@@ -72,11 +71,11 @@ def test_bound_holds_where_a_bin_has_many():
 
 @pytest.mark.parametrize("most_exact", [10_000, 100])
 def test_batches_and_processes_do_not_matter(most_exact):
-    scores, targets = case(200, 2, 3)
-    whole = summed(scores, targets, batch=200, most_exact=most_exact)
-    first = summed(scores[120:], targets[120:], most_exact=most_exact)
-    second = summed(scores[:20], targets[:20], most_exact=most_exact)
-    second.merge(summed(scores[20:120], targets[20:120], most_exact=most_exact))
+    scores, targets = scores_and_targets(200, 2, 3)
+    whole = sum_in_batches(RankingSum(scores.shape[1], most_exact=most_exact), scores, targets, batch=200)
+    first = sum_in_batches(RankingSum(scores.shape[1], most_exact=most_exact), scores[120:], targets[120:])
+    second = sum_in_batches(RankingSum(scores.shape[1], most_exact=most_exact), scores[:20], targets[:20])
+    second.merge(sum_in_batches(RankingSum(scores.shape[1], most_exact=most_exact), scores[20:120], targets[20:120]))
     first.merge(second)
     assert first.result() == whole.result()
 
@@ -101,8 +100,8 @@ def test_bins_ascend_with_the_score(is_probability):
 
 
 def test_curves_go_from_corner_to_corner_in_few_points():
-    scores, targets = case(2000, 1, 4)
-    ranked = summed(scores, targets).result().classes[0]
+    scores, targets = scores_and_targets(2000, 1, 4)
+    ranked = sum_in_batches(RankingSum(scores.shape[1]), scores, targets).result().classes[0]
     assert ranked.roc[0] == (0.0, 0.0)
     assert ranked.roc[-1] == (1.0, 1.0)
     assert 50 < len(ranked.roc) <= MAX_CURVE_POINTS
@@ -114,7 +113,7 @@ def test_curves_go_from_corner_to_corner_in_few_points():
 
 
 def test_labels_are_one_class_against_the_rest():
-    scores, _ = case(60, 3, 6)
+    scores, _ = scores_and_targets(60, 3, 6)
     labels = np.random.default_rng(7).integers(0, 3, 60)
     by_label, by_target = RankingSum(3), RankingSum(3)
     by_label.add_labels(scores, labels)
@@ -133,8 +132,8 @@ def test_a_class_without_samples_has_no_figures():
 
 
 def test_curves_are_kept_of_the_classes_that_are_ranked_worst():
-    scores, targets = case(300, 4, 8)
-    total = summed(scores, targets)
+    scores, targets = scores_and_targets(300, 4, 8)
+    total = sum_in_batches(RankingSum(scores.shape[1]), scores, targets)
     areas = [one.roc_auc for one in total.result().classes]
     found = total.result(n_curves=2)
     assert [bool(one.roc) for one in found.classes] == [area in sorted(areas)[:2] for area in areas]

@@ -4,9 +4,10 @@ import pytest
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.reconstruction import ReconstructionSum
 from tests.reference.slow_figures import slow_reconstruction
+from tests.unit.deepspark_ops.evaluate.figures.batched_sum import sum_in_batches
 
 
-def case(n, seed):
+def reconstructions(n, seed):
     rng = np.random.default_rng(seed)
     given = rng.random((n, 1, 3, 4)).astype(np.float32)
     made = (given + 0.2 * rng.random((n, 1, 1, 1)) * rng.standard_normal(given.shape)).astype(np.float32)
@@ -14,17 +15,10 @@ def case(n, seed):
     return made, given
 
 
-def summed(made, given, batch=7, **options):
-    total = ReconstructionSum(shown=3, **options)
-    for at in range(0, len(given), batch):
-        total.add(made[at : at + batch], given[at : at + batch], start=at)
-    return total
-
-
 @pytest.mark.parametrize("peak", [None, 1.0, 255.0])
 def test_figures_are_those_of_the_definitions(peak):
-    made, given = case(50, 1)
-    result = summed(made, given, peak=peak).result()
+    made, given = reconstructions(50, 1)
+    result = sum_in_batches(ReconstructionSum(shown=3, peak=peak), made, given).result()
     range_ = float(given.max()) - float(given.min())
     rows = [values.reshape(50, -1).astype(np.float64).tolist() for values in (made, given)]
     expected = slow_reconstruction(*rows, range_ if peak is None else peak)
@@ -39,12 +33,12 @@ def test_figures_are_those_of_the_definitions(peak):
 
 
 def test_batches_and_processes_do_not_matter():
-    made, given = case(60, 2)
-    whole = summed(made, given, batch=60)
+    made, given = reconstructions(60, 2)
+    whole = sum_in_batches(ReconstructionSum(shown=3), made, given, batch=60)
     first = ReconstructionSum(shown=3)
     for row in range(59, 19, -1):
         first.add(made[row : row + 1], given[row : row + 1], start=row)
-    first.merge(summed(made[:20], given[:20]))
+    first.merge(sum_in_batches(ReconstructionSum(shown=3), made[:20], given[:20]))
     assert first.result() == whole.result()
 
 

@@ -7,25 +7,19 @@ from scipy.stats import pearsonr
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.regression import MAX_HISTOGRAMS, SHOWN_BARS, RegressionSum
 from tests.reference.slow_figures import slow_regression
+from tests.unit.deepspark_ops.evaluate.figures.batched_sum import sum_in_batches
 
 
-def case(n, n_outputs, seed, *, offset=0.0):
+def predictions(n, n_outputs, seed, *, offset=0.0):
     rng = np.random.default_rng(seed)
     true = (rng.standard_normal((n, n_outputs)) + offset).astype(np.float32)
     return (true + 0.3 * rng.standard_normal((n, n_outputs)) + 0.1).astype(np.float32), true
 
 
-def summed(predicted, true, batch=17, worst=3):
-    total = RegressionSum(true.shape[1], worst=worst)
-    for at in range(0, len(true), batch):
-        total.add(predicted[at : at + batch], true[at : at + batch], start=at)
-    return total
-
-
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_figures_are_those_of_the_definitions(offset):
-    predicted, true = case(150, 2, 1, offset=offset)
-    result = summed(predicted, true).result(["width"])
+    predicted, true = predictions(150, 2, 1, offset=offset)
+    result = sum_in_batches(RegressionSum(true.shape[1], worst=3), predicted, true).result(["width"])
     assert [one.name for one in result.outputs] == ["width", "1"]
     for at, one in enumerate(result.outputs):
         expected = slow_regression(predicted[:, at].tolist(), true[:, at].tolist())
@@ -43,12 +37,13 @@ def test_r2_of_the_least_squares_line_is_the_squared_correlation():
     x = rng.standard_normal(200)
     y = 2 * x + rng.standard_normal(200)
     line = np.polyval(np.polyfit(x, y, 1), x)
-    assert summed(line[:, None], y[:, None]).result().r2 == pytest.approx(pearsonr(x, y).statistic ** 2, rel=1e-10)
+    total = sum_in_batches(RegressionSum(1, worst=3), line[:, None], y[:, None])
+    assert total.result().r2 == pytest.approx(pearsonr(x, y).statistic ** 2, rel=1e-10)
 
 
 def test_batches_and_processes_do_not_matter():
-    predicted, true = case(200, 3, 2)
-    whole = summed(predicted, true, batch=200)
+    predicted, true = predictions(200, 3, 2)
+    whole = sum_in_batches(RegressionSum(true.shape[1], worst=3), predicted, true, batch=200)
     first, second = RegressionSum(3, worst=3), RegressionSum(3, worst=3)
     for total, rows in ((first, range(199, 90, -1)), (second, range(91))):
         for row in rows:
@@ -58,17 +53,17 @@ def test_batches_and_processes_do_not_matter():
 
 
 def test_worst_samples_are_the_worst():
-    predicted, true = case(80, 2, 3)
+    predicted, true = predictions(80, 2, 3)
     each = ((predicted.astype(np.float64) - true) ** 2).mean(axis=1)
-    worst = summed(predicted, true).result().worst
+    worst = sum_in_batches(RegressionSum(true.shape[1], worst=3), predicted, true).result().worst
     assert [one.index for one in worst] == np.argsort(-each)[:3].tolist()
     assert [one.value for one in worst] == pytest.approx(sorted(each, reverse=True)[:3])
 
 
 def test_histogram_counts_residuals_and_leaves_out_few():
-    predicted, true = case(1000, 1, 4)
+    predicted, true = predictions(1000, 1, 4)
     predicted[0] = 1e6
-    shown = summed(predicted, true).result().outputs[0].residuals
+    shown = sum_in_batches(RegressionSum(true.shape[1], worst=3), predicted, true).result().outputs[0].residuals
     residuals = predicted[:, 0].astype(np.float64) - true[:, 0]
     assert len(shown.counts) <= SHOWN_BARS
     for at, count in enumerate(shown.counts):
@@ -91,13 +86,13 @@ def test_density_has_predicted_by_row():
 
 def test_equal_true_values_have_no_r2():
     for value in (0.1, 3.0, 1e8 / 3):
-        total = summed(np.full((50, 1), 1.0), np.full((50, 1), value))
+        total = sum_in_batches(RegressionSum(1, worst=3), np.full((50, 1), 1.0), np.full((50, 1), value))
         assert total.result().r2 is None
 
 
 def test_many_outputs_have_figures_and_few_histograms():
-    predicted, true = case(10, MAX_HISTOGRAMS + 2, 5)
-    outputs = summed(predicted, true).result().outputs
+    predicted, true = predictions(10, MAX_HISTOGRAMS + 2, 5)
+    outputs = sum_in_batches(RegressionSum(true.shape[1], worst=3), predicted, true).result().outputs
     assert len(outputs) == MAX_HISTOGRAMS + 2
     assert [one.residuals is None for one in outputs] == [False] * MAX_HISTOGRAMS + [True] * 2
 

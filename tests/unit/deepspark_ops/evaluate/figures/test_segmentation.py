@@ -6,9 +6,10 @@ import pytest
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.figures.segmentation import SegmentationSum
 from tests.reference.slow_figures import slow_segmentation
+from tests.unit.deepspark_ops.evaluate.figures.batched_sum import sum_in_batches
 
 
-def case(n, n_classes, seed):
+def label_maps(n, n_classes, seed):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, n_classes - 1, (n, 5, 6))  # the last class is never there
     labels[labels == 1] = 255
@@ -16,16 +17,9 @@ def case(n, n_classes, seed):
     return predicted, labels
 
 
-def summed(predicted, labels, n_classes, batch=4, **options):
-    total = SegmentationSum(n_classes, ignore_label=255, worst=2, **options)
-    for at in range(0, len(labels), batch):
-        total.add(predicted[at : at + batch], labels[at : at + batch], start=at)
-    return total
-
-
 def test_figures_are_those_of_the_paper():
-    predicted, labels = case(13, 6, 1)
-    result = summed(predicted, labels, 6).result(["sky"])
+    predicted, labels = label_maps(13, 6, 1)
+    result = sum_in_batches(SegmentationSum(6, ignore_label=255, worst=2), predicted, labels, batch=4).result(["sky"])
     expected = slow_segmentation(predicted.ravel().tolist(), labels.ravel().tolist(), 6, 255)
     assert [list(row) for row in result.confusion] == expected["confusion"]
     for name in ("pixel_accuracy", "mean_accuracy", "mean_iou", "frequency_weighted_iou"):
@@ -45,17 +39,17 @@ def test_a_class_that_is_nowhere_does_not_count():
 
 
 def test_worst_images_have_the_fewest_right_pixels():
-    predicted, labels = case(20, 5, 2)
+    predicted, labels = label_maps(20, 5, 2)
     counted = labels != 255
     right = ((predicted == labels) & counted).sum(axis=(1, 2)) / counted.sum(axis=(1, 2))
-    worst = summed(predicted, labels, 5).result().worst
+    worst = sum_in_batches(SegmentationSum(5, ignore_label=255, worst=2), predicted, labels, batch=4).result().worst
     assert [one.value for one in worst] == pytest.approx(sorted(right)[:2])
     assert worst[0].index == int(np.argmin(right))
 
 
 def test_batches_and_processes_do_not_matter():
-    predicted, labels = case(15, 5, 3)
-    whole = summed(predicted, labels, 5, batch=15)
+    predicted, labels = label_maps(15, 5, 3)
+    whole = sum_in_batches(SegmentationSum(5, ignore_label=255, worst=2), predicted, labels, batch=15)
     first = SegmentationSum(5, ignore_label=255, worst=2)
     first.add(predicted[8:], labels[8:], start=8)
     second = SegmentationSum(5, ignore_label=255, worst=2)

@@ -7,8 +7,8 @@ import pytest
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.per_sample.row_reader import ROWS_NAME, RowQuery, SelectedRows
 from deepspark_ops.evaluate.per_sample.rows import join_rows
-from tests.unit.deepspark_ops.evaluate.per_sample.test_rows import write
-from tests.unit.deepspark_ops.evaluate.tasks.test_merge import N, case
+from tests.unit.deepspark_ops.evaluate.per_sample.test_rows import write_scored_rows
+from tests.unit.deepspark_ops.evaluate.tasks.test_merge import N, task_answers
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def folder(tmp_path):
 
 
 def rows_of(task, folder):
-    chosen, values, targets = case(task)
-    write(folder / "part", chosen, values, targets, range(N))
+    chosen, values, targets = task_answers(task)
+    write_scored_rows(folder / "part", chosen, values, targets, range(N))
     join_rows(folder / ROWS_NAME, [folder / "part"], "sha256:w")
     return folder
 

@@ -10,10 +10,10 @@ from deepspark_ops.evaluate.per_sample.rows import SampleRows, join_rows, result
 from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch, ScoredResult
 from deepspark_ops.evaluate.tasks.registry import sum_of
 from deepspark_ops.shards.parquet_output import parquet_output
-from tests.unit.deepspark_ops.evaluate.tasks.test_merge import N, case
+from tests.unit.deepspark_ops.evaluate.tasks.test_merge import N, task_answers
 
 
-def write(path, chosen, values, targets, rows, *, has_scores=False, batch=7):
+def write_scored_rows(path, chosen, values, targets, rows, *, has_scores=False, batch=7):
     total = sum_of(chosen)
     schema = rows_schema([chosen], has_scores=has_scores)
     with parquet_output(path, schema) as output:
@@ -31,18 +31,18 @@ def write(path, chosen, values, targets, rows, *, has_scores=False, batch=7):
 
 @pytest.mark.parametrize("task", TASK_NAMES)
 def test_rows_have_the_error_and_the_answer_of_each_sample(task, tmp_path):
-    chosen, values, targets = case(task)
-    total = write(tmp_path / "rows", chosen, values, targets, range(N))
+    chosen, values, targets = task_answers(task)
+    total = write_scored_rows(tmp_path / "rows", chosen, values, targets, range(N))
     rows = pq.read_table(tmp_path / "rows").to_pylist()
     assert [row["index"] for row in rows] == list(range(N))
     assert [row["loss"] for row in rows] == total.samples().loss.tolist()
     assert rows[1]["name"] == "s1"
     assert rows[7]["name"] is None
     for at in (0, 50, N - 1):
-        check(task, rows[at], [value[at] for value in values], targets[at])
+        compare_row(task, rows[at], [value[at] for value in values], targets[at])
 
 
-def check(task, row, values, target):
+def compare_row(task, row, values, target):
     if task == "classification":
         assert (row["label"], row["predicted"]) == (target, int(values[0].argmax()))
         assert row["probability"] == pytest.approx(values[0].max(), rel=1e-6)
@@ -64,10 +64,10 @@ def check(task, row, values, target):
 
 
 def test_samples_that_do_not_count_have_rows_without_an_error(tmp_path):
-    chosen, values, targets = case("classification")
+    chosen, values, targets = task_answers("classification")
     chosen = type(chosen)(**{**vars(chosen), "ignore_label": 2})
     targets[7:14] = 2  # a whole batch
-    write(tmp_path / "rows", chosen, values, targets, range(N), has_scores=True)
+    write_scored_rows(tmp_path / "rows", chosen, values, targets, range(N), has_scores=True)
     rows = pq.read_table(tmp_path / "rows").to_pylist()
     for row, label, shares in zip(rows, targets, values[0], strict=True):
         assert row["loss"] is None if label == 2 else row["loss"] == pytest.approx(-np.log(shares[label]))
@@ -76,10 +76,10 @@ def test_samples_that_do_not_count_have_rows_without_an_error(tmp_path):
 
 
 def test_parts_are_joined_in_their_order_with_what_they_are_of(tmp_path):
-    chosen, values, targets = case("regression")
+    chosen, values, targets = task_answers("regression")
     paths = [tmp_path / f"{start}.parquet" for start in (0, 49)]
-    write(paths[0], chosen, values, targets, range(49))
-    write(paths[1], chosen, values, targets, range(49, N))
+    write_scored_rows(paths[0], chosen, values, targets, range(49))
+    write_scored_rows(paths[1], chosen, values, targets, range(49, N))
     join_rows(tmp_path / "all.parquet", paths, "sha256:7")
     table = pq.read_table(tmp_path / "all.parquet")
     assert table["index"].to_pylist() == list(range(N))
@@ -94,23 +94,23 @@ def test_parts_are_joined_in_their_order_with_what_they_are_of(tmp_path):
 
 
 def test_many_numbers_are_left_out():
-    chosen, _, _ = case("regression")
+    chosen, _, _ = task_answers("regression")
     wide = type(chosen)(**{**vars(chosen), "shape": (5_000,)})
     assert rows_schema([wide], has_scores=False).names == ["index", "name", "content", "loss"]
 
 
 def test_single_vectors_are_rows_with_their_class(tmp_path):
-    chosen, values, _ = case("embedding")
+    chosen, values, _ = task_answers("embedding")
     single = type(chosen)(**{**vars(chosen), "outputs": ("a",)})
     labels = np.arange(N) % 4
-    write(tmp_path / "rows", single, values[:1], labels, range(N))
+    write_scored_rows(tmp_path / "rows", single, values[:1], labels, range(N))
     rows = pq.read_table(tmp_path / "rows").to_pylist()
     assert [row["class"] for row in rows] == labels.tolist()
     assert rows[9]["vector"] == values[0][9].tolist()
 
 
 def test_each_of_several_results_has_its_columns(tmp_path):
-    results = [case("classification"), case("regression")]
+    results = [task_answers("classification"), task_answers("regression")]
     tasks = [results[0][0], replace(results[1][0], outputs=("b",))]
     sums = [sum_of(chosen) for chosen in tasks]
     schema = rows_schema(tasks, has_scores=False)
@@ -137,7 +137,7 @@ def test_each_of_several_results_has_its_columns(tmp_path):
 
 
 def test_prefixes_tell_results_apart():
-    chosen, *_ = case("regression")
+    chosen, *_ = task_answers("regression")
 
     def named(outputs, target):
         return type(chosen)(**{**vars(chosen), "outputs": outputs, "target": target})

@@ -8,7 +8,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.per_sample.slices import MAX_VALUES, SliceSums
 from deepspark_ops.evaluate.tasks.registry import sum_of
 from deepspark_ops.evaluate.tasks.task_sum import ReportHead
-from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED, N, case
+from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED, N, task_answers
 
 KINDS = ["b", "a", "c"]
 
@@ -29,7 +29,7 @@ def sliced(chosen, values, targets, rows, *, batch=11):
 
 @pytest.mark.parametrize("task", TASK_NAMES)
 def test_a_slice_has_the_figures_of_its_samples_alone(task):
-    chosen, values, targets = case(task)
+    chosen, values, targets = task_answers(task)
     result = sliced(chosen, values, targets, range(N)).result(ReportHead(SCORED))
     found = [(one.column, one.value) for one in result]
     assert found == [*(("kind", kind) for kind in "abc"), ("half", "first"), ("half", "second")]
@@ -45,7 +45,7 @@ def test_a_slice_has_the_figures_of_its_samples_alone(task):
 
 
 def test_slices_of_parts_are_put_together():
-    chosen, values, targets = case("regression")
+    chosen, values, targets = task_answers("regression")
     whole = sliced(chosen, values, targets, range(N)).result(ReportHead(SCORED))
     first = sliced(chosen, values, targets, range(55, N))
     first.merge(sliced(chosen, values, targets, range(55)))
@@ -55,7 +55,7 @@ def test_slices_of_parts_are_put_together():
 
 
 def test_values_without_a_sample_that_counts_are_left_out():
-    chosen, values, targets = case("segmentation")
+    chosen, values, targets = task_answers("segmentation")
     chosen = type(chosen)(**{**vars(chosen), "ignore_label": 9})
     targets[:] = 9
     targets[5] = 1
@@ -65,7 +65,7 @@ def test_values_without_a_sample_that_counts_are_left_out():
 
 
 def test_a_property_that_names_samples_is_refused():
-    chosen, *_ = case("regression")
+    chosen, *_ = task_answers("regression")
     total = SliceSums(("id",), chosen)
     n = MAX_VALUES + 1
     with pytest.raises(ConfigError, match=re.escape("slices=id: more than 1,000 values, the last ")):

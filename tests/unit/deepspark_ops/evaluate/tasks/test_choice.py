@@ -5,29 +5,20 @@ from caffe_import.files.prototxt import parse_net
 from caffe_import.net.net_spec import build_net_spec
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.tasks.choice import TaskWish, choose_task, choose_tasks, task_wish
+from tests.reference.layer_text import inner_product, loss_layer
 
 DATA = 'name: "n" layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "x" batch_size: 4 } }'
 FLAT = 'layer { name: "flat" type: "Flatten" bottom: "data" top: "flat" }'
 PROB = 'layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }'
+PRODUCT = inner_product("ip", "data", 7)
+LOSS = loss_layer("SoftmaxWithLoss", "ip", "label")
 PER_PIXEL = (
     'layer { name: "ip" type: "Convolution" bottom: "data" top: "ip" '
     "convolution_param { num_output: 7 kernel_size: 1 } }"
 )
 
 
-def ip(name="ip", n=7, bottom="data"):
-    return (
-        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" '
-        f"inner_product_param {{ num_output: {n} }} }}"
-    )
-
-
-def loss(kind="SoftmaxWithLoss", bottoms=("ip", "label"), *, name="loss", more=""):
-    reads = " ".join(f'bottom: "{bottom}"' for bottom in bottoms)
-    return f'layer {{ name: "{name}" type: "{kind}" {reads} top: "{name}" {more} }}'
-
-
-def build(*layers, sample=(1, 2, 3), label=()):
+def net_with_data(*layers, sample=(1, 2, 3), label=()):
     def shapes(layer):
         return (sample, *[label] * (len(layer.top) - 1))
 
@@ -35,7 +26,7 @@ def build(*layers, sample=(1, 2, 3), label=()):
 
 
 def choose(*layers, wish=None, **shapes):
-    return choose_tasks(build(*layers, **shapes), wish or TaskWish())
+    return choose_tasks(net_with_data(*layers, **shapes), wish or TaskWish())
 
 
 @pytest.mark.parametrize(
@@ -48,58 +39,69 @@ def choose(*layers, wish=None, **shapes):
     ],
 )
 def test_layers_that_read_class_labels_tell_a_classification(kind, activation):
-    (found,) = choose(ip(), loss(kind))
+    (found,) = choose(PRODUCT, loss_layer(kind, "ip", "label"))
     assert (found.task, found.outputs, found.target, found.n_classes) == ("classification", ("ip",), "label", 7)
     assert (found.activation, found.is_target_fed) == (activation, True)
     assert found.found_by == f'layer "loss" ({kind})'
 
 
 def test_splits_are_looked_through_and_accuracy_beside_the_loss_is_no_second_result():
-    (found,) = choose(ip(), loss("Accuracy", name="acc"), loss())
+    (found,) = choose(PRODUCT, loss_layer("Accuracy", "ip", "label", name="acc"), LOSS)
     assert (found.output, found.found_by) == ("ip", 'layer "loss" (SoftmaxWithLoss)')
 
 
 def test_an_accuracy_beside_another_loss_makes_it_a_classification():
-    (found,) = choose(ip(n=1), loss("EuclideanLoss"), loss("Accuracy", name="acc"))
+    (found,) = choose(
+        inner_product("ip", "data", 1),
+        loss_layer("EuclideanLoss", "ip", "label"),
+        loss_layer("Accuracy", "ip", "label", name="acc"),
+    )
     assert found.task == "classification"
 
 
 def test_probabilities_are_seen():
-    (found,) = choose(ip(), PROB, loss("Accuracy", ("prob", "label")))
+    (found,) = choose(PRODUCT, PROB, loss_layer("Accuracy", "prob", "label"))
     assert (found.output, found.activation) == ("prob", "none")
 
 
 def test_a_net_that_ends_in_softmax():
-    (found,) = choose(ip(), PROB)
+    (found,) = choose(PRODUCT, PROB)
     assert (found.task, found.output, found.activation, found.target) == ("classification", "prob", "none", "label")
 
 
 def test_a_class_a_pixel_is_a_segmentation():
-    (found,) = choose(PER_PIXEL, loss(more="loss_param { ignore_label: 255 }"), label=(1, 2, 3))
+    (found,) = choose(
+        PER_PIXEL,
+        loss_layer("SoftmaxWithLoss", "ip", "label", options="loss_param { ignore_label: 255 }"),
+        label=(1, 2, 3),
+    )
     assert (found.task, found.n_classes, found.shape, found.ignore_label) == ("segmentation", 7, (7, 2, 3), 255)
 
 
 def test_one_yes_or_no_a_pixel_is_a_segmentation_of_two_classes():
-    (found,) = choose(PER_PIXEL.replace("7", "1"), loss("SigmoidCrossEntropyLoss"), label=(1, 2, 3))
+    (found,) = choose(
+        PER_PIXEL.replace("7", "1"), loss_layer("SigmoidCrossEntropyLoss", "ip", "label"), label=(1, 2, 3)
+    )
     assert (found.task, found.n_classes, found.activation) == ("segmentation", 2, "sigmoid")
 
 
 def test_sigmoids_against_labels_are_several_labels():
-    (found,) = choose(ip(n=5), loss("SigmoidCrossEntropyLoss"), label=(5,))
+    (found,) = choose(inner_product("ip", "data", 5), loss_layer("SigmoidCrossEntropyLoss", "ip", "label"), label=(5,))
     assert (found.task, found.n_classes, found.activation, found.target) == ("multi_label", 5, "sigmoid", "label")
 
 
 def test_numbers_against_labels_in_either_order_are_a_regression():
     for bottoms in (("ip", "label"), ("label", "ip")):
-        (found,) = choose(ip(n=2), loss("EuclideanLoss", bottoms), label=(2,))
+        (found,) = choose(inner_product("ip", "data", 2), loss_layer("EuclideanLoss", *bottoms), label=(2,))
         assert (found.task, found.output, found.target, found.activation) == ("regression", "ip", "label", "none")
 
 
 def test_caffes_autoencoder_reconstructs_its_input_and_is_one_result():
     sigmoid = 'layer { name: "sig" type: "Sigmoid" bottom: "ip" top: "sig" }'
     parts = (
-        FLAT, ip(n=6), loss("SigmoidCrossEntropyLoss", ("ip", "flat"), more="loss_weight: 1"),
-        sigmoid, loss("EuclideanLoss", ("sig", "flat"), name="l2", more="loss_weight: 0"),
+        FLAT, inner_product("ip", "data", 6),
+        loss_layer("SigmoidCrossEntropyLoss", "ip", "flat", options="loss_weight: 1"),
+        sigmoid, loss_layer("EuclideanLoss", "sig", "flat", name="l2", options="loss_weight: 0"),
     )  # fmt: skip
     (found,) = choose(*parts)
     assert (found.task, found.output, found.activation) == ("reconstruction", "ip", "sigmoid")
@@ -108,23 +110,29 @@ def test_caffes_autoencoder_reconstructs_its_input_and_is_one_result():
 
 def test_the_sides_of_a_pair_are_an_embedding():
     slices = 'layer { name: "s" type: "Slice" bottom: "data" top: "a" top: "b" slice_param { slice_dim: 1 } }'
-    pair = loss("ContrastiveLoss", ("fa", "fb", "label"), more="contrastive_loss_param { margin: 2 }")
-    (found,) = choose(slices, ip("fa", 2, "a"), ip("fb", 2, "b"), pair, sample=(2, 3, 3))
+    pair = loss_layer("ContrastiveLoss", "fa", "fb", "label", options="contrastive_loss_param { margin: 2 }")
+    (found,) = choose(slices, inner_product("fa", "a", 2), inner_product("fb", "b", 2), pair, sample=(2, 3, 3))
     assert (found.task, found.outputs, found.target, found.margin) == ("embedding", ("fa", "fb"), "label", 2.0)
 
 
 def test_of_losses_against_one_target_the_heaviest_stands_for_all_and_of_equal_ones_the_last():
-    help_in_training = loss(name="aux", bottoms=("ip2", "label"), more="loss_weight: 0.3")
-    assert [one.output for one in choose(ip(), ip("ip2"), loss(), help_in_training)] == ["ip"]
-    assert [one.output for one in choose(ip(), ip("ip2"), loss(), loss(name="b", bottoms=("ip2", "label")))] == ["ip2"]
+    help_in_training = loss_layer("SoftmaxWithLoss", "ip2", "label", name="aux", options="loss_weight: 0.3")
+    assert [one.output for one in choose(PRODUCT, inner_product("ip2", "data", 7), LOSS, help_in_training)] == ["ip"]
+    assert [
+        one.output
+        for one in choose(
+            PRODUCT, inner_product("ip2", "data", 7), LOSS, loss_layer("SoftmaxWithLoss", "ip2", "label", name="b")
+        )
+    ] == ["ip2"]
 
 
 def columns(*weights):
     """Return a net whose two labels are a class and a number, each with a loss of its own."""
     slices = 'layer { name: "s" type: "Slice" bottom: "label" top: "kind" top: "age" slice_param { slice_dim: 1 } }'
     return (
-        slices, ip(), ip("years", 1), loss(bottoms=("ip", "kind"), more=f"loss_weight: {weights[0]}"),
-        loss("EuclideanLoss", ("years", "age"), name="l2", more=f"loss_weight: {weights[1]}"),
+        slices, PRODUCT, inner_product("years", "data", 1),
+        loss_layer("SoftmaxWithLoss", "ip", "kind", options=f"loss_weight: {weights[0]}"),
+        loss_layer("EuclideanLoss", "years", "age", name="l2", options=f"loss_weight: {weights[1]}"),
     )  # fmt: skip
 
 
@@ -144,17 +152,26 @@ def test_several_labels_are_several_results_the_heaviest_first(weights, tasks):
 
 
 def test_a_loss_of_no_weight_counts_only_where_there_is_no_other():
-    assert [one.task for one in choose(ip(n=1), loss("EuclideanLoss", more="loss_weight: 0"))] == ["regression"]
+    assert [
+        one.task
+        for one in choose(
+            inner_product("ip", "data", 1), loss_layer("EuclideanLoss", "ip", "label", options="loss_weight: 0")
+        )
+    ] == ["regression"]
 
 
 def test_a_deploy_net_shows_its_end_with_nothing_to_compare_with():
-    (found,) = choose(ip(n=3))
+    (found,) = choose(inner_product("ip", "data", 3))
     assert (found.task, found.output, found.target) == ("regression", "ip", None)
 
 
 def test_labels_that_the_net_computes_are_refused():
     with pytest.raises(NetError, match=r'its labels "guess" are computed by the net; allowed: a top of a data layer$'):
-        choose(ip(), 'layer { name: "am" type: "ArgMax" bottom: "ip" top: "guess" }', loss(bottoms=("ip", "guess")))
+        choose(
+            PRODUCT,
+            'layer { name: "am" type: "ArgMax" bottom: "ip" top: "guess" }',
+            loss_layer("SoftmaxWithLoss", "ip", "guess"),
+        )
 
 
 def test_a_net_of_data_alone_shows_nothing():
@@ -163,10 +180,12 @@ def test_a_net_of_data_alone_shows_nothing():
 
 
 def test_the_task_of_the_user_reads_the_same_blobs_another_way():
-    (found,) = choose(FLAT, ip(n=6), loss("EuclideanLoss", ("ip", "flat")), wish=TaskWish("regression"))
+    (found,) = choose(
+        FLAT, inner_product("ip", "data", 6), loss_layer("EuclideanLoss", "ip", "flat"), wish=TaskWish("regression")
+    )
     assert (found.task, found.output, found.target) == ("regression", "ip", "flat")
     with pytest.raises(ConfigError, match=r"^task=embedding: the net shows classification of blob"):
-        choose(ip(), loss(), wish=TaskWish("embedding"))
+        choose(PRODUCT, LOSS, wish=TaskWish("embedding"))
 
 
 def test_the_task_of_the_user_comes_first_among_several():
@@ -179,7 +198,7 @@ def test_the_task_of_the_user_comes_first_among_several():
 def test_blobs_of_the_user():
     wish = task_wish("regression", " ip , ", "label")
     assert wish == TaskWish("regression", ("ip",), "label")
-    (found,) = choose(ip(n=1), loss(), wish=wish)
+    (found,) = choose(inner_product("ip", "data", 1), LOSS, wish=wish)
     assert (found.task, found.output, found.target, found.found_by) == ("regression", "ip", "label", "the options")
     (found,) = choose(*columns(1, 1), label=(2,), wish=task_wish("auto", "years", None))
     assert (found.task, found.target) == ("regression", "age")
@@ -201,15 +220,15 @@ def test_blobs_of_the_user():
 )
 def test_a_wish_that_does_not_fit_is_refused_with_what_does(wish, finding):
     with pytest.raises((ConfigError, NetError), match=finding):
-        choose(ip(), loss(), wish=wish)
+        choose(PRODUCT, LOSS, wish=wish)
 
 
 def test_any_blob_may_be_compared_as_vectors_by_the_classes_of_neighbours():
-    (found,) = choose(ip(), loss(), wish=task_wish("embedding", "ip", "label"))
+    (found,) = choose(PRODUCT, LOSS, wish=task_wish("embedding", "ip", "label"))
     assert (found.task, found.outputs, found.target, found.activation) == ("embedding", ("ip",), "label", "none")
 
 
 def test_the_choice_in_words():
-    assert choose_task(build(ip(), loss())).text() == (
+    assert choose_task(net_with_data(PRODUCT, LOSS)).text() == (
         'classification of blob "ip" through a softmax, target "label"; told by layer "loss" (SoftmaxWithLoss)'
     )

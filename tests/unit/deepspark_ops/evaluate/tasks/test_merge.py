@@ -17,7 +17,7 @@ SCORED = ScoredOn(
 )  # fmt: skip
 
 
-def case(task):
+def task_answers(task):
     """Return the chosen task, answers (one array an output) and targets."""
     rng = np.random.default_rng(len(task))
     chosen = {"outputs": ("a", "b") if task == "embedding" else ("a",), "shape": (3,), "n_classes": 0}
@@ -36,7 +36,7 @@ def case(task):
     return ChosenTask(task=task, **chosen, **form), values, targets
 
 
-def summed(chosen, values, targets, rows, *, batch):
+def sum_of_rows(chosen, values, targets, rows, *, batch):
     total = sum_of(chosen, worst=4)
     for start in range(rows.start, rows.stop, batch):
         part = slice(start, min(start + batch, rows.stop))
@@ -44,26 +44,26 @@ def summed(chosen, values, targets, rows, *, batch):
     return total
 
 
-def report(total):
+def metrics_of(total):
     return total.metrics(ReportHead(SCORED)).model_copy(update={"created": ""})
 
 
 @pytest.mark.parametrize("task", TASK_NAMES)
 def test_parts_in_any_order_give_the_report_of_the_whole(task):
-    chosen, values, targets = case(task)
-    whole = summed(chosen, values, targets, range(N), batch=10)
-    parts = [summed(chosen, values, targets, range(at, at + 40), batch=10) for at in (80, 0, 40)]
+    chosen, values, targets = task_answers(task)
+    whole = sum_of_rows(chosen, values, targets, range(N), batch=10)
+    parts = [sum_of_rows(chosen, values, targets, range(at, at + 40), batch=10) for at in (80, 0, 40)]
     total = parts[0]
     for part in parts[1:]:
         total.merge(part)
-    assert report(total).to_json() == report(whole).to_json()
+    assert metrics_of(total).to_json() == metrics_of(whole).to_json()
     mine, theirs = vars(total.samples()), vars(whole.samples())
     assert all((mine[name] == theirs[name]).all() for name in theirs)
     assert mine["index"].tolist() == list(range(N))
 
 
 def test_ignored_samples_and_mistakes_of_parts_are_put_together():
-    _, (rows,), labels = case("classification")
+    _, (rows,), labels = task_answers("classification")
     whole, first, second = (ScoreSum(7, worst=5, ignore_label=2) for _ in range(3))
     whole.add(rows, labels)
     second.add(rows[50:], labels[50:], start=50)
@@ -76,7 +76,7 @@ def test_ignored_samples_and_mistakes_of_parts_are_put_together():
 
 
 def test_scores_that_are_no_probabilities_have_neither_ranking_nor_calibration():
-    _, (rows,), labels = case("classification")
+    _, (rows,), labels = task_answers("classification")
     first, second = ScoreSum(7), ScoreSum(7)
     first.add(rows, labels)
     second.add(3 * rows, labels, start=len(rows))

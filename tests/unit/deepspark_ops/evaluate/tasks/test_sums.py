@@ -27,7 +27,7 @@ def chosen(task, shape=(3,), *, outputs=("ip",), activation="none", n_classes=0,
     )  # fmt: skip
 
 
-def summed(task, answers, targets, *, cuts=(), worst=2):
+def sum_of_parts(task, answers, targets, *, cuts=(), worst=2):
     total = sum_of(task, worst=worst)
     edges = [0, *cuts, len(targets)]
     for start, end in itertools.pairwise(edges):
@@ -89,7 +89,7 @@ def slow_losses(task, answers, targets):
 @pytest.mark.parametrize("name", CASES)
 def test_each_samples_error_is_the_loops_and_batches_do_not_matter(name, tmp_path):
     task, answers, targets = CASES[name]
-    total = summed(task, answers, targets)
+    total = sum_of_parts(task, answers, targets)
     expected = slow_losses(name, answers, targets)
     samples = total.samples()
     assert samples.index.tolist() == list(expected)
@@ -99,7 +99,7 @@ def test_each_samples_error_is_the_loops_and_batches_do_not_matter(name, tmp_pat
     assert (metrics.task, metrics.main.name) == (name, metrics.rows()[0].name)
     (tmp_path / "metrics.json").write_text(metrics.to_json())
     assert read_metrics(tmp_path / "metrics.json") == metrics
-    in_parts = summed(task, answers, targets, cuts=(1, 5)).metrics(ReportHead(SCORED))
+    in_parts = sum_of_parts(task, answers, targets, cuts=(1, 5)).metrics(ReportHead(SCORED))
     same = {"created": metrics.created, "loss": pytest.approx(metrics.loss)}
     assert in_parts.model_dump(exclude=set(same)) == metrics.model_dump(exclude=set(same))
     assert f"{metrics.main.name}=" in metrics.summary()
@@ -107,21 +107,21 @@ def test_each_samples_error_is_the_loops_and_batches_do_not_matter(name, tmp_pat
 
 def test_vectors_without_another_of_their_class_do_not_count():
     vectors = [np.array([[0.0], [0.1], [5.0], [5.2], [9.0]])]
-    total = summed(chosen("embedding", (1,)), vectors, np.array([0, 0, 1, 0, 2]), cuts=(2,))
+    total = sum_of_parts(chosen("embedding", (1,)), vectors, np.array([0, 0, 1, 0, 2]), cuts=(2,))
     metrics = total.metrics(ReportHead(SCORED))
     # Of classes 1 and 2 there is one sample each; the nearest to the last of class 0 is of class 1.
     assert (metrics.n_samples, metrics.n_ignored, metrics.main.value) == (3, 2, pytest.approx(2 / 3))
     samples = total.samples()
     assert (samples.index.tolist(), samples.loss.tolist()) == ([0, 1, 3], [0.0, 0.0, 1.0])
     with pytest.raises(DataError, match="of 2 samples no two are of one class"):
-        summed(chosen("embedding", (1,)), [np.zeros((2, 1))], np.array([0, 1])).metrics(ReportHead(SCORED))
+        sum_of_parts(chosen("embedding", (1,)), [np.zeros((2, 1))], np.array([0, 1])).metrics(ReportHead(SCORED))
 
 
 def test_further_results_are_kept_with_their_own_figures(tmp_path):
     others = tuple(
-        summed(*CASES[name]).metrics(ReportHead(SCORED)) for name in ("regression", "multi_label", "segmentation")
+        sum_of_parts(*CASES[name]).metrics(ReportHead(SCORED)) for name in ("regression", "multi_label", "segmentation")
     )
-    metrics = summed(*CASES["classification"]).metrics(ReportHead(SCORED, others=others))
+    metrics = sum_of_parts(*CASES["classification"]).metrics(ReportHead(SCORED, others=others))
     (tmp_path / "metrics.json").write_text(metrics.to_json())
     read = read_metrics(tmp_path / "metrics.json")
     assert read == metrics
@@ -141,7 +141,7 @@ def test_further_results_are_kept_with_their_own_figures(tmp_path):
 def test_what_a_task_cannot_have_is_refused_with_its_sample(name, answers, targets, finding):
     task, good_answers, good_targets = CASES[name]
     with pytest.raises(DataError, match=finding):
-        summed(task, answers or good_answers, good_targets if targets is None else targets)
+        sum_of_parts(task, answers or good_answers, good_targets if targets is None else targets)
 
 
 def test_activations():
@@ -153,8 +153,8 @@ def test_activations():
 
 
 def test_figures_in_words():
-    metrics = summed(*CASES["classification"]).metrics(ReportHead(SCORED))
+    metrics = sum_of_parts(*CASES["classification"]).metrics(ReportHead(SCORED))
     low, high = metrics.top1_interval
     assert interval_text(metrics.main) == f"{100 * low:.1f} to {100 * high:.1f}"
-    assert interval_text(summed(*CASES["regression"]).metrics(ReportHead(SCORED)).main) == ""
+    assert interval_text(sum_of_parts(*CASES["regression"]).metrics(ReportHead(SCORED)).main) == ""
     assert (figure_text(0.9981, is_share=True), figure_text(1234.5, is_share=False)) == ("99.81 %", "1234")

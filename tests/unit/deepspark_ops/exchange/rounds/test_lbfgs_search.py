@@ -43,7 +43,7 @@ def rosenbrock() -> tuple[Function, Vector64]:
     return evaluate, np.array([-1.2, 1.0])
 
 
-def run(function: Function, start: Vector64, n_evaluations: int) -> tuple[Vector64, list[float], int]:
+def search_minimum(function: Function, start: Vector64, n_evaluations: int) -> tuple[Vector64, list[float], int]:
     """Return (accepted point, loss at each accepted point, iterations)."""
     search = minimise(start.astype(np.float32).astype(np.float64), 10)
     request = next(search)
@@ -61,7 +61,7 @@ def run(function: Function, start: Vector64, n_evaluations: int) -> tuple[Vector
 def test_minimum_is_scipys(problem: Callable[[], tuple[Function, Vector64]]) -> None:
     function, start = problem()
     expected = minimize(function, start, jac=True, method="L-BFGS-B", options={"maxcor": 10, "ftol": 1e-14})
-    point, losses, _ = run(function, start, 2 * expected.nfev)
+    point, losses, _ = search_minimum(function, start, 2 * expected.nfev)
     np.testing.assert_allclose(point, expected.x, rtol=1e-3, atol=1e-4)  # points of float32
     assert losses[-1] == pytest.approx(expected.fun, rel=1e-6, abs=1e-8)
 
@@ -88,13 +88,13 @@ def test_a_loss_that_is_no_number_shortens_the_step() -> None:
             return float("nan"), np.array([float("nan")])
         return float(-np.log(1 - x[0]) - np.log(1 + x[0]) + 0.5 * x[0]), 1 / (1 - x) - 1 / (1 + x) + 0.5
 
-    point, _, _ = run(wall, np.array([0.999]), 60)
+    point, _, _ = search_minimum(wall, np.array([0.999]), 60)
     # 2 x / (1 - x^2) = -0.5
     np.testing.assert_allclose(point, [2 - 5**0.5], rtol=1e-3)
 
 
 def test_at_a_minimum_it_goes_on_asking_for_it() -> None:
-    point, losses, iterations = run(lambda x: (float(x @ x), 2 * x), np.zeros(3), 10)
+    point, losses, iterations = search_minimum(lambda x: (float(x @ x), 2 * x), np.zeros(3), 10)
     assert not point.any()
     assert (len(losses), iterations) == (1, 0)
 

@@ -53,22 +53,22 @@ def written(path: Path) -> ExchangeState:
     return state
 
 
-def read(path: Path) -> ExchangeState:
+def replayed_state(path: Path) -> ExchangeState:
     state = fresh(path)
     Journal(path).replay(state)
     return state
 
 
 def test_a_journal_leads_to_the_state_that_it_was_written_from(path: Path) -> None:
-    assert read(path).to_state() == fresh(path).to_state()
+    assert replayed_state(path).to_state() == fresh(path).to_state()
     state = written(path)
     assert state.to_state() != fresh(path).to_state()
-    assert read(path).to_state() == state.to_state()
+    assert replayed_state(path).to_state() == state.to_state()
 
 
 def test_a_line_that_the_system_takes_in_pieces_is_written_whole(path: Path, disk: Disk) -> None:
     disk.piece = 7
-    assert written(path).to_state() == read(path).to_state()
+    assert written(path).to_state() == replayed_state(path).to_state()
 
 
 def test_a_full_disk_leaves_no_torn_line_and_nothing_is_written_behind_it(path: Path, disk: Disk) -> None:
@@ -88,7 +88,7 @@ def test_a_full_disk_leaves_no_torn_line_and_nothing_is_written_behind_it(path: 
     with pytest.raises(TrainingFailed):
         journal.record(again, Join(1, "b"), 7.0)
     assert again.to_state() == before
-    assert read(path).to_state() == before
+    assert replayed_state(path).to_state() == before
 
 
 def test_a_line_that_could_not_be_cut_off_is_the_last(path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_a_line_that_could_not_be_cut_off_is_the_last(path: Path, disk: Disk, mo
                 journal.record(state, Join(1, "b"), 6.0)
             disk.room = 1 << 40
     assert not path.read_bytes().endswith(b"\n")
-    assert read(path).to_state() == before
+    assert replayed_state(path).to_state() == before
     assert path.read_bytes().endswith(b"\n"), "reading cuts the torn line off"
 
 
@@ -115,7 +115,7 @@ def test_a_torn_last_line_is_dropped(path: Path, n_bytes: int) -> None:
     written(path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]) + lines[-1][:n_bytes])
-    state = read(path)
+    state = replayed_state(path)
     assert (state.grants.clock, state.answers[0][0]) == (4, 1)
     assert path.read_bytes() == b"".join(lines[:-1])
 
@@ -136,14 +136,14 @@ def test_a_damaged_line_in_the_middle_is_named(path: Path, line: bytes) -> None:
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([lines[0], lines[1], line, *lines[3:], b""]))
     with pytest.raises(DataError, match=r"exchange\.journal:3: not a line of an exchange journal of version 5 \("):
-        read(path)
+        replayed_state(path)
 
 
 def test_a_journal_of_another_version_is_refused(path: Path) -> None:
     written(path)
     path.write_bytes(path.read_bytes().replace(b'"version": 5', b'"version": 4', 1))
     with pytest.raises(DataError, match=r"exchange\.journal:1: .*expected .*version.*5"):
-        read(path)
+        replayed_state(path)
 
 
 def test_a_refused_message_is_not_in_the_file(path: Path) -> None:
@@ -173,5 +173,5 @@ def test_a_full_disk_while_the_journal_is_shortened_changes_nothing(
         journal.record(state, Join(1, "b"), 6.0)
     monkeypatch.undo()
     assert path.read_bytes() == whole
-    assert read(path).to_state() == before
+    assert replayed_state(path).to_state() == before
     assert list(path.parent.iterdir()) == [path]

@@ -13,7 +13,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.state.leases import DataLeases, DatasetOrder, EpochReport, Lease, sample_order
 
 
-def read(lease: Lease) -> list[tuple[int, int, int]]:
+def leased_samples(lease: Lease) -> list[tuple[int, int, int]]:
     return [(lease.epoch, lease.shard, int(i)) for i in sample_order(lease)]
 
 
@@ -22,7 +22,7 @@ def test_one_worker_in_file_order_sees_every_sample_in_order_and_wraps() -> None
     seen = []
     for _ in range(12):
         lease = leases.lease(0)
-        seen += read(lease)
+        seen += leased_samples(lease)
         leases.complete(0, lease.id)
     one_epoch = [(0, i) for i in range(5)] + [(2, i) for i in range(3)]
     assert seen[:20] == [(e, *s) for e in range(3) for s in one_epoch][:20]
@@ -31,7 +31,7 @@ def test_one_worker_in_file_order_sees_every_sample_in_order_and_wraps() -> None
 def test_shuffled_order_depends_on_seed_and_epoch_only() -> None:
     def epochs(seed: int) -> list[list[tuple[int, int, int]]]:
         leases = DataLeases("train", DatasetOrder((40, 30), "shuffled", seed, 8))
-        return [[s for _ in range(9) for s in read(leases.lease(0))] for _ in range(2)]
+        return [[s for _ in range(9) for s in leased_samples(leases.lease(0))] for _ in range(2)]
 
     assert epochs(7) == epochs(7)
     assert epochs(7) != epochs(8)
@@ -47,7 +47,7 @@ def test_lost_workers_piece_is_given_first() -> None:
     leases.release(0)
     assert leases.complete(0, first.id) is None, "it does not hold it any more"
     again = leases.lease(1)
-    assert read(again) == read(first)
+    assert leased_samples(again) == leased_samples(first)
     for lease in (second, again, leases.lease(1)):
         assert leases.complete(1, lease.id) is None
     assert leases.complete(1, leases.lease(1).id) == EpochReport("train", 0, 8, 2)
@@ -58,7 +58,7 @@ def test_rest_of_a_piece_goes_on_where_it_was_left() -> None:
     lease = leases.lease(0)
     leases.complete(0, lease.id, consumed=4)
     rest = leases.lease(1)
-    assert read(rest) == read(lease)[4:]
+    assert leased_samples(rest) == leased_samples(lease)[4:]
     assert leases.complete(1, rest.id) == EpochReport("train", 0, 6, 0)
 
 
@@ -70,7 +70,7 @@ def test_snapshot_continues_every_lease_from_what_was_consumed() -> None:
     resumed = DataLeases("train", dataset)
     assert resumed.restore(state)
     rest = [resumed.lease(0) for _ in range(3)]
-    assert [s for lease in rest for s in read(lease)] == [(0, 0, i) for i in (3, 4, 5, 6, 7, 8, 9)]
+    assert [s for lease in rest for s in leased_samples(lease)] == [(0, 0, i) for i in (3, 4, 5, 6, 7, 8, 9)]
     assert second.skip == 0
 
 
@@ -130,12 +130,12 @@ def test_every_sample_of_an_epoch_is_completed_once(dataset: DatasetOrder, histo
             lease = held[worker].pop(0)
             part = lease.skip + (lease.count - lease.skip) // 2 if action == "part" else None
             reports.append(leases.complete(worker, lease.id, part))
-            taken = read(lease)
+            taken = leased_samples(lease)
             completed.update(taken if part is None else taken[: part - lease.skip])
     epoch = 1 + max((s[0] for s in completed), default=0)
     while not any(r is not None and r.epoch == epoch for r in reports):
         lease = leases.lease(0)
-        completed.update(read(lease))
+        completed.update(leased_samples(lease))
         reports.append(leases.complete(0, lease.id))
     finished = [r.epoch for r in reports if r is not None]
     assert sorted(finished) == list(range(epoch + 1))
@@ -206,7 +206,7 @@ def test_an_epoch_keeps_its_order_when_the_run_goes_on_with_more_mixed_shards() 
     state = json.loads(json.dumps(leases.to_state()))
     resumed = DataLeases("train", replace(FEW_MIXED, mixed_shards=5))
     assert resumed.restore(state)
-    assert [read(lease) for lease in leased(resumed, 20)] == [read(lease) for lease in rest]
+    assert [leased_samples(lease) for lease in leased(resumed, 20)] == [leased_samples(lease) for lease in rest]
     assert {lease.shard for lease in begun[30:]} | {lease.shard for lease in rest} == set(range(10))
     halves = leased(resumed)
     assert [len({lease.shard for lease in half}) for half in (halves[:15], halves[15:])] == [5, 5]
@@ -225,5 +225,5 @@ def test_a_state_from_before_there_were_groups_is_taken() -> None:
     rest = leased(leases, 20)
     resumed = DataLeases("train", FEW_MIXED)
     assert resumed.restore(state)
-    assert [read(lease) for lease in leased(resumed, 20)] == [read(lease) for lease in rest]
+    assert [leased_samples(lease) for lease in leased(resumed, 20)] == [leased_samples(lease) for lease in rest]
     assert sorted(len(group) for group in groups_of(leased(resumed))) == [1, 3, 3, 3]

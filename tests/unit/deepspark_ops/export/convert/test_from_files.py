@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def config(folder: Path, **values: Any) -> ConvertConfig:
+def convert_config(folder: Path, **values: Any) -> ConvertConfig:
     files = {"net": "net.prototxt", "weights": "w.caffemodel", "output": "made"} | values
     in_folder = ("net", "weights", "output", "mean", "labels", "dataset")
     paths = {name: folder / value if name in in_folder else value for name, value in files.items()}
@@ -45,7 +45,7 @@ def config(folder: Path, **values: Any) -> ConvertConfig:
 
 
 def test_pixels_are_cut_to_the_input_centered_and_scaled(folder: Path) -> None:
-    with parts_of_files(config(folder, mean="mean.binaryproto", scale=0.5, check_samples=5)) as model:
+    with parts_of_files(convert_config(folder, mean="mean.binaryproto", scale=0.5, check_samples=5)) as model:
         batch = model.samples.read(1, 3)
     stored = batch.stored["data"]
     assert (stored.dtype, stored.shape) == (np.uint8, (3, 3, 6, 6))
@@ -59,7 +59,7 @@ def test_pixels_are_cut_to_the_input_centered_and_scaled(folder: Path) -> None:
 def test_the_samples_are_the_same_each_time_and_differ_from_each_other(folder: Path) -> None:
     found = []
     for _ in range(2):
-        with parts_of_files(config(folder, labels="labels.txt")) as model:
+        with parts_of_files(convert_config(folder, labels="labels.txt")) as model:
             found.append(model.samples.read(0, 32).stored["data"])
             assert model.class_names == ("cat", "dog")
     np.testing.assert_array_equal(found[0], found[1])
@@ -67,7 +67,7 @@ def test_the_samples_are_the_same_each_time_and_differ_from_each_other(folder: P
 
 
 def test_an_input_that_is_no_image_takes_numbers_as_they_are(folder: Path) -> None:
-    with parts_of_files(config(folder, net="flat.prototxt", check_samples=4)) as model:
+    with parts_of_files(convert_config(folder, net="flat.prototxt", check_samples=4)) as model:
         batch = model.samples.read(0, 4)
     assert batch.stored["data"].shape == (4, 48)
     assert batch.stored["data"].min() < 0
@@ -87,7 +87,9 @@ layer { name: "accuracy" type: "Accuracy" bottom: "ip" bottom: "label" top: "acc
 @pytest.mark.parametrize(("dims", "shape"), [("", (32,)), ("dim: 1 dim: 1 dim: 1", (32, 1, 1, 1))])
 def test_labels_of_an_input_are_drawn_among_the_classes(folder: Path, dims: str, shape: tuple[int, ...]) -> None:
     (folder / "trained.prototxt").write_text(TRAINED.replace("LABEL_DIMS", dims))
-    with parts_of_files(config(folder, net="trained.prototxt", mean="mean.binaryproto", check_samples=32)) as model:
+    with parts_of_files(
+        convert_config(folder, net="trained.prototxt", mean="mean.binaryproto", check_samples=32)
+    ) as model:
         batch = model.samples.read(0, 32)
     assert batch.feeds["label"].shape == shape
     assert set(np.unique(batch.feeds["label"])) == {0.0, 1.0}  # the mean is taken from images alone
@@ -126,6 +128,6 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_a_mistake_is_told_with_what_is_allowed(
     folder: Path, values: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
-    with pytest.raises(kind) as found, parts_of_files(config(folder, **values)):
+    with pytest.raises(kind) as found, parts_of_files(convert_config(folder, **values)):
         pytest.fail("it was taken")
     assert str(found.value) == message.format(folder=folder)

@@ -31,21 +31,21 @@ WRITTEN = {
 primitive fields, a null and a text that two fields share."""
 
 
-def read(name: str):
+def parsed_object(name: str):
     return parse_java_object(bytes.fromhex(WRITTEN[name]))
 
 
 def test_a_pair_of_caffeonspark_is_its_two_texts():
-    assert read("pair") == ["img/a.jpg", "7"]
+    assert parsed_object("pair") == ["img/a.jpg", "7"]
 
 
 def test_fields_of_all_kinds_come_by_name_those_of_the_superclass_too():
     # again, big, n, none, note, weight, yes
-    assert read("many") == ["s\u00e9", 2**40, -3, None, "s\u00e9", 0.5, True]
+    assert parsed_object("many") == ["s\u00e9", 2**40, -3, None, "s\u00e9", 0.5, True]
 
 
 def test_texts_and_boxed_numbers_are_themselves():
-    assert (read("text"), read("int")) == ("plain", 5)
+    assert (parsed_object("text"), parsed_object("int")) == ("plain", 5)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_texts_and_boxed_numbers_are_themselves():
 )
 def test_other_objects_are_refused(name, told):
     with pytest.raises(ValueError, match=told):
-        read(name)
+        parsed_object(name)
 
 
 def test_no_object_and_a_cut_one_are_refused():

@@ -34,7 +34,7 @@ def list_of(folder: Path, names: list[str]) -> Path:
     return path
 
 
-def config_of(source: Path, **fields: object) -> IngestConfig:
+def folder_config(source: Path, **fields: object) -> IngestConfig:
     return IngestConfig(source=source, output=source.parent / "dataset", test_fraction=0.0, **fields)
 
 
@@ -52,10 +52,10 @@ def test_a_list_that_leads_out_of_its_folder_is_refused_where_files_are_confined
         names[3] = str(other) if how == "absolute" else "../outside/img/3.png"
     source = list_of(lists.parent, names)
     with pytest.raises(ForbiddenPathError, match=r"the image list .*list\.txt names .*outside/img/3\.png.*: it is not"):
-        dry_run(config_of(source, listed_files={"confined": True}))
-    found = dry_run(config_of(source, listed_files={"confined": True, "allowed_root": str(outside)}))
+        dry_run(folder_config(source, listed_files={"confined": True}))
+    found = dry_run(folder_config(source, listed_files={"confined": True, "allowed_root": str(outside)}))
     assert found["sampled"]["n_rejected"] == 0
-    assert dry_run(config_of(source, root_folder=tmp_path / "lists"))["sampled"]["n_rejected"] == 0
+    assert dry_run(folder_config(source, root_folder=tmp_path / "lists"))["sampled"]["n_rejected"] == 0
 
 
 def test_without_it_there_is_a_warning_a_folder(
@@ -63,7 +63,7 @@ def test_without_it_there_is_a_warning_a_folder(
 ) -> None:
     source = list_of(tmp_path / "lists", [str(outside / "img" / f"{number}.png") for number in range(4)])
     with caplog.at_level(logging.WARNING):
-        assert dry_run(config_of(source))["sampled"]["n_rejected"] == 0
+        assert dry_run(folder_config(source))["sampled"]["n_rejected"] == 0
     (warning,) = [text for text in caplog.messages if "outside of the allowed folders" in text]
     assert str(outside / "img" / "0.png") in warning
     assert allowed_roots._roots is None, "it holds for one ingestion"
@@ -77,7 +77,7 @@ def test_a_list_of_hdf5_files_is_confined_before_one_is_opened(outside: Path, tm
     source.write_text(f"{outside / 'a.h5'}\n")
     assert index_hdf5(source).labels.size == 3
     with (
-        sources_limited(config_of(source, listed_files={"confined": True})),
+        sources_limited(folder_config(source, listed_files={"confined": True})),
         pytest.raises(ForbiddenPathError, match=r"the list of HDF5 files .*files\.txt names .*a\.h5"),
     ):
         index_hdf5(source)

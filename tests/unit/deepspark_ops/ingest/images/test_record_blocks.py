@@ -18,7 +18,7 @@ def as_jpegs(images):
     return [cv2.imencode(".jpg", image)[1].tobytes() for image in images]
 
 
-def run(records, *, together, encoded=False, recipe=None):
+def decoded_records(records, *, together, encoded=False, recipe=None):
     """Return what comes out, record by record, and what is rejected; None stands for a file that is not there."""
     rejected = []
 
@@ -61,8 +61,8 @@ def with_faults():
 @pytest.mark.parametrize("together", [4, 16, 64])
 def test_together_as_one_by_one(together, encoded):
     records = with_faults()
-    found, rejected = run(records, together=together, encoded=encoded)
-    assert (found, rejected) == run(records, together=1, encoded=encoded)
+    found, rejected = decoded_records(records, together=together, encoded=encoded)
+    assert (found, rejected) == decoded_records(records, together=1, encoded=encoded)
     assert [number for number, _ in rejected] == [3, 21, 22]
     assert [number for number, *_, complaint in found if complaint] == [9]
     assert [number for number, *_ in found] == [i for i in range(40) if i not in {3, 21, 22}]
@@ -71,7 +71,7 @@ def test_together_as_one_by_one(together, encoded):
 def test_pixels_are_opencvs_and_files_keep_their_bytes():
     images = pictures(20)
     records = as_jpegs(images)
-    found, rejected = run(records, together=8, encoded=True)
+    found, rejected = decoded_records(records, together=8, encoded=True)
     assert rejected == []
     assert [kept for _, _, _, kept, *_ in found] == records
     expected = [cv2.imdecode(np.frombuffer(record, np.uint8), cv2.IMREAD_COLOR).tobytes() for record in records]

@@ -27,7 +27,7 @@ def made(tmp_path, source, **options):
     return ingest(parse_config(IngestConfig, {"source": source, "output": tmp_path / "out", **options}), tmp_path / "w")
 
 
-def contents(tmp_path, split) -> Counter[bytes]:
+def image_counts(tmp_path, split) -> Counter[bytes]:
     with open_dataset(tmp_path / "out" / split) as dataset:
         return Counter(
             image.tobytes()
@@ -38,14 +38,14 @@ def contents(tmp_path, split) -> Counter[bytes]:
 
 def test_oversampling_changes_the_training_set_alone(tmp_path, source):
     plain = made(tmp_path, source)
-    before = {split: contents(tmp_path, split) for split in plain}
+    before = {split: image_counts(tmp_path, split) for split in plain}
     found = made(tmp_path, source, balance="oversample", samples_per_shard=9)
     largest = max(plain["train"].label_histogram)
     assert found["train"].label_histogram == (largest,) * 4
     assert found["train"].chosen == {"repeated_by_balance": 4 * largest - plain["train"].n_samples}
     assert found["test"].label_histogram == plain["test"].label_histogram
-    assert contents(tmp_path, "test") == before["test"]
-    assert set(contents(tmp_path, "train")) == set(before["train"])
+    assert image_counts(tmp_path, "test") == before["test"]
+    assert set(image_counts(tmp_path, "train")) == set(before["train"])
     assert not found["train"].warnings  # a record taken twice is no duplicate
     assert verify(tmp_path / "out" / "train")
 
@@ -54,9 +54,9 @@ def test_undersampling_and_a_limit_leave_out_what_they_say(tmp_path, source):
     found = made(tmp_path, source, balance="undersample", limit=20, test_fraction=0)["train"]
     assert found.label_histogram == (2, 2, 2, 2)
     assert found.chosen == {"left_out_by_limit": 20, "left_out_by_balance": 12}
-    first = contents(tmp_path, "train")
+    first = image_counts(tmp_path, "train")
     made(tmp_path, source, balance="undersample", limit=20, test_fraction=0)
-    assert contents(tmp_path, "train") == first
+    assert image_counts(tmp_path, "train") == first
 
 
 def test_a_limit_takes_of_training_and_test_set_alike(tmp_path, source):
@@ -72,7 +72,7 @@ def test_the_first_of_equal_records_stays_and_the_others_are_named(tmp_path, sou
     (manifest,) = made(tmp_path, source, deduplicate=True, test_fraction=0).values()
     assert (manifest.n_samples, manifest.label_histogram) == (37, (4, 7, 11, 15))
     assert manifest.warnings == {"duplicate_left_out": 3}
-    assert max(contents(tmp_path, "train").values()) == 1
+    assert max(image_counts(tmp_path, "train").values()) == 1
     lines = listed(tmp_path / "out" / "train", "warnings.jsonl").read_text().splitlines()
     assert [(json.loads(line)["name"], json.loads(line)["text"]) for line in lines] == [
         ("img/7.png", "has the content of train record img/5.png"),

@@ -14,7 +14,7 @@ from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_parts, write_table
 
 
-def ingested(tmp_path, text, table=None, *, goes_on=False, **options):
+def ingested_by_list(tmp_path, text, table=None, *, goes_on=False, **options):
     table = a_table(60) if table is None else table
     if text is not None:
         (tmp_path / "splits.csv").write_text(text)
@@ -42,7 +42,7 @@ def lines(pairs) -> str:
 
 def test_rows_go_where_the_list_says_and_the_others_are_counted(tmp_path):
     sides = {1000 + i: ("train", "val", "test")[i % 3] for i in range(50)}
-    manifests = ingested(tmp_path, "id,split\n" + lines(sides.items()) + "9999,test\n")
+    manifests = ingested_by_list(tmp_path, "id,split\n" + lines(sides.items()) + "9999,test\n")
     for split, word in (("train", "train"), ("validation", "val"), ("test", "test")):
         assert ids_of(tmp_path / "out", split) == [name for name, side in sides.items() if side == word]
         assert manifests[split].split_rule.by == "list"
@@ -55,7 +55,7 @@ def test_rows_go_where_the_list_says_and_the_others_are_counted(tmp_path):
 
 
 def test_a_list_that_names_no_training_row_leaves_the_others_to_train(tmp_path):
-    manifests = ingested(tmp_path, "1003 test\n1005 validation\n")
+    manifests = ingested_by_list(tmp_path, "1003 test\n1005 validation\n")
     assert (ids_of(tmp_path / "out", "test"), ids_of(tmp_path / "out", "validation")) == ([1003], [1005])
     assert manifests["train"].n_samples == 58
     assert not {"not_in_split_list", "unknown_in_split_list"} & set(manifests["train"].warnings)
@@ -67,15 +67,17 @@ def test_lists_in_a_folder_name_texts_with_blanks(tmp_path):
     folder.mkdir()
     (folder / "train.txt").write_text("".join(f"row {i}, left\n" for i in range(40)))
     (folder / "test.txt").write_text("".join(f"row {i}, left\n" for i in range(40, 45)))
-    manifests = ingested(tmp_path, None, table, split_list=folder)
+    manifests = ingested_by_list(tmp_path, None, table, split_list=folder)
     assert {split: manifest.n_samples for split, manifest in manifests.items()} == {"train": 40, "test": 5}
     assert manifests["train"].warnings["not_in_split_list"] == 15
 
 
 def test_another_list_moves_rows_of_a_dataset_that_is_there(tmp_path):
     names = [1000 + i for i in range(60)]
-    ingested(tmp_path, lines((name, "test" if name < 1010 else "train") for name in names))
-    found = ingested(tmp_path, lines((name, "test" if name < 1012 else "train") for name in names), goes_on=True)
+    ingested_by_list(tmp_path, lines((name, "test" if name < 1010 else "train") for name in names))
+    found = ingested_by_list(
+        tmp_path, lines((name, "test" if name < 1012 else "train") for name in names), goes_on=True
+    )
     assert (found["train"].version, found["train"].n_samples, found["test"].n_samples) == (2, 48, 12)
 
 
@@ -95,7 +97,7 @@ def test_another_list_moves_rows_of_a_dataset_that_is_there(tmp_path):
 def test_lists_that_do_not_fit_are_refused(tmp_path, text, options, error, told):
     table = a_table(60).drop_columns("id") if options.pop("drop", False) else None
     with pytest.raises(error, match=told):
-        ingested(tmp_path, text, table, **options)
+        ingested_by_list(tmp_path, text, table, **options)
 
 
 def test_a_long_list_is_looked_up_as_a_dictionary_would(tmp_path):

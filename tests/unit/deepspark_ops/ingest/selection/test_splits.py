@@ -2,25 +2,17 @@
 
 import pytest
 
-from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.ingest import IngestConfig
 from deepspark_ops.errors import ConfigError, DataError
-from deepspark_ops.ingest.image_plan import plan_images
-from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.shards.manifest import SplitRule, present_splits, read_manifest
 from deepspark_ops.shards.reader import open_dataset
-from tests.reference.ingest_in_process import ingest
+from tests.reference.ingest_in_process import ingest, planned_images
 from tests.reference.raw_sources import write_images
 
 
 @pytest.fixture
 def source(tmp_path):
     return write_images(tmp_path / "raw", 12)
-
-
-def plan_of(tmp_path, source, **options):
-    config = parse_config(IngestConfig, {"source": source, "output": tmp_path / "out", **options})
-    return plan_images(config, make_recipe(config), tmp_path)
 
 
 def numbers_of(plan) -> dict[str, list[int]]:
@@ -34,14 +26,14 @@ def test_a_list_says_where_each_record_goes(tmp_path, source):
     words = {0: "train", 1: "Training", 2: "val", 3: "test", 4: "validation", 5: "TEST"}
     lines = ["image,split", *(f"img/{i}.png,{word}" for i, word in words.items()), "img/99.png,test"]
     (tmp_path / "splits.csv").write_text("\n".join(lines))
-    plan = plan_of(tmp_path, source, split_list=tmp_path / "splits.csv")
+    plan = planned_images(tmp_path, source, split_list=tmp_path / "splits.csv")
     assert numbers_of(plan) == {"train": [0, 1], "validation": [2, 4], "test": [3, 5]}
     assert plan.findings["train"].counts == {"unknown_in_split_list": 1, "not_in_split_list": 6}
 
 
 def test_a_list_without_training_records_leaves_the_others_to_training(tmp_path, source):
     (tmp_path / "splits.txt").write_text("img/3.png test\nimg/4.png valid\n")
-    plan = plan_of(tmp_path, source, split_list=tmp_path / "splits.txt")
+    plan = planned_images(tmp_path, source, split_list=tmp_path / "splits.txt")
     assert numbers_of(plan) == {"train": [0, 1, 2, *range(5, 12)], "validation": [4], "test": [3]}
     assert not plan.findings["train"].counts
 
@@ -51,7 +43,7 @@ def test_a_folder_of_lists_may_hold_records_or_lines_of_an_image_list(tmp_path, 
     lists.mkdir()
     (lists / "val.txt").write_text("img/1.png\nimg/2.png\n")
     (lists / "test.txt").write_text("img/7.png 1\n")
-    assert numbers_of(plan_of(tmp_path, source, split_list=lists)) == {
+    assert numbers_of(planned_images(tmp_path, source, split_list=lists)) == {
         "train": [0, 3, 4, 5, 6, 8, 9, 10, 11],
         "validation": [1, 2],
         "test": [7],
@@ -64,7 +56,7 @@ def test_a_column_says_it_and_another_word_is_a_bad_record(tmp_path, source):
     table = source.with_name("table.csv")
     lines = [f"{row.split()[0]},{row.split()[1]},{word}" for row, word in zip(rows, words, strict=False)]
     table.write_text("path,label,part\n" + "\n".join(lines))
-    plan = plan_of(tmp_path, table, split_column="part")
+    plan = planned_images(tmp_path, table, split_column="part")
     assert numbers_of(plan) == {"train": [0, 4, 8], "validation": [1, 5, 9], "test": [2, 6, 10]}
     assert [(item.position, item.reason) for item in plan.rejected["train"]] == [
         (i, 'part is "hold-out"; allowed: train, training, validation, valid, val, dev, test, testing')
@@ -89,7 +81,7 @@ def test_a_validation_set_is_a_split_like_the_others(tmp_path):
 
 def test_a_validation_source_is_read_as_the_test_source_is(tmp_path, source):
     (source.parent / "val.txt").write_text("img/3.png 0\nimg/4.png 1\n")
-    plan = plan_of(tmp_path, source, validation_source=source.parent / "val.txt", test_fraction=0)
+    plan = planned_images(tmp_path, source, validation_source=source.parent / "val.txt", test_fraction=0)
     assert numbers_of(plan) == {"train": list(range(12)), "validation": [3, 4]}
 
 
@@ -115,5 +107,5 @@ def test_mistakes_lead_on(tmp_path, source, monkeypatch, options, error, message
     (tmp_path / "other.txt").write_text("x/1.png test\n")
     (tmp_path / "all.txt").write_text("".join(f"img/{i}.png test\n" for i in range(12)))
     with pytest.raises(error) as caught:
-        plan_of(tmp_path, source, **options)
+        planned_images(tmp_path, source, **options)
     assert message in str(caught.value)

@@ -10,24 +10,20 @@ from deepspark_ops.ingest.sources.caffe_leveldb import digest_leveldb, index_lev
 from deepspark_ops.ingest.sources.caffe_lmdb import index_caffe_lmdb
 from deepspark_ops.ingest.sources.registry import detect_format
 from tests.paths import FIXTURES
+from tests.reference.ingest_in_process import index_records
 
 DATA = FIXTURES / "caffe" / "data"
-
-
-def contents(index) -> list[np.ndarray]:
-    with index.reader.opened() as read:
-        return [np.array(read(i)) for i in range(len(index.names))]
 
 
 def test_the_database_that_caffe_wrote_gives_the_same_as_caffes_lmdb_of_these_images():
     index, expected = index_leveldb(DATA / "leveldb_raw"), index_caffe_lmdb(DATA / "lmdb_raw")
     assert index.names == expected.names
     assert index.labels.tolist() == expected.labels.tolist()
-    for found, wanted in zip(contents(index), contents(expected), strict=True):
+    for found, wanted in zip(index_records(index), index_records(expected), strict=True):
         np.testing.assert_array_equal(found, wanted)
     some = np.array([3, 0])
     with index.reader.subset(some).opened() as read:
-        np.testing.assert_array_equal(read(1), contents(expected)[0])
+        np.testing.assert_array_equal(read(1), index_records(expected)[0])
     assert detect_format(DATA / "leveldb_raw") == "caffe_leveldb"
 
 

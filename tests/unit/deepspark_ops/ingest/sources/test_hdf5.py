@@ -16,7 +16,7 @@ from tests.reference.ingest_in_process import ingest
 DATA = FIXTURES / "caffe" / "data"
 
 
-def write(path, **datasets):
+def write_hdf5(path, **datasets):
     with h5py.File(path, "w") as handle:
         for name, values in datasets.items():
             handle[name] = values
@@ -47,7 +47,7 @@ def test_the_list_that_caffe_reads_gives_all_rows_of_both_files():
 )
 def test_shapes_and_types(tmp_path, shape, dtype, image_shape, stored):
     data = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-    path = write(tmp_path / "a.h5", data=data, label=np.arange(6).reshape(6, 1))
+    path = write_hdf5(tmp_path / "a.h5", data=data, label=np.arange(6).reshape(6, 1))
     index = index_hdf5(path)
     with index.reader.subset(np.array([5, 2])).subset(np.array([1])).opened() as read:
         assert (read(0).shape, read(0).dtype) == (image_shape, stored)
@@ -56,7 +56,7 @@ def test_shapes_and_types(tmp_path, shape, dtype, image_shape, stored):
 
 
 def test_columns_have_usual_names_or_are_named(tmp_path):
-    path = write(tmp_path / "a.h5", images=np.zeros((2, 1, 1)), y=[0, 1], second=[1, 1], scores=np.ones((2, 3)))
+    path = write_hdf5(tmp_path / "a.h5", images=np.zeros((2, 1, 1)), y=[0, 1], second=[1, 1], scores=np.ones((2, 3)))
     assert index_hdf5(path).labels.tolist() == [0, 1]
     assert index_hdf5(path, label="second").labels.tolist() == [1, 1]
     with pytest.raises(ConfigError) as caught:
@@ -87,15 +87,15 @@ def test_columns_have_usual_names_or_are_named(tmp_path):
 )
 def test_what_is_no_classification_is_refused(tmp_path, datasets, message):
     with pytest.raises(ConfigError, match=message):
-        index_hdf5(write(tmp_path / "a.h5", **datasets))
+        index_hdf5(write_hdf5(tmp_path / "a.h5", **datasets))
 
 
 def test_missing_damaged_and_different_files_are_named(tmp_path):
     (tmp_path / "list.txt").write_text("a.h5\nb.h5\n")
-    write(tmp_path / "a.h5", data=np.zeros((2, 3)), label=[0, 1])
+    write_hdf5(tmp_path / "a.h5", data=np.zeros((2, 3)), label=[0, 1])
     with pytest.raises(DataError, match=r"b\.h5: no such file"):
         index_hdf5(tmp_path / "list.txt")
-    write(tmp_path / "b.h5", data=np.zeros((2, 4)), label=[0, 1])
+    write_hdf5(tmp_path / "b.h5", data=np.zeros((2, 4)), label=[0, 1])
     with pytest.raises(DataError, match=r"differ in name or shape \(a\.h5: data \(3,\); b\.h5: data \(4,\)\)"):
         index_hdf5(tmp_path / "list.txt")
     (tmp_path / "b.h5").write_bytes((tmp_path / "a.h5").read_bytes()[:600])
@@ -110,17 +110,17 @@ def test_a_name_that_no_file_can_have_is_named_with_the_list(tmp_path):
 
 
 def test_digest_is_of_the_files_wherever_the_list_is(tmp_path):
-    write(tmp_path / "a.h5", data=np.zeros((2, 3)), label=[0, 1])
+    write_hdf5(tmp_path / "a.h5", data=np.zeros((2, 3)), label=[0, 1])
     (tmp_path / "list.txt").write_text("a.h5\n")
     digest = digest_hdf5(tmp_path / "list.txt")
     assert digest == digest_hdf5(tmp_path / "list.txt", tmp_path)
-    write(tmp_path / "a.h5", data=np.zeros((2, 3)), label=[1, 1])
+    write_hdf5(tmp_path / "a.h5", data=np.zeros((2, 3)), label=[1, 1])
     assert digest_hdf5(tmp_path / "list.txt") != digest
 
 
 def test_float_rows_go_into_shards_as_they_are(tmp_path):
     data = np.random.default_rng(1).normal(size=(9, 5)).astype(np.float32)
-    path = write(tmp_path / "a.h5", data=data, label=np.arange(9) % 3)
+    path = write_hdf5(tmp_path / "a.h5", data=data, label=np.arange(9) % 3)
     ingest(IngestConfig(source=path, output=tmp_path / "out", test_fraction=0, shuffle=False), tmp_path / "work")
     with open_dataset(tmp_path / "out" / "train") as dataset:
         stored, labels = dataset.read(0, 0, 9)
@@ -130,7 +130,7 @@ def test_float_rows_go_into_shards_as_they_are(tmp_path):
 
 def test_a_number_that_no_float32_holds_is_refused_with_its_row(tmp_path):
     data = np.array([[1e38, np.inf], [1e39, 0.0]])
-    index = index_hdf5(write(tmp_path / "a.h5", data=data, label=[0, 1]))
+    index = index_hdf5(write_hdf5(tmp_path / "a.h5", data=data, label=[0, 1]))
     with index.reader.opened() as read:
         np.testing.assert_array_equal(read(0).ravel(), np.float32([1e38, np.inf]))
         with pytest.raises(RecordError, match=r"a\.h5: row 1 of 'data' has a number that no float32 holds"):

@@ -10,6 +10,7 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.ingest.files.archive import split_member
 from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.image_list import digest_image_list, index_image_list
+from tests.reference.ingest_in_process import index_records
 from tests.reference.raw_sources import write_images, write_tar
 
 
@@ -18,22 +19,17 @@ def tar_of(folder: Path, path: Path, *, prefix: str = "", mode: str = "w:gz") ->
     return write_tar(path, {prefix + str(file.relative_to(folder)): file.read_bytes() for file in files}, mode=mode)
 
 
-def contents(index) -> list[bytes]:
-    with index.reader.opened() as read:
-        return [read(i) for i in range(len(index.names))]
-
-
 def test_folder_list_gives_names_labels_and_bytes(tmp_path):
     index = index_image_list(write_images(tmp_path / "d", 5), None, tmp_path)
     assert index.names == [f"img/{i}.png" for i in range(5)]
     assert (index.labels.tolist(), index.labels.dtype) == ([0, 1, 2, 0, 1], np.int64)
-    assert contents(index) == [(tmp_path / "d" / name).read_bytes() for name in index.names]
+    assert index_records(index) == [(tmp_path / "d" / name).read_bytes() for name in index.names]
 
 
 def test_root_folder_replaces_the_lists_own(tmp_path):
     path = write_images(tmp_path / "d", 3)
     moved = path.rename(tmp_path / "elsewhere.txt")
-    assert len(contents(index_image_list(moved, tmp_path / "d", tmp_path))) == 3
+    assert len(index_records(index_image_list(moved, tmp_path / "d", tmp_path))) == 3
 
 
 @pytest.mark.parametrize(("root", "line"), [("d", "/img/1.png"), ("d/img/", "1.png"), ("d/img/1", ".png")])
@@ -43,7 +39,7 @@ def test_root_folder_and_path_are_one_text_as_for_convert_imageset(tmp_path, roo
     source.write_text(f"{line} 7\n")
     index = index_image_list(source, root_folder, tmp_path)
     assert index.names == [line]
-    assert contents(index) == [(tmp_path / "d/img/1.png").read_bytes()]
+    assert index_records(index) == [(tmp_path / "d/img/1.png").read_bytes()]
     before = digest_image_list(source, root_folder)
     (tmp_path / "d/img/1.png").write_bytes(b"another")
     assert digest_image_list(source, root_folder) != before
@@ -54,7 +50,7 @@ def test_a_relative_root_folder_may_begin_names(tmp_path, monkeypatch):
     (tmp_path / "l.txt").write_text(".png 7\n")
     monkeypatch.chdir(tmp_path)
     index = index_image_list(tmp_path / "l.txt", Path("d/img/1"), tmp_path)
-    assert contents(index) == [(tmp_path / "d/img/1.png").read_bytes()]
+    assert index_records(index) == [(tmp_path / "d/img/1.png").read_bytes()]
 
 
 def test_an_absolute_path_outside_of_the_root_folder_is_read(tmp_path):
@@ -62,7 +58,7 @@ def test_an_absolute_path_outside_of_the_root_folder_is_read(tmp_path):
     (tmp_path / "l.txt").write_text(f"{tmp_path}/d/img/1.png 7\n")
     for root_folder in (None, tmp_path):
         index = index_image_list(tmp_path / "l.txt", root_folder, tmp_path)
-        assert contents(index) == [(tmp_path / "d/img/1.png").read_bytes()]
+        assert index_records(index) == [(tmp_path / "d/img/1.png").read_bytes()]
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
@@ -72,7 +68,7 @@ def test_tar_gives_the_same_as_the_folder(tmp_path, mode, prefix):
     archive = tar_of(folder, tmp_path / "a.tar", prefix=prefix, mode=mode)
     (tmp_path / "work").mkdir()
     index = index_image_list(Path(f"{archive}::{prefix}list.txt"), None, tmp_path / "work")
-    assert contents(index) == contents(index_image_list(folder / "list.txt", None, tmp_path))
+    assert index_records(index) == index_records(index_image_list(folder / "list.txt", None, tmp_path))
     assert bool(list((tmp_path / "work").iterdir())) == (mode != "w")  # a plain tar is read in place
 
 
@@ -82,7 +78,7 @@ def test_root_folder_inside_a_tar(tmp_path):
     files |= {f"data/img/{i}.png": (folder / "img" / f"{i}.png").read_bytes() for i in range(2)}
     archive = write_tar(tmp_path / "a.tar", files, mode="w")
     index = index_image_list(Path(f"{archive}::lists/a.txt"), Path("data"), tmp_path)
-    assert contents(index)[1] == files["data/img/1.png"]
+    assert index_records(index)[1] == files["data/img/1.png"]
 
 
 @pytest.mark.parametrize("in_tar", [False, True])
@@ -91,7 +87,7 @@ def test_subset_reads_its_own_records_only(tmp_path, in_tar):
     source = Path(f"{tar_of(path.parent, tmp_path / 'a.tar')}::list.txt") if in_tar else path
     index = index_image_list(source, None, tmp_path)
     with index.reader.subset(np.array([5, 2])).opened() as read:
-        assert [read(0), read(1)] == [contents(index)[5], contents(index)[2]]
+        assert [read(0), read(1)] == [index_records(index)[5], index_records(index)[2]]
         with pytest.raises(IndexError):
             read(2)
 
@@ -213,4 +209,4 @@ def test_lists_with_commas_and_names_are_read(tmp_path):
     path.write_text("img/0.png dog\nimg/2.png cat\n")
     index = index_image_list(path, None, tmp_path)
     assert (index.labels.tolist(), index.class_names, index.are_names) == ([1, 0], ("cat", "dog"), True)
-    assert len(contents(index)) == 2
+    assert len(index_records(index)) == 2

@@ -19,7 +19,7 @@ from deepspark_ops.stores import listing
 from deepspark_ops.stores.store_path import StorePath, data_path
 from tests.paths import FIXTURES
 from tests.reference.example_sources import EXAMPLE_SOURCES
-from tests.reference.ingest_in_process import ingest
+from tests.reference.ingest_in_process import index_records, ingest
 from tests.reference.raw_sources import write_cifar, write_idx, write_images, write_tar
 
 DATA = FIXTURES / "caffe" / "data"
@@ -104,7 +104,7 @@ SOURCES = [
 OPTIONS = {"resize_height": 8, "resize_width": 8, "test_fraction": 0.0, "max_rejected_fraction": 0.5}
 
 
-def ingested(source: Path, folder: Path) -> dict[str, DatasetManifest]:
+def ingested_manifests(source: Path, folder: Path) -> dict[str, DatasetManifest]:
     config = with_own_splits(IngestConfig(source=source, output=folder / "out", **OPTIONS))
     return ingest(config, folder / "work")
 
@@ -115,8 +115,8 @@ def test_the_shards_are_those_of_the_disk(write, store, tmp_path):
     name = write(store / "bucket")
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    here = ingested(Path(f"{store / 'bucket'}/{name}"), tmp_path / "a")
-    there = ingested(data_path(f"s3://bucket/{name}"), tmp_path / "b")
+    here = ingested_manifests(Path(f"{store / 'bucket'}/{name}"), tmp_path / "a")
+    there = ingested_manifests(data_path(f"s3://bucket/{name}"), tmp_path / "b")
     assert there["train"].source.path == f"s3://bucket/{name}".replace("/both", "/both/train")
     for split, manifest in here.items():
         found = there[split]
@@ -142,8 +142,7 @@ def example_in(folder: Path, name: str) -> str:
 def records(name: str, source: Path, folder: Path) -> list[object]:
     folder.mkdir()
     index = find_format(name).index(IngestConfig(source=source, output=folder / "out"), source, folder)
-    with index.reader.opened() as read:
-        return [read(position) for position in range(len(index.labels))]
+    return index_records(index)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -193,7 +192,7 @@ def test_an_object_that_is_refused_is_a_bad_record_with_the_stores_reason(store,
         return read(path)
 
     monkeypatch.setattr(StorePath, "read_bytes", denied)
-    ingested(data_path(f"s3://bucket/{name}"), tmp_path)
+    ingested_manifests(data_path(f"s3://bucket/{name}"), tmp_path)
     rejected = "".join(path.read_text() for path in (tmp_path / "out").rglob("rejected-*.jsonl"))
     assert '"the store denies access: s3://bucket/d/img/3.png"' in rejected
     assert '"no such object: s3://bucket/d/img/none.png"' in rejected
@@ -204,7 +203,7 @@ def test_a_list_on_the_disk_may_name_objects(store, tmp_path):
     write_images(store / "bucket" / "d", 6)
     lines = (store / "bucket" / "d" / "list.txt").read_text().replace("img/", "s3://bucket/d/img/")
     (tmp_path / "list.txt").write_text(lines)
-    found = ingested(tmp_path / "list.txt", tmp_path)
+    found = ingested_manifests(tmp_path / "list.txt", tmp_path)
     assert sum(manifest.n_samples for manifest in found.values()) == 6
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from caffe_import.files.datum import encode_datum
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.ingest.image_plan import plan_images
-from deepspark_ops.ingest.recipe import make_recipe
 from deepspark_ops.ingest.sources.registry import index_source
+from tests.reference.ingest_in_process import planned_images
 from tests.reference.leveldb_files import VALUE, log_file, write_batch, write_database
 
 N_RECORDS = 600
@@ -48,15 +47,10 @@ def image(i: int) -> np.ndarray:
     return np.random.default_rng(i).integers(0, 256, (1, 3, 4), dtype=np.uint8)
 
 
-def records(name_of, content_of=lambda i: i):
+def keyed_records(name_of, content_of=lambda i: i):
     return [
         (f"{i:08d}_{name_of(i)}".encode(), encode_datum(image(content_of(i)), i % N_CLASSES)) for i in range(N_RECORDS)
     ]
-
-
-def plan(tmp_path, source, source_format):
-    config = IngestConfig(source=source, source_format=source_format, output=tmp_path / "d", test_fraction=TEST_SHARE)
-    return plan_images(config, make_recipe(config), tmp_path)
 
 
 def shares_of_test(plan):
@@ -69,15 +63,17 @@ def shares_of_test(plan):
 
 @pytest.mark.parametrize("source_format", WRITERS)
 def test_every_class_is_split_where_keys_hold_the_label(tmp_path, source_format):
-    WRITERS[source_format](tmp_path / "db", records(lambda i: i % N_CLASSES))
-    shares = shares_of_test(plan(tmp_path, tmp_path / "db", source_format))
+    WRITERS[source_format](tmp_path / "db", keyed_records(lambda i: i % N_CLASSES))
+    shares = shares_of_test(
+        planned_images(tmp_path, tmp_path / "db", source_format=source_format, test_fraction=TEST_SHARE)
+    )
     # 100 records of each class: five standard deviations are 0.22
     np.testing.assert_allclose(shares, TEST_SHARE, atol=0.22)
 
 
 @pytest.mark.parametrize("source_format", WRITERS)
 def test_names_that_tell_images_apart_are_the_records_names(tmp_path, source_format):
-    WRITERS[source_format](tmp_path / "db", records(lambda i: f"cat/{i}.jpg"))
+    WRITERS[source_format](tmp_path / "db", keyed_records(lambda i: f"cat/{i}.jpg"))
     index = index_source(
         IngestConfig(source=tmp_path / "db", output=tmp_path), tmp_path / "db", source_format, tmp_path
     )
@@ -86,9 +82,9 @@ def test_names_that_tell_images_apart_are_the_records_names(tmp_path, source_for
 
 @pytest.mark.parametrize("source_format", WRITERS)
 def test_an_image_that_is_listed_twice_stays_in_one_split(tmp_path, source_format):
-    WRITERS[source_format](tmp_path / "db", records(lambda i: f"cat/{i // 2}.jpg", lambda i: i // 2))
+    WRITERS[source_format](tmp_path / "db", keyed_records(lambda i: f"cat/{i // 2}.jpg", lambda i: i // 2))
     splits = {}
-    for task in plan(tmp_path, tmp_path / "db", source_format).tasks:
+    for task in planned_images(tmp_path, tmp_path / "db", source_format=source_format, test_fraction=TEST_SHARE).tasks:
         for name in task.names:
             splits.setdefault(name, set()).add(task.split)
     assert len(splits) == N_RECORDS // 2

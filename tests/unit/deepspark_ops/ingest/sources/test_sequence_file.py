@@ -12,17 +12,13 @@ from deepspark_ops.ingest.records import RecordError
 from deepspark_ops.ingest.sources.registry import detect_format, index_start
 from deepspark_ops.ingest.sources.sequence_file import digest_sequence_file, index_sequence_file
 from tests.paths import FIXTURES
+from tests.reference.ingest_in_process import index_records
 
 DATA = FIXTURES / "sequence_file"
 
 
 def planes(k: int) -> np.ndarray:
     return np.random.default_rng(k).integers(0, 256, (4, 5, 3), dtype=np.uint8).transpose(2, 0, 1)
-
-
-def contents(index) -> list[np.ndarray]:
-    with index.reader.opened() as read:
-        return [pixels(read(i)) for i in range(len(index.names))]
 
 
 def pixels(record) -> np.ndarray:
@@ -36,8 +32,8 @@ def test_datum_records_in_every_compression(name):
     source = DATA / f"datum_{name}.seq"
     index = index_sequence_file(source)
     assert (index.names, index.labels.tolist()) == ([f"n0{k}.png" for k in range(5)], [0, 1, 2, 0, 1])
-    for k, found in enumerate(contents(index)):
-        np.testing.assert_array_equal(found, planes(k))
+    for k, record in enumerate(index_records(index)):
+        np.testing.assert_array_equal(pixels(record), planes(k))
     with index.reader.subset(np.array([4, 1])).subset(np.array([1, 0])).opened() as read:
         np.testing.assert_array_equal(pixels(read(1)), planes(4))
         np.testing.assert_array_equal(pixels(read(0)), planes(1))
@@ -54,14 +50,14 @@ def test_datum_records_in_every_compression(name):
 def test_caffeonsparks_layouts(name, names):
     index = index_sequence_file(DATA / f"{name}.seq")
     assert (index.names, index.labels.tolist(), index.rejected) == (names, [0, 1, 2], ())
-    for k, found in enumerate(contents(index)):
-        np.testing.assert_array_equal(found, planes(k))
+    for k, record in enumerate(index_records(index)):
+        np.testing.assert_array_equal(pixels(record), planes(k))
 
 
 def test_deepsparks_layout_is_floats_of_a_square():
     index = index_sequence_file(DATA / "deepspark.seq")
     assert index.labels.tolist() == [0, 1, 2]
-    for k, found in enumerate(contents(index)):
+    for k, found in enumerate(map(pixels, index_records(index))):
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, np.random.default_rng(k).integers(0, 256, (3, 4, 4)))
 
@@ -69,7 +65,7 @@ def test_deepsparks_layout_is_floats_of_a_square():
 def test_the_folder_that_spark_writes():
     index = index_sequence_file(DATA / "by_spark")
     assert (index.names, index.labels.tolist()) == ([f"n0{k}.png" for k in range(4)], [0, 1, 2, 0])
-    np.testing.assert_array_equal(contents(index)[3], planes(3))
+    np.testing.assert_array_equal(pixels(index_records(index)[3]), planes(3))
     assert detect_format(DATA / "by_spark") == "sequence_file"
 
 

@@ -25,18 +25,18 @@ def roles(columns=COLUMNS, **options):
     return choose_roles(SourceConfig(source="t.parquet", **options), columns)
 
 
-def names(found) -> list[str]:
+def column_names(found) -> list[str]:
     return [column.name for column in found]
 
 
 def test_all_numbers_but_label_and_id_are_features_and_a_weight_only_where_it_is_named():
     found = roles()
-    assert names(found.features) == ["age", "f1", "f2", "is_new", "embedding", "weight"]
-    assert (names(found.labels), found.id.name, found.weight, found.image) == (["Label"], "id", None, None)
-    assert names(found.left_out) == ["note", "picture"]
+    assert column_names(found.features) == ["age", "f1", "f2", "is_new", "embedding", "weight"]
+    assert (column_names(found.labels), found.id.name, found.weight, found.image) == (["Label"], "id", None, None)
+    assert column_names(found.left_out) == ["note", "picture"]
     assert found.is_wide
     found = roles(weight_column="weight", group_column="note", feature_columns="f1,is_new")
-    assert (names(found.features), found.weight.name, found.group.name) == (["f1", "is_new"], "weight", "note")
+    assert (column_names(found.features), found.weight.name, found.group.name) == (["f1", "is_new"], "weight", "note")
     assert not found.is_wide
 
 
@@ -51,7 +51,7 @@ def test_all_numbers_but_label_and_id_are_features_and_a_weight_only_where_it_is
     ],
 )
 def test_patterns_choose_in_their_order_and_each_column_once(patterns, expected):
-    assert names(roles(feature_columns=patterns).features) == expected
+    assert column_names(roles(feature_columns=patterns).features) == expected
 
 
 def test_a_name_is_taken_before_it_is_a_pattern():
@@ -89,8 +89,8 @@ def test_without_a_label_the_message_asks_for_one():
 def test_a_column_of_bytes_with_a_usual_name_makes_a_table_of_images():
     columns = [Column("img", "bytes"), Column("label", "whole"), Column("f1", "real")]
     found = roles(columns)
-    assert (found.image.name, found.features, names(found.left_out)) == ("img", (), ["f1"])
-    assert names(roles(columns, feature_columns="f1").features) == ["f1"]
+    assert (found.image.name, found.features, column_names(found.left_out)) == ("img", (), ["f1"])
+    assert column_names(roles(columns, feature_columns="f1").features) == ["f1"]
 
 
 def test_types_of_arrow():

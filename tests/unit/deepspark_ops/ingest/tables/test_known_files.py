@@ -17,14 +17,14 @@ from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_files, require_same_rows, without_missing_values, write_table
 
 
-def config_of(tmp_path, *, output="out", **options) -> IngestConfig:
+def table_config(tmp_path, *, output="out", **options) -> IngestConfig:
     usual = {"feature_columns": "f*", "samples_per_shard": 20, "max_rejected_fraction": 0.5}
     return IngestConfig(**{"source": tmp_path / "t", "output": tmp_path / output, **usual, **options})
 
 
 def brought_up(tmp_path, **options) -> set[str]:
     """Ingest as the same command again does; returns the names of the files that were read."""
-    _, was_read = ingest_files(config_of(tmp_path, **options), tmp_path / "work", goes_on=True)
+    _, was_read = ingest_files(table_config(tmp_path, **options), tmp_path / "work", goes_on=True)
     shutil.rmtree(tmp_path / "work")
     return {path.name for path in was_read}
 
@@ -40,7 +40,7 @@ def write_files(tmp_path, table, cuts) -> list[str]:
 
 def require_as_new(tmp_path, **options) -> None:
     """Compare with an ingestion that has nothing to go on from, but for what belongs to the first version."""
-    whole, _ = ingest_files(config_of(tmp_path, output="whole", full=True, **options), tmp_path / "work")
+    whole, _ = ingest_files(table_config(tmp_path, output="whole", full=True, **options), tmp_path / "work")
     shutil.rmtree(tmp_path / "work")
     require_same_rows(tmp_path / "out", tmp_path / "whole", whole, ("n_rejected",))
 

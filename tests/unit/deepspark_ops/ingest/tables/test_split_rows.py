@@ -8,7 +8,7 @@ import pytest
 
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.ingest.tables import row_files
-from tests.unit.deepspark_ops.ingest.tables.test_table_plan import a_table, features_of, held, ingested
+from tests.unit.deepspark_ops.ingest.tables.test_table_plan import a_table, features_of, held, ingested_table
 
 
 def ids_of(tmp_path, split="train") -> list[int]:
@@ -19,13 +19,13 @@ def test_a_limit_takes_of_each_class_its_share_and_the_same_rows_of_a_table_that
     table = a_table(300)
     kinds = pa.array(["eel" if i % 30 == 0 else "cat" if i % 3 else "dog" for i in range(300)])
     table = table.set_column(table.schema.get_field_index("label"), "label", kinds)
-    manifests = ingested(tmp_path / "a", table, (70,), limit=60, feature_columns="f*")
+    manifests = ingested_table(tmp_path / "a", table, (70,), limit=60, feature_columns="f*")
     taken = {split: ids_of(tmp_path / "a", split) for split in manifests}
     rows = np.array([*taken["train"], *taken["test"]])
     # Of 10 eels, 200 cats and 90 dogs; split afterwards, by the same side as without a limit.
     assert Counter(kinds.to_pylist()[row] for row in rows) == {"eel": 2, "cat": 40, "dog": 18}
     assert manifests["train"].chosen == {"left_out_by_limit": 240}
-    ingested(tmp_path / "b", table, feature_columns="f*")
+    ingested_table(tmp_path / "b", table, feature_columns="f*")
     assert set(taken["test"]) <= set(ids_of(tmp_path / "b", "test"))
     values = features_of(table)[taken["train"]]
     np.testing.assert_allclose(manifests["train"].table.mean, np.nanmean(values, axis=0), rtol=1e-11)
@@ -33,14 +33,14 @@ def test_a_limit_takes_of_each_class_its_share_and_the_same_rows_of_a_table_that
     expected = np.nan_to_num((values - np.nanmean(values, axis=0)) / np.nanstd(values, axis=0))
     np.testing.assert_allclose(held(tmp_path / "a", "train", "data"), expected, rtol=1e-5, atol=1e-6)
     grown = pa.concat_tables([table, a_table(310).slice(300)])
-    ingested(tmp_path / "c", grown, limit=60, feature_columns="f*")
+    ingested_table(tmp_path / "c", grown, limit=60, feature_columns="f*")
     again = {*ids_of(tmp_path / "c", "train"), *ids_of(tmp_path / "c", "test")}
     assert len(again & set(rows.tolist())) >= 55
 
 
 def test_a_limit_of_values_looks_at_no_label(tmp_path):
     table = a_table(200)
-    found = ingested(tmp_path, table, limit=50, label_column="price", feature_columns="f*", test_fraction=0)
+    found = ingested_table(tmp_path, table, limit=50, label_column="price", feature_columns="f*", test_fraction=0)
     assert found["train"].n_samples == 50
     assert found["train"].chosen == {"left_out_by_limit": 150}
 
@@ -49,10 +49,10 @@ def test_a_limit_of_values_looks_at_no_label(tmp_path):
 def test_training_classes_have_as_many_rows(tmp_path, monkeypatch, how):
     label = ["a"] * 90 + ["b"] * 40 + ["c"] * 20
     table = pa.table({"id": np.arange(150) + 1000, "x": np.arange(150) * 1.5, "label": label})
-    plain = ingested(tmp_path / "plain", table)
+    plain = ingested_table(tmp_path / "plain", table)
     before = Counter(ids_of(tmp_path / "plain"))
     monkeypatch.setattr(row_files, "RUN_BYTES", 200)
-    found = ingested(tmp_path / how, table, (33,), balance=how)
+    found = ingested_table(tmp_path / how, table, (33,), balance=how)
     counts = plain["train"].label_histogram
     size = max(counts) if how == "oversample" else min(counts)
     assert found["train"].label_histogram == (size,) * 3
@@ -76,10 +76,10 @@ def test_duplicates_are_left_out_whatever_the_parts(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 90, 120).astype(float)
     table = pa.table({"id": np.arange(120) + 1000, "x": x, "label": rng.integers(0, 2, 120)})
-    whole = ingested(tmp_path / "a", table, deduplicate=True)
+    whole = ingested_table(tmp_path / "a", table, deduplicate=True)
     monkeypatch.setattr(row_files, "RUN_BYTES", 100)
-    cut = ingested(tmp_path / "b", table, (5, 77), deduplicate=True)
-    plain = ingested(tmp_path / "c", table)
+    cut = ingested_table(tmp_path / "b", table, (5, 77), deduplicate=True)
+    plain = ingested_table(tmp_path / "c", table)
     for split, manifest in whole.items():
         values = [x[row] for row in ids_of(tmp_path / "a", split)]
         there = {x[row] for row in ids_of(tmp_path / "c", split)}
@@ -87,7 +87,7 @@ def test_duplicates_are_left_out_whatever_the_parts(tmp_path, monkeypatch):
         assert [shard.sha256 for shard in cut[split].shards] == [shard.sha256 for shard in manifest.shards]
         assert manifest.warnings["duplicate_left_out"] == plain[split].n_samples - manifest.n_samples
         assert "duplicate" not in manifest.warnings
-    across = ingested(tmp_path / "d", table, deduplicate=True, deduplicate_across=True)
+    across = ingested_table(tmp_path / "d", table, deduplicate=True, deduplicate_across=True)
     train, test = ({x[row] for row in ids_of(tmp_path / "d", split)} for split in ("train", "test"))
     assert not train & test
     assert "duplicate_in_test" in whole["test"].warnings
@@ -98,5 +98,5 @@ def test_duplicates_are_left_out_whatever_the_parts(tmp_path, monkeypatch):
 def test_values_cannot_be_balanced(tmp_path, options):
     table = a_table(60).drop_columns("label").append_column("label", pa.array([0, 1] * 30))
     with pytest.raises(ConfigError, match=r"balance=oversample: the labels of .* are values to be predicted"):
-        ingested(tmp_path, table, balance="oversample", feature_columns="f1,f2", **options)
+        ingested_table(tmp_path, table, balance="oversample", feature_columns="f1,f2", **options)
     assert not list((tmp_path / "out").rglob("*.h5"))

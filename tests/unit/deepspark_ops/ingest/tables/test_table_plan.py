@@ -23,7 +23,7 @@ def config_for(tmp_path, table, **options) -> IngestConfig:
     return IngestConfig(**usual | options)
 
 
-def ingested(tmp_path, table, cuts=(), **options):
+def ingested_table(tmp_path, table, cuts=(), **options):
     parts = [table.slice(a, b - a) for a, b in zip((0, *cuts), (*cuts, len(table)), strict=True)]
     return ingest_parts(config_for(tmp_path, table, **options), parts, tmp_path / "work")
 
@@ -42,7 +42,7 @@ def features_of(table) -> np.ndarray:
 @pytest.mark.parametrize("cuts", [(), (1, 30)])
 def test_rows_are_standardised_by_the_training_rows_alone(tmp_path, cuts):
     table = a_table(200)
-    manifests = ingested(tmp_path, table, cuts, feature_columns="f*", test_fraction=0.3)
+    manifests = ingested_table(tmp_path, table, cuts, feature_columns="f*", test_fraction=0.3)
     ids = {split: held(tmp_path, split, "id") - 1000 for split in manifests}
     assert sorted(np.concatenate(list(ids.values()))) == list(range(200))
     assert 30 < len(ids["test"]) < 90
@@ -63,9 +63,9 @@ def test_rows_are_standardised_by_the_training_rows_alone(tmp_path, cuts):
 
 def test_how_a_table_is_cut_into_parts_and_runs_changes_no_byte(tmp_path, monkeypatch):
     table = a_table(200)
-    whole = ingested(tmp_path / "a", table, feature_columns="f*")
+    whole = ingested_table(tmp_path / "a", table, feature_columns="f*")
     monkeypatch.setattr(row_files, "RUN_BYTES", 500)
-    cut = ingested(tmp_path / "b", table, (9, 70, 71), feature_columns="f*")
+    cut = ingested_table(tmp_path / "b", table, (9, 70, 71), feature_columns="f*")
     for split in whole:
         found = [[(shard.n_samples, shard.sha256) for shard in run[split].shards] for run in (whole, cut)]
         assert found[0] == found[1]
@@ -73,12 +73,12 @@ def test_how_a_table_is_cut_into_parts_and_runs_changes_no_byte(tmp_path, monkey
 
 def test_a_row_keeps_its_side_and_a_groups_rows_stay_together(tmp_path):
     table = a_table(300)
-    ingested(tmp_path / "a", table.slice(0, 100))
-    ingested(tmp_path / "b", table)
+    ingested_table(tmp_path / "a", table.slice(0, 100))
+    ingested_table(tmp_path / "b", table)
     few, all_of_them = (held(tmp_path / name, "test", "id") for name in "ab")
     assert set(few) == {row for row in all_of_them if row < 1100}
 
-    ingested(tmp_path / "c", table, group_column="customer", test_fraction=0.4)
+    ingested_table(tmp_path / "c", table, group_column="customer", test_fraction=0.4)
     groups = [set(held(tmp_path / "c", split, "group")) for split in ("train", "test")]
     assert groups[0] | groups[1] == {f"c{i}".encode() for i in range(7)}
     assert not groups[0] & groups[1]
@@ -87,18 +87,18 @@ def test_a_row_keeps_its_side_and_a_groups_rows_stay_together(tmp_path):
 def test_without_an_id_content_decides_and_order_may_stay(tmp_path):
     table = a_table(90).drop_columns("id")
     as_it_is = {"shuffle": False, "standardize": False, "missing": "zero"}
-    ingested(tmp_path, table, (40,), feature_columns="f*", test_fraction=0, **as_it_is)
+    ingested_table(tmp_path, table, (40,), feature_columns="f*", test_fraction=0, **as_it_is)
     np.testing.assert_array_equal(held(tmp_path, "train", "data"), np.float32(np.nan_to_num(features_of(table))))
     backwards = table.take(list(range(89, -1, -1)))
     for name, rows in (("a", table), ("b", backwards)):
-        ingested(tmp_path / name, rows, feature_columns="f*")
+        ingested_table(tmp_path / name, rows, feature_columns="f*")
     for split in ("train", "test"):
         np.testing.assert_array_equal(held(tmp_path / "a", split, "data"), held(tmp_path / "b", split, "data"))
 
 
 def test_several_labels_and_weights_feed_a_net(tmp_path):
     table = a_table(80).append_column("w", pa.array(np.arange(80) / 4)).append_column("b", pa.array([True, False] * 40))
-    ingested(tmp_path, table, label_column="price,b", weight_column="w", feature_columns="f*")
+    ingested_table(tmp_path, table, label_column="price,b", weight_column="w", feature_columns="f*")
     manifest = verify(tmp_path / "out" / "train")
     assert (manifest.n_classes, manifest.label_histogram, manifest.table.label_kind) == (0, (), "value")
     rows = held(tmp_path, "train", "id") - 1000
@@ -135,7 +135,7 @@ def one_label(values, **more):
 )
 def test_labels_are_classes_or_values(tmp_path, values, options, n_classes):
     table = one_label(values)
-    assert ingested(tmp_path, table, test_fraction=0, **options)["train"].n_classes == n_classes
+    assert ingested_table(tmp_path, table, test_fraction=0, **options)["train"].n_classes == n_classes
     assert sorted(held(tmp_path, "train", "label")) == sorted(np.float32(values))
 
 
@@ -144,7 +144,7 @@ def test_rows_that_cannot_be_used_are_named_and_counted(tmp_path):
     x = pa.array([0.0, np.inf, *np.arange(2, 40)])
     table = pa.table({"x": x, "label": label, "id": [f"r{i}" for i in range(40)], "w": [1.0] * 39 + [None]})
     table = table.set_column(3, "w", pa.array([*[1.0] * 5, -2.0, *[1.0] * 34]))
-    manifest = ingested(tmp_path, table, (20,), n_classes=3, test_fraction=0, weight_column="w")["train"]
+    manifest = ingested_table(tmp_path, table, (20,), n_classes=3, test_fraction=0, weight_column="w")["train"]
     assert (manifest.n_samples, manifest.n_rejected) == (35, 5)
     lines = [json.loads(line) for line in listed(tmp_path / "out" / "train", "rejected.jsonl").read_text().splitlines()]
     assert [(line["position"], line["name"], line["reason"]) for line in lines] == [
@@ -155,7 +155,7 @@ def test_rows_that_cannot_be_used_are_named_and_counted(tmp_path):
         (39, "r39", "label -1 is outside [0, 3)"),
     ]
     with pytest.raises(DataError, match=r"^5 of 40 records cannot be used, .*=0.01 allows 0; first: r0"):
-        ingested(tmp_path / "b", table, n_classes=3, weight_column="w", max_rejected_fraction=0.01)
+        ingested_table(tmp_path / "b", table, n_classes=3, weight_column="w", max_rejected_fraction=0.01)
 
 
 def test_a_test_table_has_the_classes_of_the_training_table(tmp_path):
@@ -188,16 +188,18 @@ def test_missing_features_by_policy(tmp_path, policy, told):
     usable = np.isfinite(features_of(table)).all(axis=1)
     if told is not None:
         with pytest.raises(DataError, match=told):
-            ingested(tmp_path, table, feature_columns="f*", missing=policy)
+            ingested_table(tmp_path, table, feature_columns="f*", missing=policy)
         return
-    ingested(tmp_path, table, feature_columns="f*", missing=policy, test_fraction=0)
+    ingested_table(tmp_path, table, feature_columns="f*", missing=policy, test_fraction=0)
     assert set(held(tmp_path, "train", "id") - 1000) == set(np.flatnonzero(usable))
     assert (~usable).any()
 
 
 def test_text_is_read_as_numbers_where_it_is_asked_for(tmp_path):
     table = pa.table({"x": ["1", " 2.5 ", "", "n/a", *map(str, range(20))], "label": [0, 1] * 12})
-    ingested(tmp_path, table, feature_columns="x", test_fraction=0, shuffle=False, standardize=False, missing="zero")
+    ingested_table(
+        tmp_path, table, feature_columns="x", test_fraction=0, shuffle=False, standardize=False, missing="zero"
+    )
     assert held(tmp_path, "train", "data")[:5, 0].tolist() == [1.0, 2.5, 0.0, 0.0, 1.0]
     assert 'column \\"x\\": no finite number' in listed(tmp_path / "out" / "train", "rejected.jsonl").read_text()
 
@@ -211,9 +213,9 @@ def test_arrays_stand_side_by_side_with_numbers(tmp_path):
     table = pa.table(
         {"x": np.arange(30, dtype=np.float32), "v": pa.array(given, pa.list_(pa.float32())), "y": [0, 1] * 15}
     )
-    manifest = ingested(tmp_path, table, feature_columns="v,x", test_fraction=0, shuffle=False, standardize=False)[
-        "train"
-    ]
+    manifest = ingested_table(
+        tmp_path, table, feature_columns="v,x", test_fraction=0, shuffle=False, standardize=False
+    )["train"]
     assert [(column.name, column.width) for column in manifest.table.features] == [("v", 4), ("x", 1)]
     usable = np.delete(np.arange(30), [3, 4])
     expected = np.concatenate([vectors[usable], usable[:, None].astype(np.float32)], axis=1)
@@ -224,7 +226,7 @@ def test_arrays_stand_side_by_side_with_numbers(tmp_path):
 def test_equal_rows_and_constant_columns_are_counted(tmp_path):
     x = np.arange(60) // 2 * 1.0
     table = pa.table({"x": x, "c": [4.0] * 60, "label": [0, 1] * 15 + [0, 0] * 15, "id": np.arange(60)})
-    manifests = ingested(tmp_path, table)
+    manifests = ingested_table(tmp_path, table)
     counts = {kind: 0 for kind in ("duplicate", "duplicate_other_label", "duplicate_in_test")}
     is_test = np.isin(np.arange(60), held(tmp_path, "test", "id"))
     for pair in range(30):
@@ -251,20 +253,20 @@ def test_equal_rows_and_constant_columns_are_counted(tmp_path):
 def test_mistakes_end_with_a_message_and_leave_nothing(tmp_path, options, error, told):
     table = a_table(30).append_column("c", pa.array([0] * 29 + [2]))
     with pytest.raises(error, match=told):
-        ingested(tmp_path, table, **options)
+        ingested_table(tmp_path, table, **options)
     assert not list((tmp_path / "out").rglob("*.h5"))
 
 
 def test_numbers_that_float32_cannot_hold_are_standardised_in_float64(tmp_path):
     seconds = 1_700_000_000 + np.arange(100)
     table = pa.table({"t": seconds, "label": [0, 1] * 50})
-    ingested(tmp_path, table, test_fraction=0, shuffle=False)
+    ingested_table(tmp_path, table, test_fraction=0, shuffle=False)
     expected = (np.arange(100) - 49.5) / np.std(np.arange(100))
     np.testing.assert_allclose(held(tmp_path, "train", "data")[:, 0], expected, rtol=1e-6)
 
 
 def test_no_scratch_file_of_a_shard_is_left(tmp_path):
-    manifests = ingested(tmp_path, a_table(50), test_fraction=0)
+    manifests = ingested_table(tmp_path, a_table(50), test_fraction=0)
     names = {path.name for path in (tmp_path / "out" / "train").iterdir()}
     shards = {shard.file: shard.sha256 for shard in manifests["train"].shards}
     beside = {f"{name.removesuffix('.h5')}.rows.npz" for name in shards}

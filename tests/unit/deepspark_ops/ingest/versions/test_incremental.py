@@ -33,13 +33,13 @@ def put(path: Path, numbers, labels=None) -> None:
     path.write_text("".join(f"img/{i}.png {(labels or {}).get(i, i % 3)}\n" for i in numbers))
 
 
-def config_of(tmp_path, source, **options) -> IngestConfig:
+def list_config(tmp_path, source, **options) -> IngestConfig:
     given = {"source": source, "output": tmp_path / "out", "samples_per_shard": 10, **options}
     return parse_config(IngestConfig, given)
 
 
 def brought_up(tmp_path, source, **options):
-    return ingest(config_of(tmp_path, source, **options), tmp_path / "work", goes_on=True)
+    return ingest(list_config(tmp_path, source, **options), tmp_path / "work", goes_on=True)
 
 
 def samples(folder: Path, split: str) -> Counter[tuple[int, bytes]]:
@@ -50,7 +50,7 @@ def samples(folder: Path, split: str) -> Counter[tuple[int, bytes]]:
 
 def require_as_new(tmp_path, source, **options) -> None:
     """Compare the dataset with one that is written as a whole from the same source."""
-    whole = config_of(tmp_path, source, **{**options, "output": tmp_path / "whole"})
+    whole = list_config(tmp_path, source, **{**options, "output": tmp_path / "whole"})
     expected = ingest(whole, tmp_path / "work")
     assert present_splits(tmp_path / "out") == list(expected)
     for split, manifest in expected.items():
@@ -253,11 +253,11 @@ def test_another_folder_may_be_what_is_gone_on_from(tmp_path, source):
 
 def test_the_newest_dataset_of_the_same_source_and_options_is_found(tmp_path, source):
     def made(name, **options):
-        config = config_of(tmp_path, source, output=tmp_path / "sets" / name, **options)
+        config = list_config(tmp_path, source, output=tmp_path / "sets" / name, **options)
         ingest(config, tmp_path / "work")
         return config
 
-    wanted = config_of(tmp_path, source, output=tmp_path / "sets" / "next")
+    wanted = list_config(tmp_path, source, output=tmp_path / "sets" / "next")
     assert previous_dataset(wanted) is None
     made("first")
     second = made("second")

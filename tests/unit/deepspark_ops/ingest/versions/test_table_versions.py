@@ -20,7 +20,7 @@ from tests.reference.dataset_files import listed
 from tests.reference.table_files import a_table, ingest_parts, require_same_rows, without_missing_values, write_table
 
 
-def config_of(tmp_path, *, output="out", **options) -> IngestConfig:
+def table_config(tmp_path, *, output="out", **options) -> IngestConfig:
     usual = {"feature_columns": "f*", "samples_per_shard": 10, "max_rejected_fraction": 0.5}
     return IngestConfig(**{"source": tmp_path / "t.parquet", "output": tmp_path / output, **usual, **options})
 
@@ -30,7 +30,9 @@ def brought_up(tmp_path, table, **options):
     write_table(tmp_path / "t.parquet", table)
     work = tmp_path / "work"
     half = len(table) // 2
-    found = ingest_parts(config_of(tmp_path, **options), [table.slice(0, half), table.slice(half)], work, goes_on=True)
+    found = ingest_parts(
+        table_config(tmp_path, **options), [table.slice(0, half), table.slice(half)], work, goes_on=True
+    )
     for path in work.iterdir():
         path.unlink()
     return found
@@ -110,7 +112,7 @@ def test_drift_is_told_and_full_computes_anew(tmp_path):
     assert found["train"].warnings["drifted_column"] >= 1
     told = listed(tmp_path / "out" / "train", "warnings.jsonl").read_text()
     assert '"kind": "drifted_column", "name": "f1"' in told
-    config = config_of(tmp_path)
+    config = table_config(tmp_path)
     assert current_dataset(config, make_recipe(config)) is not None
     assert current_dataset(config.model_copy(update={"full": True}), make_recipe(config)) is None
     full = brought_up(tmp_path, grown, full=True)

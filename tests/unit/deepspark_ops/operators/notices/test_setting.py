@@ -15,7 +15,7 @@ def file(tmp_path):
     return tmp_path / "notifiers.json"
 
 
-def read(file):
+def settings_in(file):
     return read_settings({SETTING: str(file)})
 
 
@@ -27,10 +27,10 @@ def test_one_entry_or_several(file):
     entry = {"notifier": "a.module.AClass", "arguments": {"to": "x"}, "events": ["failed"]}
     made = NotifierSetting(notifier="a.module.AClass", arguments={"to": "x"}, events=("failed",))
     file.write_text(json.dumps(entry))
-    assert read(file) == (made,)
+    assert settings_in(file) == (made,)
     file.write_text(json.dumps([entry, {"notifier": "b.B"}]))
-    assert read(file) == (made, NotifierSetting(notifier="b.B"))
-    assert read(file)[1].events == ("failed", "promoted", "kept", "approval")
+    assert settings_in(file) == (made, NotifierSetting(notifier="b.B"))
+    assert settings_in(file)[1].events == ("failed", "promoted", "kept", "approval")
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_one_entry_or_several(file):
 def test_what_is_wrong_is_told_without_any_value_of_the_file(file, text, finding):
     file.write_text(text)
     with pytest.raises(ConfigError) as refused:
-        read(file)
+        settings_in(file)
     assert str(refused.value) == f"{SETTING}={file}: {finding}{EXAMPLE}"
 
 
 def test_a_file_that_is_missing_or_no_text_is_told(file):
     with pytest.raises(ConfigError, match="No such file or directory; it names a JSON file"):
-        read(file)
+        settings_in(file)
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"no JSON \(not a text\)"):
-        read(file)
+        settings_in(file)

@@ -43,7 +43,7 @@ def test_run_ids_become_folder_names_that_differ() -> None:
         assert not name.startswith(".")
 
 
-def config(source: Path, **changes: object) -> IngestConfig:
+def ingest_config(source: Path, **changes: object) -> IngestConfig:
     return IngestConfig(source=source, output=Path("out"), **changes)  # type: ignore[arg-type]
 
 
@@ -60,18 +60,18 @@ def test_digest_follows_the_files_that_a_list_names(tmp_path: Path) -> None:
     listed = tmp_path / "list.txt"
     listed.write_text("a.png 0\nb.png 1\n")
     options = {"root_folder": images, "test_source": listed}
-    first = ingest_digest(config(listed, **options))
-    assert ingest_digest(config(listed, **options)) == first
+    first = ingest_digest(ingest_config(listed, **options))
+    assert ingest_digest(ingest_config(listed, **options)) == first
     touched(images / "b.png")
-    assert ingest_digest(config(listed, **options)) != first
+    assert ingest_digest(ingest_config(listed, **options)) != first
     (tmp_path / "h").mkdir()
     with h5py.File(tmp_path / "h" / "data.h5", "w") as file:
         file["data"] = [[1.0]]
     lines = tmp_path / "h" / "files.txt"
     lines.write_text("data.h5\n")
-    first = ingest_digest(config(lines))
+    first = ingest_digest(ingest_config(lines))
     touched(tmp_path / "h" / "data.h5")
-    assert ingest_digest(config(lines)) != first
+    assert ingest_digest(ingest_config(lines)) != first
 
 
 def test_digest_follows_the_objects_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,18 +92,18 @@ def test_digest_follows_the_objects_of_a_store(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(StorePath, "_store", lambda _: Bucket())
     for source, key in (("s3://b/photos", "b/photos/dog/1.png"), ("s3://b/train.csv", "b/train.csv")):
         listing._listed.cache_clear()
-        before = ingest_digest(config(data_path(source)))
-        assert ingest_digest(config(data_path(source))) == before
+        before = ingest_digest(ingest_config(data_path(source)))
+        assert ingest_digest(ingest_config(data_path(source))) == before
         bucket[key] += 1
         listing._listed.cache_clear()  # a task of another run is another process
-        assert ingest_digest(config(data_path(source))) != before
+        assert ingest_digest(ingest_config(data_path(source))) != before
 
 
 def test_a_source_in_a_store_has_one_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StorePath, "entry", lambda _: None)
     places = Places(tmp_path, tmp_path / "home")
     assert places.place_of("s3://b/photos.zip::x") == "s3://b/photos.zip::x"
-    folder = places.dataset_folder(config(data_path("s3://b/photos.zip::x")))
+    folder = places.dataset_folder(ingest_config(data_path("s3://b/photos.zip::x")))
     assert folder.parent == tmp_path / "home" / "datasets"
     assert folder.name.startswith("photos-")
 
@@ -111,13 +111,13 @@ def test_a_source_in_a_store_has_one_dataset(tmp_path: Path, monkeypatch: pytest
 def test_digest_follows_config_and_source_but_not_where_it_is_written(tmp_path: Path) -> None:
     source = tmp_path / "list.txt"
     source.write_text("a.png 0\n")
-    first = ingest_digest(config(source))
-    elsewhere = config(source, master="yarn", listen_address="192.0.2.2", insecure_network=True)
+    first = ingest_digest(ingest_config(source))
+    elsewhere = ingest_config(source, master="yarn", listen_address="192.0.2.2", insecure_network=True)
     assert ingest_digest(elsewhere) == first
-    assert ingest_digest(config(source, gray=True)) != first
+    assert ingest_digest(ingest_config(source, gray=True)) != first
     os.utime(source, (1, 1))
-    assert ingest_digest(config(source)) != first
-    member = config(Path(f"{source}::inner/train.txt"))
+    assert ingest_digest(ingest_config(source)) != first
+    member = ingest_config(Path(f"{source}::inner/train.txt"))
     before = ingest_digest(member)
     source.write_text("b.png 0\nc.png 1\n")
     assert ingest_digest(member) != before
@@ -126,9 +126,9 @@ def test_digest_follows_config_and_source_but_not_where_it_is_written(tmp_path: 
 def test_digest_of_a_folder_follows_its_files(tmp_path: Path) -> None:
     (tmp_path / "db").mkdir()
     (tmp_path / "db" / "data.mdb").write_text("1")
-    first = ingest_digest(config(tmp_path / "db"))
+    first = ingest_digest(ingest_config(tmp_path / "db"))
     (tmp_path / "db" / "more.mdb").write_text("1")
-    assert ingest_digest(config(tmp_path / "db")) != first
+    assert ingest_digest(ingest_config(tmp_path / "db")) != first
 
 
 def test_places(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_places(tmp_path: Path) -> None:
     places = Places.of_dags_folder(dags, {"DEEPSPARK_HOME": str(tmp_path / "home")})
     assert places.root == tmp_path
     assert places.run_folder("d", "r") == tmp_path / "home" / "runs" / "d" / "r"
-    folder = places.dataset_folder(config(Path("x/digits8x8-images-idx3-ubyte.gz::a b")))
+    folder = places.dataset_folder(ingest_config(Path("x/digits8x8-images-idx3-ubyte.gz::a b")))
     assert folder.parent == tmp_path / "home" / "datasets"
     assert folder.name.startswith("digits8x8-images-idx3-ubyte-")
 
@@ -150,10 +150,10 @@ def test_a_source_has_one_dataset_however_it_is_named(tmp_path: Path) -> None:
         (tmp_path / name).write_text("a.png 0\n")
     (tmp_path / "link").symlink_to(tmp_path)
     ways = ("list.txt", "x/../list.txt", str(tmp_path / "list.txt"), str(tmp_path / "link" / "list.txt"))
-    folders = {places.dataset_folder(config(Path(way), test_source=Path(way))) for way in ways}
+    folders = {places.dataset_folder(ingest_config(Path(way), test_source=Path(way))) for way in ways}
     assert len(folders) == 1
-    assert places.dataset_folder(config(Path("other.txt"))) not in folders
-    assert places.dataset_folder(config(Path("list.txt"), test_source=Path("other.txt"))) not in folders
+    assert places.dataset_folder(ingest_config(Path("other.txt"))) not in folders
+    assert places.dataset_folder(ingest_config(Path("list.txt"), test_source=Path("other.txt"))) not in folders
 
 
 def test_a_dataset_counts_only_with_all_manifests_that_it_names(tmp_path: Path) -> None:
@@ -168,9 +168,9 @@ def test_a_dataset_counts_only_with_all_manifests_that_it_names(tmp_path: Path) 
 def test_a_table_of_the_catalog_is_no_path_and_a_query_is_a_dataset_of_its_own(tmp_path: Path) -> None:
     places = Places(tmp_path, tmp_path)
     assert places.place_of("table:shop.customers") == "table:shop.customers"
-    table = places.dataset_folder(config(Path("table:shop.customers")))
+    table = places.dataset_folder(ingest_config(Path("table:shop.customers")))
     assert table.name.startswith("table-shop-")
-    queries = {places.dataset_folder(config(Path("table:"), query=f"SELECT {i}")) for i in range(2)}
+    queries = {places.dataset_folder(ingest_config(Path("table:"), query=f"SELECT {i}")) for i in range(2)}
     assert len(queries | {table}) == 3
 
 

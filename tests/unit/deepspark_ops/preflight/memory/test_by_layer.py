@@ -48,18 +48,18 @@ def solver(tmp_path: Path) -> Path:
     return path
 
 
-def report(solver: Path, **options: object) -> PreflightReport:
+def memory_report(solver: Path, **options: object) -> PreflightReport:
     return inspect_solver(CheckConfig(solver=solver, memory=True, **options))
 
 
 def memory(solver: Path, **options: object) -> MemoryReport:
-    found = report(solver, **options).memory
+    found = memory_report(solver, **options).memory
     assert found is not None
     return found
 
 
 def test_rows_say_what_each_layer_keeps_and_what_its_parameters_take(solver: Path) -> None:
-    found = report(solver)
+    found = memory_report(solver)
     rows = {row["layer"]: row for row in json.loads(found.model_dump_json())["rows"]}
     assert rows["tanh3"]["activation_bytes"] == TOP
     assert rows["conv3"]["bytes"] == 3 * 4 * (4 * 4 * 9 + 4)  # parameters, gradients, history
@@ -69,7 +69,7 @@ def test_rows_say_what_each_layer_keeps_and_what_its_parameters_take(solver: Pat
 
 def test_the_table_has_layers_and_verdict(solver: Path) -> None:
     console = Console(width=150, record=True, file=io.StringIO())
-    console.print(report_view(report(solver, memory_limit="5MiB")))
+    console.print(report_view(memory_report(solver, memory_limit="5MiB")))
     text = console.export_text()
     assert "Memory by layer" in text
     assert "does not fit" in text

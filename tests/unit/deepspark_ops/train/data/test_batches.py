@@ -41,7 +41,7 @@ class LeaseLink:
         self.leases[lease.dataset].complete(0, lease.id, consumed)
 
 
-def samples_of(shards: tuple[int, ...], *, pixels: np.ndarray | None = None) -> Dataset:
+def numbered_dataset(shards: tuple[int, ...], *, pixels: np.ndarray | None = None) -> Dataset:
     """Sample i of the whole is an image full of i, its label is 1000 + i."""
     n = sum(shards)
     images = (
@@ -79,7 +79,7 @@ def labels_taken(batches: LeasedBatches, steps: int, top: str = "data_label") ->
 
 def test_label_that_is_no_class_ends_training_and_tests() -> None:
     labels = LabelColumn(1, LabelUser("loss", "SoftmaxWithLoss", "ip", ClassLabels(1006)))
-    layer = replace(layer_of(samples_of((5, 2)), 4), labels=(labels,))
+    layer = replace(layer_of(numbered_dataset((5, 2)), 4), labels=(labels,))
     link = LeaseLink(train=DatasetOrder((5, 2), piece_samples=4))
     finding = r'^layer "loss" \(SoftmaxWithLoss\): label 1006 of sample 1 of shard1 is none of the 1006 classes'
     with batches_of(link, [layer], [NetFeed((layer,), 2)]) as batches:
@@ -91,14 +91,14 @@ def test_label_that_is_no_class_ends_training_and_tests() -> None:
 
 def test_file_order_wraps_over_shards_and_epochs() -> None:
     link = LeaseLink(train=DatasetOrder((5, 2, 4), piece_samples=3))
-    with batches_of(link, [layer_of(samples_of((5, 2, 4)), 4)]) as batches:
+    with batches_of(link, [layer_of(numbered_dataset((5, 2, 4)), 4)]) as batches:
         assert labels_taken(batches, 9) == [1000 + i % 11 for i in range(36)]
         assert len(link.returned) == 16  # five pieces (3 2 2 3 1) three times, then the first again
 
 
 def test_iter_size_gives_that_many_passes_per_step() -> None:
     link = LeaseLink(train=DatasetOrder((10,)))
-    with batches_of(link, [layer_of(samples_of((10,)), 2)], iter_size=3) as batches:
+    with batches_of(link, [layer_of(numbered_dataset((10,)), 2)], iter_size=3) as batches:
         feeds, n = batches.take(2)
         assert n == 2
         assert feeds["data"].shape == (6, 2, 2, 3, 3)
@@ -107,7 +107,7 @@ def test_iter_size_gives_that_many_passes_per_step() -> None:
 
 def test_shuffled_epoch_holds_every_sample_once_and_differs_from_file_order() -> None:
     link = LeaseLink(train=DatasetOrder((7, 5), order="shuffled", seed=9, piece_samples=4))
-    with batches_of(link, [layer_of(samples_of((7, 5)), 3)]) as batches:
+    with batches_of(link, [layer_of(numbered_dataset((7, 5)), 3)]) as batches:
         first, second = labels_taken(batches, 4), labels_taken(batches, 4)
     assert sorted(first) == sorted(second) == [1000 + i for i in range(12)]
     assert first != sorted(first)
@@ -116,7 +116,7 @@ def test_shuffled_epoch_holds_every_sample_once_and_differs_from_file_order() ->
 
 def test_layers_of_one_stream_get_the_same_samples() -> None:
     link = LeaseLink(train=DatasetOrder((9,), order="shuffled", piece_samples=4))
-    dataset = samples_of((9,))
+    dataset = numbered_dataset((9,))
     layers = [layer_of(dataset, 2, name="left"), layer_of(dataset, 2, name="right")]
     with batches_of(link, layers) as batches:
         feeds, _ = batches.take(1)
@@ -127,7 +127,7 @@ def test_layers_of_one_stream_get_the_same_samples() -> None:
 def test_transform_is_applied_to_the_image_only() -> None:
     link = LeaseLink(train=DatasetOrder((6,)))
     options = TransformOptions(scale=0.5, mean_values=(1.0, 2.0))
-    with batches_of(link, [layer_of(samples_of((6,)), 2, transform=options)]) as batches:
+    with batches_of(link, [layer_of(numbered_dataset((6,)), 2, transform=options)]) as batches:
         feeds, _ = batches.take(1)
     expected = [[(i - mean) * 0.5 for mean in (1.0, 2.0)] for i in range(2)]
     assert feeds["data"][0, :, :, 0, 0].tolist() == expected
@@ -146,7 +146,7 @@ def test_random_draws_depend_on_seed_worker_and_own_step_alone() -> None:
         link.leases["train"].restore(
             {**link.leases["train"].to_state(), "returned": [(0, 0, 2 * skip_steps)], "next": 1}
         )
-        layers = [layer_of(samples_of((12,), pixels=random_images()), 2, transform=options)]
+        layers = [layer_of(numbered_dataset((12,), pixels=random_images()), 2, transform=options)]
         with batches_of(link, layers, first_step=first_step, worker=worker) as batches:
             return np.concatenate([batches.take(1)[0]["data"].copy() for _ in range(take)])
 
@@ -159,7 +159,7 @@ def test_random_draws_depend_on_seed_worker_and_own_step_alone() -> None:
 def test_every_step_draws_anew() -> None:
     same = np.broadcast_to(random_images()[:1], (12, 2, 3, 3))
     link = LeaseLink(train=DatasetOrder((12,)))
-    layers = [layer_of(samples_of((12,), pixels=same), 4, transform=TransformOptions(mirror=True, crop_size=2))]
+    layers = [layer_of(numbered_dataset((12,), pixels=same), 4, transform=TransformOptions(mirror=True, crop_size=2))]
     with batches_of(link, layers, iter_size=2) as batches:
         feeds, _ = batches.take(3)
         assert len({feeds["data"][i].tobytes() for i in range(6)}) == 6
@@ -167,7 +167,7 @@ def test_every_step_draws_anew() -> None:
 
 def test_position_tells_what_was_taken_and_not_what_was_made_ahead() -> None:
     link = LeaseLink(train=DatasetOrder((100,), piece_samples=10))
-    with batches_of(link, [layer_of(samples_of((100,)), 4)]) as batches:
+    with batches_of(link, [layer_of(numbered_dataset((100,)), 4)]) as batches:
         labels_taken(batches, 6)  # 24 samples: two pieces and 4 of the third
         assert batches.leases() == {"train": {"3": 4}}
         assert [lease.id for lease in link.returned] == [1, 2]
@@ -177,13 +177,13 @@ def test_position_tells_what_was_taken_and_not_what_was_made_ahead() -> None:
 
 def test_steps_of_one_call_lie_in_one_array_and_are_bounded_by_the_ring() -> None:
     link = LeaseLink(train=DatasetOrder((64,)))
-    with batches_of(link, [layer_of(samples_of((64,)), 1)]) as batches:
+    with batches_of(link, [layer_of(numbered_dataset((64,)), 1)]) as batches:
         sizes = [batches.take(64)[1] for _ in range(4)]
     assert sizes == [16] * 4
 
 
 def test_test_batches_go_on_where_the_last_test_ended() -> None:
-    dataset = samples_of((5, 2))
+    dataset = numbered_dataset((5, 2))
     test = NetFeed((layer_of(dataset, 2, phase="TEST"),), 2)
     with batches_of(LeaseLink(), [], [test]) as batches:
         seen = [
@@ -201,7 +201,7 @@ def test_a_net_without_data_takes_all_steps() -> None:
 
 def test_end_of_leases_is_no_steps() -> None:
     link = LeaseLink(limit=1, train=DatasetOrder((8,), piece_samples=8))
-    with batches_of(link, [layer_of(samples_of((8,)), 4)]) as batches:
+    with batches_of(link, [layer_of(numbered_dataset((8,)), 4)]) as batches:
         assert [batches.take(8)[1], batches.take(8)[1]] == [2, 0]
 
 
@@ -211,15 +211,15 @@ def test_error_of_the_background_thread_is_raised_by_take() -> None:
             msg = "shard x: damaged"
             raise DataError(msg)
 
-    layer = layer_of(samples_of((8,)), 4)
-    broken = FedLayer("data", layer.tops, (0, 1), Broken(samples_of((8,))), None, "train", "TRAIN")
+    layer = layer_of(numbered_dataset((8,)), 4)
+    broken = FedLayer("data", layer.tops, (0, 1), Broken(numbered_dataset((8,))), None, "train", "TRAIN")
     with batches_of(LeaseLink(train=DatasetOrder((8,))), [broken]) as batches:
         with pytest.raises(DataError, match="shard x: damaged"):
             batches.take(1)
 
 
 def test_close_ends_the_thread() -> None:
-    batches = batches_of(LeaseLink(train=DatasetOrder((8,))), [layer_of(samples_of((8,)), 4)])
+    batches = batches_of(LeaseLink(train=DatasetOrder((8,))), [layer_of(numbered_dataset((8,)), 4)])
     batches.take(1)
     batches.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "batches"]
@@ -238,7 +238,7 @@ class WatchedBatches(LeasedBatches):
 
 def test_the_rings_counters_are_read_under_the_lock() -> None:
     link = LeaseLink(train=DatasetOrder((5, 2, 4), piece_samples=3))
-    layer = layer_of(samples_of((5, 2, 4)), 4)
+    layer = layer_of(numbered_dataset((5, 2, 4)), 4)
     with WatchedBatches(link, [layer], (), iter_size=1, seed=3, worker=0, first_step=0) as batches:
         assert len(labels_taken(batches, 9)) == 36
     assert WatchedBatches.unlocked == []

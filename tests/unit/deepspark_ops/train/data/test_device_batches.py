@@ -10,7 +10,13 @@ import pytest
 from deepspark_ops.exchange.state.leases import DatasetOrder
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.data.device_batches import DeviceBatches
-from tests.unit.deepspark_ops.train.data.test_batches import LeaseLink, batches_of, labels_taken, layer_of, samples_of
+from tests.unit.deepspark_ops.train.data.test_batches import (
+    LeaseLink,
+    batches_of,
+    labels_taken,
+    layer_of,
+    numbered_dataset,
+)
 
 WAIT_S = 20.0
 
@@ -41,7 +47,7 @@ class Device:
 
 
 def opened(device: Device, link: LeaseLink, *, iter_size: int = 1) -> tuple:
-    leased = batches_of(link, [layer_of(samples_of((11,)), 2)], iter_size=iter_size)
+    leased = batches_of(link, [layer_of(numbered_dataset((11,)), 2)], iter_size=iter_size)
     return leased, DeviceBatches(leased, device.copy, iter_size=iter_size)
 
 

@@ -17,13 +17,13 @@ from deepspark_ops.train.worker.outcome import WorkerOutcome
 FINISHED = ExchangeStatus(40, 40, True, (), 0, (40,), None, (3, 5), 8, (0, 0), (0, 0), 0, 0, 0)
 
 
-def check(*outcomes: WorkerOutcome, has_changed: bool = True, **status: object) -> None:
+def check_outcomes(*outcomes: WorkerOutcome, has_changed: bool = True, **status: object) -> None:
     config = TrainConfig(solver=Path("s"), run_dir=Path("r"), n_workers=2, worker_tries=3)
     check_result(config, replace(FINISHED, **status), outcomes, max_iter=40, has_changed=has_changed)
 
 
 def test_a_finished_run_is_a_result_though_a_worker_was_given_up() -> None:
-    check(WorkerOutcome(0, "finished"), WorkerOutcome(1, "given_up", "worker 1: killed"))
+    check_outcomes(WorkerOutcome(0, "finished"), WorkerOutcome(1, "given_up", "worker 1: killed"))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_run_without_a_result_says_why(
     kind: type[DeepSparkError], message: str, outcomes: list[WorkerOutcome], status: dict[str, object]
 ) -> None:
     with pytest.raises(kind, match=message):
-        check(*outcomes, **status)  # type: ignore[arg-type]
+        check_outcomes(*outcomes, **status)  # type: ignore[arg-type]
 
 
 def test_weights_that_a_search_did_not_change_have_a_remedy_of_its_own(tmp_path: Path) -> None:

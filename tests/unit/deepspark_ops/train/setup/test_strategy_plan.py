@@ -20,57 +20,57 @@ def make_config(**fields: Any) -> TrainConfig:
     return parse_config(TrainConfig, values | fields)
 
 
-def plan(**fields: Any) -> StrategyPlan:
+def plan_of_fields(**fields: Any) -> StrategyPlan:
     return plan_strategy(make_config(**fields))
 
 
 def test_options_reach_the_strategy_as_text_and_as_a_mapping() -> None:
     for options in ("push_scale: 0.5 count_own: true", {"push_scale": 0.5, "count_own": True}):
-        found = plan(strategy="staleness", strategy_options=options)
+        found = plan_of_fields(strategy="staleness", strategy_options=options)
         assert found.options == {"push_scale": 0.5, "count_own": True}
         assert found.running.progress_per_step(4) == 0.125  # 0.5 / (1 + 3 pushes of others)
 
 
 def test_deepsparks_file_decides_period_and_rate() -> None:
     text = "period: 50 moving_rate: 0.1 decay_rate: 0.5 decay_step: 1000"
-    found = plan(strategy="deepspark", strategy_options=text)
+    found = plan_of_fields(strategy="deepspark", strategy_options=text)
     assert (found.comm_period, found.moving_rate) == (50, 0.1)
     assert found.options == {"decay_rate": 0.5, "decay_step": 20}
-    same = plan(strategy="deepspark", strategy_options=text, comm_period=50, moving_rate=0.1)
+    same = plan_of_fields(strategy="deepspark", strategy_options=text, comm_period=50, moving_rate=0.1)
     assert same == found
 
 
 def test_only_elastic_strategies_compute_while_they_exchange() -> None:
-    assert plan(strategy="easgd", overlap=True).running.name == "easgd"
+    assert plan_of_fields(strategy="easgd", overlap=True).running.name == "easgd"
     with pytest.raises(ConfigError, match=r"overlap=true with strategy=downpour: .*; allowed with: .*easgd"):
-        plan(strategy="downpour", overlap=True)
+        plan_of_fields(strategy="downpour", overlap=True)
 
 
 def test_schedules_are_taken_apart() -> None:
-    found = plan(comm_period="1@0 10@2000", moving_rate="0.2@0 0.1@500")
+    found = plan_of_fields(comm_period="1@0 10@2000", moving_rate="0.2@0 0.1@500")
     assert found.comm_period == ((0, 1.0), (2000, 10.0))
     assert (found.moving_rate, found.moving_rates) == (0.2, ((0, 0.2), (500, 0.1)))
-    (warning,) = plan(moving_rate="0.2@0 0.6@500").warnings
+    (warning,) = plan_of_fields(moving_rate="0.2@0 0.6@500").warnings
     assert "moving_rate=0.6 is above 0.5" in warning
 
 
 def test_loss_budget_keeps_the_first_period() -> None:
-    found = plan(strategy="deepspark", strategy_options="period: 50 moving_rate: 0.1 loss_budget: true")
+    found = plan_of_fields(strategy="deepspark", strategy_options="period: 50 moving_rate: 0.1 loss_budget: true")
     assert (found.comm_period, found.running.budgets_loss) == (50, True)
 
 
 def test_one_worker_runs_alone_with_the_period_that_was_given() -> None:
-    found = plan(strategy="sync", n_workers=1, comm_period=7)
+    found = plan_of_fields(strategy="sync", n_workers=1, comm_period=7)
     assert (found.running.name, found.comm_period) == ("single_worker", 7)
-    assert plan(strategy="sync").comm_period == 1
+    assert plan_of_fields(strategy="sync").comm_period == 1
 
 
 def test_workers_that_wait_for_each_other_agree_on_a_period():
-    assert plan(strategy="local_sgd").running.agrees_on_period
-    assert plan(strategy="local_sgd", comm_period=7).comm_period == 7
+    assert plan_of_fields(strategy="local_sgd").running.agrees_on_period
+    assert plan_of_fields(strategy="local_sgd", comm_period=7).comm_period == 7
     for other in ({"strategy": "local_sgd", "n_workers": 1}, {"strategy": "lbfgs"}, {"strategy": "easgd"}):
-        assert plan(**other).comm_period == "auto"
-        assert not plan(**other).running.agrees_on_period
+        assert plan_of_fields(**other).comm_period == "auto"
+        assert not plan_of_fields(**other).running.agrees_on_period
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_workers_that_wait_for_each_other_agree_on_a_period():
 )
 def test_contradictions_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        plan(**fields)
+        plan_of_fields(**fields)
     assert message in str(caught.value)
 
 
 def test_large_rates_are_warned_about() -> None:
-    (warning,) = plan(moving_rate=0.6).warnings
+    (warning,) = plan_of_fields(moving_rate=0.6).warnings
     assert "moving_rate=0.6 is above 0.5" in warning
 
 
@@ -129,10 +129,10 @@ def test_auto_is_the_strategy_that_was_measured_as_the_fastest(tmp_path: Path) -
 
 
 def test_auto_takes_one_that_can_what_is_asked_for() -> None:
-    assert plan(strategy="auto", overlap=True).running.name == "easgd"
-    assert plan(strategy="auto", comm_period=5).comm_period == 5
+    assert plan_of_fields(strategy="auto", overlap=True).running.name == "easgd"
+    assert plan_of_fields(strategy="auto", comm_period=5).comm_period == 5
     with pytest.raises(ConfigError, match=r"strategy=auto and strategy_options='block_momentum: 0\.5': they are a"):
-        plan(strategy="auto", strategy_options="block_momentum: 0.5")
+        plan_of_fields(strategy="auto", strategy_options="block_momentum: 0.5")
 
 
 def test_with_one_worker_every_strategy_but_lbfgs_is_the_same_training() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deepspark_ops.train.worker.task import exchange_line
-from tests.unit.deepspark_ops.train.worker.test_measured_rates import run_of
+from tests.unit.deepspark_ops.train.worker.test_measured_rates import measuring_run
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ from tests.unit.deepspark_ops.train.worker.test_measured_rates import run_of
 def test_the_start_says_how_workers_exchange(
     options: dict[str, Any], begin: str, parts: list[str], tmp_path: Path
 ) -> None:
-    line = exchange_line(run_of(tmp_path, **options), 0)
+    line = exchange_line(measuring_run(tmp_path, **options), 0)
     assert line.startswith(begin)
     assert all(part in line for part in parts)
     assert "\n" not in line
 
 
 def test_a_history_that_is_no_movement_has_none_from_the_center(tmp_path: Path) -> None:
-    assert "momentum" not in exchange_line(run_of(tmp_path, solver='type: "Adam"'), 0).split("rate_scale")[0]
+    assert "momentum" not in exchange_line(measuring_run(tmp_path, solver='type: "Adam"'), 0).split("rate_scale")[0]

@@ -173,7 +173,7 @@ def test_a_net_that_begins_trained_has_lowered_rates_alone() -> None:
 
 
 def test_a_later_start_of_a_worker_begins_trained(tmp_path: Path) -> None:
-    plan = loop_plan(run_of(tmp_path), 0, 0)
+    plan = loop_plan(measuring_run(tmp_path), 0, 0)
     begins = [with_state(plan, None, attempt=attempt).stabiliser for attempt in (0, 1)]
     assert [stabiliser.begins_trained for stabiliser in begins] == [False, True]
 
@@ -200,7 +200,7 @@ def test_a_flat_slope_bears_the_most() -> None:
     assert factor(rates) == 4.0
 
 
-def run_of(folder: Path, *, conv: str = CONV % (1, 1), bias: float = 2, solver: str = "", **options: Any) -> Run:
+def measuring_run(folder: Path, *, conv: str = CONV % (1, 1), bias: float = 2, solver: str = "", **options: Any) -> Run:
     net = build_net_spec(parse_net(NET.format(conv=conv, below="conv" if conv else "data", bias=bias)), phase="TRAIN")
     values = {"solver": folder / "solver.prototxt", "run_dir": folder, "n_workers": 8, "strategy": "easgd", **options}
     spec = solver_spec(parse_solver(f'base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" max_iter: 100 {solver}'))
@@ -208,18 +208,18 @@ def run_of(folder: Path, *, conv: str = CONV % (1, 1), bias: float = 2, solver: 
     return Run(config, paths, spec, net, (), DataBinding(None, folder, stamps={}), ComputePlan())
 
 
-def names(run: Run) -> dict[str, list[str]]:
+def entry_names(run: Run) -> dict[str, list[str]]:
     return {group.name: [entry.name for entry in group.entries] for group in rate_groups(run)}
 
 
 def test_inner_products_beside_convolutions_are_a_group_of_their_own(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
-    assert names(run) == {"other layers": ["conv[0]", "conv[1]"], "inner products": ["ip[0]", "ip[1]"]}
+    run = measuring_run(tmp_path)
+    assert entry_names(run) == {"other layers": ["conv[0]", "conv[1]"], "inner products": ["ip[0]", "ip[1]"]}
     assert [group.most for group in rate_groups(run)] == [1.0, 8.0]
     plan = stabiliser_plan(run)
     assert plan.groups == rate_groups(run)
     assert plan.momentum == pytest.approx(0.9)
-    assert names(run_of(tmp_path, bias=0))["inner products"] == ["ip[0]"]
+    assert entry_names(measuring_run(tmp_path, bias=0))["inner products"] == ["ip[0]"]
 
 
 @pytest.mark.parametrize(
@@ -238,10 +238,10 @@ def test_inner_products_beside_convolutions_are_a_group_of_their_own(tmp_path: P
     ],
 )
 def test_else_the_net_keeps_its_own(changes: dict[str, Any], tmp_path: Path) -> None:
-    assert rate_groups(run_of(tmp_path, **changes)) == ()
+    assert rate_groups(measuring_run(tmp_path, **changes)) == ()
 
 
 @pytest.mark.parametrize("plan", [{"precision": "float16"}, {"precision": "bfloat16"}, {"n_replicas": 2}])
 def test_sixteen_bits_and_several_devices_keep_it_too(plan: dict[str, Any], tmp_path: Path) -> None:
-    run = replace(run_of(tmp_path), plan=ComputePlan(**plan))
+    run = replace(measuring_run(tmp_path), plan=ComputePlan(**plan))
     assert rate_groups(run) == ()

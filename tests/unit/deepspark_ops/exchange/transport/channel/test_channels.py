@@ -140,7 +140,7 @@ def test_a_reason_arrives_though_the_other_side_still_sends(protection: Protecti
         server.close()
 
 
-def records_of(*payloads: bytes, key: bytes = KEYS[0]) -> list[bytes]:
+def wire_records(*payloads: bytes, key: bytes = KEYS[0]) -> list[bytes]:
     """Return the records of these payloads as they go over the wire."""
     ours, wire = socket.socketpair()
     with closing(ours), closing(wire):
@@ -169,7 +169,7 @@ def received_from(*records: bytes) -> bytes:
     return data
 
 
-FIRST, SECOND, THIRD = records_of(b"one", b"three", b"seven")
+FIRST, SECOND, THIRD = wire_records(b"one", b"three", b"seven")
 
 
 def test_records_in_turn_are_taken() -> None:
@@ -192,7 +192,7 @@ def test_the_tag_is_the_one_that_the_format_says() -> None:
         pytest.param((FIRST, FIRST), id="repeated"),
         pytest.param((SECOND, FIRST), id="reordered"),
         pytest.param((FIRST, THIRD), id="dropped"),
-        pytest.param(records_of(b"one", key=KEYS[1]), id="reflected"),
+        pytest.param(wire_records(b"one", key=KEYS[1]), id="reflected"),
         pytest.param((bytes(4),), id="empty"),
         pytest.param((b"\xff" * 200,), id="too long"),
     ],
