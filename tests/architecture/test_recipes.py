@@ -24,6 +24,13 @@ from tests.unit.deepspark_ops.exchange.test_whole_exchange import ONE_PUSH_MOVES
 
 TYPES = registered_types()
 FED_FROM_OUTSIDE = {"Data", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData"}
+LAYER_TEST_FAMILIES = {
+    **dict.fromkeys(sorted(FED_FROM_OUTSIDE | {"DummyData", "HDF5Output"}), "data_layers"),
+    **dict.fromkeys(("LSTM", "LSTMUnit", "RNN"), "recurrent"),
+    "Bias": "scale",
+    "PReLU": "activations",
+}
+"""Layer type -> its test file, where several types are tested by one table or by one loop."""
 SECOND_NAMES = {"ConvolutionDepthwise": "DepthwiseConvolution"}
 NOT_FUZZED = {"class_folders", *TABLE_FORMATS}
 """A folder of images has no bytes of its own; tables are read by pyarrow, fastavro and Spark."""
@@ -68,10 +75,11 @@ def test_layer_that_reads_overwritten_memory_has_a_memory_gradient(type_name: st
 
 @pytest.mark.parametrize("type_name", TYPES)
 def test_layer_is_compared_with_a_reference(type_name: str) -> None:
-    folder = "tests/unit/caffe_import/layers"
-    text = text_of(f"{folder}/test_*.py")
+    stem = LAYER_TEST_FAMILIES.get(type_name) or TYPES[type_name].define.__module__.rpartition(".")[2]
+    path = f"tests/unit/caffe_import/layers/test_{stem}.py"
+    text = text_of(path)
     is_tested = f'type: "{type_name}"' in text or named_in(text, [type_name])
-    assert is_tested, f"step 4: no test in {folder} names {type_name}"
+    assert is_tested, f"step 4: {path} does not test {type_name}"
 
 
 @pytest.mark.parametrize("type_name", [name for name, kind in TYPES.items() if kind.in_place and name != "Python"])

@@ -264,3 +264,9 @@ def refusal(text: str, *bottom_shapes: tuple[int, ...], phase: Phase = "TRAIN") 
         define(text, *bottom_shapes, phase=phase)
     assert caught.value.layer == "layer"
     return str(caught.value)
+
+
+def refusal_of_type(type_name: str, options: str, *bottom_shapes: tuple[int, ...]) -> str:
+    """Return the refusal of a layer of this type behind ``layer "layer" (Type): ``."""
+    message = refusal(f'top: "n0" type: "{type_name}" {options}', *bottom_shapes)
+    return message.removeprefix(f'layer "layer" ({type_name}): ')

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.reference.layer_check import check_layer, define, refusal, run_layer, spread_values
+from tests.reference.layer_check import check_layer, define, refusal, refusal_of_type, run_layer, spread_values
 
 pytestmark = pytest.mark.tf
 
@@ -137,3 +137,24 @@ def test_wrong_options_are_refused() -> None:
     assert "base=0" in refusal('top: "n0" type: "Exp" exp_param { base: 0 }', (1, 2))
     assert "base=-2" in refusal('top: "n0" type: "Log" log_param { base: -2 }', (1, 2))
     assert "allowed: 2 or more axes" in refusal('top: "n0" type: "PReLU"', (3,))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_relu6(channels_last: bool) -> None:
+    check_layer(
+        'top: "n0" type: "ReLU6"',
+        lambda x: [np.vectorize(lambda v: min(max(v, 0.0), 6.0))(x)],
+        [spread_values(2, 3, 2, 2, gap=0.9)],
+        channels_last=channels_last,
+    )
+
+
+def test_relu6_has_no_slope_at_its_kinks() -> None:
+    run = run_layer('top: "n0" type: "ReLU6"', [[0.0, 3.0, 6.0]], top_gradients={"n0": [1.0, 1.0, 1.0]})
+    np.testing.assert_array_equal(run.passes.blob_gradients["x0"], [0, 1, 0])
+
+
+def test_relu6_refuses_a_slope() -> None:
+    assert refusal_of_type("ReLU6", "relu_param { negative_slope: 0.5 }", (2, 3)) == (
+        "relu_param.negative_slope=0.5: the forks differ in what it means here; allowed: 0"
+    )
