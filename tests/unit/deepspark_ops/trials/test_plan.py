@@ -135,9 +135,9 @@ def test_random_trials_lie_in_the_ranges_and_are_repeatable() -> None:
         "search": "random",
         "n_trials": 20,
     }
-    plan = plan_of(**options)
-    assert plan == plan_of(**options)
-    assert plan.trials != plan_of(**options, search_seed=1).trials
+    plan = trial_plan(**options)
+    assert plan == trial_plan(**options)
+    assert plan.trials != trial_plan(**options, search_seed=1).trials
     values = [trial.values for trial in plan.trials]
     assert len({trial.name for trial in plan.trials}) == len(values) == 20
     rates = [float(value["base_lr"]) for value in values]
@@ -155,14 +155,14 @@ def test_random_trials_lie_in_the_ranges_and_are_repeatable() -> None:
 
 
 def test_a_random_search_of_few_combinations_takes_each_once() -> None:
-    plan = plan_of(workers="1, 2", solver_fields="momentum: 0.8, 0.9", search="random", n_trials=16)
+    plan = trial_plan(workers="1, 2", solver_fields="momentum: 0.8, 0.9", search="random", n_trials=16)
     assert sorted(trial.name for trial in plan.trials) == [
         f"{workers}, momentum {momentum}" for workers in ("1 worker", "2 workers") for momentum in (0.8, 0.9)
     ]
 
 
 def test_optuna_leaves_the_values_of_each_trial_open(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, base_lrs="0.001..0.1", search="optuna", n_trials=3)
+    plan = trial_plan(tmp_path, base_lrs="0.001..0.1", search="optuna", n_trials=3)
     assert [(trial.name, trial.values, trial.is_chosen) for trial in plan.trials] == [
         (f"trial {number}", {}, False) for number in (1, 2, 3)
     ]

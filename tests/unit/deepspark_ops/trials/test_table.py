@@ -130,7 +130,7 @@ def test_a_trial_that_was_stopped_early_says_why_and_sets_no_target(folder: Path
     events = RunPaths(folder / "run__trial_02").events
     data = {"status": "finished", "exchanges": 1, "moved_bytes": 1, "early_stop": "<low>"}
     append_event(events, make_event("stage", clock=40, **data))
-    plan = plan_of(folder)
+    plan = trial_plan(folder)
     courses = read_courses(plan.trials)
     table = make_table(plan, courses)
     assert [(row.early_stop, row.stopped_at) for row in table.rows[:2]] == [("", None), ("<low>", 40)]
