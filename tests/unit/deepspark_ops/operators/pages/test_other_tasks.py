@@ -77,7 +77,9 @@ def test_the_page_says_what_an_error_is_of_vectors_and_what_pictures_show(tmp_pa
 
 
 def compared_page(metrics, pair) -> str:
-    numbers = dict.fromkeys(("accuracy", "figure", "loss", "images_per_s", "clock", "seconds", "when", "who"))
+    numbers = dict.fromkeys(
+        ("accuracy", "accuracy_of", "figure", "n_samples", "loss", "images_per_s", "clock", "seconds", "when", "who")
+    )
     rows = [
         {"label": label, "name": label, "run": label, "key": label, "dag": "d", "state": "waiting", **numbers}
         for label in "ab"
