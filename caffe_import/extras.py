@@ -15,6 +15,7 @@ from typing import Final
 EXTRAS: Final = {
     "tensorflow": "train",
     "keras": "train",
+    "packaging": "train",
     "pyspark": "spark",
     "py4j": "spark",
     "cryptography": "spark",

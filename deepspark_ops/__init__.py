@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from deepspark_ops.api.calls import evaluate as evaluate
     from deepspark_ops.api.calls import export as export
     from deepspark_ops.api.calls import ingest as ingest
+    from deepspark_ops.api.calls import pack as pack
     from deepspark_ops.api.calls import predict as predict
     from deepspark_ops.api.calls import simulate as simulate
     from deepspark_ops.api.calls import train as train
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     **dict.fromkeys(
-        ("check", "compare", "convert", "evaluate", "export", "ingest", "predict", "simulate", "train"),
+        ("check", "compare", "convert", "evaluate", "export", "ingest", "pack", "predict", "simulate", "train"),
         "deepspark_ops.api.calls",
     ),
     "open": "deepspark_ops.api.opening",

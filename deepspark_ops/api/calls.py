@@ -18,6 +18,7 @@ from deepspark_ops.api.results.simulation import Simulation
 from deepspark_ops.api.signatures import stage_function
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.commands.compare import CompareTrainingsConfig
+from deepspark_ops.config.commands.pack import PackConfig
 from deepspark_ops.config.commands.predict import PredictConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.commands.train import NamedTrainConfig
@@ -25,6 +26,7 @@ from deepspark_ops.config.convert import ConvertConfig
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.processes.worker_archive import WorkerArchive
 
 
 @stage_function(CheckConfig, positional=("solver",), shows_progress=False)
@@ -83,3 +85,9 @@ def simulate(config: SimulateConfig, *, is_shown: bool) -> Simulation:
     """Train with many virtual workers, for real, on this host's cores: accuracy against a cluster's virtual time."""
     stages.simulate(config, is_shown=is_shown)
     return Simulation(config.out)
+
+
+@stage_function(PackConfig, positional=("output",))
+def pack(config: PackConfig, *, is_shown: bool) -> WorkerArchive:
+    """Write an archive with the environment of a Spark worker; ``settings()`` are the properties of a job with it."""
+    return stages.pack(config, is_shown=is_shown)

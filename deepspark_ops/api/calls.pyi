@@ -12,6 +12,7 @@ from deepspark_ops.api.results.predictions import Predictions
 from deepspark_ops.api.results.result_folder import StrPath
 from deepspark_ops.api.results.run import Run
 from deepspark_ops.api.results.simulation import Simulation
+from deepspark_ops.processes.worker_archive import WorkerArchive
 
 def check(
     solver: StrPath,
@@ -895,5 +896,23 @@ def convert(
         confined: Refuse a named file outside of the allowed folders; off: a warning per folder.
         allow_python_layers: Import any module of a net's Python layers: the module's code runs with your rights.
         python_layers: Modules of Python layers that may be imported, with commas.
+        progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
+    """
+
+def pack(
+    output: StrPath,
+    *,
+    extras: str = 'train',
+    packages: str | None = None,
+    progress: bool = True,
+) -> WorkerArchive:
+    """Write an archive with the environment of a Spark worker; ``settings()`` are the properties of a job with it.
+
+    Args:
+        output: Archive to write: a name that ends with .tar.gz, .tgz or .tar.
+        extras: Extras of deepspark in the archive, commas between them: train; gpu for CUDA's libraries; tables for
+            datasets in object stores, and for ingestion of tables.
+        packages: Further installed packages in the archive, with the packages that they require, commas between
+            them; for example a package with layers of your own.
         progress: Show how far the stage is: on a terminal, in a notebook, else as lines on stderr.
     """

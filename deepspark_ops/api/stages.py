@@ -16,6 +16,7 @@ from caffe_import.extras import require
 from deepspark_ops.api.display.stage_display import StageDisplay, TrainDisplay, show_telling
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.check import CheckConfig
+from deepspark_ops.config.commands.pack import PackConfig
 from deepspark_ops.config.commands.predict import BundleInputConfig, FeaturesConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.convert import ConvertConfig
@@ -28,6 +29,7 @@ from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
+from deepspark_ops.processes.worker_archive import WorkerArchive, write_worker_archive
 from deepspark_ops.run_index.label import label_run
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.stores.store_path import DataPath
@@ -138,6 +140,12 @@ def answer_inputs(config: BundleInputConfig, *, is_shown: bool = True, run: Runn
     title = "features" if isinstance(config, FeaturesConfig) else "predict"
     _run_process(module, config, StageDisplay(title, is_shown=is_shown), run=run)
     return config.output
+
+
+def pack(config: PackConfig, *, is_shown: bool = True) -> WorkerArchive:
+    """Write the archive with the environment of a Spark worker, and return its description."""
+    with StageDisplay("pack", is_shown=is_shown):
+        return write_worker_archive(config)
 
 
 def simulate(config: SimulateConfig, *, is_shown: bool = True) -> SimulationReport:

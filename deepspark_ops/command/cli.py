@@ -31,6 +31,7 @@ from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.clean import CleanConfig
 from deepspark_ops.config.commands.compare import CompareTrainingsConfig
 from deepspark_ops.config.commands.doctor import DoctorConfig
+from deepspark_ops.config.commands.pack import PackConfig
 from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.config.commands.predict import FeaturesConfig, PredictConfig
 from deepspark_ops.config.commands.run_log import RunLogConfig
@@ -315,6 +316,18 @@ def track(config: TrackConfig) -> None:
         raise ConfigError(msg)
     with StageDisplay("track") as display:
         tell(config, display.line)
+
+
+@stage_command(PackConfig, name="pack", positional=())
+def pack(config: PackConfig) -> None:
+    """Write an archive with Python and a worker's packages: Spark unpacks it on hosts that have neither.
+
+    The last lines are the settings of a job with the archive, as for conf/spark-defaults.conf.
+    """
+    archive = stages.pack(config)
+    print_text(f"archive={archive.path}: {archive.summary()}")
+    for name, value in archive.settings().items():
+        print_text(f"{name} {value}")
 
 
 @stage_command(DoctorConfig, name="doctor", positional=(), flags={"json": "Print the checks as JSON"})

@@ -21,7 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from deepspark_ops.errors import ConfigError, DeepSparkError
 from deepspark_ops.processes.cluster_network import cluster_network
 from deepspark_ops.processes.spark_failure import error_of_task, refused_setting, spark_failure
-from deepspark_ops.processes.spark_submit import job_variables, require_java, require_one_pyspark
+from deepspark_ops.processes.spark_submit import WORKERS_PYTHON, job_variables, require_java, require_one_pyspark
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Environment: spark-submit started this driver, and with it the JVM."""
@@ -157,6 +157,7 @@ def start_context(
         network = cluster_network(master, settings, listen_address=listen_address, insecure_network=insecure_network)
         if network.warning is not None:
             _log.warning("%s", network.warning)
+        use_workers_python(settings, master)
         added = {**start_properties, **network.properties, **further(settings)}
         settings |= added
         return SparkContext(conf=conf.setAll(list(added.items())), gateway=gateway)
@@ -167,6 +168,15 @@ def start_context(
     except BaseException:
         gateway.shutdown()
         raise
+
+
+def use_workers_python(settings: Mapping[str, str], master: str) -> None:
+    """Start workers by the interpreter that Spark's settings name, for example by the interpreter of an archive.
+
+    Spark itself hands the name from spark-submit to a driver, and not to a driver that starts without spark-submit.
+    """
+    if not master.startswith("local[") and master != "local" and (python := settings.get(WORKERS_PYTHON)):
+        os.environ["PYSPARK_PYTHON"] = python
 
 
 def _launch(start_properties: Mapping[str, str]) -> JavaGateway:

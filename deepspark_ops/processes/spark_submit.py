@@ -26,6 +26,9 @@ from deepspark_ops.processes.stage_process import PARENT_WATCH
 from deepspark_ops.processes.versions import installed_versions
 from deepspark_ops.run_paths import write_text_whole
 
+WORKERS_PYTHON = "spark.pyspark.python"
+"""Spark property: the interpreter of Spark's workers."""
+DRIVERS_PYTHON = "spark.pyspark.driver.python"
 OLDEST_JAVA = 17
 """Spark 4 needs Java 17 or newer."""
 

@@ -12,10 +12,10 @@ from deepspark_ops.api.pycaffe import Solver
 from deepspark_ops.api.results.dataset import Samples
 from deepspark_ops.api.signatures import stub_text
 
-FUNCTIONS = ("check", "ingest", "train", "evaluate", "export", "predict", "compare", "simulate", "convert")
+FUNCTIONS = ("check", "ingest", "train", "evaluate", "export", "predict", "compare", "simulate", "convert", "pack")
 CLASSES = (
     "Run", "Dataset", "Samples", "Bundle", "Model", "Evaluation", "Predictions", "Comparison", "Simulation",
-    "CheckReport", "Net", "Solver",
+    "CheckReport", "WorkerArchive", "Net", "Solver",
 )  # fmt: skip
 _HEAD = '''"""Written by docs/generate/python.py (make format) from the config models; do not edit."""
 

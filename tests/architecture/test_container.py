@@ -88,7 +88,7 @@ def test_settings_are_those_of_the_cluster_page_with_a_secret_that_stays(tmp_pat
     assert done.returncode == 0, done.stderr
     file = tmp_path / "spark-conf" / "spark-defaults.conf"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    page = (ROOT / "docs" / "guides" / "cluster.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guides" / "cluster.md").read_text(encoding="utf-8").partition("\n## Encryption\n")[2]
     wanted = dict(re.findall(r"^    (spark\.\S+) (.*)$", page, re.MULTILINE))
     settings = dict(line.split(" ", 1) for line in file.read_text().splitlines())
     secret = settings.pop("spark.authenticate.secret")

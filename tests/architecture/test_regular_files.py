@@ -26,6 +26,7 @@ OWN_FILES = {
     "deepspark_ops/devices/memory_there.py": "the kernel's files",
     "deepspark_ops/processes/handed_signals.py": "the kernel's files",
     "deepspark_ops/processes/process_table.py": "the kernel's files",
+    "deepspark_ops/processes/worker_archive.py": "the files of this installation, and an archive that it writes",
     "deepspark_ops/train/worker/progress.py": "the kernel's files",
     "deepspark_ops/train/worker/fault_file.py": "a note of the run's own worker, for a process that loads no more",
     "deepspark_ops/train/worker/starts.py": "a count of the run's own workers, for a process that loads no more",

@@ -30,6 +30,7 @@ from deepspark_ops.operators.tasks.task_lines import Group
 from deepspark_ops.processes.handed_signals import stop_driver
 from deepspark_ops.processes.job_log import JobLog, LineHandler
 from deepspark_ops.processes.spark_submit import (
+    DRIVERS_PYTHON,
     job_variables,
     named_data,
     popen_arguments,
@@ -209,7 +210,7 @@ class SparkStageOperator(StageArguments, SparkSubmitOperator):
         if hook.is_local:
             require_java()
             scratch.mkdir(parents=True, exist_ok=True)
-        self.conf = {**spark_conf(scratch if hook.is_local else None), **(self.conf or {})}
+        self.conf = {**spark_conf(scratch if hook.is_local else None), **_own_python(hook), **(self.conf or {})}
         submit = super().execute
         try:
             self.run_stage(config, lambda *_: submit(context))
@@ -267,6 +268,11 @@ def _variables(named: Mapping[str, Any], master: str) -> dict[str, str]:
     texts = {name: str(value) for name, value in named.items()}
     needed = job_variables({**os.environ, **texts}, master=master)
     return {**needed, **texts, "PYTHONPATH": needed["PYTHONPATH"]}  # which has that of env_vars in it
+
+
+def _own_python(hook: StageSubmitHook) -> dict[str, str]:
+    """Return the property of a driver in this environment; spark-submit starts the driver by the workers' else."""
+    return {DRIVERS_PYTHON: sys.executable} if hook.runs_driver_here else {}
 
 
 def _refuse_set_properties(conf: Mapping[str, Any]) -> None:

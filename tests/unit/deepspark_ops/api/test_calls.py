@@ -20,7 +20,7 @@ from deepspark_ops.config.train import TrainConfig
 from tests.paths import ROOT
 from tests.unit.caffe_import.test_extras import run_without
 
-FUNCTIONS = ("check", "compare", "convert", "evaluate", "export", "ingest", "predict", "simulate", "train")
+FUNCTIONS = ("check", "compare", "convert", "evaluate", "export", "ingest", "pack", "predict", "simulate", "train")
 STUB = ROOT / "deepspark_ops" / "api" / "calls.pyi"
 
 

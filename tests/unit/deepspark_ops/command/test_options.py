@@ -26,7 +26,7 @@ FREE_TEXT = frozenset(
     # What a file or a table holds, or a person writes.
     "overrides split-column image-column label-column feature-columns id-column weight-column group-column"
     " input-columns query name tags output-blob target-blob blobs slices reason python-layers allowed-root"
-    " strategy-options"
+    " strategy-options packages"
     # Numbers and forms, which a pattern describes.
     " workers seeds solvers base-lr sample-shape mean-values comm-period moving-rate network solver-fields stop-below"
     # Addresses.
@@ -38,6 +38,7 @@ WORDS = {
     ("train", "strategy"): strategy_choices(),
     ("compare", "strategy"): strategy_choices(),
     ("simulate", "strategy"): strategy_choices(),
+    ("pack", "extras"): ("train", "gpu", "tables"),
     ("export", "formats"): BUNDLE_FORMATS,
     ("convert", "formats"): BUNDLE_FORMATS,
     ("data sample", "split"): ("train", "validation", "test"),  # the error lists those that the dataset has

@@ -7,6 +7,7 @@ import html
 import json
 import logging
 import re
+import sys
 import threading
 import time
 from contextlib import nullcontext
@@ -907,7 +908,8 @@ def test_a_stage_whose_task_was_told_to_end_says_by_which_signal_and_guesses_no_
 
 
 PROVIDERS = {
-    "conf": {"spark.executor.memory": "3g"}, "env_vars": {"TEAM": "vision", "PYTHONPATH": "/ours"},
+    "conf": {"spark.executor.memory": "3g", "spark.pyspark.python": "./e/bin/python"},
+    "env_vars": {"TEAM": "vision", "PYTHONPATH": "/ours"},
     "yarn_queue": "night", "principal": "us@REALM", "keytab": "/k.keytab", "proxy_user": "anna", "jars": "a.jar",
     "packages": "org:b:1", "properties_file": "p.conf", "files": "f.txt", "archives": "e.tgz#e",
     "executor_memory": "2g", "num_executors": 7, "deploy_mode": "client", "repositories": "https://r.example",
@@ -932,6 +934,9 @@ def test_what_the_spark_providers_operator_takes_reaches_spark_submit(
     assert hook._connection["deploy_mode"] == "client"
     assert hook._conf["spark.executor.memory"] == "3g"
     assert hook._conf["spark.speculation"] == "false"
+    # Else spark-submit would start the driver, too, by the interpreter that exists beside the executors alone.
+    assert hook._conf["spark.pyspark.python"] == "./e/bin/python"
+    assert hook._conf["spark.pyspark.driver.python"] == sys.executable
     assert hook._env_vars["TEAM"] == "vision"
     assert hook._env_vars["PYTHONPATH"].split(":")[-1] == "/ours"
     assert "PYSPARK_PYTHON" in hook._env_vars
