@@ -162,4 +162,6 @@ def plan_rate_scale(
     )
     if n_steps < warmup:
         reason += f", of which this run has {n_steps}: it ends at {scale.at(max_iter):.3g}"
+    else:
+        reason += f", at the cost of the progress of {warmup * (1.0 - 1.0 / target) / 2.0:.0f}"
     return replace(scale, reason=reason)

@@ -154,3 +154,15 @@ def test_a_factor_of_the_user_stays_for_any_number_of_workers() -> None:
     scale = PresentRateScale(scale_plan(3.0, n_workers=4))
     scale.see(10, 1)
     assert scale.at(10) == 3.0
+
+
+@pytest.mark.parametrize(("limit", "target", "warmup", "cost"), [(4.0, 4.0, 500, 188), (13.0, 10.0, 2_000, 900)])
+def test_the_reason_has_the_cost_of_the_warm_up(limit: float, target: float, warmup: int, cost: int) -> None:
+    """By the sum of the factors: of minibatches that have the whole factor, so many are missing."""
+    scale = plan_rate_scale(
+        "auto", progress_per_step=0.1, rate_limit=limit, n_workers=8, origin=50, max_iter=50 + 10_000
+    )
+    assert (scale.target, scale.warmup) == (target, warmup)
+    missing = 10_000 - sum(scale.at(50 + step) for step in range(10_000)) / target
+    assert missing == pytest.approx(cost, abs=1)
+    assert f"over {warmup} minibatches, at the cost of the progress of {cost}" in scale.reason
