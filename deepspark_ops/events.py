@@ -30,6 +30,7 @@ EventKind = Literal[
     "epoch",
     "fetch",
     "host",
+    "watch",
     "note",
     "server",
 ]

@@ -366,6 +366,7 @@ def train(
     staging_size: int | str = '20GiB',
     listen_port: int = 0,
     check_pushes: bool = True,
+    watch: int = 0,
     tls: Literal['auto', 'on', 'off', 'mac'] = 'auto',
     insecure_network: bool = False,
     spark_ui: bool = False,
@@ -442,6 +443,8 @@ def train(
         listen_port: Port of the exchange server; 0: chosen by the system.
         check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
             long as any push before.
+        watch: Minibatches between histograms of every blob and its update, and the workers' distances to the center
+            by blob, on the page Training; 0: none.
         tls: Protection of the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
             in clear, but changed messages are refused; off: no protection, on a cluster's network only with
             insecure_network.
@@ -665,6 +668,7 @@ def compare(
     staging_size: int | str = '20GiB',
     listen_port: int = 0,
     check_pushes: bool = True,
+    watch: int = 0,
     tls: Literal['auto', 'on', 'off', 'mac'] = 'auto',
     insecure_network: bool = False,
     spark_ui: bool = False,
@@ -749,6 +753,8 @@ def compare(
         listen_port: Port of the exchange server; 0: chosen by the system.
         check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
             long as any push before.
+        watch: Minibatches between histograms of every blob and its update, and the workers' distances to the center
+            by blob, on the page Training; 0: none.
         tls: Protection of the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
             in clear, but changed messages are refused; off: no protection, on a cluster's network only with
             insecure_network.

@@ -197,6 +197,15 @@ class TrainConfig(StageConfig):
         " long as any push before",
         json_schema_extra=EXPERT,
     )
+    watch: int = Field(
+        0,
+        ge=0,
+        le=1_000_000_000,
+        title="Watch the weights",
+        description="Minibatches between histograms of every blob and its update, and the workers' distances to the"
+        " center by blob, on the page Training; 0: none",
+        json_schema_extra=EXPERT,
+    )
     tls: Literal["auto", "on", "off", "mac"] = Field(
         "auto",
         title="Encrypted exchange",

@@ -145,6 +145,7 @@ class DeepSparkCheckOperator(BaseOperator):
         staging_size: int | str | Template | None = None,
         listen_port: int | Template | None = None,
         check_pushes: bool | Template | None = None,
+        watch: int | Template | None = None,
         tls: Literal['auto', 'on', 'off', 'mac'] | Template | None = None,
         insecure_network: bool | Template | None = None,
         spark_ui: bool | Template | None = None,
@@ -292,6 +293,8 @@ class DeepSparkCheckOperator(BaseOperator):
             listen_port: Port of the exchange server; 0: chosen by the system
             check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
                 long as any push before
+            watch: Minibatches between histograms of every blob and its update, and the workers' distances to the center
+                by blob, on the page Training; 0: none
             tls: Protection of the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
                 in clear, but changed messages are refused; off: no protection, on a cluster's network only with
                 insecure_network
@@ -1152,6 +1155,7 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
         staging_size: int | str | Template | None = None,
         listen_port: int | Template | None = None,
         check_pushes: bool | Template | None = None,
+        watch: int | Template | None = None,
         tls: Literal['auto', 'on', 'off', 'mac'] | Template | None = None,
         insecure_network: bool | Template | None = None,
         spark_ui: bool | Template | None = None,
@@ -1223,6 +1227,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
             listen_port: Port of the exchange server; 0: chosen by the system
             check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
                 long as any push before
+            watch: Minibatches between histograms of every blob and its update, and the workers' distances to the center
+                by blob, on the page Training; 0: none
             tls: Protection of the exchange by socket; auto: TLS 1.3 unless the server listens on this host alone; mac:
                 in clear, but changed messages are refused; off: no protection, on a cluster's network only with
                 insecure_network

@@ -60,6 +60,7 @@ def training_answer(
         "format_version": ANSWER_VERSION,
         "state": asdict(state),
         **_header(progress, now),
+        "has_weights": bool(reading.weights),
         "minibatches_per_epoch": reading.series.minibatches_per_epoch(),
         "stages": _stages(statuses, airflow),
         "workers": [

@@ -11,6 +11,7 @@ from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.event_tail import EventTail
 from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.series import RunSeries
+from deepspark_ops.run_view.weights import WatchedWeights
 
 RUNS_KEPT: Final = 8
 """Runs in memory; a run of 100,000 events takes about 12 MB."""
@@ -23,6 +24,7 @@ class RunReading:
         lock: Guards everything else.
         progress: Progress of the run.
         series: Lines of the run.
+        weights: Weights by blob of a watched run.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -31,6 +33,7 @@ class RunReading:
         self._tail = EventTail(RunPaths(run_dir).events, from_start=True)
         self.progress = RunProgress()
         self.series = RunSeries()
+        self.weights = WatchedWeights()
 
     @property
     def token(self) -> str:
@@ -47,10 +50,11 @@ class RunReading:
             old_position = self._tail.position
             events, is_new = self._tail.read_placed()
             if is_new:
-                self.progress, self.series = RunProgress(), RunSeries()
+                self.progress, self.series, self.weights = RunProgress(), RunSeries(), WatchedWeights()
             for event, at in events:
                 self.progress.take(event, at)
                 self.series.take(event, at)
+                self.weights.take(event)
             if self._tail.position == old_position:
                 return
 

@@ -125,6 +125,13 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
             answer["parts"] = page.fragments(answer, site=site_of(request))
         return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
 
+    @app.get("/runs/{dag_id}/{run_id}/weights", dependencies=may_read)
+    def show_weights(dag_id: str, run_id: str, blob: str = "") -> Response:
+        weights = page.weights(dag_id, run_id, blob)
+        if weights is None:
+            raise HTTPException(404, "the run has no weights of this name; option watch records them")
+        return JSONResponse(weights, headers=PLAIN_HEADERS)
+
 
 def _add_sample_routes(app: FastAPI, samples: SamplesPage) -> None:
     @app.get("/runs/{dag_id}/{run_id}/samples", dependencies=[Depends(requires_access_dag("GET"))])

@@ -22,6 +22,7 @@ from deepspark_ops.param_vector import Vector
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.worker.background_exchange import BackgroundExchange
 from deepspark_ops.train.worker.center_tests import CenterTests
+from deepspark_ops.train.worker.center_watch import CenterWatch
 from deepspark_ops.train.worker.comm_period import scheduled
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import Model, StepReport
@@ -70,6 +71,7 @@ class WorkerLoop:
         self._last_rate = 0.0
         self._last_clock = 0
         self._last_report: StepReport | None = None
+        self._watch: CenterWatch | None = None
         self._n_new_starts = 0
         self._moving_rate = scheduled(plan.moving_rates, 0) if plan.moving_rates else 0.0
         self._stabiliser = Stabiliser(plan.stabiliser, stabilised, self._rate_at, plan.solver_rate)
@@ -119,6 +121,8 @@ class WorkerLoop:
     def _work(self, grant: Grant, request_s: float) -> None:
         began = self._now()
         self._rate_scale.see(grant.start, grant.live_workers)
+        if self._watch is None and self._plan.watch is not None:
+            self._watch = CenterWatch(self._plan.watch, grant.start)
         self._prepare(grant)
         self._progress.sums.aside_s += self._now() - began
         if grant.count and self._was_idle and self._plan.waits_in_rounds:
@@ -233,10 +237,21 @@ class WorkerLoop:
         self._held.append(grant)
         if not period.is_due and not self._plan.is_snapshot(grant.stop):
             return 0.0
+        if self._watch is not None and self._watch.is_due(grant.stop):
+            self._look_at_center(self._watch, grant.stop)
         if self._background is not None:
             self._exchange_in_background(self._background)
             return 0.0
         return self._exchange_held()
+
+    def _look_at_center(self, watch: CenterWatch, clock: int) -> None:
+        """Send an event of the watch; the time counts neither as exchange nor for the rate of images."""
+        self._take_exchanged()
+        began = self._now()
+        self._progress.send("watch", clock, **watch.event_data(clock, self._link.look(), self._model.local()))
+        watched_s = self._now() - began
+        self._progress.sums.aside_s += watched_s
+        self._progress.sums.exchange_s -= watched_s
 
     def _exchange_held(self) -> float:
         """Exchange the held grants; return the seconds of waiting for others."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from deepspark_ops.param_vector import StatisticBlobs
+from deepspark_ops.train.worker.center_watch import WatchPlan
 from deepspark_ops.train.worker.comm_period import CommPeriod
 from deepspark_ops.train.worker.host_load import HostLoad
 from deepspark_ops.train.worker.rate_scale import RateScale
@@ -67,6 +68,7 @@ class LoopPlan:
         moving_rates: alpha by the clock, (clock, alpha) from 0 on; empty for the link's constant alpha.
         stabiliser: Plan of the worker's stabiliser.
         statistics: BatchNorm's blobs in the parameters.
+        watch: Watch of weights and distances; None without a watch.
         host_load: Reports the load of the host; None for no reports.
         time: Source of all times of the loop.
     """
@@ -93,6 +95,7 @@ class LoopPlan:
     moving_rates: Sequence[tuple[int, float]] = ()
     stabiliser: StabiliserPlan = field(default_factory=StabiliserPlan)
     statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
+    watch: WatchPlan | None = None
     host_load: HostLoad | None = None
     time: WorkerClock = HOST_CLOCK
 

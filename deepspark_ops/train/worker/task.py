@@ -13,7 +13,9 @@ from deepspark_ops.train.data.repeated_data import steps_of_a_share
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
 from deepspark_ops.train.snapshots.worker_state import WorkerState
+from deepspark_ops.train.worker.center_watch import WatchPlan, watched_blobs
 from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, FixedSet, LossBudget, ScheduledPeriod
+from deepspark_ops.train.worker.gradient_models import works_on_gradients
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.measured_rates import rate_groups
 from deepspark_ops.train.worker.rate_scale import RateScale, borne_share, plan_rate_scale
@@ -76,7 +78,16 @@ def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:
         moving_rates=plan.moving_rates,
         stabiliser=stabiliser_plan(run),
         statistics=run.statistics(),
+        watch=_watch_plan(run, plan, worker),
     )
+
+
+def _watch_plan(run: Run, plan: StrategyPlan, worker: int) -> WatchPlan | None:
+    """Return the watch of a worker; worker 0 reports on the center."""
+    if not run.config.watch:
+        return None
+    has_distance = run.config.n_workers > 1 and not works_on_gradients(plan.running)
+    return WatchPlan(run.config.watch, watched_blobs(run.train_net.params.entries), worker == 0, has_distance)
 
 
 def with_state(plan: LoopPlan, state: WorkerState | None, *, attempt: int) -> LoopPlan:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deepspark_ops.events import DRIVER, Event
+from deepspark_ops.events import DRIVER, Event, append_event
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_view.state import AirflowRun, TaskState
@@ -172,3 +172,19 @@ def test_every_operator_of_ours_has_a_link_to_its_run() -> None:
         for operator in link.operators
     }
     assert ours == linked
+
+
+def test_the_weights_of_a_watched_run_are_told_by_layer_and_of_no_other_run(client: Any) -> None:
+    assert client.get(f"{URL}/training?format=json").json()["has_weights"] is False
+    assert client.get(f"{URL}/weights").status_code == 404
+    named = {"every": 50, "blobs": ["ip[0]"]}
+    center = {**named, "norm": [2.0], "distance": [0.5], "values": [[0.0, 1.0, [3, 1]]]}
+    append_event(client.folder / "events.jsonl", Event("watch", 51, 0, center, 1100.0))
+    append_event(client.folder / "events.jsonl", Event("watch", 54, 1, {**named, "distance": [1.5]}, 1100.0))
+    assert client.get(f"{URL}/training?format=json").json()["has_weights"] is True
+    assert f'data-url="/deepspark{URL}/weights"' in client.get(f"{URL}/training").text
+    answer = client.get(f"{URL}/weights").json()
+    assert (answer["clock"], answer["size"], answer["distance"]) == ([51], [[2.0]], [[0.5]])
+    assert client.get(f"{URL}/weights?blob=ip[0]").json()["values"] == [[0.0, 1.0, [3, 1]]]
+    assert client.get(f"{URL}/weights?blob=ip[1]").status_code == 404
+    assert client.get("/runs/deepspark_retrain/..%2Fother/weights").status_code == 404

@@ -110,6 +110,24 @@ class TrainingPage:
             **numbers,
         }
 
+    def weights(self, dag_id: str, run_id: str, blob: str = "") -> dict[str, Any] | None:
+        """Return the weights of a watched run by blob; None for a run without a watch, and for an unknown blob.
+
+        Args:
+            dag_id: Of the DAG.
+            run_id: Of its run.
+            blob: Name of a blob, for its histograms; empty for the sizes of all blobs.
+        """
+        folder = find_run(self._installation, dag_id, run_id)
+        if folder is None or not folder.is_dir():
+            return None
+        reading = self._readings.of(folder)
+        with reading.lock:
+            reading.refresh()
+            if not reading.weights:
+                return None
+            return reading.weights.histograms(blob) if blob else reading.weights.answer()
+
     def fragments(self, answer: Mapping[str, Any], *, site: str = "") -> dict[str, str]:
         """Return the changing parts of the page as HTML."""
         return {name: template(f"{name}.html.jinja").render(**_view(answer, site)) for name in _FRAGMENTS}
@@ -176,6 +194,7 @@ def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
         "answer_url": site + answer_url(answer["dag"], answer["run"], state["asks"]) if state["asks"] else None,
         "report_url": site + run_url(answer["dag"], answer["run"], "report"),
         "samples_url": site + run_url(answer["dag"], answer["run"], "samples"),
+        "weights_url": site + run_url(answer["dag"], answer["run"], "weights"),
         "training_url": site + run_url(answer["dag"], answer["run"], "training"),
         "bundle_url": site + run_url(answer["dag"], answer["run"], "bundle"),
         "model_url": site + model_url(answer["model"]) if answer["model"] else "",

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from caffe_import.devices.loss_scale import LOWEST, StepScales
+from caffe_import.net.param_layout import ParamEntry
 from deepspark_ops.errors import TrainingFailed
 from deepspark_ops.events import Event, format_event, read_events
 from deepspark_ops.exchange.local_exchange import LocalExchange
@@ -24,6 +25,7 @@ from deepspark_ops.exchange.transport.link import RoundEnd, WorkerLink
 from deepspark_ops.param_vector import StatisticBlobs, Vector
 from deepspark_ops.train.data.batch_source import Feeds
 from deepspark_ops.train.snapshots.worker_state import WorkerState
+from deepspark_ops.train.worker.center_watch import WatchPlan
 from deepspark_ops.train.worker.comm_period import AgreedPeriod, CommPeriod, LossBudget, ScheduledPeriod
 from deepspark_ops.train.worker.loop import WorkerLoop
 from deepspark_ops.train.worker.model import StepReport
@@ -266,6 +268,46 @@ class StepClock:
 
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds
+
+
+def test_a_watch_looks_before_the_exchange_and_costs_no_look_without_one(tmp_path: Path) -> None:
+    plan = WatchPlan(6, (ParamEntry("ip", 0, 0, (1,)),), has_histograms=True, has_distance=True)
+    bench = Bench(tmp_path, Schedule(20), watch=plan)
+    looks, look = [], bench.link.look
+    bench.link.look = lambda **options: looks.append(1) or look(**options)  # type: ignore[method-assign]
+    bench.run()
+    events = bench.events("watch")
+    assert [event.clock for event in events] == [8, 12, 20]  # the first exchange at or after 6, 12 and 18
+    # A grant has four steps, each adds 1: the worker is four ahead of the center as the last exchange left it.
+    assert [event.data["norm"] for event in events] == [[4.0], [8.0], [16.0]]
+    assert [event.data["distance"] for event in events] == [[4.0], [4.0], [4.0]]
+    assert [event.data.get("update") for event in events] == [None, [4.0], [8.0]]
+    assert len(looks) == 3
+    unwatched = Bench(tmp_path / "unwatched", Schedule(20))
+    unwatched.link.look = lambda **options: pytest.fail("a look without a watch")  # type: ignore[method-assign]
+    unwatched.run()
+    assert unwatched.events("watch") == []
+
+
+def test_the_time_of_a_watch_is_no_time_of_exchange(tmp_path: Path) -> None:
+    clock = StepClock()
+    plan = WatchPlan(4, (ParamEntry("ip", 0, 0, (1,)),), has_histograms=True, has_distance=True)
+    bench = Bench(tmp_path, Schedule(8), watch=plan, display=4, time=clock, images_per_step=10)
+    run, look = bench.model.run, bench.link.look
+
+    def timed_run(**arguments: Any) -> StepReport:
+        clock.seconds += 0.25 * arguments["n_steps"]
+        return run(**arguments)
+
+    def slow_look(**options: Any) -> Vector:
+        clock.seconds += 100.0
+        return look(**options)
+
+    bench.model.run, bench.link.look = timed_run, slow_look  # type: ignore[method-assign]
+    bench.run()
+    losses = [event.data for event in bench.events("loss")]
+    assert [data["images_per_s"] for data in losses] == [40.0] * 3
+    assert [data["exchange_s"] for data in losses] == [0.0] * 3
 
 
 def test_worker_that_gets_no_boundary_shows_its_first_step_after_it(tmp_path: Path) -> None:
