@@ -65,7 +65,9 @@ def build_app(installation: Places, training: TrainingPage | None = None, runs: 
     """Return the application. Every route needs a login; a route of a run needs the right to read the run's DAG."""
     app = FastAPI(title="DeepSpark", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     app.add_exception_handler(401, _to_login)
-    _add_run_routes(app, installation, training or TrainingPage(installation, AirflowRuns().of))
+    page = training or TrainingPage(installation, AirflowRuns().of)
+    _add_run_routes(app, installation, page)
+    _add_weights_route(app, page)
     listed = runs or RunsPage(installation, RunRows().read, tagged_dags, schedules=read_schedules)
     _add_sample_routes(app, SamplesPage(installation))
     add_list_routes(app, installation, listed)
@@ -125,7 +127,9 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
             answer["parts"] = page.fragments(answer, site=site_of(request))
         return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
 
-    @app.get("/runs/{dag_id}/{run_id}/weights", dependencies=may_read)
+
+def _add_weights_route(app: FastAPI, page: TrainingPage) -> None:
+    @app.get("/runs/{dag_id}/{run_id}/weights", dependencies=[Depends(requires_access_dag("GET"))])
     def show_weights(dag_id: str, run_id: str, blob: str = "") -> Response:
         weights = page.weights(dag_id, run_id, blob)
         if weights is None:

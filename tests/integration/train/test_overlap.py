@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from caffe_import.files.caffemodel import read_caffemodel
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.train.setup.run_setup import prepare_run
@@ -39,6 +40,24 @@ def test_two_workers_lower_the_loss_and_every_step_is_done_once(
     assert max(losses[-3:]) < 0.5 * losses[0]
     names = {path.name for path in (tmp_path / "run" / "snapshots").glob("*.caffemodel")}
     assert names == {"snap_iter_30.caffemodel", "snap_iter_60.caffemodel"}
+
+
+def test_a_watched_run_has_distances_of_both_workers_and_histograms_of_every_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(CAFFE)
+    finished = run_in_process(overlapped(tmp_path, watch=20))
+    assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * 2, finished.outcomes
+    events = finished.events("watch")
+    assert {event.worker for event in events} == {0, 1}
+    weights = read_caffemodel(tmp_path / "run" / "snapshots" / "snap_iter_60.caffemodel")
+    sizes = [blob.size for blobs in weights.values() for blob in blobs]
+    of_center = [event.data for event in events if "norm" in event.data]
+    assert len(of_center) >= 2
+    for data in of_center:
+        assert [sum(counts) for _, _, counts in data["values"]] == sizes
+        assert len(data["blobs"]) == len(data["norm"]) == len(sizes)
+    assert all(share > 0.0 for event in events[-2:] for share in event.data["distance"])
 
 
 def test_a_strategy_whose_workers_wait_refuses_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
