@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A service of compose.yaml: container.sh settings|master|worker|airflow, with its files below DATA.
+# A service of compose.yaml: container.sh settings|master|worker|airflow, with its files below DATA. Kubernetes starts
+# Spark's executors as container.sh executor.
 set -euo pipefail
 DATA=${DATA:-/data}
 export SPARK_CONF_DIR=$DATA/spark-conf SPARK_LOG_DIR=$DATA/spark-logs SPARK_WORKER_DIR=/tmp/spark-work
@@ -32,5 +33,16 @@ case ${1:-} in
     deepspark dags install "$AIRFLOW__CORE__DAGS_FOLDER"
     exec airflow standalone
     ;;
-  *) echo "container: found \"${1:-}\"; give settings, master, worker or airflow" >&2; exit 2 ;;
+  executor)
+    # Spark's driver says the rest by variables, as to Spark's own image.
+    mapfile -t options < <(env | grep '^SPARK_JAVA_OPT_' | sort -t_ -k4 -n | cut -d= -f2-)
+    spark=$(python -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')
+    exec java "${options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+      -cp "${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$spark/jars/*" \
+      org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
+      --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
+      --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \
+      --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
+    ;;
+  *) echo "container: found \"${1:-}\"; give settings, master, worker, airflow or executor" >&2; exit 2 ;;
 esac

@@ -7,7 +7,9 @@ import os
 import re
 import stat
 import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
+from deepspark_ops.config.base import parse_config
+from deepspark_ops.config.train import TrainConfig
 from tests.paths import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -103,4 +107,59 @@ def test_settings_are_those_of_the_cluster_page_with_a_secret_that_stays(tmp_pat
 def test_an_unknown_role_is_refused(tmp_path: Path) -> None:
     done = run_script("wrong", tmp_path)
     assert done.returncode == 2
-    assert 'found "wrong"; give settings, master, worker or airflow' in done.stderr
+    assert 'found "wrong"; give settings, master, worker, airflow or executor' in done.stderr
+
+
+def test_an_executor_of_kubernetes_starts_with_what_the_driver_says(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    java.chmod(0o700)
+    said = {
+        "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078", "SPARK_EXECUTOR_ID": "3",
+        "SPARK_EXECUTOR_CORES": "1", "SPARK_EXECUTOR_MEMORY": "1g", "SPARK_APPLICATION_ID": "spark-1",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.2", "SPARK_EXECUTOR_POD_NAME": "pod-3", "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_JAVA_OPT_10": "-Dlast=1", "SPARK_JAVA_OPT_9": "-Dspark.authenticate=true", "SPARK_JAVA_OPT_0": "-Da=b c",
+    }  # fmt: skip
+    environment = {**os.environ, **said, "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    started = subprocess.run([SCRIPT, "executor"], env=environment, capture_output=True, text=True, check=False)
+    words = started.stdout.splitlines()
+    assert words[:5] == ["-Da=b c", "-Dspark.authenticate=true", "-Dlast=1", "-Xms1g", "-Xmx1g"], started.stderr
+    (jars,) = [word for word in words if word.endswith("/jars/*")]
+    backend = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+    (archive,) = Path(jars).parent.glob("spark-kubernetes_*.jar")
+    assert f"{backend.replace('.', '/')}.class" in zipfile.ZipFile(archive).namelist()
+    arguments = words[words.index(backend) + 1 :]
+    assert dict(zip(arguments[::2], arguments[1::2], strict=True)) == {
+        "--driver-url": said["SPARK_DRIVER_URL"], "--executor-id": "3", "--cores": "1", "--app-id": "spark-1",
+        "--hostname": "10.0.0.2", "--resourceProfileId": "0", "--podName": "pod-3",
+    }  # fmt: skip
+
+
+def test_the_manifest_of_the_cluster_page_fits_together_and_its_command_exists() -> None:
+    page = (ROOT / "docs" / "guides" / "cluster.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    parts = {part["kind"]: part for part in yaml.safe_load_all(block)}
+    settings = dict(
+        line.split(" ", 1) for line in parts["ConfigMap"]["data"]["spark-defaults.conf"].strip().splitlines()
+    )
+    pod = parts["Pod"]["spec"]
+    (driver,) = pod["containers"]
+    claim = "spark.kubernetes.executor.volumes.persistentVolumeClaim.data"
+    mounts = {mount["name"]: mount["mountPath"] for mount in driver["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert settings["spark.kubernetes.driver.pod.name"] == parts["Pod"]["metadata"]["name"]
+    assert settings["spark.kubernetes.container.image"] == driver["image"]
+    assert settings[f"{claim}.mount.path"] == mounts["data"], "each path is the same for driver and executors"
+    assert settings[f"{claim}.options.claimName"] == volumes["data"]["persistentVolumeClaim"]["claimName"]
+    assert settings[f"{claim}.options.claimName"] == parts["PersistentVolumeClaim"]["metadata"]["name"]
+    assert volumes["conf"]["configMap"]["name"] == parts["ConfigMap"]["metadata"]["name"]
+    assert driver["env"] == [{"name": "SPARK_CONF_DIR", "value": mounts["conf"]}]
+    account = parts["ServiceAccount"]["metadata"]["name"]
+    assert pod["serviceAccountName"] == account == parts["RoleBinding"]["subjects"][0]["name"]
+    assert parts["RoleBinding"]["roleRef"]["name"] == parts["Role"]["metadata"]["name"]
+    options = dict(zip(driver["command"][3::2], driver["command"][4::2], strict=True))
+    fields = {name.removeprefix("--").replace("-", "_"): value for name, value in options.items()}
+    config = parse_config(TrainConfig, {"solver": driver["command"][2], **fields})
+    assert config.n_workers * int(settings["spark.executor.cores"]) == int(settings["spark.executor.instances"])
+    (user,) = re.findall(r"useradd --uid (\d+)", DOCKERFILE)
+    assert pod["securityContext"]["fsGroup"] == int(user)
