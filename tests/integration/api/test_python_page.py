@@ -16,14 +16,6 @@ from tests.reference.doc_blocks import python_blocks
 
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.long]
 
-SAMPLES = """
-import gzip
-import cv2
-import numpy as np
-pixels = np.frombuffer(gzip.open("examples/digits/digits8x8-images-idx3-ubyte.gz").read(), np.uint8, offset=16)
-for number, name in enumerate(("seven", "two")):
-    cv2.imwrite(f"{name}.png", cv2.resize(16 * pixels.reshape(-1, 8, 8)[number], (28, 28)))
-"""
 MODEL = """
 import subprocess, sys
 from pathlib import Path
@@ -37,7 +29,7 @@ shutil.copy("runs/lenet/bundle/deploy.prototxt", ".")
 shutil.copy(run.snapshots[-1], "weights.caffemodel")
 image = np.zeros((1, 28, 28), np.float32)
 """
-BEFORE = {"import deepspark_ops as ds": SAMPLES, "run.metrics": MODEL, "net = ds.Net": NET}
+BEFORE = {"import deepspark_ops as ds": "", "run.metrics": MODEL, "net = ds.Net": NET}
 """Start of a block -> files that its reader has."""
 
 
