@@ -256,7 +256,7 @@ def read_manifest(bundle: Path) -> BundleManifest:
     for name, difference in needed.items():
         if difference is None:
             msg = (
-                f"{bundle}: the bundle has no {name}; who scores, predicts, serves or puts it into production reads "
+                f"{bundle}: the bundle has no {name}; evaluation, prediction, serving and production read "
                 f"{CAFFE} and {SAVED_MODEL}: export again with both among --formats"
             )
             raise DataError(msg)

@@ -45,7 +45,7 @@ class ChosenTask:
         n_classes: Classes of a classification or segmentation, labels of multi_label; 0 for others. A segmentation of
             one score a pixel (sigmoid) has 2.
         ignore_label: Samples (segmentation: pixels) of this label do not count, as in the net's own loss.
-        found_by: What told, ``layer "loss" (SoftmaxWithLoss)``.
+        found_by: The layer or the option that decided, ``layer "loss" (SoftmaxWithLoss)``.
         weight: The loss' weight; of several results the one with the largest is the main one.
         margin: Of ContrastiveLoss; None for others.
     """
@@ -77,7 +77,7 @@ class ChosenTask:
         blobs = " and ".join(f'"{name}"' for name in self.outputs)
         through = "" if self.activation == "none" else f" through a {self.activation}"
         against = "nothing to compare with" if self.target is None else f'target "{self.target}"'
-        return f"{self.task.replace('_', ' ')} of blob {blobs}{through}, {against}; told by {self.found_by}"
+        return f"{self.task.replace('_', ' ')} of blob {blobs}{through}, {against}; decided by {self.found_by}"
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ def test_a_net_that_opencv_cannot_read_is_noted_and_exported(dataset: Path, tmp_
     assert by_opencv.max_relative_difference is None
     assert 'Can\'t create layer "relu" of type "Bias"' in by_opencv.unread
     assert "not read: " in (made.folder / "README.md").read_text()
-    with pytest.raises(DataError, match=r"the bundle has no saved_model; who scores, predicts, serves or puts"):
+    with pytest.raises(DataError, match=r"the bundle has no saved_model; evaluation, prediction, serving and"):
         read_manifest(made.folder)
     assert by_tflite.max_relative_difference is not None
     assert by_tflite.max_relative_difference < 1e-5

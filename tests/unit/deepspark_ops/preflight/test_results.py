@@ -33,7 +33,7 @@ def test_a_net_of_one_phase_is_told_as_evaluation_will_see_it(tmp_path):
     assert (found.task, found.outputs, found.target) == ("regression", ("ip",), "y")
     told, export = lines_of(report)
     assert told.startswith(
-        'evaluate: regression of blob "ip", target "y"; told by layer "l2" (EuclideanLoss); gives RMSE'
+        'evaluate: regression of blob "ip", target "y"; decided by layer "l2" (EuclideanLoss); gives RMSE'
     )
     assert export.startswith('export: blob "ip"; as saved_model, caffe')
 

@@ -230,5 +230,5 @@ def test_any_blob_may_be_compared_as_vectors_by_the_classes_of_neighbours():
 
 def test_the_choice_in_words():
     assert choose_task(net_with_data(PRODUCT, LOSS)).text() == (
-        'classification of blob "ip" through a softmax, target "label"; told by layer "loss" (SoftmaxWithLoss)'
+        'classification of blob "ip" through a softmax, target "label"; decided by layer "loss" (SoftmaxWithLoss)'
     )
