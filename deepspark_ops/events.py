@@ -20,6 +20,7 @@ EVENT_VERSION = 1
 EventKind = Literal[
     "stage",
     "loss",
+    "progress",
     "debug",
     "exchange",
     "evaluation",

@@ -264,6 +264,10 @@ class RunProgress:
                 worker.take_report(event.clock, event.data)
                 self._reached = (event.time, self.clock)
                 self._begun = self._begun or self._reached
+            case "progress":
+                worker.state, worker.clock, worker.report = "training", event.clock, {**worker.report, **event.data}
+                self._reached = (event.time, self.clock)
+                self._begun = self._begun or self._reached
             case "exchange":
                 worker.exchange = event.data
             case "worker_devices":

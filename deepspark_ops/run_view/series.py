@@ -135,7 +135,7 @@ class RunSeries:
                 self._add_whole(at)
             case "worker_joined":
                 self._last.expect(event.worker)
-            case "loss" if event.worker != DRIVER:
+            case "loss" | "progress" if event.worker != DRIVER:
                 self._take_report(event, at)
             case "worker_lost":
                 self._take_lost_worker(event, at)
@@ -174,6 +174,8 @@ class RunSeries:
         self.workers.setdefault(event.worker, Columns()).add(event.clock, event.time, at, numbers)
         if self._last.has_begun and self._last.is_new(event.worker):
             self._add_whole(at)
+        if event.kind == "progress":
+            numbers = {**self._last.report_of(event.worker), **numbers}
         self._last.note(event.worker, numbers, event.clock, event.time)
         if self._last.is_complete:
             self._add_whole(at)
@@ -240,6 +242,10 @@ class _LastReports:
     def is_new(self, worker: int) -> bool:
         """Return whether the worker's last report is in no row yet."""
         return worker in self._new
+
+    def report_of(self, worker: int) -> Mapping[str, float]:
+        """Return the last report of a worker; empty before the first report."""
+        return self._reports.get(worker, {})
 
     def expect(self, worker: int) -> None:
         """Delay the first row until this joined worker has reported."""

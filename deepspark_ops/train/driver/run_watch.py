@@ -20,7 +20,7 @@ from deepspark_ops.train.snapshots.snapshot import SnapshotWriter
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 
 _LOG = logging.getLogger(__name__)
-_QUIET = ("exchange", "epoch", "fetch", "host", "watch")
+_QUIET = ("progress", "exchange", "epoch", "fetch", "host", "watch")
 """Kinds for machines: small data have an epoch every second."""
 SERVER_LINE_EVERY_S = 30.0
 """The server reports more often than that; the events have every report."""

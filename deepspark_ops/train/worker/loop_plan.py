@@ -69,6 +69,7 @@ class LoopPlan:
         stabiliser: Plan of the worker's stabiliser.
         statistics: BatchNorm's blobs in the parameters.
         watch: Watch of weights and distances; None without a watch.
+        has_pulse: Whether the worker sends its loss each second between the loss lines.
         host_load: Reports the load of the host; None for no reports.
         time: Source of all times of the loop.
     """
@@ -96,6 +97,7 @@ class LoopPlan:
     stabiliser: StabiliserPlan = field(default_factory=StabiliserPlan)
     statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
     watch: WatchPlan | None = None
+    has_pulse: bool = False
     host_load: HostLoad | None = None
     time: WorkerClock = HOST_CLOCK
 

@@ -48,7 +48,7 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
         link.send_event(devices_event(devices, used, clock=welcome.clock, worker=task.worker))
         plan = with_state(loop_plan(run, task.worker, task.origin), state, attempt=task.attempt)
         with closing(HostLoad(task.run_dir)) as host_load:
-            plan = replace(plan, host_load=host_load)
+            plan = replace(plan, host_load=host_load, has_pulse=True)
             return train_worker(run, link, plan, devices, attempt=task.attempt, clock=welcome.clock, state=state)
     finally:
         run.binding.close()

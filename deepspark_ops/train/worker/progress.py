@@ -15,6 +15,10 @@ from deepspark_ops.stores.staging import fetched
 from deepspark_ops.train.worker.loop_plan import LoopPlan
 from deepspark_ops.train.worker.model import StepReport
 
+PULSE_S = 1.0
+"""Between two events with a worker's loss, at the least."""
+PULSES = 1_000
+"""Of a run so far, about: the events become rarer as the run grows, so a run of ten hours has some 4,600 a worker."""
 DEBUG_LINES = 1_000
 """Lines of an event: about 100 KiB; a message may have 1 MiB."""
 _STATM = Path("/proc/self/statm")
@@ -111,6 +115,7 @@ class ProgressLines:
         self._shown: int | None = None
         self._block = Block(self.sums.began, self.sums.began, self.sums.began, n_steps=1, is_first=False)
         self._offset = 0
+        self._began = self._last_shown = self.sums.began
 
     @property
     def last_loss(self) -> float:
@@ -132,6 +137,12 @@ class ProgressLines:
         self._add_step()
         if self._plan.host_load is not None and (load := self._plan.host_load.due_report()) is not None:
             self.send("host", clock, **load)
+        is_line_due = self._is_line_due(clock)
+        if self._plan.has_pulse and not is_line_due:
+            self._pulse(clock)
+        return is_line_due
+
+    def _is_line_due(self, clock: int) -> bool:
         display = self._plan.display
         if display <= 0:
             return False
@@ -141,6 +152,19 @@ class ProgressLines:
             return False
         self._shown = clock // display
         return True
+
+    def _pulse(self, clock: int) -> None:
+        """Send the loss, if the last line or pulse is older than a second and than a thousandth of the run so far."""
+        now, sums = self._now(), self.sums
+        if now - self._last_shown < max(PULSE_S, (now - self._began) / PULSES):
+            return
+        self._last_shown = now
+        wall_s = max(1e-9, now - sums.began - sums.aside_s)
+        rate = round(sums.steps * self._plan.images_per_step / wall_s, 1)
+        self.send("progress", clock, loss=self._mean_loss(), images_per_s=rate)
+
+    def _mean_loss(self) -> float:
+        return round(sum(self._losses) / len(self._losses), 6)
 
     def _add_step(self) -> None:
         block, sums = self._block, self.sums
@@ -186,12 +210,13 @@ class ProgressLines:
         self._send_exchanges(clock)
         self.send_fetched(clock)
         self.sums = Interval(ended)
+        self._last_shown = self._now()
 
     def _send_loss(self, clock: int, report: StepReport, offset: int, ended: float) -> None:
         sums = self.sums
         wall_s = max(1e-9, ended - sums.began - sums.aside_s)
         data: dict[str, Any] = {
-            "loss": round(sum(self._losses) / len(self._losses), 6),
+            "loss": self._mean_loss(),
             "learning_rate": float(report.learning_rates[offset]),
             "images_per_s": round(sums.steps * self._plan.images_per_step / wall_s, 1),
             "compute_s": round(sums.compute_s, 3),

@@ -29,6 +29,33 @@
   let busy = false;
   let wantsLog = null; // what the reader chose; null: whatever suits the loss
 
+  // What the reader chooses is in the address, so a copy of the address shows the same.
+  function recall() {
+    const chosen = new URLSearchParams(location.search);
+    for (const input of controls.elements.axis) input.checked = input.value === chosen.get("axis") || (input.checked && !chosen.get("axis"));
+    if (![...controls.elements.axis].some((input) => input.checked)) controls.elements.axis[0].checked = true;
+    if (chosen.get("log")) wantsLog = chosen.get("log") === "1";
+    if (Number(chosen.get("smooth")) > 0) controls.elements.smooth.value = chosen.get("smooth");
+    const [from, to] = [chosen.get("from"), chosen.get("to")].map((text) => (text === null || text === "" ? NaN : Number(text)));
+    if (from < to) range = [from, to];
+    document.getElementById("more").open = chosen.get("more") === "1";
+  }
+
+  function remember() {
+    const address = new URL(location.href);
+    const smooth = Number(controls.elements.smooth.value);
+    const [from, to] = range ? range.map((x) => String(Number(x.toPrecision(6)))) : ["", ""];
+    const choices = {
+      axis: axis() === "clock" ? "" : axis(), log: wantsLog === null ? "" : wantsLog ? "1" : "0", smooth: smooth ? String(smooth) : "",
+      from, to, more: document.getElementById("more").open ? "1" : "",
+    };
+    for (const [name, value] of Object.entries(choices)) {
+      if (value === "") address.searchParams.delete(name);
+      else address.searchParams.set(name, value);
+    }
+    if (address.href !== location.href) history.replaceState(null, "", address);
+  }
+
   const theme = () => (document.documentElement.dataset.theme === "dark" ? "dark" : "light");
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;"); // the library reads some tags in its texts
@@ -221,6 +248,7 @@
   const shown = () => [...charts.values()].filter((made) => made.isDrawn && made.plot.offsetParent !== null);
 
   async function zoomAll() {
+    remember();
     isLinking = true;
     const to = range || whole();
     await Promise.all(shown().map((made) => Plotly.relayout(made.plot, { "xaxis.range": to.slice(), yaxis: yAxis(made.chart) })));
@@ -364,14 +392,16 @@
   controls.addEventListener("input", (event) => {
     if (event.target.name === "axis") range = null;
     if (event.target.name === "log") wantsLog = event.target.checked;
+    remember();
     draw();
   });
   controls.addEventListener("submit", (event) => event.preventDefault());
   controls.elements.reset.addEventListener("click", () => { range = null; looked = null; zoomAll(); });
-  document.getElementById("more").addEventListener("toggle", draw);
+  document.getElementById("more").addEventListener("toggle", () => { remember(); draw(); });
   document.addEventListener("visibilitychange", () => { if (!document.hidden && timers.length) ask(); });
   addEventListener("themed", draw);
 
+  recall();
   timers = [setInterval(ask, pollMs), setInterval(tell, 1000)];
   ask();
 })();

@@ -94,3 +94,14 @@ def test_a_note_may_be_a_warning() -> None:
     progress.take(Event("note", 3, DRIVER, {"text": "1 of 2 workers have a slot", "warning": True}, 1.0))
     progress.take(Event("note", 3, DRIVER, {"text": "all 2 workers have a slot now"}, 2.0))
     assert [note.is_warning for note in progress.notes] == [True, False]
+
+
+def test_the_last_values_are_those_of_the_last_second() -> None:
+    events = (started(0, 1000.0), loss(0, 100, 1010.0, loss=2.0, distance=0.5))
+    progress = taken([*events, Event("progress", 130, 0, {"loss": 1.0, "images_per_s": 300.0}, 1011.0)])
+    assert (progress.clock, progress.mean_loss(), progress.images_per_s()) == (130, 1.0, 300.0)
+    assert progress.workers[0].number("distance") == 0.5
+    assert sum(progress.workers[0].shares().values()) == pytest.approx(1.0)
+    assert progress.workers[0].images == 400.0  # of the report alone: 100 images/s in 4 s
+    first = taken([events[0], Event("progress", 7, 0, {"loss": 3.0, "images_per_s": 10.0}, 1002.0)])
+    assert (first.has_trained, first.mean_loss(), first.images_per_s()) == (True, 3.0, 10.0)

@@ -102,3 +102,17 @@ def test_each_test_net_has_its_outputs() -> None:
     assert set(series.tests[0].values) == {"accuracy", "loss"}
     assert points(series.tests[1], "accuracy") == [(400, 1050.0, 0.5)]
     assert set(series.tests[1].values) == {"accuracy"}
+
+
+def test_the_loss_between_two_reports_is_a_point_and_leaves_the_shares_of_time() -> None:
+    reports = [loss(0, 100, 1010.0, loss=2.0), loss(1, 100, 1010.0, loss=4.0)]
+    pulses = [
+        Event("progress", 120, 0, {"loss": 1.0, "images_per_s": 300.0}, 1011.0),
+        Event("progress", 121, 1, {"loss": 2.0, "images_per_s": 100.0}, 1011.2),
+    ]
+    series = taken([started(0, 1000.0), *(Event("worker_joined", 0, w, {}, 1000.0) for w in (0, 1)), *reports, *pulses])
+    assert series.workers[0].line("loss")[2].tolist() == [2.0, 1.0]
+    assert series.all_workers.line("loss")[2].tolist() == [3.0, 1.5]
+    assert series.all_workers.line("images_per_s")[2].tolist() == [200.0, 400.0]
+    assert series.all_workers.line("compute_s")[2].tolist() == [0.75, 0.75]
+    assert series.workers[0].line("compute_s")[0].tolist() == [100.0]

@@ -55,6 +55,52 @@ def test_a_line_is_due_at_the_first_step_at_or_after_a_boundary() -> None:
     assert progress.n_steps == 10
 
 
+class SetClock:
+    """Time as a test sets it."""
+
+    seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("no part of a report sleeps")
+
+
+def test_the_loss_is_sent_each_second_between_the_lines_and_more_seldom_in_a_long_run() -> None:
+    clock = SetClock()
+    progress, sent = progress_with(display=100, has_pulse=True, time=clock, average_loss=2)
+    for step in range(1, 41):  # four steps a second
+        clock.seconds = 0.25 * step
+        progress.step_done(step, 100.0 - step)
+    pulses = [event for event in sent if event.kind == "progress"]
+    assert [event.clock for event in pulses] == list(range(4, 41, 4))
+    assert [event.data["loss"] for event in pulses] == [
+        100.5 - step for step in range(4, 41, 4)
+    ]  # mean of the last two
+    assert {event.data["images_per_s"] for event in pulses} == {32.0}  # of 8 images a step
+    sent.clear()
+    for second in range(10_000, 10_101):
+        clock.seconds = float(second)
+        progress.step_done(50, 1.0)
+    gaps = {event.time for event in sent}
+    assert 10 <= len(gaps) <= 11  # a thousandth of 10,000 s, for 100 s
+
+
+def test_a_line_takes_the_place_of_a_pulse_and_a_virtual_run_has_none() -> None:
+    clock = SetClock()
+    progress, sent = progress_with(display=1, has_pulse=True, time=clock)
+    for step in range(5):
+        clock.seconds = float(step)
+        assert progress.step_done(step, 1.0)
+        progress.show(step, report_of([1.0]), 0)
+    assert {event.kind for event in sent} == {"loss"}
+    progress, sent = progress_with(display=0, time=clock)
+    clock.seconds = 1000.0
+    progress.step_done(6, 1.0)
+    assert sent == []
+
+
 def test_nothing_is_due_where_nothing_is_displayed() -> None:
     progress, sent = progress_with(display=0)
     assert not any(progress.step_done(clock, 1.0) for clock in range(10))

@@ -1,0 +1,136 @@
+"""The pages in a real browser without Airflow: what a reader chooses is in the address, and weights by layer."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from caffe_import.net.param_layout import ParamEntry
+from deepspark_ops.events import Event
+from deepspark_ops.train.worker.center_watch import CenterWatch, WatchPlan
+from tests.browser import Page, browser_page
+from tests.integration.airflow.page_runs import pages_client
+from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.browser]
+
+START_S = 60.0
+TRAINING = "/runs/deepspark_train/run-a/training"
+DRAWN = "document.querySelectorAll('#charts .plot .plot-container').length"
+BLOBS = (ParamEntry("conv1", 0, 0, (50, 10)), ParamEntry("conv1", 1, 500, (10,)), ParamEntry("ip2", 0, 510, (100,)))
+
+
+def watched_events() -> list[Event]:
+    """Return the events of two workers at four moments; worker 1 is twice as far from the center as worker 0."""
+    noise, center = np.random.default_rng(1), np.zeros(610, np.float32)
+    watches = [CenterWatch(WatchPlan(50, BLOBS, worker == 0, has_distance=True), 0) for worker in range(2)]
+    events = []
+    for clock in (50, 100, 150, 200):
+        center = center + noise.normal(size=610).astype(np.float32)
+        for worker, watch in enumerate(watches):
+            data = watch.event_data(clock, center, center * np.float32(1.1 + 0.1 * worker))
+            events.append(Event("watch", clock, worker, data, 1000.0 + clock))
+    return events
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the pages, served as Airflow serves them, below /deepspark."""
+    import uvicorn
+    from fastapi import FastAPI
+
+    with pages_client(tmp_path_factory.mktemp("home")) as client, socket.socket() as listener:
+        events = [*RUN, *watched_events(), stage("finished", 1000, 1100.0, images_per_s=812.5)]
+        (client.home / "runs" / "deepspark_train" / "run-a" / "events.jsonl").write_bytes(lines(events))
+        outer = FastAPI()
+        outer.mount("/deepspark", client.app)
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(outer, log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        deadline = time.monotonic() + START_S
+        while not server.started:
+            assert time.monotonic() < deadline, f"the pages were not served within {START_S:g} s"
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/deepspark"
+        server.should_exit = True
+        thread.join(START_S)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    with browser_page() as page:
+        page.resize(1300, 1000)
+        yield page
+
+
+@pytest.fixture
+def page(browser: Page) -> Iterator[Page]:
+    """The page; its console must stay free of errors."""
+    browser.troubles.clear()
+    yield browser
+    assert browser.troubles == []
+
+
+def test_axis_smoothing_scale_and_zoom_are_in_the_address(page: Page, site: str) -> None:
+    page.goto(site + TRAINING)
+    page.wait_until(f"{DRAWN} >= 3")
+    assert page.evaluate("location.search") == ""
+    page.click("input[name=axis][value=epoch]")
+    page.click("input[name=log]")
+    page.evaluate(
+        "(box => { box.value = '0.6'; box.dispatchEvent(new Event('input', {bubbles: true})); })"
+        "(document.querySelector('input[name=smooth]'))"
+    )
+    page.evaluate("document.querySelector('.plot').focus()")
+    page.press("+")
+    page.wait_until("new URLSearchParams(location.search).has('from')")
+    page.click("#more summary")
+    page.wait_until("new URLSearchParams(location.search).get('more') === '1'")
+    address = page.evaluate("location.href")
+    plots = "[...document.querySelectorAll('#charts .plot')]"
+    ranges = f"{plots}.map(plot => plot.layout.xaxis.range.map(x => x.toFixed(2)).join())"
+    seen = page.evaluate(f"JSON.stringify({ranges})")
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_until(f"{DRAWN} >= 3")
+    assert page.evaluate(f"JSON.stringify({ranges})") == seen
+    assert page.evaluate("document.querySelector('input[name=axis]:checked').value") == "epoch"
+    assert page.evaluate("document.querySelector('input[name=smooth]').value") == "0.6"
+    assert page.evaluate("document.querySelector('input[name=log]').checked") is ("log=1" in address)
+    assert page.evaluate("document.getElementById('more').open") is True
+    page.click("button[name=reset]")
+    page.wait_until("!new URLSearchParams(location.search).has('from')")
+
+
+def test_nonsense_in_the_address_is_ignored(page: Page, site: str) -> None:
+    page.goto(f"{site}{TRAINING}?axis=moon&smooth=x&from=9&to=1&log=2")
+    page.wait_until(f"{DRAWN} >= 3")
+    assert page.evaluate("document.querySelector('input[name=axis]:checked').value") == "clock"
+    assert page.evaluate("document.querySelector('input[name=smooth]').value") == "0"
+    assert page.evaluate("document.querySelector('.plot').layout.xaxis.range[0]") == 0
+
+
+def test_weights_by_layer_are_drawn_and_a_table_has_their_numbers(page: Page, site: str) -> None:
+    page.goto(site + TRAINING)
+    page.wait_until("!document.getElementById('weights').hidden")
+    page.click("#weights summary")
+    page.wait_until("document.querySelectorAll('#weights_charts .plot .plot-container').length === 4")
+    rows = "[...document.querySelectorAll('#weights_table tbody tr')]"
+    rows = f"{rows}.map(row => [...row.cells].map(cell => cell.textContent))"
+    page.wait_until(f"{rows}.length === 3")
+    table = page.evaluate(rows)
+    assert [row[0] for row in table] == ["conv1[0]", "conv1[1]", "ip2[0]"]
+    assert {tuple(row[3:]) for row in table} == {("0.15", "0.1", "0.2")}  # mean, worker 0, worker 1
+    page.choose("#weights_controls select[name=blob]", "ip2[0]")
+    page.wait_until("document.getElementById('weights_charts').innerText.includes('Values of ip2[0]')")
+    page.choose("#weights_controls select[name=quantity]", "size")
+    page.wait_until("document.getElementById('weights_charts').innerText.includes('Size of the weights')")
+    page.goto(f"{site}/runs/deepspark_train/run-b/training")
+    page.wait_until(f"{DRAWN} >= 3")
+    assert page.evaluate("document.getElementById('weights').hidden") is True
