@@ -64,7 +64,8 @@ def training_answer(
         "minibatches_per_epoch": reading.series.minibatches_per_epoch(),
         "stages": _stages(statuses, airflow),
         "workers": [
-            _worker(number, standing, now) for number, standing in sorted(progress.workers.items())[:WORKERS_SHOWN]
+            _worker(number, standing, progress.state_of(standing), now)
+            for number, standing in sorted(progress.workers.items())[:WORKERS_SHOWN]
         ],
         "n_workers_seen": len(progress.workers),
         "marks": [{**asdict(mark), "time": round(mark.time - origin, 2)} for mark in progress.marks],
@@ -117,11 +118,11 @@ def _rate(progress: RunProgress) -> float | None:
     return progress.images_per_s() if progress.has_trained else None
 
 
-def _worker(number: int, worker: WorkerStanding, now: float) -> dict[str, Any]:
+def _worker(number: int, worker: WorkerStanding, state: str, now: float) -> dict[str, Any]:
     names = ("loss", "learning_rate", "images_per_s", "staleness", "distance")
     return {
         "worker": number,
-        "state": worker.state,
+        "state": state,
         "clock": worker.clock,
         **{name: worker.number(name) if name in worker.report else None for name in names},
         "shares": worker.shares(),

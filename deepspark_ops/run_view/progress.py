@@ -178,6 +178,10 @@ class RunProgress:
         """Return the workers that have reported and are not lost."""
         return [worker for worker in self.workers.values() if worker.state == "training"]
 
+    def state_of(self, worker: WorkerStanding) -> str:
+        """Return the state of a worker: after the end of the training ``lost`` or ``ended``."""
+        return worker.state if self.ended is None or worker.state == "lost" else "ended"
+
     def images_per_s(self) -> float:
         """Return the present rate: the sum of the last reports of training workers."""
         return sum(worker.number("images_per_s") for worker in self.training())

@@ -139,7 +139,7 @@ class Run(LocalFolder):
             rows.append(
                 {
                     "worker": number,
-                    "state": worker.state if progress.ended is None or worker.state == "lost" else "ended",
+                    "state": progress.state_of(worker),
                     "clock": worker.clock,
                     **numbers,
                     "starts": worker.starts,

@@ -9,7 +9,7 @@ from deepspark_ops.run_view.chart_lines import CHARTS, chart_lines
 from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.reading import RunReading, RunReadings
 from deepspark_ops.run_view.state import RunState, state_of
-from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, loss, started
+from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, loss, stage, started
 
 RUNNING = RunState("running", "2 of 2 workers train")
 
@@ -177,3 +177,13 @@ def test_the_load_of_each_host_is_drawn(tmp_path) -> None:
         ("gpu", "a"): ("host", [10], [0.75]),
         ("network", "b"): ("host", [10, 90], [3.0, 0.0]),
     }
+
+
+def test_workers_of_an_ended_training_have_ended(tmp_path) -> None:
+    def worker_states(name, events):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "events.jsonl").write_bytes(lines(events))
+        return [worker["state"] for worker in answered(RunReading(tmp_path / name))["workers"]]
+
+    assert worker_states("live", RUN) == ["training", "training"]
+    assert worker_states("ended", [*RUN[:14], stage("finished", 330, 1100.0)]) == ["ended", "lost"]
