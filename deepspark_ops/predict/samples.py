@@ -188,7 +188,10 @@ class SampleForm:
         """Return an error's text; the text for a value above ``max_pixel`` names the option."""
         if "exceeds max_pixel" not in str(error):
             return str(error)
-        return f"{error}, the largest of the training images; of images of another range max_pixel says the largest"
+        return (
+            f"{error}, the largest of the training images; for images of another range give their largest value as"
+            " max_pixel"
+        )
 
     def _checked(self, image: Values) -> Values:
         """Return the pixels if the bundle takes the pixels.

@@ -83,6 +83,10 @@ class Blob:
         self._reshape = reshape
         self._name = name
 
+    def __repr__(self) -> str:
+        """Return name and shape."""
+        return f"Blob({self._name!r}, shape={self.shape})"
+
     @property
     def data(self) -> Floats:
         """The values, float32 in Caffe's axis order."""

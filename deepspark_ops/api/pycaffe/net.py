@@ -91,6 +91,10 @@ class Net(HasCard):
         if weights is not None:
             self.copy_from(weights)  # type: ignore[arg-type]
 
+    def __repr__(self) -> str:
+        """Return the net's name and phase, its inputs and outputs."""
+        return f"Net({self._message.name!r}, {self._phase}, inputs={self.inputs}, outputs={self.outputs})"
+
     @classmethod
     def of_message(
         cls, message: caffe_pb2.NetParameter, phase: Phase, process: NetProcess, params_of: Net | None = None

@@ -60,6 +60,10 @@ class Solver:
         for weights in self._loaded.weights:
             self.net.copy_from(weights)
 
+    def __repr__(self) -> str:
+        """Return kind, updates so far and the net's name."""
+        return f"{type(self).__name__}(iter={self.iter}, net={self.net!r})"
+
     def _fresh_slots(self) -> tuple[Floats, ...]:
         return tuple(np.zeros(self.net.spec.params.n_params, np.float32) for _ in range(self._update.n_slots))
 

@@ -108,7 +108,9 @@ class Bundle(LocalFolder):
             ),
             "gives": "; ".join(f"{part.name} {_shape(part.shape)}, {part.task}" for part in manifest.results()),
             "classes": labels or None,
-            "from": f"{manifest.origin.run}, {manifest.origin.weights}",
+            "from": ", ".join(
+                dict.fromkeys([manifest.origin.run, manifest.origin.weights])
+            ),  # the same of a conversion
             "files": ", ".join([*formats, *(f"{name}/" for name in folders)]),
             "checked on": f"{manifest.check.n_samples} samples, largest difference {manifest.check.largest():.2g}",
         }

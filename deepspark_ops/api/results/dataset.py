@@ -27,7 +27,7 @@ _NUMBERS_SHOWN: Final = 8
 _CLASSES_SHOWN: Final = 12
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Samples(HasCard):
     """Some samples of a dataset.
 
@@ -48,6 +48,10 @@ class Samples(HasCard):
     def __len__(self) -> int:
         """Return the number of samples."""
         return len(self.values)
+
+    def __repr__(self) -> str:
+        """Return number, shape and source; the numbers of all samples would fill pages."""
+        return f"Samples({len(self)} of shape {self.values.shape[1:]} from {self.source!r})"
 
     @property
     def images(self) -> npt.NDArray[Any]:

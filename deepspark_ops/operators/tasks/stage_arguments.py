@@ -141,7 +141,7 @@ class StageArguments:
             kwargs["run"] = run
         _refuse_unknown(cls, kwargs)
         _refuse_missing(cls, values)
-        _refuse_wrong(cls, values)
+        _refuse_wrong(cls, values, kwargs.get("task_id"))
         super().__init__(**{"multiple_outputs": cls.returns_mapping, **kwargs})
         self.output_of_task: Mapping[str, Any] = {}
         self.starts_run = run is None
@@ -164,7 +164,7 @@ class StageArguments:
             ConfigError: An argument is unknown, or a value that is no template is wrong.
         """
         _refuse_unknown(cls, kwargs)
-        _refuse_wrong(cls, kwargs)
+        _refuse_wrong(cls, kwargs, kwargs.get("task_id"))
         return PartialOperator(cls, super().partial(**kwargs))  # type: ignore[misc]
 
     def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
@@ -405,7 +405,7 @@ def _refuse_missing(cls: type[StageArguments], values: Mapping[str, Any]) -> Non
         raise ConfigError("\n".join(lines))
 
 
-def _refuse_wrong(cls: type[StageArguments], values: Mapping[str, Any]) -> None:
+def _refuse_wrong(cls: type[StageArguments], values: Mapping[str, Any], task_id: Any) -> None:
     """Refuse wrong values without a template when Airflow reads the DAG.
 
     Rules of several fields wait for the task, since a template may decide one of the fields. A running task makes
@@ -422,7 +422,7 @@ def _refuse_wrong(cls: type[StageArguments], values: Mapping[str, Any]) -> None:
     for model in cls.config_models:
         lines += wrong_values(model, {name: literals.pop(name) for name in model.model_fields if name in literals})
     if lines:
-        raise ConfigError("\n".join(f"{cls.__name__}: {line}" for line in lines))
+        raise ConfigError("\n".join(f"{cls.__name__}, task {task_id}: {line}" for line in lines))
 
 
 def _is_literal(value: Any) -> bool:

@@ -226,6 +226,13 @@ def test_mistakes_name_what_is_allowed(net: ds.Net, call: object, message: str) 
         call(net)  # type: ignore[operator]
 
 
+def test_a_prompt_shows_net_and_blob_in_a_line(net: ds.Net) -> None:
+    name = next(iter(net.blobs))
+    assert repr(net.blobs[name]) == f"Blob({name!r}, shape={net.blobs[name].shape})"
+    assert repr(net).startswith(f"Net('{net._message.name}', ")
+    assert repr(net).endswith(f", inputs={net.inputs}, outputs={net.outputs})")
+
+
 def test_card_has_the_layers_escaped(net: ds.Net) -> None:
     html = net._repr_html_()
     assert "InnerProduct" in html

@@ -38,6 +38,7 @@ from deepspark_ops.operators import ingest as ingest_module
 from deepspark_ops.operators import promote as promote_module
 from deepspark_ops.operators import train as train_module
 from deepspark_ops.operators.check import DeepSparkCheckOperator, chosen_dataset
+from deepspark_ops.operators.clean import DeepSparkCleanOperator
 from deepspark_ops.operators.evaluate import DeepSparkEvaluateOperator, DeepSparkEvaluateProductionOperator
 from deepspark_ops.operators.export import DeepSparkExportOperator
 from deepspark_ops.operators.form import form_params
@@ -67,6 +68,7 @@ from deepspark_ops.run_index.label import RunLabel, read_label
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.shards.manifest import split_digests
+from tests.paths import ROOT
 from tests.reference.bundles import make_bundle
 from tests.reference.dataset_files import put_manifest_text
 from tests.reference.evaluations import evaluation, write_evaluation
@@ -631,6 +633,25 @@ def retraining(places: Places, dag: DAG) -> Retraining:
     return Retraining(places, dag)
 
 
+def documented_entries(stage: str) -> set[str]:
+    """Return the entries of a stage's output in the table of the page *Operators*."""
+    page = (ROOT / "docs" / "guides" / "operators.md").read_text()
+    rows = re.findall(r"^\| (`.+`) \| ([^|:]+)", page.partition("| entry | of |")[2].partition("\n\n")[0], re.M)
+    stages = {row_stage: entries for entries, of in rows for row_stage in re.split(r", | but ", of.strip())}
+    shared = "" if stage == "clean" else stages["all"]
+    return set(re.findall(r"`(\w+)`", shared + stages[stage]))
+
+
+def test_the_page_names_every_entry_of_an_output(retraining: Retraining, places: Places, dag: DAG) -> None:
+    retraining.scored(0)
+    assert set(retraining.decide()) == documented_entries("decide")
+    assert set(retraining.promote()[0]) == documented_entries("promote")
+    assert set(
+        execute(DeepSparkCleanOperator(task_id="c", places=places, dag=dag), context(dag))
+    ) == documented_entries("clean")
+    assert documented_entries("train") == {"run_dir", "dataset", "production", "snapshot", "digest"}
+
+
 @pytest.mark.parametrize(("wrong", "promotes"), [(0, True), (8, False), (9, False)])
 def test_only_a_better_model_goes_on(retraining: Retraining, wrong: int, promotes: bool) -> None:
     retraining.scored(wrong)
@@ -988,9 +1009,9 @@ def test_a_wrong_value_without_a_template_is_refused_when_the_dag_is_read(
     arguments: dict[str, Any], message: str
 ) -> None:
     with DAG("d", schedule=None):
-        with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator: {message}"):
+        with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator, task a: {message}"):
             DeepSparkTrainOperator(task_id="a", solver="s.prototxt", **arguments)
-        with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator: {message}"):
+        with pytest.raises(ConfigError, match=rf"^DeepSparkTrainOperator, task b: {message}"):
             DeepSparkTrainOperator.partial(task_id="b", **arguments)
     with DAG("d", schedule=None, default_args=arguments), pytest.raises(ConfigError, match=message):
         DeepSparkTrainOperator(task_id="c", solver="s.prototxt")
@@ -1001,7 +1022,10 @@ def test_every_wrong_value_has_a_line_and_values_of_templates_and_tasks_wait_for
 ) -> None:
     with pytest.raises(ConfigError) as refusal, DAG("d", schedule=None):
         DeepSparkCheckOperator(task_id="a", solver="s.prototxt", n_workers=0, resize_height=-3, min_gain="much")
-    names = [line.removeprefix("DeepSparkCheckOperator: ").partition("=")[0] for line in str(refusal.value).split("\n")]
+    names = [
+        line.removeprefix("DeepSparkCheckOperator, task a: ").partition("=")[0]
+        for line in str(refusal.value).split("\n")
+    ]
     assert names == ["n_workers", "resize_height", "min_gain"]
     earlier = BaseOperator(task_id="earlier", dag=dag)
     run = StageRun(places.home / "r", None, None)

@@ -120,8 +120,8 @@ def test_raw_images_are_treated_as_the_training_images_were():
 def test_an_image_out_of_the_training_images_range_size_or_type_is_refused():
     form = SampleForm.of(trained_on(max_pixel=16))
     assert error_of(form, np.full((1, 4, 6), 17, np.uint8)) == (
-        "pixel value 17 exceeds max_pixel=16, the largest of the training images; of images of another range max_pixel"
-        " says the largest"
+        "pixel value 17 exceeds max_pixel=16, the largest of the training images; for images of another range give"
+        " their largest value as max_pixel"
     )
     assert error_of(form, np.zeros((1, 8, 8), np.uint8)) == (
         "8 x 8 pixels, the training images had 4 x 6 and were not resized; resize_height=4 and resize_width=6 resize"

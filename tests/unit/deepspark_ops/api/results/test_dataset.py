@@ -34,6 +34,7 @@ def test_samples_are_rows_of_the_shards_in_rgb(folder: Path) -> None:
     assert {name: one.n_samples for name, one in dataset.splits.items()} == {"train": 160, "test": 53}
     assert dataset.class_names == CLASS_NAMES
     samples = dataset.sample(200)
+    assert repr(samples) == f"Samples({len(samples)} of shape {samples.values.shape[1:]} from {samples.source!r})"
     images, labels = stored(160)
     assert np.array_equal(samples.values, images)
     assert np.array_equal(samples.labels, labels)
