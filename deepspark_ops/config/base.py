@@ -197,7 +197,7 @@ def parse_config(model: type[Config], values: dict[str, Any]) -> Config:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(_error_lines(model, error.errors()))) from error
+        raise ConfigError("\n".join(_error_lines(model, error.errors()))) from None
 
 
 def wrong_values(model: type[StageConfig], values: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deepspark_ops.preflight.report import PreflightReport
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckReport(HasCard):
     """The result of ``ds.check``.
 
@@ -23,6 +23,11 @@ class CheckReport(HasCard):
     """
 
     report: PreflightReport
+
+    def __repr__(self) -> str:
+        """Return the solver's file and the numbers of findings; the whole report would fill pages."""
+        counts = f"{len(self.errors)} errors, {len(self.warnings)} warnings"
+        return f"CheckReport({str(self.report.solver)!r}: {counts})"
 
     @property
     def is_ok(self) -> bool:

@@ -6,13 +6,10 @@ Started as ``python -m deepspark_ops.operators.provider.airflow_facts [CONNECTIO
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from typing import Any, Final
-
-_COMMAND_S: Final = 60.0
+from typing import Any
 
 
 def main(connection: str | None) -> None:
@@ -57,20 +54,16 @@ def _database_error(address: str) -> str:
 
 
 def _connection(name: str) -> dict[str, str] | None:
-    """Return the Spark master of a connection, without the password; None without the connection.
+    """Return the Spark master of a connection, without the password; None without the connection."""
+    from airflow.models.connection import Connection
 
-    Airflow's command reads every kind of store of connections; the task SDK reads the environment alone outside a task.
-    """
-    command = [sys.executable, "-m", "airflow", "connections", "get", name, "--output", "json"]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMMAND_S)
-    if completed.returncode:
-        problem = (completed.stderr.strip() or completed.stdout.strip()).splitlines()[-1:]
-        if "Connection not found." in problem:
-            return None
-        msg = f"airflow connections get {name}: {' '.join(problem)}"
-        raise RuntimeError(msg)
-    (row,) = json.loads(completed.stdout[completed.stdout.index("[{") :])
-    return {"master": f"{row['host']}:{row['port']}" if row["port"] else str(row["host"] or "")}
+    from deepspark_ops.operators.provider.airflow_names import AirflowNotFoundException
+
+    try:
+        connection = Connection.get_connection_from_secrets(name)
+    except AirflowNotFoundException:
+        return None
+    return {"master": f"{connection.host}:{connection.port}" if connection.port else str(connection.host or "")}
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ def test_a_text_that_a_pattern_refuses_is_answered_with_its_sentence(model: type
 def test_mean_values_are_numbers_with_commas(given: str, means: tuple[float, ...]) -> None:
     paths = {"net": Path("n"), "weights": Path("w"), "output": Path("o")}
     assert parse_config(ConvertConfig, {**paths, "mean_values": given}).channel_means == means
+
+
+def test_the_traceback_of_a_wrong_value_is_of_our_error_alone() -> None:
+    with pytest.raises(ConfigError, match=r"^n_workers=0: Input should be") as refusal:
+        parse_config(TrainConfig, {"solver": "s.prototxt", "run_dir": "r", "n_workers": 0})
+    assert "ValidationError" not in "".join(traceback.format_exception(refusal.value))
 
 
 def test_min_workers_is_at_most_n_workers() -> None:

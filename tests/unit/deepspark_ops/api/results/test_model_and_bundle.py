@@ -90,4 +90,6 @@ def test_check_keeps_the_errors_of_a_net(tmp_path: Path) -> None:
     assert not found.is_ok
     assert '"dta"' in found.errors[0]
     assert f"error: {found.errors[0]}" in str(found)
+    counts = f"{len(found.errors)} errors, {len(found.warnings)} warnings"
+    assert repr(found) == f"CheckReport({found.report.solver!r}: {counts})"
     assert "&#34;dta&#34;" in found._repr_html_()
