@@ -27,8 +27,8 @@ layer {{ name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2"
 layer {{ name: "accuracy" type: "Accuracy" bottom: "ip2" bottom: "label" top: "accuracy" include {{ phase: TEST }} }}
 layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }}
 """
-_IDX_HEADER = 16
-"""Bytes before the first pixel of an IDX file of pictures."""
+IMAGES_HEADER, LABELS_HEADER = 16, 8
+"""Bytes of an IDX file before the first pixel, and before the first label."""
 LAYERS = NET.index('layer {{ name: "ip1"')
 AUTOENCODER = (
     NET[:LAYERS]
@@ -87,7 +87,7 @@ class SmallExample:
         """Let the first picture differ: the data are others now."""
         path = self.folder / IMAGES
         content = bytearray(gzip.decompress(path.read_bytes()))
-        content[_IDX_HEADER] ^= 1
+        content[IMAGES_HEADER] ^= 1
         path.write_bytes(gzip.compress(bytes(content)))
 
     def replace_source(self, split: str, source: Path) -> None:

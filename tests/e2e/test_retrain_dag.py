@@ -51,6 +51,7 @@ def model_of(airflow: AirflowInstance) -> Path:
 def test_a_run_by_time_is_approved_and_put_into_production(airflow: AirflowInstance) -> None:
     first = first_run(airflow)
     note = first.read()["note"]
+    assert start_of(first).startswith("started by the timetable, for ")
     states = first.task_states()
     assert states.pop("evaluate_production") == "skipped"
     assert set(states.values()) == {"success"}
@@ -81,11 +82,11 @@ def test_the_next_run_by_data_reads_an_event_that_airflow_did_not_give_it(airflo
     assert f"event of the dataset: {LOST}" in log
 
 
+@pytest.mark.long
 def test_data_of_others_and_data_that_were_judged_start_no_training(
     airflow: AirflowInstance, example: SmallExample
 ) -> None:
     first = first_run(airflow)
-    assert start_of(first).startswith("started by the timetable, for ")
     production = production_of(airflow)
     own = SmallExample(airflow.base / "retrain")
 

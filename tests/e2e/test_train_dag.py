@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
 from pathlib import Path
 
 import cv2
+import numpy as np
 import pytest
 
 from deepspark_ops.shards.manifest import read_manifest
 from tests.e2e.airflow_instance import AirflowInstance
-from tests.e2e.finished_runs import dataset_of, run_from_source, run_on_own_data
-from tests.e2e.small_example import FORMATS, SmallExample
+from tests.e2e.finished_runs import dataset_of, run_on_own_data
+from tests.e2e.small_example import DIGITS, FORMATS, IMAGES, IMAGES_HEADER, LABELS, LABELS_HEADER, SmallExample
 from tests.paths import ROOT
-from tests.reference.raw_sources import image_bgr
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(1800)]
 
+PICTURE_SIZE = (8, 10)
 NO_GPU = "training on the CPU: this host has no nvidia-smi on PATH"
 
 
-def test_solver_goes_in_and_a_checked_bundle_comes_out(airflow: AirflowInstance) -> None:
-    done = run_from_source(airflow)
+def test_the_conf_of_the_docs_makes_a_checked_bundle_of_a_folder_of_pictures(
+    airflow: AirflowInstance, example: SmallExample
+) -> None:
+    page = (ROOT / "docs" / "start" / "your_net.md").read_text()
+    (written,) = re.findall(r"dags trigger deepspark_train --conf '(.*)'", page)
+    pictures = write_digits(example.folder / "pictures")
+    own = {"solver": example.conf()["solver"], "source": str(pictures), "n_workers": 2, "formats": FORMATS}
+    done = airflow.trigger("deepspark_train", json.loads(written) | own)
+    done.wait()
+    manifest = read_manifest(dataset_of(done) / "train")
+    assert manifest.sample_shape == (3, *PICTURE_SIZE)
+    assert (manifest.options["max_pixel"], manifest.class_names) == (255, tuple("0123456789"))
+    assert "become" not in done.log_text("check") + done.log_text("ingest")
     run = done.folder
     certificate = json.loads((run / "parity.json").read_text())
     assert not certificate["failed"]
@@ -67,25 +80,12 @@ def test_a_mistake_ends_the_run_in_its_first_task_by_name(airflow: AirflowInstan
     assert not [entry for entry in log if "error_detail" in entry or "Traceback" in str(entry)]
 
 
-def test_the_conf_of_the_docs_trains_a_folder_of_pictures_as_they_are(airflow: AirflowInstance, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "start" / "your_net.md").read_text()
-    (written,) = re.findall(r"dags trigger deepspark_train --conf '(.*)'", page)
-    conf = json.loads(written)
-    example = SmallExample(tmp_path).write()
-    conf |= {"solver": example.conf()["solver"], "source": str(write_class_folders(tmp_path / "pictures"))}
-    # What else is there only makes the run short.
-    done = airflow.trigger("deepspark_train", conf | {"n_workers": 1, "overrides": "max_iter: 20", "formats": FORMATS})
-    done.wait()
-    manifest = read_manifest(dataset_of(done) / "train")
-    assert manifest.sample_shape == (3, 40, 48)
-    assert (manifest.options["max_pixel"], manifest.class_names) == (255, ("cat", "dog"))
-    assert "become" not in done.log_text("check") + done.log_text("ingest")
-
-
-def write_class_folders(folder: Path) -> Path:
-    """Write PNGs of 40x48 pixels, 15 of each of two classes, and return their folder."""
-    for label, name in enumerate(("cat", "dog")):
-        (folder / name).mkdir(parents=True)
-        for i in range(15):
-            cv2.imwrite(str(folder / name / f"{i}.png"), image_bgr(2 * i + label, (40, 48)))
+def write_digits(folder: Path) -> Path:
+    """Write the digits as PNGs, wider than high, in a folder for each class; return the folder of all."""
+    images, labels = (gzip.decompress((DIGITS / name).read_bytes()) for name in (IMAGES, LABELS))
+    pixels = np.frombuffer(images, np.uint8, offset=IMAGES_HEADER).reshape(-1, 8, 8) * 255.0 / 16
+    for number, (image, label) in enumerate(zip(pixels, labels[LABELS_HEADER:], strict=True)):
+        class_folder = folder / str(label)
+        class_folder.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(class_folder / f"{number:04d}.png"), np.pad(image, ((0, 0), (1, 1))).astype(np.uint8))
     return folder

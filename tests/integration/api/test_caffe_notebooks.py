@@ -51,6 +51,7 @@ def solver_file(tmp_path: Path) -> Path:
     return tmp_path / "solver.prototxt"
 
 
+@pytest.mark.long
 def test_learning_lenet(solver_file: Path) -> None:
     caffe.set_mode_cpu()
     caffe.set_random_seed(2)

@@ -13,7 +13,9 @@ from tests.paths import ROOT
 pytestmark = pytest.mark.tf
 
 
-@pytest.mark.parametrize("onednn", ["0", "1"], ids=["without oneDNN", "with oneDNN"])
+@pytest.mark.parametrize(
+    "onednn", [pytest.param("0", marks=pytest.mark.long, id="without oneDNN"), pytest.param("1", id="with oneDNN")]
+)
 def test_devices_keep_what_was_forecast_within_15_percent(onednn: str) -> None:
     # TensorFlow leaves oneDNN out on CPUs with AVX2 alone; both forms compute on every x86 CPU.
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": onednn}

@@ -150,15 +150,13 @@ def picture_table(folder):
 
 
 RESIZED = {"resize_height": 11, "resize_width": 13}
+# Each kind of source, and each option beside each of the two transforms; not every kind with every option.
 CASES = {
     "idx": (digits, {"max_pixel": 16, **RESIZED}, SCALED, {}),
     "idx_of_its_size": (digits, {"max_pixel": 16}, SCALED, {}),
     "class_folders": (photographs, RESIZED, SCALED, {}),
-    "class_folders_gray": (photographs, {"gray": True, **RESIZED}, SCALED, {}),
-    "class_folders_cropped": (photographs, RESIZED, CROPPED, {}),
     "class_folders_in_hdf5": (photographs, {"shard_format": "hdf5", **RESIZED}, CROPPED, {}),
     "class_folders_compressed": (photographs, {"encoded": True, "scaled_decoding": True, **RESIZED}, CROPPED, {}),
-    "image_list": (lambda folder: write_images(folder, 6), {}, SCALED, {}),
     "image_list_cropped": (lambda folder: write_images(folder, 6, size=(12, 14)), {}, CROPPED, {}),
     "zip": (zipped, {"gray": True, **RESIZED}, CROPPED, {}),
     "tar": (tarred, {"max_pixel": 255, **RESIZED}, SCALED, {}),

@@ -126,7 +126,7 @@ def training(folder: Path, overrides: str, *, engine: str = "spark", **config: o
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_workers_leave_a_whole_run_though_one_is_killed_and_started_again(engine: str, tmp_path: Path) -> None:
     config: dict[str, Any] = {"n_workers": 2, "comm_period": 2, "grant_timeout_s": 200.0, "exchange_timeout_s": 200.0}
-    job = training(tmp_path, "max_iter: 6000 snapshot: 2000", engine=engine, **config)
+    job = training(tmp_path, "max_iter: 3000 snapshot: 1000", engine=engine, **config)
     job.wait_for(r"worker 0 loss clock=[1-9]")
     job.wait_for(r"worker 1 loss clock=[1-9]")
     killed, waiting = job.worker_pids()
@@ -142,20 +142,20 @@ def test_two_workers_leave_a_whole_run_though_one_is_killed_and_started_again(en
     assert any("start 2 of this worker" in event.data["text"] for event in job.events("note"))
     assert job.events("stage")[-1].data["status"] == "finished"
     for worker in (0, 1):
-        pattern = rf"^INFO: worker {worker} loss clock=\d+/6000 loss=\S+ lr=\S+ images/s=\S+ comp="
+        pattern = rf"^INFO: worker {worker} loss clock=\d+/3000 loss=\S+ lr=\S+ images/s=\S+ comp="
         assert any(re.match(pattern, line) for line in job.lines), "\n".join(job.lines)
-    assert re.match(r"INFO: finished: clock=6000 .*snapshots=\S+snap_iter_6000\.\*$", job.lines[-1])
-    assert job.paths.snapshot_iterations() == [2000, 4000, 6000]
-    assert {event.clock for event in job.events("evaluation")} == set(range(0, 6001, 1000))
+    assert re.match(r"INFO: finished: clock=3000 .*snapshots=\S+snap_iter_3000\.\*$", job.lines[-1])
+    assert job.paths.snapshot_iterations() == [1000, 2000, 3000]
+    assert {event.clock for event in job.events("evaluation")} == set(range(0, 3001, 1000))
     assert job.events("evaluation")[-1].data["accuracy"] == 1.0
     assert not job.paths.work.exists()
     assert len(list(job.paths.tensorboard.iterdir())) == 1
     assert not [path for path in Path("/dev/shm").glob("deepspark-*") if f"-{job.process.pid}-" in path.name]
 
     # The same config again: finished, at once and without Spark.
-    again = training(tmp_path, "max_iter: 6000 snapshot: 2000", engine=engine, **config)
+    again = training(tmp_path, "max_iter: 3000 snapshot: 1000", engine=engine, **config)
     assert again.wait() == 0
-    assert [line for line in again.lines if not line.startswith("INFO: finished already: clock=6000")] == []
+    assert [line for line in again.lines if not line.startswith("INFO: finished already: clock=3000")] == []
 
 
 def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,14 +69,30 @@ def context(
         "pushed": pushed,
         "triggering_asset_events": events or {},
         "outlet_events": OutletEvents(),
-        "inlet_events": {InletEvents.key: InletEvents(list(stored))},
+        "inlet_events": EventsByAsset(DATASET, InletEvents(list(stored))),
     }
+
+
+class EventsByAsset(Mapping[Asset, Any]):
+    """The events of one Asset, by the name of the Asset as in Airflow: an Asset of Airflow 3.1 has no hash."""
+
+    def __init__(self, asset: Asset, events: Any) -> None:
+        self._asset, self._events = asset, events
+
+    def __getitem__(self, asset: Asset) -> Any:
+        if asset.name != self._asset.name:
+            raise KeyError(asset.name)
+        return self._events
+
+    def __iter__(self) -> Iterator[Asset]:
+        return iter([self._asset])
+
+    def __len__(self) -> int:
+        return 1
 
 
 class InletEvents:
     """Airflow's from 3.2 on: events of an Asset among a task's inlets. Each call narrows what is read."""
-
-    key = DATASET
 
     def __init__(self, events: list[Any]) -> None:
         self._events = events

@@ -75,6 +75,7 @@ from tests.reference.evaluations import evaluation, write_evaluation
 from tests.unit.deepspark_ops.operators.operator_calls import (
     DATASET,
     SLOT,
+    EventsByAsset,
     Retraining,
     context,
     execute,
@@ -108,9 +109,8 @@ def dag() -> DAG:
 
 
 def events_of(asset: Asset, *sources: str) -> Any:
-    """What triggered a run, as Airflow gives it: by an asset, which Airflow 3.1 cannot hash."""
-    events = [SimpleNamespace(extra={"source": source}) for source in sources]
-    return SimpleNamespace(get=lambda key, default: events if key == asset else default)
+    """What triggered a run, as Airflow gives it."""
+    return EventsByAsset(asset, [SimpleNamespace(extra={"source": source}) for source in sources])
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ def test_an_event_that_came_while_the_run_waited_in_the_queue_counts(
     def check(*stored: Any) -> Any:
         values = context(dag, events=events_of(DATASET, "other.txt"), stored=stored)
         if is_old_airflow:
-            values["inlet_events"] = {DATASET: list(stored)}
+            values["inlet_events"] = EventsByAsset(DATASET, list(stored))
         return execute(operator, values)
 
     with pytest.raises(AirflowSkipException, match=r"other\.txt"):
