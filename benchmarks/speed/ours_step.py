@@ -15,7 +15,7 @@ from benchmarks.speed.nets import NETS, build, feeds, forward_net, read_message,
 from caffe_import.files.prototxt import parse_solver  # noqa: E402
 from caffe_import.net.initial_vector import initial_vector  # noqa: E402
 from caffe_import.solver.solver_spec import solver_spec  # noqa: E402
-from caffe_import.tf_graph.predict import compile_forward  # noqa: E402
+from caffe_import.tf_graph.predict import compile_fixed_forward  # noqa: E402
 from caffe_import.tf_graph.train_step import compile_training  # noqa: E402
 
 SOLVER = 'type: "SGD" base_lr: 0.0001 momentum: 0.9 weight_decay: 0.0005 lr_policy: "fixed" max_iter: 100000000'
@@ -28,8 +28,8 @@ def main(name: str, n_threads: int) -> None:
     spec = build(net, read_message(net))
     function = compile_training(spec, solver_spec(parse_solver(SOLVER)), n_threads=n_threads)
     scores_of = forward_net(net, spec)
-    passes = compile_forward(scores_of, n_threads=n_threads, outputs=[scores_blob(spec)])
-    params = tf.constant(initial_vector(scores_of, seed=1))  # once, as stage evaluate does
+    first = initial_vector(scores_of, seed=1)
+    passes = compile_fixed_forward(scores_of, first, n_threads=n_threads, outputs=[scores_blob(spec)])
     state = function.initial_state(initial_vector(spec, seed=1))
     fed = feeds(net, spec)
     per_call = min(STEPS_PER_CALL, net.n_batches)
@@ -52,7 +52,7 @@ def main(name: str, n_threads: int) -> None:
 
     def forward(n_steps: int) -> None:
         for number in range(n_steps):
-            passes(params, {blob: values[number % net.n_batches] for blob, values in fed.items()})
+            passes({blob: values[number % net.n_batches] for blob, values in fed.items()})
 
     n_weights = sum(entry.size for entry in spec.params.entries if entry.kind == "weight")
     serve({"step": step, "forward": forward}, {"version": tf.__version__, "n_weights": n_weights}, lambda: step(1))

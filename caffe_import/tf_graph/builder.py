@@ -21,6 +21,7 @@ from caffe_import.devices.fused_layers import fused_scales
 from caffe_import.errors import NetError
 from caffe_import.net.layer_registry import Shape, find_layer_type
 from caffe_import.net.net_spec import LayerSpec, NetSpec
+from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
@@ -64,6 +65,7 @@ class Forward:
         scales: BatchNorm -> the Scale that is computed with it, where no blob is tapped.
         arithmetic: Of the layers in 16 bits; None where the plan's precision is float32.
         is_portable: See ``EmitRequest``.
+        has_gradient: May gradients of the pass be asked for?
     """
 
     net: NetSpec
@@ -72,6 +74,7 @@ class Forward:
     scales: Mapping[str, LayerSpec]
     arithmetic: Arithmetic | None = None
     is_portable: bool = False
+    has_gradient: bool = True
 
     def __call__(
         self,
@@ -95,6 +98,10 @@ class Forward:
         pieces = tf.split(params, [entry.size for entry in layout])
         return [tf.reshape(piece, entry.shape) for piece, entry in zip(pieces, layout, strict=True)]
 
+    def fixed_entries(self, params: Vector) -> list[tf.Tensor]:
+        """Return the layout's blobs as tensors with values, for graphs of these parameters alone."""
+        return [tf.constant(blob) for blob in self.net.params.views(params).values()]
+
     def on_entries(
         self,
         entries: Sequence[Param],
@@ -116,7 +123,8 @@ class Forward:
             param_tap: Called with layer, index and content of every parameter blob; the layer reads what it returns.
         """
         scales = {} if tap or param_tap else self.scales
-        pass_inputs = PassInputs(seed, feeds, reads_overwritten_memory(self.net), tap, param_tap, scales)
+        overwritten = reads_overwritten_memory(self.net) if self.has_gradient else {}
+        pass_inputs = PassInputs(seed, feeds, overwritten, tap, param_tap, scales)
         pass_outputs = PassResults(list(entries), dict(layer_state))
         if self.plan.recompute and tap is None:  # who taps blobs wants their gradients
             emit_recomputing(self.net, self.plan.recompute, self._emit_layer, self.places, pass_inputs, pass_outputs)
@@ -175,7 +183,7 @@ class Forward:
             for params, param in zip(
                 of_devices, self.places.param(layer, index, blob, pass_outputs.copies), strict=True
             ):
-                params.append(param if learns else tf.stop_gradient(param))
+                params.append(param if learns or not self.has_gradient else tf.stop_gradient(param))
         return of_devices
 
     def _requests(
@@ -206,7 +214,7 @@ class Forward:
         bottoms = []
         for index, (name, flows) in enumerate(zip(layer.bottoms, _gradient_flows(layer), strict=True)):
             blob = self.places.bottom(layer, index, pass_outputs.blobs[name], device, pass_outputs.copies)
-            bottoms.append(blob if flows else _without_gradient(blob))
+            bottoms.append(blob if flows or not self.has_gradient else _without_gradient(blob))
         return bottoms
 
     def _emit(self, request: EmitRequest) -> Emission:
@@ -219,7 +227,12 @@ class Forward:
 
 
 def build_forward(
-    net: NetSpec, plan: ComputePlan = PLAIN, devices: Sequence[str] = (), *, is_portable: bool = False
+    net: NetSpec,
+    plan: ComputePlan = PLAIN,
+    devices: Sequence[str] = (),
+    *,
+    is_portable: bool = False,
+    has_gradient: bool = True,
 ) -> Forward:
     """Return the net's forward pass, computed as ``plan`` says.
 
@@ -228,6 +241,7 @@ def build_forward(
         plan: How its layers are computed.
         devices: TensorFlow's name of each of the plan's devices; empty: its own choice, for a plan of one.
         is_portable: See ``EmitRequest``.
+        has_gradient: See ``Forward``.
 
     Raises:
         NetError: A layer type that no emitter computes; raised before anything is traced.
@@ -244,6 +258,7 @@ def build_forward(
         fused_scales(net, plan),
         arithmetic_on(plan.precision, devices),
         is_portable,
+        has_gradient,
     )
 
 

@@ -33,20 +33,26 @@ class Blob:
     """A tensor of Caffe shape ``shape``; rank 4 also has a channels-last form. Conversions are made once, casts too.
 
     Not thread-safe while a graph is traced (tracing is single-threaded).
+
+    Attributes:
+        scaled: Takes a factor and an offset of each channel and returns the scaled blob, (N, H, W, C), by the kernel
+            that computes the blob itself; None where no kernel can.
     """
 
-    __slots__ = ("_caffe", "_casts", "_channels_last", "_compute")
+    __slots__ = ("_caffe", "_casts", "_channels_last", "_compute", "scaled")
 
     def __init__(
         self,
         caffe: tf.Tensor | None,
         channels_last: tf.Tensor | None = None,
         compute: Callable[[], tf.Tensor] | None = None,
+        scaled: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     ) -> None:
         """Hold one form or both; use ``from_caffe``, ``from_channels_last`` and ``computed_at_first_use``."""
         self._caffe = caffe
         self._channels_last = channels_last
         self._compute = compute
+        self.scaled = scaled
         self._casts: dict[tf.DType, Blob] = {}
 
     @classmethod
@@ -60,9 +66,11 @@ class Blob:
         return cls(None, tensor)
 
     @classmethod
-    def computed_at_first_use(cls, compute: Callable[[], tf.Tensor]) -> Blob:
+    def computed_at_first_use(
+        cls, compute: Callable[[], tf.Tensor], scaled: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None
+    ) -> Blob:
         """Wrap a rank-4 tensor in (N, H, W, C) order, whose operations are in the graph only if the blob is read."""
-        return cls(None, None, compute)
+        return cls(None, None, compute, scaled)
 
     @property
     def is_channels_last(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from caffe_import.net.layer_registry import Shape
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
@@ -39,6 +40,15 @@ class ForwardPass:
     debug: Array | None = None
 
 
+@dataclass(frozen=True)
+class FixedPass:
+    """Result of a pass of fixed parameters; attributes as of ``ForwardPass``."""
+
+    blobs: dict[str, Array]
+    loss: float
+    layer_state: Mapping[str, tf.Tensor | Array]
+
+
 class ForwardFunction:
     """The compiled pass. Made by ``compile_forward``; keeps nothing between calls and is safe to share.
 
@@ -57,12 +67,7 @@ class ForwardFunction:
         self._with_debug = debug_info
         self._forward = build_forward(net)
         self._fed = fed_blobs(net)
-        signature = [
-            tf.TensorSpec((net.params.n_params,), tf.float32),
-            {name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(net).items()},
-            tf.TensorSpec((2,), tf.int32),
-            {name: tf.TensorSpec(shape, tf.float32) for name, shape in self._fed.items()},
-        ]
+        signature = [tf.TensorSpec((net.params.n_params,), tf.float32), *_signature(net)]
         self._function = tf.function(self._traced, input_signature=signature, autograph=False)
 
     def __call__(self, params: tf.Tensor | Vector, feeds: Mapping[str, Array], seed: int = 0) -> dict[str, Array]:
@@ -91,19 +96,8 @@ class ForwardFunction:
         seed: int = 0,
     ) -> ForwardPass:
         """Run a pass and return all results; arguments as in ``__call__``."""
-        checked = {}
-        for name, shape in self._fed.items():
-            if name not in feeds or tuple(feeds[name].shape) != shape:
-                feed_state = f"has shape {tuple(feeds[name].shape)}" if name in feeds else "is missing"
-                msg = f'feed for blob "{name}" {feed_state}; expected float32 {shape}'
-                raise ValueError(msg)
-            checked[name] = feeds[name]
-        key = np.array([random_key(seed), 0], np.int32)
-        arguments = (params, dict(layer_state), key, checked)
-        if self._device:
-            arguments = tf.nest.map_structure(lambda leaf: to_device(leaf, self._device), arguments)
-        with tf.device(self._device or None):
-            blobs, loss, params_after, state, debug = self._function(*arguments)
+        arguments = (params, dict(layer_state), _key(seed), _checked(feeds, self._fed))
+        blobs, loss, params_after, state, debug = _called(self._function, arguments, self._device)
         values = {name: blob.numpy() for name, blob in blobs.items()}
         return ForwardPass(values, float(loss), params_after, state, debug.numpy() if self._with_debug else None)
 
@@ -118,6 +112,86 @@ class ForwardFunction:
             params = tf.concat([tf.reshape(entry, (-1,)) for entry in entries_after], axis=0)
         blobs = {name: result.blobs[name].caffe for name in self.outputs}
         return blobs, result.loss, params, dict(result.state), debug
+
+
+class FixedForward:
+    """The compiled pass of one vector of parameters. Made by ``compile_fixed_forward``; safe to share.
+
+    A call does not order the weights for the kernels anew, and a BatchNorm with stored statistics behind a convolution
+    is part of the convolution's weights.
+
+    Attributes:
+        net: The net.
+        outputs: Names of the blobs that a call returns.
+        graph: The traced pass.
+    """
+
+    def __init__(self, net: NetSpec, params: Vector, outputs: Sequence[str], device: str = "") -> None:
+        """Trace the pass, and keep what the graph needs of ``params``, float32 (n_params,)."""
+        self.net = net
+        self.outputs = tuple(outputs)
+        self._device = device
+        self._fed = fed_blobs(net)
+        forward = build_forward(net, has_gradient=False)
+        with tf.device(device or None):
+            entries = forward.fixed_entries(params)
+
+        def traced(layer_state: Any, seed: tf.Tensor, feeds: Any) -> Any:
+            result = forward.on_entries(entries, layer_state, seed, feeds)
+            return {name: result.blobs[name].caffe for name in self.outputs}, result.loss, dict(result.state)
+
+        function = tf.function(traced, input_signature=_signature(net), autograph=False)
+        with tf.device(device or None):
+            self.graph = function.get_concrete_function().graph
+        entries.clear()  # the graph has them, or copies in another order
+        self._function = function
+
+    def __call__(self, feeds: Mapping[str, Array], seed: int = 0) -> dict[str, Array]:
+        """Return the output blobs of a pass from empty layer state; arguments as of ``ForwardFunction``."""
+        return self.run(feeds, layer_state=initial_layer_state(self.net), seed=seed).blobs
+
+    def run(
+        self, feeds: Mapping[str, Array], *, layer_state: Mapping[str, tf.Tensor | Array], seed: int = 0
+    ) -> FixedPass:
+        """Run a pass and return all results; arguments as of ``ForwardFunction``."""
+        arguments = (dict(layer_state), _key(seed), _checked(feeds, self._fed))
+        blobs, loss, state = _called(self._function, arguments, self._device)
+        return FixedPass({name: blob.numpy() for name, blob in blobs.items()}, float(loss), state)
+
+
+def _signature(net: NetSpec) -> list[Any]:
+    """Return the signature of layer state, key and feeds."""
+    return [
+        {name: tf.TensorSpec(array.shape, tf.float32) for name, array in initial_layer_state(net).items()},
+        tf.TensorSpec((2,), tf.int32),
+        {name: tf.TensorSpec(shape, tf.float32) for name, shape in fed_blobs(net).items()},
+    ]
+
+
+def _key(seed: int) -> Array:
+    return np.array([random_key(seed), 0], np.int32)
+
+
+def _checked(feeds: Mapping[str, Array], fed: Mapping[str, Shape]) -> dict[str, Array]:
+    """Return the feeds that the net reads.
+
+    Raises:
+        ValueError: A feed is missing or has the wrong shape.
+    """
+    for name, shape in fed.items():
+        if name not in feeds or tuple(feeds[name].shape) != shape:
+            feed_state = f"has shape {tuple(feeds[name].shape)}" if name in feeds else "is missing"
+            msg = f'feed for blob "{name}" {feed_state}; expected float32 {shape}'
+            raise ValueError(msg)
+    return {name: feeds[name] for name in fed}
+
+
+def _called(function: Any, arguments: tuple[Any, ...], device: str) -> Any:
+    if not device:
+        return function(*arguments)
+    arguments = tf.nest.map_structure(lambda leaf: to_device(leaf, device), arguments)
+    with tf.device(device):
+        return function(*arguments)
 
 
 def compile_forward(
@@ -145,3 +219,25 @@ def compile_forward(
         net.blob_shape(name)
     set_threads(n_threads)
     return ForwardFunction(net, names, debug_info=debug_info, device=device)
+
+
+def compile_fixed_forward(
+    net: NetSpec, params: Vector, *, n_threads: int, outputs: Sequence[str] | None = None, device: str = ""
+) -> FixedForward:
+    """Compile a net's forward pass for many calls with the same parameters.
+
+    Args:
+        net: Any phase.
+        params: float32 (n_params,); not needed after the call.
+        n_threads: See ``compile_forward``.
+        outputs: See ``compile_forward``.
+        device: See ``compile_forward``.
+
+    Raises:
+        NetError: See ``compile_forward``.
+    """
+    names = net.outputs if outputs is None else tuple(outputs)
+    for name in names:
+        net.blob_shape(name)
+    set_threads(n_threads)
+    return FixedForward(net, params, names, device)

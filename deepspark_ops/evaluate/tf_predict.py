@@ -16,7 +16,7 @@ from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.tf_graph.devices import ReadyDevices, n_gpus_seen, set_up_devices
-from caffe_import.tf_graph.predict import compile_forward
+from caffe_import.tf_graph.predict import compile_fixed_forward, compile_forward
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.devices.host_cores import passes_at_once
 from deepspark_ops.evaluate.tasks.answers import activated, wanted_blobs
@@ -92,12 +92,11 @@ def compile_answers(
     Raises:
         NetError: A layer type that cannot be computed.
     """
-    forward = compile_forward(net, n_threads=n_threads, outputs=wanted_blobs(tasks), device=device)
-    held = forward.held(tf.constant(params))  # copied into TensorFlow's memory once, not at every batch
+    forward = compile_fixed_forward(net, params, n_threads=n_threads, outputs=wanted_blobs(tasks), device=device)
     activations = {name: task for task in tasks for name in task.outputs}
 
     def answers(feeds: Feeds) -> dict[str, npt.NDArray[Any]]:
-        values = forward(held, feeds)
+        values = forward(feeds)
         return {
             name: activated(answer, activations[name]) if name in activations else answer
             for name, answer in values.items()

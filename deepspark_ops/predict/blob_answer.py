@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from caffe_import.data.transform import transform_batch
-from caffe_import.tf_graph.predict import compile_forward
+from caffe_import.tf_graph.predict import compile_fixed_forward
 from deepspark_ops.config.commands.predict import FeaturesConfig
 from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.trained_net import load_params
@@ -46,8 +46,9 @@ class BlobAnswer:
         # Before version 5 the manifest does not name the deploy net's blob; the net then has a single output.
         self._probability = self._main.blob if manifest.outputs else net.outputs[-1]
         names = config.blob_names
-        self._forward = compile_forward(net, n_threads=n_threads, outputs=[*dict.fromkeys((*names, self._probability))])
-        self._params = self._forward.held(load_params(net, config.bundle / WEIGHTS_NAME))
+        params = load_params(net, config.bundle / WEIGHTS_NAME)
+        outputs = [*dict.fromkeys((*names, self._probability))]
+        self._forward = compile_fixed_forward(net, params, n_threads=n_threads, outputs=outputs)
         self.shapes = blob_shapes(net, config, batch_size)
         self._options = [options_from_words(sample.contract.preprocessing, config.bundle) for sample in form.inputs]
         self._tables = [table_of_input(sample.contract, config.bundle) for sample in form.inputs]
@@ -62,7 +63,7 @@ class BlobAnswer:
             for row, parts in enumerate(samples):
                 feed[row] = self._fed(parts[at], at)
             feed[len(samples) :] = feed[len(samples) - 1]
-        blobs = self._forward(self._params, feeds)
+        blobs = self._forward(feeds)
         if not self._is_checked:
             self._check(samples, blobs[self._probability])
         return {name: blobs[name][: len(samples)].reshape(len(samples), -1) for name, _ in self.shapes}

@@ -58,7 +58,7 @@ def mean_outputs(
         ConfigError, DataError: Data are missing or damaged.
     """
     from caffe_import.tf_graph.builder import initial_layer_state  # so that --help needs no TensorFlow
-    from caffe_import.tf_graph.predict import compile_forward
+    from caffe_import.tf_graph.predict import compile_fixed_forward
 
     limit_named_files(config.named_files, (config.net.parent, config.dataset))
     with opened_net(
@@ -71,13 +71,13 @@ def mean_outputs(
         net = opened.net
         params = load_params(net, config.weights)
         samples = bind_samples(opened.binding, net, config.split)
-        forward = compile_forward(net, n_threads=config.threads or host_cores())
+        forward = compile_fixed_forward(net, params, n_threads=config.threads or host_cores())
         n_batches = config.iterations or math.ceil(samples.n_samples / samples.batch_size)
-        held, state = forward.held(params), initial_layer_state(net)
+        state = initial_layer_state(net)
         losses, sums = 0.0, {blob: np.zeros(net.blob_shapes[blob]) for blob in net.outputs}
         for batch in range(n_batches):
             feeds = samples.read(batch * samples.batch_size, samples.batch_size).feeds
-            result = forward.run(held, feeds, layer_state=state)
+            result = forward.run(feeds, layer_state=state)
             state, losses = dict(result.layer_state), losses + result.loss
             for blob, values in result.blobs.items():
                 sums[blob] = sums[blob] + values

@@ -7,12 +7,14 @@ from functools import partial
 from math import prod
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from caffe_import.layers.batch_norm import BatchNormOptions
 from caffe_import.net.layer_registry import Shape
 from caffe_import.tf_graph.data_layout import Blob
 from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
+from caffe_import.tf_graph.fixed_weights import computed_once, in_graph
 
 _Normalized: TypeAlias = tuple[tf.Tensor, Mapping[int, tf.Tensor]]
 """The images (N, positions..., C), and what ``Emission.param_updates`` says of the sums."""
@@ -27,9 +29,10 @@ def emit_batch_norm(request: EmitRequest) -> Emission:
     options = request.layer.definition.options
     assert isinstance(options, BatchNormOptions)
     shape = request.layer.bottom_shapes[0]
-    inputs = _as_images(request.bottoms[0], shape)
-    compute = partial(_by_stored_sums if options.use_global_stats else _by_batch, options, request.params, inputs)
-    plain = (tf.ones(inputs.shape[3]), tf.zeros(inputs.shape[3]))
+    by = _by_stored_sums if options.use_global_stats else _by_batch
+    compute = partial(by, options, request.params, request.bottoms[0], shape)
+    n_channels = request.layer.definition.blobs[0].shape[0]
+    plain = (np.ones(n_channels, np.float32), np.zeros(n_channels, np.float32))
     if not request.scale_params:
         outputs, updates = compute(*plain)
         return Emission((_from_images(outputs, shape),), param_updates=updates)
@@ -40,22 +43,34 @@ def emit_batch_norm(request: EmitRequest) -> Emission:
 
 
 def _by_stored_sums(
-    options: BatchNormOptions, sums: Sequence[tf.Tensor], inputs: tf.Tensor, factors: tf.Tensor, biases: tf.Tensor
+    options: BatchNormOptions, sums: Sequence[tf.Tensor], bottom: Blob, shape: Shape, *affine: tf.Tensor
 ) -> _Normalized:
-    sums_of_means, sums_of_variances, sums_of_weights = sums
-    # No batch seen yet counts as mean 0, variance 0.
-    weight = tf.math.divide_no_nan(1.0, sums_of_weights)
-    factors *= tf.math.rsqrt(sums_of_variances * weight + options.eps)
-    return tf.nn.bias_add(inputs * factors, biases - sums_of_means * weight * factors), {}
+    def line(
+        means: tf.Tensor, variances: tf.Tensor, weights: tf.Tensor, factors: tf.Tensor, biases: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        # No batch seen yet counts as mean 0, variance 0.
+        weight = tf.math.divide_no_nan(1.0, weights)
+        factors = tf.math.rsqrt(variances * weight + options.eps) * factors
+        return factors, biases - means * weight * factors
+
+    factors, offsets = computed_once(line, *sums, *affine)
+    if bottom.scaled is not None and len(shape) == 4:
+        return bottom.scaled(factors, offsets), {}
+    return tf.nn.bias_add(_as_images(bottom, shape) * in_graph(factors), in_graph(offsets)), {}
 
 
 def _by_batch(
-    options: BatchNormOptions, sums: Sequence[tf.Tensor], inputs: tf.Tensor, factors: tf.Tensor, biases: tf.Tensor
+    options: BatchNormOptions,
+    sums: Sequence[tf.Tensor],
+    bottom: Blob,
+    shape: Shape,
+    factors: tf.Tensor,
+    biases: tf.Tensor,
 ) -> _Normalized:
     # The raw operation, because tf.compat.v1.nn.fused_batch_norm raises eps to 1.001e-5, above Caffe's default.
     # Its variance output is the unbiased one, m / (m - 1) times that of the batch: what Caffe stores.
     outputs, means, variances, *_ = tf.raw_ops.FusedBatchNormV3(
-        x=inputs,
+        x=_as_images(bottom, shape),
         scale=factors,
         offset=biases,
         mean=tf.zeros(0),
