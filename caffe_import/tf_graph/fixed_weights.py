@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 MOST_CONSTANT_BYTES: Final = 256 * 2**10
-"""Largest value that becomes a constant of the graph. oneDNN orders a constant's values for its kernels once. A constant
-is in memory about five times: larger values stay tensors beside the graph."""
+"""Largest value that becomes a constant of the graph. TensorFlow orders a constant for oneDNN's kernels once, and has
+the constant in memory about five times: larger values stay tensors beside the graph."""
 
 
 def is_fixed(*weights: Any) -> bool:

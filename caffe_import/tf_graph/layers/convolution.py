@@ -120,7 +120,7 @@ def convolve_nhwc(inputs: tf.Tensor, weights_oihw: tf.Tensor, window: Window, gr
     if group == inputs.shape[3] and _depthwise_kernel_takes(window):
         return _depthwise(inputs, kernels, window, group)
     # The CPU kernels compute grouped convolution but have no gradient for it.
-    pieces = computed_once(lambda whole: tf.split(whole, group, axis=3), kernels)
+    pieces = computed_once(lambda values: tf.split(values, group, axis=3), kernels)
     pairs = zip(tf.split(inputs, group, axis=3), map(in_graph, pieces), strict=True)
     return tf.concat([_conv2d(*pair, window, has_gradient=has_gradient) for pair in pairs], axis=3)
 
@@ -170,7 +170,7 @@ def _depthwise_kernel_takes(window: Window) -> bool:
 def _depthwise(inputs: tf.Tensor, kernels_hwio: tf.Tensor, window: Window, group: int) -> tf.Tensor:
     height, width = window.kernel
     # (kh, kw, 1, out) with the outputs of one channel side by side is (kh, kw, in, out / in) in the same memory.
-    kernels = in_graph(computed_once(lambda whole: tf.reshape(whole, (height, width, group, -1)), kernels_hwio))
+    kernels = in_graph(computed_once(lambda values: tf.reshape(values, (height, width, group, -1)), kernels_hwio))
     mode, padded = _fit(inputs, window)
     return tf.nn.depthwise_conv2d(padded, kernels, (1, *window.stride, 1), mode)
 
