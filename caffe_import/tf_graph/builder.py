@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from caffe_import.net.net_spec import LayerSpec, NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.proto import caffe_pb2
 from caffe_import.tf_graph.data_layout import Blob
-from caffe_import.tf_graph.emitters import Emission, EmitRequest, registered_emitters
+from caffe_import.tf_graph.emitters import Emission, EmitRequest, orders_weights, registered_emitters
+from caffe_import.tf_graph.fixed_weights import in_graph
 from caffe_import.tf_graph.in_place import reads_overwritten_memory, with_memory_gradient
 from caffe_import.tf_graph.pass_values import ParamTap, PassInputs, PassResults, Tap
 from caffe_import.tf_graph.places import Param, Places, places_of, share_of_layer
@@ -223,6 +224,8 @@ class Forward:
         if emit is None:
             msg = f'layer "{layer.name}": type {layer.type} can be read but not computed yet'
             raise NetError(msg, layer=layer.name)
+        if not self.has_gradient and not orders_weights(layer.type):
+            request = replace(request, params=[in_graph(param) for param in request.params])
         return emit(request) if self.arithmetic is None else self.arithmetic.emit(emit, request)
 
 

@@ -62,10 +62,16 @@ class Emission:
 
 Emit = Callable[[EmitRequest], Emission]
 _EMITTERS: dict[str, Emit] = {}
+_WITH_OWN_ORDER: set[str] = set()
 
 
-def emitter(type_name: str) -> Callable[[Emit], Emit]:
+def emitter(type_name: str, *, orders_weights: bool = False) -> Callable[[Emit], Emit]:
     """Register the decorated function as the emitter of layer type ``type_name``.
+
+    Args:
+        type_name: The layer type.
+        orders_weights: The emitter computes from fixed weights by ``computed_once``. Other emitters get fixed weights
+            from ``in_graph``.
 
     Raises:
         ValueError: The type already has an emitter.
@@ -77,6 +83,8 @@ def emitter(type_name: str) -> Callable[[Emit], Emit]:
             msg = f'layer type "{type_name}" has two emitters: {registered.__module__} and {emit.__module__}'
             raise ValueError(msg)
         _EMITTERS[type_name] = emit
+        if orders_weights:
+            _WITH_OWN_ORDER.add(type_name)
         return emit
 
     return register
@@ -93,3 +101,8 @@ def registered_emitters() -> Mapping[str, Emit]:
     """Return every emitter by layer type, sorted; loads ``caffe_import.tf_graph.layers`` first."""
     _load_emitters()
     return dict(sorted(_EMITTERS.items()))
+
+
+def orders_weights(type_name: str) -> bool:
+    """Return whether the type's emitter computes from fixed weights itself."""
+    return type_name in _WITH_OWN_ORDER

@@ -6,7 +6,9 @@ the weights are arguments, and their values are computed in each call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +17,9 @@ import tensorflow as tf
 MOST_CONSTANT_BYTES: Final = 256 * 2**10
 """Largest value that becomes a constant of the graph. TensorFlow orders a constant for oneDNN's kernels once, and has
 the constant in memory about five times: larger values stay tensors beside the graph."""
+
+Keep = Callable[[tf.Tensor], tf.Tensor]
+_KEEP: ContextVar[Keep | None] = ContextVar("keep", default=None)
 
 
 def is_fixed(*weights: Any) -> bool:
@@ -38,7 +43,20 @@ def computed_once(compute: Callable[..., Any], *weights: Any) -> Any:
 
 
 def in_graph(value: tf.Tensor) -> tf.Tensor:
-    """Return a result of ``computed_once`` for an operation of the graph: a small value as a constant."""
-    if is_fixed(value) and value.shape.num_elements() * value.dtype.size <= MOST_CONSTANT_BYTES:
+    """Return a weight or a result of ``computed_once`` for an operation of the graph: a small value as a constant."""
+    if not is_fixed(value):
+        return value
+    if value.shape.num_elements() * value.dtype.size <= MOST_CONSTANT_BYTES:
         return tf.constant(value.numpy())
-    return value
+    keep = _KEEP.get()
+    return value if keep is None else keep(value)
+
+
+@contextmanager
+def large_values_kept_by(keep: Keep) -> Iterator[None]:
+    """Have ``keep`` return what the graphs of the block read in place of a value that is no constant."""
+    token = _KEEP.set(keep)
+    try:
+        yield
+    finally:
+        _KEEP.reset(token)

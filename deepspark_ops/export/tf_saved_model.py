@@ -14,15 +14,13 @@ from caffe_import.net.batch_size import BuildNet, net_of_any_batch
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, initial_layer_state
+from caffe_import.tf_graph.fixed_weights import large_values_kept_by
 from deepspark_ops.export.served_input import Serve, ServedInput
 from deepspark_ops.export.served_output import CLASSES, ServedOutput
 from deepspark_ops.export.tf_request_check import checked_request
 from deepspark_ops.shards.table_columns import TableColumns
 
 SIGNATURE = "serving_default"
-Params = Any
-"""A net's parameters in a graph: the whole vector (n_params,), or a list of the layout's blobs in Caffe's shapes."""
-
 _NO_SEED = (0, 0)
 _TRIAL_SAMPLES = 3
 _TRIAL_TOLERANCE = 1e-4
@@ -33,7 +31,8 @@ class ServedModel(tf.Module):  # type: ignore[misc]
 
     Attributes:
         serve: The ``tf.function`` behind the signature: refuses requests of a wrong shape.
-        params: All parameters in a single variable, stored outside the graph, whose size is limited to 2 GiB.
+        kernels: Weights as the graph's kernels read the weights, stored outside the graph, whose size is limited to
+            2 GiB. Small weights are constants of the graph.
     """
 
     def __init__(
@@ -62,10 +61,11 @@ class ServedModel(tf.Module):  # type: ignore[misc]
             NetError: A layer type that cannot be computed.
         """
         super().__init__()
-        self.params = tf.Variable(params, trainable=False, name="params")
+        self.kernels: list[tf.Variable] = []
         self._unit_batch = unit_batch
         self._is_portable = is_portable
         self._single = build(unit_batch)
+        self._params = tuple(build_forward(self._single).fixed_entries(params))
         self._any_batch = net_of_any_batch(build)
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
@@ -143,7 +143,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         signature = [tf.TensorSpec([None, *feeds[name].shape[1:]], tf.float32) for name in names]
 
         def compute(*arguments: tf.Tensor) -> dict[str, tf.Tensor]:
-            return self._run(net, dict(zip(names, arguments, strict=True)), self.params)
+            return self._run(net, dict(zip(names, arguments, strict=True)), self._params)
 
         function = tf.function(compute, input_signature=signature, autograph=False)
         computed = function(*(feeds[name] for name in names))
@@ -154,9 +154,20 @@ class ServedModel(tf.Module):  # type: ignore[misc]
             checked_request(argument, served.name, served.shape)
             for argument, served in zip(arguments, self._inputs, strict=True)
         ]
-        return self._answer(checked, self.params)
+        with large_values_kept_by(self._kernel):
+            return self._answer(checked, self._params)
 
-    def _answer(self, arguments: Sequence[tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
+    def _kernel(self, value: tf.Tensor) -> tf.Tensor:
+        """Return the value read from a variable; the nets of both batch sizes, and a traced loop, share variables."""
+        with tf.init_scope():
+            present = (k for k in self.kernels if k.shape == value.shape and np.array_equal(k.numpy(), value.numpy()))
+            kernel = next(present, None)
+            if kernel is None:
+                kernel = tf.Variable(value, trainable=False, name="kernel")
+                self.kernels.append(kernel)
+        return kernel.read_value()
+
+    def _answer(self, arguments: Sequence[tf.Tensor], params: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         feeds = {
             served.blob: preprocess(argument, served) for argument, served in zip(arguments, self._inputs, strict=True)
         }
@@ -164,7 +175,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         main = self._outputs[0]
         return {**answers, CLASSES: tf.argmax(answers[main.name], axis=1)} if main.has_classes else answers
 
-    def _answers(self, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
+    def _answers(self, feeds: Mapping[str, tf.Tensor], params: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return each output (N, ...): in one batch if possible, else ``unit_batch`` samples at a time."""
         if self._any_batch is not None:
             return self._run(self._any_batch, feeds, params)
@@ -181,11 +192,10 @@ class ServedModel(tf.Module):  # type: ignore[misc]
             output.name: tf.reshape(by_unit[output.name], (-1, *output.shape))[:n_samples] for output in self._outputs
         }
 
-    def _run(self, net: NetSpec, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
+    def _run(self, net: NetSpec, feeds: Mapping[str, tf.Tensor], params: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         state = {name: tf.constant(value) for name, value in initial_layer_state(net).items()}
-        forward = build_forward(net, is_portable=self._is_portable)
-        blobs = params if isinstance(params, list) else forward.entries(tf.convert_to_tensor(params))
-        result = forward.on_entries(blobs, state, tf.constant(_NO_SEED, tf.int32), feeds)
+        forward = build_forward(net, is_portable=self._is_portable, has_gradient=False)
+        result = forward.on_entries(params, state, tf.constant(_NO_SEED, tf.int32), feeds)
         return {
             output.name: tf.reshape(result.blobs[output.blob].caffe, (-1, *output.shape)) for output in self._outputs
         }

@@ -20,7 +20,7 @@ _Normalized: TypeAlias = tuple[tf.Tensor, Mapping[int, tf.Tensor]]
 """The images (N, positions..., C), and what ``Emission.param_updates`` says of the sums."""
 
 
-@emitter("BatchNorm")
+@emitter("BatchNorm", orders_weights=True)
 def emit_batch_norm(request: EmitRequest) -> Emission:
     """Normalise by the stored statistics, or by the batch's own, which are then added to the stored sums.
 

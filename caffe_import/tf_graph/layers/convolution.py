@@ -16,7 +16,7 @@ from caffe_import.tf_graph.fixed_weights import computed_once, in_graph, is_fixe
 from caffe_import.tf_graph.padding import is_same_padding
 
 
-@emitter("Convolution")
+@emitter("Convolution", orders_weights=True)
 def emit_convolution(request: EmitRequest) -> Emission:
     """Cross-correlate every bottom with the same weights and add the bias."""
     options = request.layer.definition.options

@@ -6,8 +6,8 @@ from caffe_import.tf_graph.emitters import Emission, EmitRequest, emitter
 from caffe_import.tf_graph.layers.convolution import emit_convolution
 
 
-@emitter("ConvolutionDepthwise")
-@emitter("DepthwiseConvolution")
+@emitter("ConvolutionDepthwise", orders_weights=True)
+@emitter("DepthwiseConvolution", orders_weights=True)
 def emit_depthwise_convolution(request: EmitRequest) -> Emission:
     """Convolve as Convolution does; Convolution takes the depthwise kernel if TensorFlow has a fitting kernel."""
     return emit_convolution(request)

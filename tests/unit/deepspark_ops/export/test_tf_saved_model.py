@@ -1,9 +1,13 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from caffe_import.data.transform import TransformOptions, transform_batch
+from caffe_import.tf_graph import fixed_weights
 from deepspark_ops.export.served_input import ServedInput
-from deepspark_ops.export.tf_saved_model import preprocess
+from deepspark_ops.export.tf_saved_model import load_saved_model, preprocess, write_saved_model
+from tests.reference.exported_models import exported_model
 
 pytestmark = pytest.mark.tf
 
@@ -47,3 +51,31 @@ def test_gray_and_vectors_are_left_as_they_are():
     plain = served(None, (3,), is_image=False, dtype="float32")
     np.testing.assert_array_equal(preprocess(plain.from_stored(vector), plain).numpy(), vector)
     assert plain.contract().axes == "N, axis 1"
+
+
+NORMED = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 6 dim: 6 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 3 bias_term: false weight_filler { type: "msra" } } }
+layer { name: "bn" type: "BatchNorm" bottom: "conv" top: "conv" }
+layer { name: "scale" type: "Scale" bottom: "conv" top: "conv" scale_param { bias_term: true } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
+layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip"
+  inner_product_param { num_output: 5 weight_filler { type: "xavier" } } }
+layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
+"""
+
+
+@pytest.mark.parametrize("most_constant_bytes", [0, 2**20])
+def test_a_request_orders_no_weights(monkeypatch, tmp_path, most_constant_bytes):
+    monkeypatch.setattr(fixed_weights, "MOST_CONSTANT_BYTES", most_constant_bytes)
+    model, answers = exported_model(NORMED, tmp_path)
+    served = model.served()
+    write_saved_model(tmp_path / "saved_model", served)
+    # The kernel with BatchNorm and Scale, its offset, weights and bias of the inner product.
+    assert len(served.kernels) == (4 if most_constant_bytes == 0 else 0)
+    operations = Counter(operation.type for operation in served.serve.get_concrete_function().graph.get_operations())
+    assert not {"Split", "SplitV", "Rsqrt"} & operations.keys()
+    assert operations["Transpose"] == 3  # the request to Caffe's order, to channels-last, and back behind the ReLU
+    given = load_saved_model(tmp_path / "saved_model")(model.requests())
+    np.testing.assert_allclose(given["scores"], answers["scores"], atol=1e-6)
