@@ -99,9 +99,9 @@ class Forward:
         pieces = tf.split(params, [entry.size for entry in layout])
         return [tf.reshape(piece, entry.shape) for piece, entry in zip(pieces, layout, strict=True)]
 
-    def fixed_entries(self, params: Vector) -> list[tf.Tensor]:
-        """Return the layout's blobs as tensors with values, for graphs of these parameters alone."""
-        return [tf.constant(blob) for blob in self.net.params.views(params).values()]
+    def fixed_entries(self, params: Vector) -> list[Vector]:
+        """Return the layout's blobs as arrays, views into ``params``, for graphs of these parameters alone."""
+        return list(self.net.params.views(params).values())
 
     def on_entries(
         self,

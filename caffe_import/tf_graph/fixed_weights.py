@@ -1,7 +1,7 @@
 """Values of weights alone: where a net's weights are fixed, computed once, while the graph is traced.
 
-Weights are fixed where a graph reads tensors that have values already: ``predict.FixedForward``. In every other graph
-the weights are arguments, and their values are computed in each call.
+Weights are fixed where a graph is traced with arrays in place of tensors: ``predict.FixedForward``. In every other
+graph the weights are arguments, and their values are computed in each call.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
+
+from caffe_import.net.param_layout import Vector
 
 MOST_CONSTANT_BYTES: Final = 256 * 2**10
 """Largest value that becomes a constant of the graph. TensorFlow orders a constant for oneDNN's kernels once, and has
@@ -31,23 +33,24 @@ def is_fixed(*weights: Any) -> bool:
 
 
 def computed_once(compute: Callable[..., Any], *weights: Any) -> Any:
-    """Return ``compute(*weights)``: with fixed weights the values, on the weights' device, else operations.
+    """Return ``compute(*weights)``: with fixed weights the values, else operations.
 
     The values are no part of the graph yet: ``in_graph`` puts them there.
     """
     if not is_fixed(*weights):
         return compute(*weights)
-    devices = [weight.device for weight in weights if isinstance(weight, tf.Tensor)]
-    with tf.init_scope(), tf.device(devices[0] if devices else None):
+    with tf.init_scope():
         return compute(*weights)
 
 
-def in_graph(value: tf.Tensor) -> tf.Tensor:
+def in_graph(value: tf.Tensor | Vector) -> tf.Tensor:
     """Return a weight or a result of ``computed_once`` for an operation of the graph: a small value as a constant."""
     if not is_fixed(value):
         return value
-    if value.shape.num_elements() * value.dtype.size <= MOST_CONSTANT_BYTES:
-        return tf.constant(value.numpy())
+    if np.prod(value.shape) * tf.as_dtype(value.dtype).size <= MOST_CONSTANT_BYTES:
+        return tf.constant(np.asarray(value))
+    with tf.init_scope():
+        value = tf.constant(value) if isinstance(value, np.ndarray) else value  # a copy: the caller may write the array
     keep = _KEEP.get()
     return value if keep is None else keep(value)
 

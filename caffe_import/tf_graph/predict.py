@@ -133,8 +133,7 @@ class FixedForward:
         self._device = device
         self._fed = fed_blobs(net)
         forward = build_forward(net, has_gradient=False)
-        with tf.device(device or None):
-            entries = forward.fixed_entries(params)
+        entries = forward.fixed_entries(params)
 
         def traced(layer_state: Any, seed: tf.Tensor, feeds: Any) -> Any:
             result = forward.on_entries(entries, layer_state, seed, feeds)
@@ -143,7 +142,7 @@ class FixedForward:
         function = tf.function(traced, input_signature=_signature(net), autograph=False)
         with tf.device(device or None):
             self.graph = function.get_concrete_function().graph
-        entries.clear()  # the graph has them, or copies in another order
+        entries.clear()  # the graph has copies
         self._function = function
 
     def __call__(self, feeds: Mapping[str, Array], seed: int = 0) -> dict[str, Array]:

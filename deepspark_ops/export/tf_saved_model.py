@@ -21,6 +21,8 @@ from deepspark_ops.export.tf_request_check import checked_request
 from deepspark_ops.shards.table_columns import TableColumns
 
 SIGNATURE = "serving_default"
+Params = Sequence[tf.Tensor | Vector]
+"""A net's parameters: the layout's blobs in Caffe's shapes, as arrays or, for a converter, as tensors of the graph."""
 _NO_SEED = (0, 0)
 _TRIAL_SAMPLES = 3
 _TRIAL_TOLERANCE = 1e-4
@@ -167,7 +169,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
                 self.kernels.append(kernel)
         return kernel.read_value()
 
-    def _answer(self, arguments: Sequence[tf.Tensor], params: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _answer(self, arguments: Sequence[tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
         feeds = {
             served.blob: preprocess(argument, served) for argument, served in zip(arguments, self._inputs, strict=True)
         }
@@ -175,7 +177,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
         main = self._outputs[0]
         return {**answers, CLASSES: tf.argmax(answers[main.name], axis=1)} if main.has_classes else answers
 
-    def _answers(self, feeds: Mapping[str, tf.Tensor], params: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _answers(self, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
         """Return each output (N, ...): in one batch if possible, else ``unit_batch`` samples at a time."""
         if self._any_batch is not None:
             return self._run(self._any_batch, feeds, params)
@@ -192,7 +194,7 @@ class ServedModel(tf.Module):  # type: ignore[misc]
             output.name: tf.reshape(by_unit[output.name], (-1, *output.shape))[:n_samples] for output in self._outputs
         }
 
-    def _run(self, net: NetSpec, feeds: Mapping[str, tf.Tensor], params: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _run(self, net: NetSpec, feeds: Mapping[str, tf.Tensor], params: Params) -> dict[str, tf.Tensor]:
         state = {name: tf.constant(value) for name, value in initial_layer_state(net).items()}
         forward = build_forward(net, is_portable=self._is_portable, has_gradient=False)
         result = forward.on_entries(params, state, tf.constant(_NO_SEED, tf.int32), feeds)

@@ -21,7 +21,8 @@ from tests.parity.test_layer_cases import FOLDER, RECORDS
 pytestmark = pytest.mark.tf
 
 WITH_WEIGHTS = (
-    "BatchNorm", "Bias", "Convolution", "Deconvolution", "Embed", "InnerProduct", "LSTM", "PReLU", "RNN", "Scale", "Split"
+    "BatchNorm", "Bias", "Convolution", "Deconvolution", "Embed", "InnerProduct", "LSTM", "PReLU", "RNN", "Scale",
+    "Split"
 )  # fmt: skip
 """Split too: it decides whether a reader may scale a convolution's weights. Other types have the same graph."""
 
