@@ -6,6 +6,7 @@ Airflow process imports this file, each task's too, so nothing heavy is imported
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cache
 from importlib.metadata import entry_points
@@ -101,6 +102,10 @@ _LATER_TASKS: Final = (
 )
 
 
+_UPSTREAM_TASK: Final = re.compile(r"task_ids='([^']+)'")
+"""Task in the template of another task's output, as Airflow writes the template."""
+
+
 class PageLink(BaseOperatorLink):
     """Button on a task for a page of the task's run. Airflow and the provider's description name the subclasses.
 
@@ -118,8 +123,26 @@ class PageLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Return the page's address."""
-        run = mapped_run_id(ti_key.run_id, ti_key.map_index)
-        return site_path() + run_url(ti_key.dag_id, run, self.page)
+        return site_path() + run_url(ti_key.dag_id, _run_of_task(operator, ti_key), self.page)
+
+
+def _run_of_task(operator: Any, ti_key: Any) -> str:
+    """Return the id of a task's run, of several runs in a DAG run.
+
+    The run's folder has the name of the task that started the run (``StageArguments``). The template of argument
+    ``run`` names the task before.
+    """
+    suffix = f"_{ti_key.map_index}" if ti_key.map_index >= 0 else ""
+    task, visited = operator, set()
+    while task is not None and task.task_id not in visited:
+        visited.add(task.task_id)
+        run = f"{ti_key.run_id}__{task.task_id}{suffix}"
+        folder = find_run(_installation(), ti_key.dag_id, run)
+        if folder is not None and folder.is_dir():
+            return run
+        upstream = _UPSTREAM_TASK.search(str(getattr(task, "run", "")))
+        task = task.dag.get_task(upstream[1]) if upstream else None
+    return mapped_run_id(ti_key.run_id, ti_key.map_index)
 
 
 class TrainingLink(PageLink):
@@ -175,7 +198,7 @@ class SparkUiLink(PageLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Return the address from the run's notes; without pages empty, and then no button appears."""
-        run = mapped_run_id(ti_key.run_id, ti_key.map_index)
+        run = _run_of_task(operator, ti_key)
         return str(_training().answer(ti_key.dag_id, run, has_lines=False)["spark_ui"])
 
 

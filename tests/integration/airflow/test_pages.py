@@ -11,8 +11,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG, TaskGroup
+from airflow.serialization import serialized_objects
 
 from deepspark_ops.events import Event
+from deepspark_ops.operators import DeepSparkEvaluateOperator, DeepSparkExportOperator, DeepSparkTrainOperator
 from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_view.stage_status import StatusFile
@@ -316,6 +319,34 @@ def test_twenty_open_pages_ask_airflows_database_once_a_second() -> None:
             runs.of("d", "r")
     runs.of("d", "other")
     assert asked == [("d", "r")] * 3 + [("d", "other")]
+
+
+def test_links_of_two_trainings_in_a_dag_lead_to_the_run_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "_installation", lambda: Places(tmp_path, tmp_path))
+    for name in ("r__a.train", "r__b.train", "r__fit_1"):
+        (tmp_path / "runs" / "d" / name).mkdir(parents=True)
+    with DAG("d", schedule=None) as dag:
+        with TaskGroup("a"):
+            trained = DeepSparkTrainOperator(task_id="train", solver="s.prototxt")
+            scored = DeepSparkEvaluateOperator(task_id="evaluate", run=trained.output)
+            DeepSparkExportOperator(task_id="export", run=scored.output)
+        with TaskGroup("b"):
+            DeepSparkTrainOperator(task_id="train", solver="s.prototxt")
+        DeepSparkEvaluateOperator(task_id="elsewhere", run="/a/run")
+        DeepSparkTrainOperator.partial(task_id="fit").expand(solver=["s.prototxt", "t.prototxt"])
+    names = vars(serialized_objects)
+    serialization = names.get("DagSerialization") or names["SerializedDAG"]  # the latter until Airflow 3.1
+    stored = serialization.from_dict(serialization.to_dict(dag))  # as the API server has the tasks
+    runs = {}
+    for task_id, map_index in (("a.train", -1), ("a.export", -1), ("b.train", -1), ("elsewhere", -1), ("fit", 1)):
+        key = SimpleNamespace(dag_id="d", run_id="r", map_index=map_index)
+        address = plugin.TrainingLink().get_link(stored.get_task(task_id), ti_key=key)
+        runs[task_id] = address.removeprefix("/deepspark/runs/d/").removesuffix("/training")
+    assert runs == {
+        "a.train": "r__a.train", "a.export": "r__a.train", "b.train": "r__b.train", "elsewhere": "r", "fit": "r__fit_1"
+    }  # fmt: skip
 
 
 def test_links_on_the_tasks_lead_to_the_runs_pages() -> None:
