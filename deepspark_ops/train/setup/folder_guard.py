@@ -23,9 +23,7 @@ def nothing_left_on_error(root: Path) -> Iterator[Callable[[], None]]:
     """
     names = {path.name for path in root.iterdir()} if root.is_dir() else set()
     was_there = root.is_dir()
-    contents = {
-        path: regular_bytes(path, max_bytes=LIST_BYTES) for pattern in _OWN_FILES for path in root.glob(pattern)
-    }
+    contents = prepared_files(root)
     began: list[bool] = []
     try:
         yield lambda: began.append(True)
@@ -33,6 +31,12 @@ def nothing_left_on_error(root: Path) -> Iterator[Callable[[], None]]:
         if not began:
             _put_back(root, names if was_there else None, contents)
         raise
+
+
+def prepared_files(root: Path) -> dict[Path, bytes]:
+    """Return path -> content of the files of a run's folder that preparing the run writes."""
+    paths = [path for pattern in _OWN_FILES for path in root.glob(pattern)]
+    return {path: regular_bytes(path, max_bytes=LIST_BYTES) for path in paths}
 
 
 def _put_back(root: Path, names: Collection[str] | None, contents: Mapping[Path, bytes]) -> None:

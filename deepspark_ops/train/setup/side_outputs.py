@@ -6,6 +6,7 @@ aborts at a layer's second pass.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,21 @@ def training_outputs(net: NetSpec, paths: RunPaths, *, worker: int, n_workers: i
 def outputs_of_tests(nets: Sequence[NetSpec], paths: RunPaths) -> list[SideOutputs]:
     """Return each test net's files, ``outputs/test_I/FILE``; the worker of a test writes the files."""
     return [SideOutputs(net, paths.outputs / f"test_{index}") for index, net in enumerate(nets)]
+
+
+def refuse_lost_outputs(nets: Sequence[NetSpec], outputs: Path, run_dir: Path) -> None:
+    """Refuse HDF5Output layers on a host that does not see the run's folder.
+
+    Raises:
+        ConfigError: The files would stay on the worker's host.
+    """
+    if outputs.is_relative_to(run_dir) or not any(hdf5_output_inputs(net) for net in nets):
+        return
+    msg = (
+        f"run_dir={run_dir}: host {socket.gethostname()} does not see the folder, and the nets have HDF5Output layers,"
+        " whose files would stay there; give a run_dir that all hosts see, or leave these layers out"
+    )
+    raise ConfigError(msg)
 
 
 def check_side_outputs(nets: Mapping[str, NetSpec], outputs: Path) -> list[str]:

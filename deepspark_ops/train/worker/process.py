@@ -15,6 +15,7 @@ from deepspark_ops.train.data.device_batches import DeviceBatches
 from deepspark_ops.train.data.repeated_data import RepeatedBatches
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import load_run
+from deepspark_ops.train.setup.side_outputs import refuse_lost_outputs
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.start import with_restored_step
 from deepspark_ops.train.snapshots.state_file import read_worker_state
@@ -42,6 +43,7 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
         link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note, warning=True))
     run = with_restored_step(load_run(task.run_dir), task.start_state)
     try:
+        refuse_lost_outputs((run.train_net, *run.test_nets), run.paths.outputs, run.config.run_dir)
         note_reads(run.paths.work, task.worker, _reads(run))
         state = read_worker_state(task.start_state, task.worker) if task.start_state and not task.attempt else None
         devices, used = set_up_worker(task.devices, run.config, run.plan.n_devices)

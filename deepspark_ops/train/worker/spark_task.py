@@ -20,6 +20,7 @@ from deepspark_ops.errors import ConfigError, WorkerFenced, WorkerReplaced
 from deepspark_ops.train.worker.driver_versions import version_note
 from deepspark_ops.train.worker.fault_file import last_fault, note_faults
 from deepspark_ops.train.worker.outcome import WorkerOutcome
+from deepspark_ops.train.worker.run_copy import with_folder_on_host
 from deepspark_ops.train.worker.starts import note_start, starts_since_progress
 
 _LOG = logging.getLogger(__name__)
@@ -34,11 +35,13 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int, grant: Task
 
     Args:
         plain: The values from the driver: ``address``, ``work``, ``n_workers``, ``worker_tries``, ``devices``,
-            ``versions`` and the fields of ``WorkerTask``.
+            ``versions`` and the fields of ``WorkerTask``; for other hosts also ``files`` and ``mark``, see
+            ``run_copy``.
         worker: The worker's id, the task's partition.
         attempt: Earlier starts of the task, including starts ended by an executor's end or preemption.
         grant: Spark's grant for this task.
     """
+    plain = with_folder_on_host(plain, Path.cwd())
     tries = int(plain["worker_tries"])
     work = Path(plain["work"])
     if note_start(work, worker, attempt) > tries:

@@ -36,14 +36,15 @@ class ExchangesFile:
         if tuple(exchanges) == self._written or self._now() < self._due:
             return
         with suppress(OSError):  # a run must not fail for want of the file
-            if self._path.parent.is_dir():  # no worker has started before
+            if self._path.parent.is_dir() or any(exchanges):  # no worker has started before
+                self._path.parent.mkdir(exist_ok=True)  # workers on other hosts may have notes of their own
                 _write(self._path, list(exchanges))
                 self._written, self._due = tuple(exchanges), self._now() + WRITE_EVERY_S
 
 
 def has_start(work: Path) -> bool:
-    """Return whether any worker has noted a start."""
-    return any((work / _FOLDER).glob("worker_*.json"))
+    """Return whether any worker has noted a start or exchanged; a worker of another host may have its notes there."""
+    return any((work / _FOLDER).glob("*.json"))
 
 
 def note_start(work: Path, worker: int, attempt: int) -> int:

@@ -17,6 +17,7 @@ from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.exchange import client
 from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
 from deepspark_ops.exchange.transport.link import WorkerLink
+from deepspark_ops.train.driver.spark_job import shipped_settings
 from deepspark_ops.train.driver.training import Workers, train
 from deepspark_ops.train.driver.worker_slots import Slots
 from deepspark_ops.train.setup.run import Run
@@ -103,7 +104,7 @@ class ProcessWorkers(Workers):
 
     def submit(self, settings: Mapping[str, Any]) -> None:
         self._deadline = time.monotonic() + LIMIT_S
-        self._settings = dict(settings)
+        self._settings = {**settings, **shipped_settings(self._run.paths, settings)}  # as to Spark's tasks
         self.processes = [self._start(worker) for worker in range(self._run.config.n_workers)]
 
     def _start(self, worker: int) -> multiprocessing.process.BaseProcess:

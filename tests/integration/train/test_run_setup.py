@@ -22,10 +22,13 @@ from deepspark_ops.planning.net_size import measure_net
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import mean_path, read_manifest
+from deepspark_ops.train.driver.spark_job import shipped_settings
 from deepspark_ops.train.driver.training import train
 from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run_setup import DEFAULT_SEED, load_run, prepare_run
+from deepspark_ops.train.setup.side_outputs import refuse_lost_outputs
 from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
+from deepspark_ops.train.worker.run_copy import with_folder_on_host
 from deepspark_ops.train.worker.task import loop_plan
 from tests.integration.small_run import NET, SOLVER, make_dataset
 from tests.integration.train.in_process import run_in_process
@@ -76,6 +79,35 @@ def test_folder_says_what_is_trained_and_can_be_loaded(dataset: Path, tmp_path: 
     assert [layer.tops for layer in loaded.train_layers()] == [{"data": (32, 3, 12, 12), "label": (32,)}]
     assert [layer.tops for layer in loaded.test_layers()[0]] == [{"data": (10, 3, 12, 12), "label": (10,)}]
     loaded.binding.close()
+
+
+def test_a_host_without_the_runs_folder_loads_the_run_by_the_files_of_its_task(dataset: Path, tmp_path: Path) -> None:
+    first = prepared(tmp_path, dataset, overrides="max_iter: 77")
+    root = first.run.paths.root
+    (root / "work").mkdir(exist_ok=True)
+    settings = {"run_dir": str(root), "work": str(root / "work"), "start_state": ""}
+    settings |= shipped_settings(first.run.paths, settings)
+    assert sum(map(len, settings["files"].values())) < 20_000
+    root.rename(tmp_path / "elsewhere")
+    loaded = load_run(Path(with_folder_on_host(settings, tmp_path / "executor")["run_dir"]))
+    assert loaded.solver.max_iter == 77
+    assert loaded.train_net.params == first.run.train_net.params
+    assert [layer.tops for layer in loaded.train_layers()] == [{"data": (32, 3, 12, 12), "label": (32,)}]
+    refuse_lost_outputs((loaded.train_net,), loaded.paths.outputs, loaded.config.run_dir)
+    loaded.binding.close()
+    assert not root.exists()
+
+
+def test_a_host_without_the_runs_folder_refuses_layers_that_write_into_it(dataset: Path, tmp_path: Path) -> None:
+    file = 'hdf5_output_param { file_name: "o.h5" }'
+    layer = f'layer {{ name: "out" type: "HDF5Output" bottom: "data" bottom: "label" {file} }}'
+    run = prepared(tmp_path, dataset, net=NET + layer).run
+    nets = (run.train_net, *run.test_nets)
+    refuse_lost_outputs(nets, run.paths.outputs, run.config.run_dir)
+    with pytest.raises(
+        ConfigError, match=r"run_dir=.*run: host \S+ does not see the folder, and the nets have HDF5Out"
+    ):
+        refuse_lost_outputs(nets, tmp_path / "copy" / "outputs", run.config.run_dir)
 
 
 def test_replicas_multiply_the_passes_of_a_step_and_the_file_keeps_its_own(dataset: Path, tmp_path: Path) -> None:

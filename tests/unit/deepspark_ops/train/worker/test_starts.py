@@ -39,6 +39,14 @@ def test_starts_count_from_the_last_process_that_exchanged(tmp_path: Path) -> No
     assert note_start(tmp_path, 0, 0) == 1
 
 
+def test_a_worker_with_notes_on_another_host_has_started_once_it_exchanges(tmp_path: Path) -> None:
+    driver = ExchangesFile(tmp_path, now=Seconds())
+    driver.see((0, 0))
+    assert not has_start(tmp_path)
+    driver.see((0, 1))
+    assert has_start(tmp_path)
+
+
 def test_another_driver_counts_anew(tmp_path: Path) -> None:
     for _ in range(3):
         note_start(tmp_path, 0, 0)
