@@ -5,8 +5,6 @@ Needs the right to make mount namespaces (root has it); `make test-cluster` runs
 
 from __future__ import annotations
 
-import ctypes
-import os
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -16,26 +14,11 @@ import pytest
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths
 from tests.integration.small_run import make_dataset
+from tests.integration.train.bare_hosts import hide
 from tests.integration.train.process_workers import train_in_processes
 from tests.integration.train.test_run_setup import training_config
 
 pytestmark = [pytest.mark.cluster, pytest.mark.tf, pytest.mark.slow]
-
-CLONE_NEWNS = 0x20000
-MS_REC, MS_PRIVATE = 0x4000, 0x40000
-
-
-def hide(folder: Path, executor: Path) -> None:
-    """Give this process mounts of its own with an empty folder, and a working folder as an executor has."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    for failed in (
-        libc.unshare(CLONE_NEWNS),
-        libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None),
-        libc.mount(b"tmpfs", bytes(folder), b"tmpfs", 0, None),
-    ):
-        assert not failed, os.strerror(ctypes.get_errno())
-    assert list(folder.iterdir()) == []
-    os.chdir(executor)
 
 
 def test_workers_that_do_not_see_the_runs_folder_train_and_go_on_from_a_snapshot(tmp_path: Path) -> None:

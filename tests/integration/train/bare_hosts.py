@@ -1,0 +1,64 @@
+"""Spark's programs in a mount namespace that hides folders of this host: another host without these folders."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.paths import ROOT
+
+CLONE_NEWNS = 0x20000
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
+
+
+def python_folders() -> list[Path]:
+    """Return the folders without which no Python of these tests starts: environment, checkout and interpreter."""
+    base = Path(sys.base_prefix)
+    interpreter = Path(sysconfig.get_path("stdlib")) if base == Path("/usr") else base
+    folders = [ROOT, Path(sys.prefix).resolve(), interpreter]
+    return [folder for folder in folders if not any(other in folder.parents for other in folders)]
+
+
+def bare_program(folder: Path, hidden: Sequence[Path]) -> Path:
+    """Return a program that runs Spark's classes where ``hidden`` folders are empty; skips where that is not allowed.
+
+    Args:
+        folder: For the program and its copy of Spark; not below a hidden folder.
+        hidden: Folders of this host.
+    """
+    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("mount namespaces cannot be made here (root, util-linux)")
+    spark, program = folder / "spark", folder / "bare-spark-class"
+    spark.mkdir()
+    lines = [
+        shlex.join(["mount", "--bind", str(Path(pyspark.__file__).parent), str(spark)]),
+        *(shlex.join(["mount", "-t", "tmpfs", "tmpfs", str(path)]) for path in ["/dev/shm", *hidden]),
+        "unset PYTHONPATH PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON VIRTUAL_ENV",
+        f'cd / && SPARK_HOME={shlex.quote(str(spark))} exec {shlex.quote(str(spark / "bin" / "spark-class"))} "$@"',
+    ]
+    inner = shlex.quote(" && ".join(lines))
+    program.write_text(f'#!/bin/sh\nexec unshare --mount --propagation private sh -c {inner} spark-class "$@"\n')
+    program.chmod(0o700)
+    return program
+
+
+def hide(folder: Path, executor: Path) -> None:
+    """Give this process mounts of its own with an empty folder, and a working folder as an executor has."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for failed in (
+        libc.unshare(CLONE_NEWNS),
+        libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None),
+        libc.mount(b"tmpfs", bytes(folder), b"tmpfs", 0, None),
+    ):
+        assert not failed, os.strerror(ctypes.get_errno())
+    assert list(folder.iterdir()) == []
+    os.chdir(executor)

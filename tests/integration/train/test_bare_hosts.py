@@ -1,0 +1,110 @@
+"""Hosts on which nothing is prepared: a Spark worker without Python packages trains by the archive of deepspark pack.
+
+Takes minutes, and needs the right to make mount namespaces (root has it); `make test-cluster` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import deepspark_ops as ds
+from deepspark_ops.processes.worker_archive import WorkerArchive
+from tests.integration.train.bare_hosts import bare_program, python_folders
+from tests.integration.train.test_cluster import REGISTERED, spark_class, standalone_master, worker_arguments
+from tests.paths import ROOT
+
+pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(900)]
+
+DIGITS = ROOT / "examples" / "digits"
+MAX_ITER = 400
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> WorkerArchive:
+    return ds.pack(tmp_path_factory.mktemp("pack") / "workers.tar", progress=False)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "digits"
+    options = {"resize_height": 28, "resize_width": 28, "max_pixel": 16}
+    ds.ingest(DIGITS / "digits8x8-images-idx3-ubyte.gz", folder, engine="process", progress=False, **options)
+    return folder
+
+
+class BareCluster:
+    """A master on this host, and a Spark worker with two cores on a host without Python's folders."""
+
+    def __init__(self, folder: Path, archive: WorkerArchive) -> None:
+        self._folder = folder
+        self._archive = archive
+
+    def open(self, stack: ExitStack, *hidden: Path) -> str:
+        """Start both until the stack ends; the Spark worker sees ``hidden`` folders empty, too."""
+        secret = f"spark.authenticate true\nspark.authenticate.secret {secrets.token_hex(32)}\n"
+        master = stack.enter_context(standalone_master(self._folder, "127.0.0.1", secret))
+        start = worker_arguments(master, "127.0.0.1", self._folder / "work", cores=2, memory="2g")
+        program = bare_program(self._folder, [*python_folders(), *hidden])
+        log, settings = self._folder / "worker.log", self._folder / "conf"
+        stack.enter_context(spark_class(*start, log=log, ready=REGISTERED, settings=settings, program=program))
+        return master
+
+    def train(
+        self, run_dir: Path, dataset: Path, master: str, *, with_archive: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Train the digits as a user does, with the archive's properties in the settings of this host."""
+        conf = self._folder / "conf" / "spark-defaults.conf"
+        if with_archive:
+            lines = "".join(f"{name} {value}\n" for name, value in self._archive.settings().items())
+            conf.write_text(conf.read_text() + lines)
+        command = [sys.executable, "-m", "deepspark_ops.command.cli", "train", str(DIGITS / "lenet_solver.prototxt")]
+        options = {"dataset": dataset, "run-dir": run_dir, "master": master, "n-workers": 2, "worker-tries": 2}
+        options |= {"overrides": f"max_iter: {MAX_ITER} test_interval: {MAX_ITER} snapshot: {MAX_ITER // 2}"}
+        command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        return subprocess.run(
+            command,
+            env={**os.environ, "SPARK_CONF_DIR": str(conf.parent)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+
+@pytest.fixture
+def bare(tmp_path: Path, archive: WorkerArchive) -> BareCluster:
+    (tmp_path / "cluster").mkdir()
+    return BareCluster(tmp_path / "cluster", archive)
+
+
+def accuracy(run_dir: Path) -> float:
+    """Return the run's last accuracy in its own tests."""
+    from deepspark_ops.events import read_events
+    from deepspark_ops.run_paths import RunPaths
+
+    tests = [event for event in read_events(RunPaths(run_dir).events) if event.kind == "evaluation"]
+    assert tests[-1].clock == MAX_ITER
+    return float(tests[-1].data["accuracy"])
+
+
+def test_workers_without_packages_train_the_digits_by_the_archive(
+    tmp_path: Path, bare: BareCluster, dataset: Path
+) -> None:
+    with ExitStack() as stack:
+        master = bare.open(stack)
+        without = bare.train(tmp_path / "refused", dataset, master, with_archive=False)
+        done = bare.train(tmp_path / "run", dataset, master)
+    assert without.returncode == 1, without.stdout
+    assert "none came as far as the worker's code" in without.stdout
+    assert done.returncode == 0, done.stdout
+    assert "other versions" not in done.stdout
+    assert accuracy(tmp_path / "run") > 0.95
