@@ -915,7 +915,7 @@ def pack(
     """Write an archive with the environment of a Spark worker; ``settings()`` are the properties of a job with it.
 
     Args:
-        output: Archive to write: a name that ends with .tar.gz, .tgz or .tar.
+        output: Archive to write: a name that ends with .tar.gz or .tgz.
         extras: Extras of deepspark in the archive, commas between them: train; gpu for CUDA's libraries; tables for
             datasets in object stores, and for ingestion of tables.
         packages: Further installed packages in the archive, with the packages that they require, commas between

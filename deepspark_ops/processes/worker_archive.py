@@ -106,7 +106,7 @@ def write_worker_archive(config: PackConfig) -> WorkerArchive:
             for source, name in package_files(package):
                 _copy(source, site_packages / name)
         start_check(root, "import deepspark_ops.train.worker.process, deepspark_ops.train.worker.spark_task")
-        n_unpacked_bytes = pack_folder(root, temporary, is_compressed=config.output.suffix != ".tar")
+        n_unpacked_bytes = pack_folder(root, temporary)
         n_bytes = temporary.stat().st_size
     versions = {name: package.version for name, package in packages.items()}
     return WorkerArchive(config.output, versions, n_bytes, n_unpacked_bytes)
@@ -294,7 +294,7 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def pack_folder(root: Path, archive: Path, *, is_compressed: bool) -> int:
+def pack_folder(root: Path, archive: Path) -> int:
     """Write all files below ``root`` into the archive, as root's; return their bytes."""
 
     def of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -304,8 +304,7 @@ def pack_folder(root: Path, archive: Path, *, is_compressed: bool) -> int:
         return entry
 
     n_bytes = 0
-    options = {"compresslevel": _GZIP_LEVEL} if is_compressed else {}
-    with tarfile.open(archive, "w:gz" if is_compressed else "w", dereference=True, **options) as tar:  # type: ignore[call-overload]
+    with tarfile.open(archive, "w:gz", compresslevel=_GZIP_LEVEL, dereference=True) as tar:
         for path in sorted(_files_below(root)):
             tar.add(path, str(path.relative_to(root)), filter=of_root)
             n_bytes += path.stat().st_size

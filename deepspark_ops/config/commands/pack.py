@@ -14,7 +14,7 @@ _NAMES = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 class PackConfig(StageConfig):
     """Write an archive with the interpreter and the packages of a Spark worker, for hosts without them."""
 
-    output: Path = Field(description="Archive to write: a name that ends with .tar.gz, .tgz or .tar")
+    output: Path = Field(description="Archive to write: a name that ends with .tar.gz or .tgz")
     extras: str = Field(
         "train",
         pattern=rf"^{_NAMES}(,{_NAMES})*$",
@@ -33,7 +33,7 @@ class PackConfig(StageConfig):
     @field_validator("output")
     @classmethod
     def _is_archive(cls, value: Path) -> Path:
-        if not value.name.endswith((".tar.gz", ".tgz", ".tar")):
-            msg = f"{value} ends with none of .tar.gz, .tgz, .tar, and Spark tells archives by their names"
+        if not value.name.endswith((".tar.gz", ".tgz")):
+            msg = f"{value} ends with neither .tar.gz nor .tgz: Spark unpacks others without the right to run programs"
             raise ValueError(msg)
         return value

@@ -28,7 +28,7 @@ MAX_ITER = 400
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> WorkerArchive:
-    return ds.pack(tmp_path_factory.mktemp("pack") / "workers.tar", progress=False)
+    return ds.pack(tmp_path_factory.mktemp("pack") / "workers.tar.gz", progress=False)
 
 
 @pytest.fixture(scope="module")
