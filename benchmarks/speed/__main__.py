@@ -38,8 +38,6 @@ SINGLE, PAIR, ALONE = Mode(1, 2), Mode(2, 1), Mode(1, 1)
 PROJECT, FLOOR = "ours", "floor"
 PEERS = ROOT / "benchmarks" / "peers"
 CACHE = ROOT / "build" / "bench"
-FIT = tuple(name for name in NETS if name != "fcn8s")
-"""Nets whose race fits into 24 GiB; FCN-8s takes 40: ours 7 GiB a process, the floor 5.4, peers 2.9 to 4."""
 WITH_DROPOUT, WITHOUT = 0.1, 0.02
 """Allowed relative difference of first losses."""
 
@@ -181,7 +179,7 @@ def oldest_first(names: Sequence[str], results: Mapping[str, Any]) -> list[str]:
 def main() -> None:
     """Measure the nets, then write the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nets", default=",".join(FIT), help="with commas between them; none: only the pages")
+    parser.add_argument("--nets", default=",".join(NETS), help="with commas between them; none: only the pages")
     parser.add_argument("--repeats", type=int, default=3, help="blocks of each contender that count")
     parser.add_argument("--block-s", type=float, default=0.5, help="seconds of our block")
     parser.add_argument("--minutes", type=float, default=15, help="no net begins after them; 0: no bound")
