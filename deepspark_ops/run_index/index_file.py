@@ -18,14 +18,18 @@ from deepspark_ops.run_view.reading import RunReading, RunReadings
 BUDGET_S: Final = 0.5
 """Time limit of a list for reading events of runs without an index; further runs wait for the next list."""
 
+_INDEX: Final = str(RunPaths(Path()).index)
 SUMMARIES_KEPT: Final = 50_000
 """Summaries in memory, about 8 KiB each with the curve."""
 
 
-def read_index(run_dir: Path) -> RunSummary | None:
-    """Return a run's index; None if the index is missing, damaged, of another version, or older than the run."""
+def read_index(run_dir: Path | str) -> RunSummary | None:
+    """Return a run's index; None if the index is missing, damaged, of another version, or older than the run.
+
+    A text is read in half the time of a ``Path``: a list has 10,000.
+    """
     try:
-        summary = RunSummary.model_validate_json(regular_bytes(RunPaths(run_dir).index))
+        summary = RunSummary.model_validate_json(regular_bytes(f"{run_dir}/{_INDEX}"))
     except (OSError, ValidationError):
         return None
     return summary if summary.made_of == stamps(run_dir) else None
@@ -69,12 +73,12 @@ class SummaryReader:
             summary = self._summaries.get(path)
             if summary is not None and summary.made_of == stamps(path):
                 return summary
-            run_dir = Path(path)
-            if (summary := read_index(run_dir)) is not None:
+            if (summary := read_index(path)) is not None:
                 self._keep(path, summary)
                 return summary
             if self._clock() >= until:
                 return None
+            run_dir = Path(path)
             with suppress(OSError):
                 return write_index(run_dir) if is_over else summarize(self._readings.of(run_dir), run_dir)
             return RunSummary(made_of={})

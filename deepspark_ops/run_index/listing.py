@@ -183,7 +183,8 @@ def _by_figure(rows: Sequence[dict[str, Any]], *, best_first: bool) -> list[dict
 
 def choices(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
     """Return the possible values of each filter."""
-    return {name: sorted({str(row[name]) for row in rows if row[name] is not None}) for name in FILTERS}
+    values = {name: {row[name] for row in rows} - {None} for name in FILTERS}
+    return {name: sorted(map(str, present)) for name, present in values.items()}
 
 
 def _order(name: str) -> Callable[[dict[str, Any]], Any]:

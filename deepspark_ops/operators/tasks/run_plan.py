@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from caffe_import.files.regular_file import regular_text
@@ -121,6 +122,7 @@ class Places:
         return self.home / "datasets" / f"{stem}-{ingest_digest(config)}"
 
 
+@lru_cache(maxsize=1 << 16)
 def safe_run_id(run_id: str) -> str:
     """Return a folder name for a run id; two run ids never share a folder.
 

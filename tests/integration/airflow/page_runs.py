@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.run_index.index_file import SummaryReader
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage, started
@@ -54,7 +55,10 @@ def pages_client(home: Path) -> Iterator[Any]:
     write_run(home, "secret_dag", "run-c", net="SecretNet")
     places = Places(home, home)
     # Airflow's side gives more than asked for: the page must not rely on the query alone.
-    runs = RunsPage(places, lambda dags: KNOWN, lambda: {"deepspark_train"}, schedules=schedules, clock=lambda: 500.0)
+    runs = RunsPage(
+        places, lambda dags: KNOWN, lambda: {"deepspark_train"}, schedules=schedules,
+        reader=SummaryReader(budget_s=60.0), clock=lambda: 500.0,
+    )  # fmt: skip
     app = pages.build_app(places, TrainingPage(places, lambda dag, run: None), runs=runs)
     for route in app.routes:
         for dependency in getattr(route, "dependencies", ()):

@@ -1,0 +1,167 @@
+"""Is the list of 10,000 runs fast? ``python benchmarks/run_list.py [--json] [--runs 10000]``.
+
+Makes the runs in a folder of its own: each with config, events, evaluation, tasks' notes, label and index, most of the
+files shared by hard links. Then new processes answer the list as the page does, without Airflow and its database; the
+best of ``--rounds`` counts. All figures are seconds of processor time:
+
+- ``first_s``: the first list of a new process, whose summaries come from the runs' index files (limit 1 s);
+- ``again_s``: the list once more;
+- ``filter_s``: the list with a filter of three conditions (limit 0.3 s);
+- ``page_s``: the first page of a list as HTML, without the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import os
+import pstats
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from deepspark_ops.events import DRIVER, Event  # noqa: E402
+from deepspark_ops.operators.tasks.run_plan import Places  # noqa: E402
+from deepspark_ops.run_index.index_file import write_index  # noqa: E402
+from deepspark_ops.run_index.label import RunLabel, write_label  # noqa: E402
+from deepspark_ops.run_index.listing import KnownRun  # noqa: E402
+from deepspark_ops.run_paths import RunPaths  # noqa: E402
+from tests.reference.evaluations import evaluation, write_evaluation  # noqa: E402
+
+DAG = "deepspark_train"
+KINDS = 40
+"""Runs that differ; the other runs are copies."""
+LIMITS = {"first_s": 1.0, "filter_s": 0.3}
+FILTER = "accuracy>0.9 and workers=2 and net~alex"
+
+
+def write_run(folder: Path, number: int) -> None:
+    """Write a finished run with all files that a list reads."""
+    run = RunPaths(folder)
+    run.stages.mkdir(parents=True)
+    n_workers, strategy = 1 + number % 4, ("easgd", "sync", "local_sgd")[number % 3]
+    config = {"solver": "/s/lenet_solver.prototxt", "comm_period": 4, "strategy": strategy, "dataset": "/d/digits"}
+    run.config.write_text(json.dumps(config), encoding="utf-8")
+    net = ("LeNet", "AlexNet")[number % 2]
+    start = {"stage": "train", "status": "started", "net": net, "n_workers": n_workers, "strategy": strategy}
+    events = [Event("stage", 0, DRIVER, {**start, "max_iter": 2000, "n_params": 431_080}, 1000.0)]
+    for clock in range(0, 2000, 20):
+        report = {"loss": 2.3 / (1 + clock / 100), "learning_rate": 0.01, "images_per_s": 2000.0}
+        spent = {"compute_s": 1.5, "data_s": 0.02, "exchange_s": 0.1}
+        events.append(Event("loss", clock, clock // 20 % n_workers, {**report, **spent}, 1000.0 + clock / 50))
+    ended = {"stage": "train", "status": "finished", "images_per_s": 1900.0}
+    events.append(Event("stage", 2000, DRIVER, ended, 1050.0))
+    run.events.write_text("".join(event.to_json() + "\n" for event in events), encoding="utf-8")
+    labels = [0, 1] * 50
+    write_evaluation(run.evaluation, evaluation([1 - labels[0]] * (number % 10) + labels[number % 10 :], labels))
+    status = {"format_version": 1, "stage": "train", "status": "finished", "began": 1.0, "time": 2.0, "text": ""}
+    status_text = json.dumps({**status, "done": None, "total": None, "message": "", "warnings": []})
+    run.stage_status("train").write_text(status_text, encoding="utf-8")
+    write_label(folder, RunLabel(name=f"number {number}", tags=("benchmark",)))
+    write_index(folder)
+
+
+def link_run(source: Path, target: Path) -> None:
+    """Make a copy of a run whose files are the same files; folders get the times of the source's folders."""
+    for folder, _, names in os.walk(source):
+        copy = target / Path(folder).relative_to(source)
+        copy.mkdir(parents=True)
+        for name in names:
+            os.link(Path(folder, name), copy / name)
+    for folder, _, _ in os.walk(source):
+        stat = os.stat(folder)
+        os.utime(target / Path(folder).relative_to(source), ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def make_runs(home: Path, n_runs: int) -> None:
+    """Write the runs below ``home``."""
+    runs = home / "runs" / DAG
+    for number in range(min(KINDS, n_runs)):
+        write_run(runs / run_name(number), number)
+    for number in range(KINDS, n_runs):
+        link_run(runs / run_name(number % KINDS), runs / run_name(number))
+
+
+def run_name(number: int) -> str:
+    """Return the name of a run's folder."""
+    return f"manual__2026-01-{1 + number // 1000:02}T{number % 1000:06}"
+
+
+def measure(home: Path, *, profile: bool) -> dict[str, float]:
+    """Answer the list in this process, and return the processor times."""
+    from deepspark_ops.operators.pages.lists.runs import RunsPage, query_of
+
+    names = sorted(path.name for path in (home / "runs" / DAG).iterdir())
+    known = [KnownRun(DAG, name, "success", 1e9 + at, 1e9 + at, 1e9 + at + 60) for at, name in enumerate(names)]
+    page = RunsPage(Places(home, home), lambda dags: known, lambda: {DAG})
+    plain, filtered = query_of({}), query_of({"filter": FILTER})
+    answer: Any = None
+
+    def seconds(action: Callable[[], Any]) -> float:
+        nonlocal answer
+        answer = None  # the page keeps no earlier answer, and a kept answer lengthens each collection of garbage
+        began = time.process_time()
+        answer = action()
+        return time.process_time() - began
+
+    profiler = cProfile.Profile()
+    if profile:
+        profiler.enable()
+    first_s = seconds(lambda: page.answer({DAG}, plain))
+    if profile:
+        profiler.disable()
+        pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+    assert (answer["unread"], answer["found"]) == (0, len(known)), "a run has no valid index"
+    again_s = seconds(lambda: page.answer({DAG}, plain))
+    page.page(answer, nonce="n")  # the template is read once
+    page_s = seconds(partial(page.page, answer, nonce="n"))
+    filter_s = seconds(lambda: page.answer({DAG}, filtered))
+    assert 0 < answer["found"] < len(known)
+    return {"first_s": first_s, "again_s": again_s, "page_s": page_s, "filter_s": filter_s}
+
+
+def measured_in_process(home: Path) -> dict[str, float]:
+    """Return the times of a new process."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--measure", str(home)]
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    times: dict[str, float] = json.loads(completed.stdout.splitlines()[-1])
+    return times
+
+
+def main() -> None:
+    """Make the runs, measure, and print a line a figure, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10_000, help="number of runs")
+    parser.add_argument("--rounds", type=int, default=3, help="processes; the best of each figure counts")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--profile", action="store_true", help="profile the first list, to the error output")
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure is not None:
+        print(json.dumps(measure(options.measure, profile=False)))
+        return
+    with tempfile.TemporaryDirectory(prefix="run-list-") as folder:
+        make_runs(Path(folder), options.runs)
+        if options.profile:
+            measure(Path(folder), profile=True)
+        rounds = [measured_in_process(Path(folder)) for _ in range(options.rounds)]
+    best = {name: round(min(times[name] for times in rounds), 3) for name in rounds[0]}
+    if options.json:
+        print(json.dumps({"runs": options.runs, **best}))
+        return
+    for name, seconds in best.items():
+        limit = f" (limit {LIMITS[name]:g} s)" if name in LIMITS else ""
+        print(f"{name} {seconds:.3f}{limit}")
+
+
+if __name__ == "__main__":
+    main()
