@@ -116,6 +116,31 @@ def test_nonsense_in_the_address_is_ignored(page: Page, site: str) -> None:
     assert page.evaluate("document.querySelector('.plot').layout.xaxis.range[0]") == 0
 
 
+def test_a_saved_view_brings_back_address_and_columns(page: Page, site: str) -> None:
+    page.goto(f"{site}/runs?filter=net~lenet&sort=loss&page=1")
+    page.wait_until("!document.querySelector('form.views').hidden")
+    page.evaluate("document.querySelector('details.columns').open = true")
+    loss_box = "[...document.querySelectorAll('details.columns li')].find(li => li.innerText.includes('loss'))"
+    page.evaluate(f"{loss_box}.querySelector('input').click()")
+    hidden = "document.querySelector('th[data-column=loss]').hidden"
+    assert page.evaluate(hidden) is True
+    page.fill("form.views input[name=title]", "LeNet <b>only</b>")
+    page.click("form.views button:not([type])")
+    page.evaluate(f"{loss_box}.querySelector('input').click()")
+    assert page.evaluate(hidden) is False
+    page.goto(f"{site}/runs")
+    page.choose("form.views select", "LeNet <b>only</b>")
+    page.wait_until("location.search.includes('lenet') && document.readyState === 'complete'")
+    page.wait_until("!document.querySelector('form.views').hidden")
+    assert page.evaluate("new URLSearchParams(location.search).get('sort')") == "loss"
+    assert page.evaluate("new URLSearchParams(location.search).has('page')") is False
+    assert page.evaluate(hidden) is True
+    assert page.evaluate("document.querySelector('form.views select').value") == "LeNet <b>only</b>"
+    page.click("form.views button[name=remove_view]")
+    assert page.evaluate("document.querySelector('form.views select').options.length") == 1
+    page.evaluate("localStorage.clear()")
+
+
 def test_weights_by_layer_are_drawn_and_a_table_has_their_numbers(page: Page, site: str) -> None:
     page.goto(site + TRAINING)
     page.wait_until("!document.getElementById('weights').hidden")
