@@ -55,7 +55,7 @@ def check(
     balance: Literal['none', 'oversample', 'undersample'] = 'none',
     limit: int | None = None,
     n_classes: int | None = None,
-    n_workers: int = 2,
+    n_workers: str | int = 2,
     devices: Literal['auto', 'cpu', 'gpu'] = 'auto',
     share_gpus: bool = False,
     gpus_per_worker: int = 1,
@@ -140,7 +140,8 @@ def check(
         limit: Take this number of records of each source: each class keeps the share, and every run takes the same
             records.
         n_classes: Refuse labels outside [0, n_classes); default: from class_names, else from the data.
-        n_workers: Training processes, e.g. 4.
+        n_workers: Training processes, e.g. 4; 4..16: at least 4, more while there are slots; auto: the cores or
+            GPUs of a single host, 1..64 on a cluster.
         devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
             usable GPU; gpu: refuses to run without a GPU.
         share_gpus: Let several workers of a host use the same GPU if there are too few GPUs.
@@ -335,7 +336,7 @@ def train(
     weights: StrPath | Sequence[StrPath] | None = None,
     resume: StrPath | None = None,
     parity: bool = False,
-    n_workers: int = 2,
+    n_workers: str | int = 2,
     strategy: str = 'easgd',
     strategy_options: str = '',
     comm_period: Literal['auto'] | int | str = 'auto',
@@ -394,7 +395,8 @@ def train(
         weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override.
         resume: Caffe .solverstate to go on from (not together with weights).
         parity: First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them.
-        n_workers: Training processes, e.g. 4.
+        n_workers: Training processes, e.g. 4; 4..16: at least 4, more while there are slots; auto: the cores or
+            GPUs of a single host, 1..64 on a cluster.
         strategy: Method of exchange between workers and center; auto: by the number of workers, and whether workers
             may differ.
         strategy_options: The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file
@@ -637,7 +639,7 @@ def compare(
     weights: StrPath | Sequence[StrPath] | None = None,
     resume: StrPath | None = None,
     parity: bool = False,
-    n_workers: int = 2,
+    n_workers: str | int = 2,
     strategy: str = 'easgd',
     strategy_options: str = '',
     comm_period: Literal['auto'] | int | str = 'auto',
@@ -704,7 +706,8 @@ def compare(
         weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override.
         resume: Caffe .solverstate to go on from (not together with weights).
         parity: First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them.
-        n_workers: Training processes, e.g. 4.
+        n_workers: Training processes, e.g. 4; 4..16: at least 4, more while there are slots; auto: the cores or
+            GPUs of a single host, 1..64 on a cluster.
         strategy: Method of exchange between workers and center; auto: by the number of workers, and whether workers
             may differ.
         strategy_options: The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from deepspark_ops.api.mistakes import mistakes_as_config_errors
 from deepspark_ops.config.base import Config, StageConfig, with_paths_from
 from deepspark_ops.config.flat_fields import config_from_fields, flat_fields, union_members
+from deepspark_ops.config.shared_options.worker_count import WorkerRange
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.stores.store_path import StorePath
 
@@ -24,6 +25,7 @@ PROGRESS: Final = "progress"
 _PROGRESS_TEXT: Final = "Show how far the stage is: on a terminal, in a notebook, else as lines on stderr."
 _DOC_COLUMNS: Final = 112
 _PLAIN: Final[Mapping[Any, str]] = {
+    WorkerRange: "str",
     bool: "bool",
     int: "int",
     float: "float",

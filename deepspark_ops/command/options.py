@@ -21,6 +21,7 @@ from deepspark_ops.config.flat_fields import (
     plain_members,
     union_members,
 )
+from deepspark_ops.config.shared_options.worker_count import WorkerRange
 from deepspark_ops.exchange.strategies.base import strategy_names
 from deepspark_ops.exchange.strategies.choice import strategy_choices
 from deepspark_ops.stores.store_path import StorePath
@@ -35,6 +36,7 @@ _NAMES: Mapping[str, Callable[[], Sequence[str]]] = {
 }
 """Mark ``one_of`` of a field -> names from a registry, which the field's type lacks."""
 _METAVARS: dict[Any, str] = {
+    WorkerRange: "LEAST..MOST|auto",
     int: "INTEGER",
     float: "NUMBER",
     Path: "PATH",

@@ -37,6 +37,7 @@ from deepspark_ops.config.shared_options.devices import (
 )
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 from deepspark_ops.config.shared_options.schedules import AccuracyFloor, PeriodSchedule, RateSchedule
+from deepspark_ops.config.shared_options.worker_count import ALLOWED_COUNTS, AUTO, WorkerCount, WorkerRange
 
 
 class TrainConfig(StageConfig):
@@ -66,8 +67,13 @@ class TrainConfig(StageConfig):
         False,
         description="First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them",
     )
-    n_workers: int = Field(
-        2, ge=1, le=10_000, title="Workers", description="Training processes, e.g. 4", json_schema_extra=FORM
+    n_workers: WorkerCount = Field(
+        2,
+        title="Workers",
+        description="Training processes, e.g. 4; 4..16: at least 4, more while there are slots; auto: the cores or GPUs"
+        " of a single host, 1..64 on a cluster",
+        examples=["4", "4..16", "auto"],
+        json_schema_extra={**FORM, "allowed": ALLOWED_COUNTS},
     )
     strategy: str = Field(
         "easgd",
@@ -256,6 +262,10 @@ class TrainConfig(StageConfig):
                 " engine=spark, or leave master out"
             )
             raise ValueError(msg)
+        workers = self.n_workers
+        if isinstance(workers, WorkerRange) and workers.text != AUTO and self.min_workers not in (1, workers.fewest):
+            msg = f"min_workers={self.min_workers} and n_workers={workers.text}: give one, a range has both"
+            raise ValueError(msg)
         if self.min_workers > self.n_workers:
             msg = (
                 f"min_workers={self.min_workers} and n_workers={self.n_workers}: that many never train; give"
@@ -269,6 +279,12 @@ class TrainConfig(StageConfig):
             )
             raise ValueError(msg)
         return self
+
+    @property
+    def fewest_workers(self) -> int:
+        """Smallest number of workers with a slot; with fewer the run fails after ``min_workers_wait_s``."""
+        workers = self.n_workers
+        return max(self.min_workers, workers.fewest) if isinstance(workers, WorkerRange) else self.min_workers
 
     @property
     def is_in_spark(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from caffe_import.proto import caffe_pb2
 from caffe_import.solver.solver_spec import SolverSpec
+from deepspark_ops.config.shared_options.worker_count import WorkerRange
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.devices.host_cores import host_cores, share_of_cores
@@ -13,6 +14,7 @@ from deepspark_ops.devices.host_gpus import HostGpus, host_gpus
 from deepspark_ops.devices.requested import RequestedDevices, check_enough, requested_devices, without_gpus
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.processes.cluster_network import stays_in_process
 
 
 def devices_of_run(config: TrainConfig, solver: SolverSpec, environment: Mapping[str, str]) -> RunDevices:
@@ -26,7 +28,15 @@ def devices_of_run(config: TrainConfig, solver: SolverSpec, environment: Mapping
     Raises:
         ConfigError: In local mode, this host lacks the requested devices.
     """
-    requested = requested_devices(
+    requested = _requested(config, solver)
+    if not config.master.startswith("local"):
+        return RunDevices(requested)
+    host = host_gpus(environment) if requested.kind == "gpu" else HostGpus(())
+    return RunDevices(requested, deal(requested, host, n_workers=config.n_workers, cores=host_cores()))
+
+
+def _requested(config: TrainConfig, solver: SolverSpec) -> RequestedDevices:
+    return requested_devices(
         config.devices,
         solver_mode_is_gpu=solver.message.solver_mode == caffe_pb2.SolverParameter.GPU,
         is_written=solver.message.HasField("solver_mode"),
@@ -35,10 +45,39 @@ def devices_of_run(config: TrainConfig, solver: SolverSpec, environment: Mapping
         is_shared=config.share_gpus,
         n_threads=config.threads_per_worker,
     )
-    if not config.master.startswith("local"):
-        return RunDevices(requested)
-    host = host_gpus(environment) if requested.kind == "gpu" else HostGpus(())
-    return RunDevices(requested, deal(requested, host, n_workers=config.n_workers, cores=host_cores()))
+
+
+def with_workers_of_host(
+    config: TrainConfig, solver: SolverSpec, environment: Mapping[str, str]
+) -> tuple[TrainConfig, str]:
+    """Return the config with a number in place of a range, and a line about it; unchanged for a cluster.
+
+    On a single host no worker comes late: all have a slot.
+    """
+    if not isinstance(config.n_workers, WorkerRange) or not stays_in_process(config.master):
+        return config, ""
+    n_workers = workers_of_host(config.n_workers, _requested(config, solver), environment, fewest=config.fewest_workers)
+    note = f"n_workers={config.n_workers.text}: {n_workers} of a single host, by its cores or GPUs"
+    return config.model_copy(update={"n_workers": n_workers}), note
+
+
+def workers_of_host(
+    n_workers: int, requested: RequestedDevices, environment: Mapping[str, str], *, fewest: int = 1
+) -> int:
+    """Return the number of workers on a single host: a range becomes the number of the host's GPUs or cores.
+
+    Args:
+        n_workers: A number, or a range.
+        requested: Devices that each worker requests.
+        environment: Environment of this process, for the GPUs of the host.
+        fewest: The smallest number.
+    """
+    if not isinstance(n_workers, WorkerRange):
+        return n_workers
+    gpus = host_gpus(environment).addresses if requested.kind == "gpu" else ()
+    n_threads = 1 if requested.n_threads == "auto" else requested.n_threads
+    n_offered = len(gpus) // requested.per_worker if gpus else host_cores() // n_threads
+    return min(int(n_workers), max(n_workers.fewest, fewest, n_offered))
 
 
 def deal(requested: RequestedDevices, host: HostGpus, *, n_workers: int, cores: int) -> tuple[AssignedDevices, ...]:

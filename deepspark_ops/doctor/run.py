@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from deepspark_ops.config.commands.doctor import DoctorConfig
+from deepspark_ops.config.shared_options.worker_count import fewest_workers
 from deepspark_ops.doctor.airflow_checks import absent_check, airflow_checks
 from deepspark_ops.doctor.check import Check, failed
 from deepspark_ops.doctor.children import Answer, ask_module, ask_spark, own_environment
@@ -49,7 +50,7 @@ def run_doctor(
         python_check(),
         *package_checks(environment),
         java := java_check(environment),
-        memory_check(config.n_workers, is_local=master.startswith("local")),
+        memory_check(fewest_workers(config.n_workers), is_local=master.startswith("local")),
         disk_check("disk", config.home),
         disk_check("temporary files", Path(tempfile.gettempdir())),
         shared_memory_check(),
@@ -75,7 +76,7 @@ def _spark(config: DoctorConfig, master: str, environment: Mapping[str, str]) ->
     return spark_checks(
         answer.facts,
         master=master,
-        n_workers=config.n_workers,
+        n_workers=fewest_workers(config.n_workers),
         home=str(home.absolute()),
         package=str(Path(__file__).resolve().parents[2]),
         python=platform.python_version(),

@@ -104,7 +104,7 @@ class DeepSparkCheckOperator(BaseOperator):
         overrides: str | Template | None = None,
         weights: StrPath | Sequence[StrPath] | Template | None = None,
         dataset: StrPath | Template | None = None,
-        n_workers: int | Template | None = None,
+        n_workers: str | int | Template | None = None,
         devices: Literal['auto', 'cpu', 'gpu'] | Template | None = None,
         share_gpus: bool | Template | None = None,
         gpus_per_worker: int | Template | None = None,
@@ -229,7 +229,8 @@ class DeepSparkCheckOperator(BaseOperator):
             overrides: Solver fields in prototxt, in place of the file's fields, e.g. 'max_iter: 200 base_lr: 0.02'
             weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override
             dataset: Ingested dataset; default: the net's own sources
-            n_workers: Training processes, e.g. 4
+            n_workers: Training processes, e.g. 4; 4..16: at least 4, more while there are slots; auto: the cores or
+                GPUs of a single host, 1..64 on a cluster
             devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
                 usable GPU; gpu: refuses to run without a GPU
             share_gpus: Let several workers of a host use the same GPU if there are too few GPUs
@@ -1124,7 +1125,7 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
         weights: StrPath | Sequence[StrPath] | Template | None = None,
         resume: StrPath | Template | None = None,
         parity: bool | Template | None = None,
-        n_workers: int | Template | None = None,
+        n_workers: str | int | Template | None = None,
         strategy: str | Template | None = None,
         strategy_options: str | Template | None = None,
         comm_period: Literal['auto'] | int | str | Template | None = None,
@@ -1178,7 +1179,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
             weights: Fine-tune: .caffemodel whose blobs are copied by layer name; of several (a,b) the later override
             resume: Caffe .solverstate to go on from (not together with weights)
             parity: First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them
-            n_workers: Training processes, e.g. 4
+            n_workers: Training processes, e.g. 4; 4..16: at least 4, more while there are slots; auto: the cores or
+                GPUs of a single host, 1..64 on a cluster
             strategy: Method of exchange between workers and center; auto: by the number of workers, and whether workers
                 may differ
             strategy_options: The strategy's own options, e.g. 'block_momentum: 0.5'; deepspark takes its parameter file

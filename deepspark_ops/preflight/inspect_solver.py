@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -26,7 +27,9 @@ from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.ingest import SourceConfig
+from deepspark_ops.devices.dealing import workers_of_host
 from deepspark_ops.devices.device_rows import DeviceRow
+from deepspark_ops.devices.requested import requested_devices
 from deepspark_ops.errors import DataError, DeepSparkError
 from deepspark_ops.evaluate.tasks.choice import NO_WISH, choose_tasks, task_wish
 from deepspark_ops.ingest.files.source_folders import source_folders
@@ -76,7 +79,10 @@ def inspect_solver(config: CheckConfig) -> PreflightReport:
         limit_named_files(config.named_files, trusted_folders, scratch=Path(scratch), warn=outside.append)
         solver = load_solver(config.solver, config.overrides)
         nets = solver_nets(solver, config.solver)
-        inspection = _Inspection(config, solver, Path(scratch))
+        is_gpu = solver.spec.message.solver_mode == caffe_pb2.SolverParameter.GPU
+        requested = requested_devices(config.devices, solver_mode_is_gpu=is_gpu, per_worker=config.gpus_per_worker)
+        n_workers = workers_of_host(config.n_workers, requested, os.environ)
+        inspection = _Inspection(config.model_copy(update={"n_workers": n_workers}), solver, Path(scratch))
         inspection.run(nets)
     inspection.problems += [Problem(severity="warning", finding=finding) for finding in outside]
     problems = sorted(inspection.problems, key=lambda problem: problem.severity != "error")

@@ -76,6 +76,16 @@ def stays_on_host(master: str) -> bool:
     return bool(hosts) and all(_is_loopback(host) for host in hosts)
 
 
+def stays_in_process(master: str) -> bool:
+    """Return whether a master runs tasks in the driver's own JVM.
+
+    Example:
+        >>> stays_in_process("local[2]"), stays_in_process("local-cluster[1,1,1024]")
+        (True, False)
+    """
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
 def choose_listen_address(requested: str, master: str, *, towards: Callable[[str, int], str] | None = None) -> str:
     """Return the listen address of the driver's servers: the exchange's servers and Spark's.
 

@@ -161,7 +161,8 @@ class RunProgress:
         """The net, the strategy and the number of workers; empty before the start."""
         if not self.started:
             return ""
-        workers = self.started.get("n_workers", "?")
+        workers, fewest = self.started.get("n_workers", "?"), self.started.get("fewest_workers")
+        workers = f"{fewest} to {workers}" if fewest else workers
         return f"{self.started.get('net') or 'net'}: {self.started.get('strategy', '')}, {workers} workers"
 
     @property

@@ -216,6 +216,9 @@ def _running(progress: RunProgress, train: TaskState) -> tuple[StateName, str]:
     if not progress.has_trained:
         return "starting", "workers are building the net" if progress.workers else "Spark and its workers are starting"
     n_training, n_workers = len(progress.training()), progress.started.get("n_workers", "?")
+    if fewest := progress.started.get("fewest_workers"):
+        training = "1 worker trains" if n_training == 1 else f"{n_training} workers train"
+        return "running", f"{training}, {fewest} to {n_workers} as there are slots"
     return "running", f"{n_training} of {n_workers} workers train"
 
 

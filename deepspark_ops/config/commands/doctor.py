@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from deepspark_ops.config.base import InsecureNetwork, ListenAddress, StageConfig
+from deepspark_ops.config.shared_options.worker_count import ALLOWED_COUNTS, WorkerCount
 
 
 class DoctorConfig(StageConfig):
@@ -15,7 +16,9 @@ class DoctorConfig(StageConfig):
     master: str | None = Field(
         None, description="Spark master to look at; default: the one that --connection names, else local[*]"
     )
-    n_workers: int = Field(2, ge=1, le=10_000, description="Workers that a run would have")
+    n_workers: WorkerCount = Field(
+        2, description="Workers that a run would have, e.g. 4 or 4..16", json_schema_extra={"allowed": ALLOWED_COUNTS}
+    )
     home: Path = Field(
         Path(),
         description="Folder in which runs and datasets would be: all executors must see it under this path",

@@ -11,6 +11,19 @@ from deepspark_ops.config.base import DataPathField, SampleShape, StageConfig
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 
 
+def _counts(text: str) -> list[int]:
+    """Return a number, or the numbers of a range: each twice the number before, and the largest number.
+
+    Example:
+        >>> _counts("3"), _counts("4..20"), _counts("4..4")
+        ([3], [4, 8, 16, 20], [4])
+    """
+    if ".." not in text:
+        return [int(text)]
+    fewest, most = map(int, text.split(".."))
+    return sorted({fewest, most, *(fewest << power for power in range(64) if fewest << power < most)})
+
+
 class PlanConfig(StageConfig):
     """Predict images/s, staleness, server load and time per epoch for many numbers of workers, by simulation."""
 
@@ -20,9 +33,9 @@ class PlanConfig(StageConfig):
     )
     workers: str = Field(
         "1,2,4,8,16,64,256,1000,10000",
-        pattern=r"^\d+(,\d+)*$",
-        description="Numbers of workers to predict for, with commas",
-        json_schema_extra={"allowed": "whole numbers with commas, like 1,2,4,8"},
+        pattern=r"^(\d+|\d+\.\.\d+)(,(\d+|\d+\.\.\d+))*$",
+        description="Numbers of workers to predict for, with commas; 4..16 is 4,8,16",
+        json_schema_extra={"allowed": "whole numbers or ranges with commas, like 1,2,4..16"},
     )
     strategy: str = Field(
         "easgd", description="How workers and center exchange parameters", json_schema_extra={"one_of": "strategy"}
@@ -89,7 +102,7 @@ class PlanConfig(StageConfig):
     @property
     def worker_counts(self) -> tuple[int, ...]:
         """Numbers of workers to predict for, ascending."""
-        return tuple(sorted({int(count) for count in self.workers.split(",")}))
+        return tuple(sorted({count for text in self.workers.split(",") for count in _counts(text)}))
 
     @model_validator(mode="after")
     def _check(self) -> PlanConfig:

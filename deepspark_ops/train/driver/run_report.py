@@ -6,6 +6,7 @@ import logging
 import signal
 from typing import Any
 
+from deepspark_ops.config.shared_options.worker_count import WorkerRange
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.transport.link import ExchangeStatus
@@ -29,6 +30,7 @@ def report_start(watch: RunWatch, prepared: PreparedRun, start: Start, *, strate
         net=run.train_net.name,
         n_params=run.train_net.params.n_params,
         n_workers=config.n_workers,
+        **({"fewest_workers": config.fewest_workers} if isinstance(config.n_workers, WorkerRange) else {}),
         strategy=strategy,
         max_iter=run.solver.max_iter,
         **({"devices": devices.lines()} if devices.dealt else {}),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import sys
 import threading
@@ -27,6 +26,7 @@ from deepspark_ops.devices.in_task import ONE_THREAD
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.devices.spark_resources import gpu_properties
 from deepspark_ops.errors import ConfigError, TrainingFailed
+from deepspark_ops.processes.cluster_network import stays_in_process
 from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import jvm_has_ended, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
@@ -247,16 +247,6 @@ def _last_failure(context: SparkContext, stages: Sequence[SparkStageInfo]) -> st
             if message.isDefined():
                 return str(message.get())
     return "Spark does not say why"
-
-
-def stays_in_process(master: str) -> bool:
-    """Return whether a master runs tasks in the driver's own JVM.
-
-    Example:
-        >>> stays_in_process("local[2]"), stays_in_process("local-cluster[1,1,1024]")
-        (True, False)
-    """
-    return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 def _n_executors(context: SparkContext) -> int:

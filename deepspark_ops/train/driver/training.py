@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from deepspark_ops.config.shared_options.worker_count import WorkerRange
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.dealing import devices_of_run
 from deepspark_ops.devices.run_devices import RunDevices
@@ -149,7 +150,7 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
             ended = workers.ended()  # before the events: a worker's event comes before its end
             status = watch.step(exchange.poll)
             watch.report_ended(ended)
-            exchanges.see(status.exchanges)
+            exchanges.see(status.exchanges, is_end=status.finished)
             if not status.finished and (text := slots.look(workers.slots)):
                 watch.warn(text, clock=status.acknowledged)
             return status
@@ -167,10 +168,11 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
                 sys.exit(128 + signals.stopped_by)
             has_changed = not np.array_equal(exchange.center.vector, start.center)
             max_iter = run.solver.max_iter
-            check_result(config, status, workers.outcomes(), max_iter=max_iter, has_changed=has_changed)
+            check_result(run.config, status, workers.outcomes(), max_iter=max_iter, has_changed=has_changed)
             if text := slots.at_end():
                 watch.warn(text, clock=status.acknowledged)
-            report_missing(watch, status)
+            if not isinstance(run.config.n_workers, WorkerRange):
+                report_missing(watch, status)
         except DeepSparkError as error:
             report_stage(run, "failed", watch.clock, reason=str(error), **watch.speed())
             raise
@@ -208,8 +210,8 @@ def _slots_of(run: Run, devices: RunDevices) -> SlotWatch:
     if requested.is_required:
         needs = f"{requested.per_worker} GPU{'s' if requested.per_worker > 1 else ''} (docs/guides/devices.md)"
     return SlotWatch(
-        n_workers=config.n_workers,
-        min_workers=config.min_workers,
+        n_workers=config.fewest_workers if isinstance(config.n_workers, WorkerRange) else config.n_workers,
+        min_workers=config.fewest_workers,
         wait_s=config.min_workers_wait_s,
         master=config.master,
         needs=needs,

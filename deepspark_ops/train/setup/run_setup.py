@@ -7,6 +7,7 @@ directory. ``load_run`` builds the nets from the folder. ``plan_start`` decides 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ from caffe_import.solver.solver_spec import solver_spec
 from deepspark_ops.config.base import parse_config, with_paths_from
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.compute_plan import compute_plan, precision_note, with_replicas
+from deepspark_ops.devices.dealing import with_workers_of_host
 from deepspark_ops.devices.device_rows import device_rows, placement_notes
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.processes.named_files import limit_named_files
@@ -81,9 +83,10 @@ def prepare_run(config: TrainConfig) -> PreparedRun:
     outside: list[str] = []
     limit_named_files(config.named_files, _own_folders(config), warn=outside.append)
     loaded = load_solver(config.solver, config.overrides)
+    config, counted = with_workers_of_host(config, loaded.spec, os.environ)
     config, chosen = with_strategy(config)
     plan = plan_strategy(config)
-    notes = [*filter(None, [chosen]), *plan.warnings]
+    notes = [*filter(None, [counted, chosen]), *plan.warnings]
     if loaded.spec.random_seed < 0:
         notes.append(f"the solver has no random_seed: {DEFAULT_SEED} is used, so that a rerun repeats the run")
     notes += solver_notes(loaded.spec, net_asks_for_debug=loaded.train_net.debug_info)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from deepspark_ops.config.shared_options.schedules import schedule_entries
+from deepspark_ops.config.shared_options.worker_count import WorkerRange
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.exchange.strategies.base import (
@@ -19,7 +20,7 @@ from deepspark_ops.exchange.strategies.base import (
     strategy_names,
 )
 from deepspark_ops.exchange.strategies.choice import AUTO, choose_strategy
-from deepspark_ops.exchange.strategies.options import FIELD, parse_strategy_options
+from deepspark_ops.exchange.strategies.options import FIELD, StrategyOptions, parse_strategy_options
 
 Period = Literal["auto"] | int | tuple[tuple[int, float], ...]
 """tau; a tuple has the pairs (clock, tau) of a schedule."""
@@ -58,6 +59,7 @@ def plan_strategy(config: TrainConfig) -> StrategyPlan:
     parsed = parse_strategy_options(config.strategy, config.strategy_options, n_workers=config.n_workers)
     strategy = configure(config.strategy, parsed.options)
     running = strategy.for_workers(config.n_workers)
+    _check_range(config, strategy, parsed)
     if config.overlap and not strategy.has_moving_rate:
         elastic = ", ".join(name for name in strategy_names() if find_strategy(name).has_moving_rate)
         msg = (
@@ -141,6 +143,18 @@ def _period_of(config: TrainConfig, running: Strategy, in_options: int | None) -
         msg = f"comm_period={setting}: strategy {running.name} keeps its minibatches; give a number or auto"
         raise ConfigError(msg)
     return period
+
+
+def _check_range(config: TrainConfig, strategy: Strategy, parsed: StrategyOptions) -> None:
+    """Refuse a number of workers that changes, where a setting is divided or multiplied by the number."""
+    workers, why = config.n_workers, ""
+    if strategy.repeats_data:
+        why = "each worker keeps its share of the training set for the whole run"
+    elif parsed.comm_period is not None and parsed.options.get("factor_decay_step"):
+        why = "factor_decay_step of the parameter file counts minibatches of each worker"
+    if why and isinstance(workers, WorkerRange):
+        msg = f"n_workers={workers.text} with strategy={strategy.name}: {why}; give a number, or another strategy"
+        raise ConfigError(msg)
 
 
 def _refuse_both(name: str, value: float | str | None, other: str, other_value: float) -> None:

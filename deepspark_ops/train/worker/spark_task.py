@@ -21,7 +21,7 @@ from deepspark_ops.train.worker.driver_versions import version_note
 from deepspark_ops.train.worker.fault_file import last_fault, note_faults
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.run_copy import with_folder_on_host
-from deepspark_ops.train.worker.starts import note_start, starts_since_progress
+from deepspark_ops.train.worker.starts import has_ended, note_start, starts_since_progress
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,6 +44,8 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int, grant: Task
     plain = with_folder_on_host(plain, Path.cwd())
     tries = int(plain["worker_tries"])
     work = Path(plain["work"])
+    if has_ended(work):  # a slot came too late
+        return WorkerOutcome(worker, "finished", "").to_plain()
     if note_start(work, worker, attempt) > tries:
         often = f"{tries} times without an exchange in between"
         killed = (

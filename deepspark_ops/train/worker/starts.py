@@ -18,6 +18,7 @@ from typing import Any, Final
 WRITE_EVERY_S: Final = 1.0
 _FOLDER: Final = "starts"
 _PROGRESS: Final = "exchanges.json"
+_END: Final = "ended"
 
 
 class ExchangesFile:
@@ -29,10 +30,20 @@ class ExchangesFile:
         self._now = now
         self._written: tuple[int, ...] = ()
         self._due = float("-inf")
+        self._has_ended = False
         shutil.rmtree(self._path.parent, ignore_errors=True)
 
-    def see(self, exchanges: Sequence[int]) -> None:
-        """Take each worker's number of ended exchanges; writes the numbers at most once in ``WRITE_EVERY_S``."""
+    def see(self, exchanges: Sequence[int], *, is_end: bool = False) -> None:
+        """Take each worker's number of ended exchanges; writes the numbers at most once in ``WRITE_EVERY_S``.
+
+        Args:
+            exchanges: By worker.
+            is_end: Whether the run has ended: later starts of workers have nothing to do.
+        """
+        if is_end and not self._has_ended:
+            with suppress(OSError):
+                (self._path.parent / _END).touch()
+                self._has_ended = True
         if tuple(exchanges) == self._written or self._now() < self._due:
             return
         with suppress(OSError):  # a run must not fail for want of the file
@@ -40,6 +51,11 @@ class ExchangesFile:
                 self._path.parent.mkdir(exist_ok=True)  # workers on other hosts may have notes of their own
                 _write(self._path, list(exchanges))
                 self._written, self._due = tuple(exchanges), self._now() + WRITE_EVERY_S
+
+
+def has_ended(work: Path) -> bool:
+    """Return whether the driver has noted the end of the run."""
+    return (work / _FOLDER / _END).exists()
 
 
 def has_start(work: Path) -> bool:

@@ -74,7 +74,7 @@ def test_arguments_are_the_fields_of_the_config() -> None:
             assert one.default == TrainConfig.model_fields[name].default, name
     assert set(inspect.signature(ds.check).parameters) == set(flat_fields(CheckConfig))
     assert list(inspect.signature(ds.predict).parameters)[:2] == ["bundle", "input"]
-    assert "n_workers: Training processes, e.g. 4." in (ds.train.__doc__ or "")
+    assert "n_workers: Training processes, e.g. 4; 4..16: at least 4" in (ds.train.__doc__ or "")
 
 
 @pytest.mark.parametrize("name", ["staging_size", "weights", "comm_period", "placement", "allowed_root", "dataset"])
@@ -112,7 +112,7 @@ MISTAKES = [
         lambda: ds.train("a", run_dir="b", n_worker=3),
         r"n_worker=3: no such argument; the nearest is n_workers; known: s",
     ),
-    (lambda: ds.train("a", run_dir="b", n_workers=0), r"n_workers=0: Input should be greater than or equal to 1"),
+    (lambda: ds.train("a", run_dir="b", n_workers=0), r"n_workers=0: must be a whole number from 1 to 10000, a range"),
     (
         lambda: ds.train("a", run_dir="b", comm_period="x"),
         r"comm_period='x': must be auto, a whole number, or a schedule",

@@ -63,6 +63,7 @@ def has_snapshot(run):
 
 
 # Each message is whole: what is wrong, with which value, and what is allowed or to be done.
+COUNTS = "must be a whole number from 1 to 10000, a range like 4..16, or auto"
 BAD_INPUT = [
     (
         ["check", "none.prototxt"],
@@ -72,15 +73,21 @@ BAD_INPUT = [
         ["check", "no_net.prototxt"],
         "{folder}/no_net.prototxt: names no training net; give one of net, net_param, train_net, train_net_param",
     ),
-    (["check", "solver.prototxt", "--n-workers", "0"], "n_workers=0: Input should be greater than or equal to 1"),
-    (["check", "solver.prototxt", "--workers", "0"], "n_workers=0: Input should be greater than or equal to 1"),
+    (
+        ["check", "solver.prototxt", "--n-workers", "0"],
+        f"n_workers=0: {COUNTS}",
+    ),
+    (
+        ["check", "solver.prototxt", "--workers", "0"],
+        f"n_workers=0: {COUNTS}",
+    ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--n-workers", "0"],
-        "n_workers=0: Input should be greater than or equal to 1",
+        f"n_workers=0: {COUNTS}",
     ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--n-workers", "two"],
-        "n_workers='two': Input should be a valid integer",
+        f"n_workers='two': {COUNTS}",
     ),
     (
         ["train", "solver.prototxt", "--run-dir", "r", "--comm-period", "often"],
@@ -476,7 +483,8 @@ def test_help_names_every_field_with_its_description(folder, command):
 
 def test_help_shows_bounds_defaults_and_choices(folder):
     shown = " ".join(invoke("train", "--help").stdout.replace("│", " ").split())
-    assert "Training processes, e.g. 4 (1 to 10000) [default: 2]" in shown
+    assert "Training processes, e.g. 4; 4..16: at least 4, more while there are slots" in shown
+    assert "on a cluster (1 to 10000) [default: 2]" in shown
     assert "auto|shm|socket" in shown
     assert "Spark master [default: local[*]]" in shown
 

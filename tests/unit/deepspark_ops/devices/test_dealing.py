@@ -9,8 +9,9 @@ from caffe_import.files.prototxt import parse_solver
 from caffe_import.solver.solver_spec import SolverSpec, solver_spec
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.devices import dealing
 from deepspark_ops.devices.assigned import AssignedDevices
-from deepspark_ops.devices.dealing import deal, devices_of_run
+from deepspark_ops.devices.dealing import deal, devices_of_run, with_workers_of_host
 from deepspark_ops.devices.host_gpus import HostGpus
 from deepspark_ops.devices.requested import RequestedDevices
 from deepspark_ops.devices.run_devices import RunDevices
@@ -137,6 +138,37 @@ def test_options_and_device_id_reach_the_dealing() -> None:
     assert found.lines() == ["GPU 5, GPU 6, 3 threads"]
     shared = devices_of_run(training_config(n_workers=5, share_gpus=True, threads_per_worker=1), solver(), env)
     assert [one.gpus for one in shared.dealt] == [("4",), ("5",), ("6",), ("7",), ("4",)]
+
+
+@pytest.mark.parametrize(
+    ("options", "n_cores", "n_workers"),
+    [
+        ({"n_workers": "auto"}, 6, 6),
+        ({"n_workers": "auto", "threads_per_worker": 2}, 6, 3),
+        ({"n_workers": "auto"}, 100, 64),
+        ({"n_workers": "auto", "min_workers": 3}, 1, 3),
+        ({"n_workers": "4..16"}, 2, 4),
+        ({"n_workers": "4..16"}, 12, 12),
+        ({"n_workers": "4..16"}, 40, 16),
+        ({"n_workers": "1..8", "devices": "gpu"}, 8, 4),
+        ({"n_workers": "1..8", "devices": "gpu", "gpus_per_worker": 2}, 8, 2),
+    ],
+)
+def test_a_range_on_a_single_host_is_as_many_as_it_has_cores_or_gpus_for(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], n_cores: int, n_workers: int
+) -> None:
+    monkeypatch.setattr(dealing, "host_cores", lambda: n_cores)
+    env = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    counted, note = with_workers_of_host(config(**{"devices": "cpu", **options}), solver(), env)
+    assert (counted.n_workers, type(counted.n_workers)) == (n_workers, int)
+    assert note.startswith(f"n_workers={options['n_workers']}: {n_workers} of a single host")
+
+
+@pytest.mark.parametrize("master", ["spark://a:7077", "yarn", "local-cluster[2,1,1024]"])
+def test_a_range_stays_on_a_cluster_and_a_number_everywhere(master: str) -> None:
+    for options in ({"n_workers": "4..16", "master": master}, {"n_workers": 4}):
+        given = config(**options)
+        assert with_workers_of_host(given, solver(), {}) == (given, "")
 
 
 def test_on_a_cluster_nothing_is_dealt_and_no_host_is_asked() -> None:

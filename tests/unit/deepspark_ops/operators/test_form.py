@@ -125,7 +125,6 @@ def test_every_default_passes_airflows_own_check(name: str) -> None:
     ("name", "wrong"),
     [
         ("n_workers", 0),
-        ("n_workers", "two"),
         ("test_fraction", 1.0),
         ("moving_rate", 0.0),
         ("comm_period", 0),

@@ -195,7 +195,7 @@ def test_estimate_is_marked_as_one():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"workers": "1;2"}, "workers='1;2': must be whole numbers with commas, like 1,2,4,8"),
+        ({"workers": "1;2"}, "workers='1;2': must be whole numbers or ranges with commas, like 1,2,4..16"),
         ({"workers": "0,2"}, "workers=0,2: each must be 1 to 100000"),
         ({"step_ms": 1.0, "from_run": "r"}, "step_ms=1 and from_run=r: give one"),
         ({"transport": "shm", "n_servers": 2}, "transport=shm: workers write the center itself"),

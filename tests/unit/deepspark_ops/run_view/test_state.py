@@ -3,7 +3,7 @@ import pytest
 from deepspark_ops.run_view.progress import RunProgress
 from deepspark_ops.run_view.stage_status import NO_MESSAGE, StageStatus
 from deepspark_ops.run_view.state import AirflowRun, TaskState, state_of
-from tests.unit.deepspark_ops.run_view.run_events import RUN, stage
+from tests.unit.deepspark_ops.run_view.run_events import RUN, stage, started
 
 
 def progress_of(events):
@@ -43,6 +43,8 @@ INGESTING = note("ingest", text="ingest train: shard 3/20 written", done=3, tota
         (RUN[:4], {}, airflow(train="running"), "starting", "workers are building the net"),
         (RUN, {}, airflow(train="running"), "running", "2 of 2 workers train"),
         (RUN[:15], {}, airflow(train="running"), "running", "1 of 2 workers train"),
+        ((started(0, 1000.0, n_workers=4, fewest_workers=1), *RUN[1:15]), {}, airflow(train="running"), "running",
+         "1 worker trains, 1 to 4 as there are slots"),
         ((*RUN, FINISHED), {}, airflow(train="success", evaluate="queued"), "finished", "task evaluate comes next"),
         ((*RUN, FINISHED), note("evaluate", text="scored 300/359 samples"),
          airflow(train="success", evaluate="running"), "finished", "task evaluate runs: scored 300/359 samples"),

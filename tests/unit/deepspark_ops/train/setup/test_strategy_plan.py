@@ -98,6 +98,19 @@ def test_workers_that_wait_for_each_other_agree_on_a_period():
             {"strategy": "lbfgs", "comm_period": "1@0 2@9"},
             "strategy lbfgs keeps its minibatches; give a number or auto",
         ),
+        (
+            {"strategy": "lbfgs", "n_workers": "2..4"},
+            "n_workers=2..4 with strategy=lbfgs: each worker keeps its share of the training set for the whole run;"
+            " give a number, or another strategy",
+        ),
+        (
+            {
+                "strategy": "deepspark",
+                "strategy_options": "period: 5 moving_rate: 0.1 factor_decay_step: 50",
+                "n_workers": "auto",
+            },
+            "n_workers=auto with strategy=deepspark: factor_decay_step of the parameter file counts minibatches of",
+        ),
         ({"comm_period": "soon"}, "comm_period='soon': must be auto, a whole number, or a schedule like"),
         ({"comm_period": "5@3"}, "the clocks 3 do not begin at 0 and ascend; a schedule is VALUE@CLOCK"),
         ({"comm_period": "1.5@0"}, "1.5 is not a whole number from 1 to 1000000"),
@@ -109,6 +122,13 @@ def test_contradictions_are_refused_by_name(fields: dict[str, Any], message: str
     with pytest.raises(ConfigError) as caught:
         plan_of_fields(**fields)
     assert message in str(caught.value)
+
+
+def test_all_other_strategies_take_a_range() -> None:
+    taking = [name for name in strategy_names() if name != "lbfgs"]
+    assert [plan(strategy=name, n_workers="2..4").running.name for name in taking] == [
+        find_strategy(name).name for name in taking
+    ]
 
 
 def test_large_rates_are_warned_about() -> None:

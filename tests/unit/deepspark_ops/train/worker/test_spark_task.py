@@ -137,6 +137,15 @@ def test_the_try_after_the_last_loads_nothing_and_says_given_up() -> None:
     )
 
 
+def test_a_task_that_gets_its_slot_after_the_end_ends_at_once_and_counts_no_start(tmp_path: Path) -> None:
+    driver = ExchangesFile(tmp_path)
+    note_start(tmp_path, 0, 0)
+    driver.see((7, 0), is_end=True)
+    outcome = spark_task.run_in_task({**PLAIN, "work": str(tmp_path)}, 1, 0, TaskGrant())  # there is no server
+    assert outcome == WorkerOutcome(1, "finished", "").to_plain()
+    assert not (tmp_path / "starts" / "worker_1.json").exists()
+
+
 class RefusingLink:
     """Keeps what a worker does with its link."""
 

@@ -7,6 +7,7 @@ import pytest
 from deepspark_ops.train.worker.starts import (
     WRITE_EVERY_S,
     ExchangesFile,
+    has_ended,
     has_start,
     note_start,
     starts_since_progress,
@@ -52,6 +53,18 @@ def test_another_driver_counts_anew(tmp_path: Path) -> None:
         note_start(tmp_path, 0, 0)
     ExchangesFile(tmp_path)
     assert note_start(tmp_path, 0, 0) == 1
+
+
+def test_the_end_of_a_run_is_noted_for_later_starts_until_the_next_driver(tmp_path: Path) -> None:
+    driver = ExchangesFile(tmp_path)
+    note_start(tmp_path, 0, 0)
+    driver.see((1, 0))
+    assert not has_ended(tmp_path)
+    driver.see((1, 0), is_end=True)
+    assert has_ended(tmp_path)
+    ExchangesFile(tmp_path)
+    assert not has_ended(tmp_path)
+    ExchangesFile(Path("/dev/null/work")).see((1, 2), is_end=True)
 
 
 def test_sparks_count_is_taken_where_nothing_can_be_noted() -> None:
