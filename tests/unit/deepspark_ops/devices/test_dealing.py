@@ -159,7 +159,7 @@ def test_a_range_on_a_single_host_is_as_many_as_it_has_cores_or_gpus_for(
 ) -> None:
     monkeypatch.setattr(dealing, "host_cores", lambda: n_cores)
     env = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
-    counted, note = with_workers_of_host(config(**{"devices": "cpu", **options}), solver(), env)
+    counted, note = with_workers_of_host(training_config(**{"devices": "cpu", **options}), solver(), env)
     assert (counted.n_workers, type(counted.n_workers)) == (n_workers, int)
     assert note.startswith(f"n_workers={options['n_workers']}: {n_workers} of a single host")
 
@@ -167,7 +167,7 @@ def test_a_range_on_a_single_host_is_as_many_as_it_has_cores_or_gpus_for(
 @pytest.mark.parametrize("master", ["spark://a:7077", "yarn", "local-cluster[2,1,1024]"])
 def test_a_range_stays_on_a_cluster_and_a_number_everywhere(master: str) -> None:
     for options in ({"n_workers": "4..16", "master": master}, {"n_workers": 4}):
-        given = config(**options)
+        given = training_config(**options)
         assert with_workers_of_host(given, solver(), {}) == (given, "")
 
 

@@ -126,7 +126,7 @@ def test_contradictions_are_refused_by_name(fields: dict[str, Any], message: str
 
 def test_all_other_strategies_take_a_range() -> None:
     taking = [name for name in strategy_names() if name != "lbfgs"]
-    assert [plan(strategy=name, n_workers="2..4").running.name for name in taking] == [
+    assert [plan_of_fields(strategy=name, n_workers="2..4").running.name for name in taking] == [
         find_strategy(name).name for name in taking
     ]
 
