@@ -59,7 +59,7 @@ def test_mean_values_are_numbers_with_commas(given: str, means: tuple[float, ...
 
 
 def test_the_traceback_of_a_wrong_value_is_of_our_error_alone() -> None:
-    with pytest.raises(ConfigError, match=r"^n_workers=0: Input should be") as refusal:
+    with pytest.raises(ConfigError, match=r"^n_workers=0: must be a whole number") as refusal:
         parse_config(TrainConfig, {"solver": "s.prototxt", "run_dir": "r", "n_workers": 0})
     assert "ValidationError" not in "".join(traceback.format_exception(refusal.value))
 
