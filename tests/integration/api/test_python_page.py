@@ -14,7 +14,7 @@ import pytest
 from tests.paths import ROOT
 from tests.reference.doc_blocks import python_blocks
 
-pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.long, pytest.mark.timeout(1_800)]
 
 MODEL = """
 import subprocess, sys
@@ -47,7 +47,7 @@ def test_the_blocks_of_the_page_run(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, script.name], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, check=False, timeout=1500,
+        text=True, check=False, timeout=1_700,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:]
     assert "['finished', 'finished', 'finished', 'finished']" in done.stdout
