@@ -25,6 +25,40 @@ DRAWN = "document.querySelectorAll('#charts .plot .plot-container').length"
 BLOBS = (ParamEntry("conv1", 0, 0, (50, 10)), ParamEntry("conv1", 1, 500, (10,)), ParamEntry("ip2", 0, 510, (100,)))
 
 
+# Relative luminance and contrast of WCAG 2.1; text of 24 px, or bold from 18.66 px on, may have 3:1.
+LOW_CONTRAST = """(() => {
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => [r, g, b].map((v) => linear(v / 255))
+    .reduce((sum, v, at) => sum + v * [0.2126, 0.7152, 0.0722][at], 0);
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = numbers(getComputedStyle(at).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const low = [];
+  for (const element of document.querySelectorAll('main *')) {
+    const hasText = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!hasText || element.closest('svg, option, .hidden') || !element.checkVisibility()) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [light(numbers(style.color)), light(ground(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const size = parseFloat(style.fontSize);
+    const isLarge = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    if (contrast >= (isLarge ? 3 : 4.5)) continue;
+    low.push(`${contrast.toFixed(2)} ${element.tagName} ${element.innerText.slice(0, 30)}`);
+  }
+  return low;
+})()"""
+NAMELESS = """[...document.querySelectorAll(
+    'main a, main button, main input:not([type=hidden]), main select, main summary')]
+  .filter((element) => element.checkVisibility() && (element.tabIndex < 0 || !(element.innerText.trim()
+    || element.getAttribute('aria-label') || [...(element.labels ?? [])].some((label) => label.innerText.trim()))))
+  .map((element) => element.outerHTML.slice(0, 120))"""
+
+
 def watched_events() -> list[Event]:
     """Return the events of two workers at four moments; worker 1 is twice as far from the center as worker 0."""
     noise, center = np.random.default_rng(1), np.zeros(610, np.float32)
@@ -139,6 +173,37 @@ def test_a_saved_view_brings_back_address_and_columns(page: Page, site: str) -> 
     page.click("form.views button[name=remove_view]")
     assert page.evaluate("document.querySelector('form.views select').options.length") == 1
     page.evaluate("localStorage.clear()")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/runs",
+        "/runs/overview",
+        "/models",
+        "/datasets",
+        TRAINING,
+        "/runs/compare?run=deepspark_train/run-a&run=deepspark_train/run-b",
+    ],
+)
+def test_text_has_contrast_and_every_control_a_name_and_a_turn_of_the_keyboard(
+    page: Page, site: str, address: str
+) -> None:
+    page.goto(site + address)
+    for scheme in ("light", "dark"):
+        page.prefer(scheme)
+        page.wait_until(f"document.documentElement.dataset.theme === '{scheme}'")
+        assert page.evaluate(LOW_CONTRAST) == [], scheme
+    page.prefer("light")
+    assert page.evaluate(NAMELESS) == []
+
+
+def test_grey_text_and_a_control_without_a_name_would_be_seen(page: Page, site: str) -> None:
+    page.goto(f"{site}/runs")
+    page.evaluate("document.querySelector('.count').style.color = '#999999'")
+    assert [line[:9] for line in page.evaluate(LOW_CONTRAST)] == ["2.85 SPAN"]
+    page.evaluate("document.querySelector('input[name=search]').closest('label').firstChild.remove()")
+    assert len(page.evaluate(NAMELESS)) == 1
 
 
 def test_weights_by_layer_are_drawn_and_a_table_has_their_numbers(page: Page, site: str) -> None:
