@@ -1,4 +1,4 @@
-"""Hosts on which nothing is prepared: a Spark worker without Python packages trains by the archive of deepspark pack.
+"""A host on which nothing is prepared: without Python, and without the run's folder, workers train by deepspark pack.
 
 Takes minutes, and needs the right to make mount namespaces (root has it); `make test-cluster` runs it.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,8 +29,10 @@ MAX_ITER = 400
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> WorkerArchive:
-    return ds.pack(tmp_path_factory.mktemp("pack") / "workers.tar.gz", progress=False)
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerArchive]:
+    packed = ds.pack(tmp_path_factory.mktemp("pack") / "workers.tar.gz", progress=False)
+    yield packed
+    packed.path.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +85,10 @@ class BareCluster:
 
 
 @pytest.fixture
-def bare(tmp_path: Path, archive: WorkerArchive) -> BareCluster:
+def bare(tmp_path: Path, archive: WorkerArchive) -> Iterator[BareCluster]:
     (tmp_path / "cluster").mkdir()
-    return BareCluster(tmp_path / "cluster", archive)
+    yield BareCluster(tmp_path / "cluster", archive)
+    shutil.rmtree(tmp_path / "cluster" / "work")  # gigabytes that Spark has unpacked
 
 
 def accuracy(run_dir: Path) -> float:
@@ -96,15 +101,19 @@ def accuracy(run_dir: Path) -> float:
     return float(tests[-1].data["accuracy"])
 
 
-def test_workers_without_packages_train_the_digits_by_the_archive(
+def test_workers_without_packages_and_the_runs_folder_train_the_digits_by_the_archive(
     tmp_path: Path, bare: BareCluster, dataset: Path
 ) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
     with ExitStack() as stack:
-        master = bare.open(stack)
-        without = bare.train(tmp_path / "refused", dataset, master, with_archive=False)
-        done = bare.train(tmp_path / "run", dataset, master)
+        master = bare.open(stack, runs)
+        without = bare.train(runs / "refused", dataset, master, with_archive=False)
+        done = bare.train(runs / "run", dataset, master)
     assert without.returncode == 1, without.stdout
     assert "none came as far as the worker's code" in without.stdout
     assert done.returncode == 0, done.stdout
     assert "other versions" not in done.stdout
-    assert accuracy(tmp_path / "run") > 0.95
+    (copy,) = (tmp_path / "cluster" / "work").glob("app-*/*/deepspark-run-*")
+    assert {path.name for path in (copy / "work" / "starts").iterdir()} == {"worker_0.json", "worker_1.json"}
+    assert accuracy(runs / "run") > 0.95
