@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -142,5 +144,8 @@ def test_the_command_writes_its_own_lines_only() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     command = [sys.executable, "-m", "caffe_import.parity", str(FIXTURES), "--only", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
-    assert done.stderr == ""
+    lines = done.stderr.splitlines()
+    if version("tensorflow").startswith("2.18."):  # it writes about CUDA, whatever the level of its log is
+        lines = [line for line in lines if not re.match(r"[EW]0000 |\S+ \S+: E |WARNING: All log messages", line)]
+    assert lines == []
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["passed"] * len(names) + [str(len(names))]
