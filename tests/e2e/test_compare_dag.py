@@ -80,3 +80,35 @@ def test_simulated_trials_end_in_the_simulations_page(airflow: AirflowInstance, 
     page = (done.folder / "evaluation" / "report.html").read_text()
     assert "<polyline" in page
     assert not list(done.folder.parent.glob(f"{done.folder.name}__trial_*"))
+
+
+def test_a_search_chooses_each_trial_in_turn_and_stops_the_hopeless(
+    airflow: AirflowInstance, example: SmallExample
+) -> None:
+    conf = example.conf(
+        search="optuna",
+        n_trials=3,
+        base_lrs="0.00001..0.1",
+        early_stop="halving",
+        n_workers=1,
+        overrides="max_iter: 360 test_interval: 20 snapshot: 0",
+        devices="cpu",
+    )
+    done = airflow.trigger("deepspark_compare", conf)
+    done.wait()
+    plan = read_plan(done.folder)
+    assert plan is not None
+    rates = [float(trial.values["base_lr"]) for trial in plan.trials]
+    assert len(set(rates)) == 3
+    tasks = airflow.api().call("GET", f"{done.path}/taskInstances")["task_instances"]
+    trained = {task["rendered_map_index"]: task["state"] for task in tasks if task["task_id"] == "train"}
+    assert trained == {trial.name: "success" for trial in plan.trials}
+    rows = json.loads((done.folder / "evaluation" / "comparison.json").read_text())["rows"]
+    assert {row["status"] for row in rows} == {"finished"}
+    first, *later = rows
+    assert first["early_stop"] == ""  # nothing to compare it with
+    for row in later:
+        # A trial is stopped or is at least as good as the trials before it, at the same clock.
+        assert row["early_stop"] or row["last_test_accuracy"] >= 0.5
+        assert (row["stopped_at"] is None) == (row["early_stop"] == "")
+    assert any(row["stopped_at"] is not None and row["stopped_at"] < 360 for row in later)
