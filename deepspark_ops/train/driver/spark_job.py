@@ -48,6 +48,8 @@ from deepspark_ops.train.worker.starts import has_start
 _LOG = logging.getLogger(__name__)
 _SPARK_START_S = 300.0
 _CANCEL_S = 10.0
+_STOPPED_S = 5.0
+"""How long a job may take to report the end of its application."""
 _STATE_BYTES = 16 * 2**20
 _MAX_FAILURES = 1_000_000
 _YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
@@ -163,7 +165,13 @@ class SparkWorkers(Workers):
         """See ``Workers``."""
         assert self._job is not None, "submit comes first"
         self._job.join(timeout_s)
-        return self._job.is_alive()
+        if not self._job.is_alive() or not _has_stopped(self._context):
+            return self._job.is_alive()
+        # A job that is submitted while Spark stops the application waits for ever.
+        self._job.join(_STOPPED_S)
+        if self._job.is_alive() and self._error is None:
+            self._error = RuntimeError("SparkContext was shut down")
+        return False
 
     def ended(self) -> list[WorkerOutcome]:
         """See ``Workers``."""

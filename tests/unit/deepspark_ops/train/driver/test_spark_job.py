@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from deepspark_ops.config.train import TrainConfig
-from deepspark_ops.errors import ConfigError
+from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.train.driver import spark_job
-from deepspark_ops.train.driver.spark_job import master_for
+from deepspark_ops.train.driver.spark_job import SparkWorkers, master_for
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,27 @@ def test_driver_starts_without_tensorflow(engine: str, absent: list[str]) -> Non
     code = f"import sys, deepspark_ops.train.driver.{engine}_job; print([name in sys.modules for name in {absent}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str([False] * len(absent))
+
+
+def test_a_job_that_hangs_in_a_stopped_application_ends_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_job, "_STOPPED_S", 0.01)
+    never = threading.Event()
+    workers = object.__new__(SparkWorkers)
+    spark = SimpleNamespace(isStopped=lambda: False)
+    workers._context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: spark))  # type: ignore[assignment]
+    workers._run = SimpleNamespace(config=SimpleNamespace(master="spark://host:7077"))  # type: ignore[assignment]
+    workers._error = None
+    workers._job = workers._in_background(lambda: never.wait(60.0) and None)
+    assert workers.is_busy(0.01)
+    spark.isStopped = lambda: True
+    assert not workers.is_busy(0.01)
+    with pytest.raises(
+        TrainingFailed, match=r"^Spark gave the training job up: the application was ended from"
+    ):
+        workers.outcomes()
+    never.set()
 
 
 def test_a_spark_application_refuses_to_train_by_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
