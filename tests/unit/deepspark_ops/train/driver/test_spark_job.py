@@ -54,9 +54,7 @@ def test_a_job_that_hangs_in_a_stopped_application_ends_with_the_reason(
     assert workers.is_busy(0.01)
     spark.isStopped = lambda: True
     assert not workers.is_busy(0.01)
-    with pytest.raises(
-        TrainingFailed, match=r"^Spark gave the training job up: the application was ended from"
-    ):
+    with pytest.raises(TrainingFailed, match=r"^Spark gave the training job up: the application was ended from"):
         workers.outcomes()
     never.set()
 
