@@ -680,6 +680,8 @@ def compare(
     python_layers: str | Sequence[str] = (),
     engine: Literal['auto', 'spark', 'process'] = 'auto',
     master: str = 'local[*]',
+    name: str = '',
+    tags: str = '',
     strategies: str | Sequence[str] = (),
     workers: int | str | Sequence[int] = (),
     comm_periods: str | Sequence[str] = (),
@@ -773,6 +775,8 @@ def compare(
         engine: Runner of the workers: spark, process (processes of this host), or auto (processes unless master or
             spark_ui is given).
         master: Spark master.
+        name: Name in lists, charts and pages; default: net, strategy, workers and minibatches.
+        tags: Words to find the run by, with commas between them, e.g. 'baseline, paper'.
         strategies: Strategies, with commas; search=grid trains all combinations of the lists, at most 64. Empty:
             the training's single value.
         workers: With commas or in lines, e.g. 1, 2, 4. Empty: the training's single value.

@@ -15,9 +15,11 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.commands.compare import CompareTrainingsConfig
 from deepspark_ops.config.compare import CompareConfig, Value
 from deepspark_ops.config.evaluate import EvaluateConfig
+from deepspark_ops.config.run_label import MAX_NAME, RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
 from deepspark_ops.processes.named_files import allowed_roots
+from deepspark_ops.run_index.label import RunLabel, label_run, read_label
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import StatusFile, read_statuses
 from deepspark_ops.train.setup.strategy_plan import plan_strategy, training_identity
@@ -53,6 +55,7 @@ def compare_trainings(config: CompareTrainingsConfig, *, is_shown: bool = True) 
     plan = _planned(config)
     _check(config, plan)
     write_plan(config.run_dir, _continued(config.run_dir, plan))
+    label_run(config.run_dir, RunLabelConfig(name=config.name, tags=config.tags))
     for trial in plan.trials:
         _run_trial(config, trial, is_shown=is_shown)
     _write_page(config)
@@ -147,6 +150,13 @@ def _run_trial(config: CompareTrainingsConfig, trial: Trial, *, is_shown: bool) 
         status.end("finished")
 
 
+def label_trial(trial: Trial, label: RunLabel) -> None:
+    """Give a trial the comparison's tags, and the trial's name after the comparison's, once the name is known."""
+    name = f"{label.name}: {trial.name}" if label.name else trial.name
+    shown_name = name[:MAX_NAME] if trial.is_chosen else ""
+    label_run(Path(trial.run_dir), RunLabelConfig(name=shown_name, tags=", ".join(label.tags)))
+
+
 def _begun(config: CompareTrainingsConfig, trial: Trial) -> TrainConfig:
     """Return the config of a trial that begins, with its values and the accuracies to reach."""
 
@@ -159,6 +169,7 @@ def _begun(config: CompareTrainingsConfig, trial: Trial) -> TrainConfig:
     turn = begin_trial(config.run_dir, trial.number, max_iter_of)
     if trial.name != turn.trial.name:
         _LOG.info("trial %d: %s", trial.number, turn.trial.name)
+    label_trial(turn.trial, read_label(config.run_dir))
     chosen = training(turn.trial.values)
     return chosen.model_copy(update={"stop_below": turn.stop_below}) if turn.stop_below else chosen
 

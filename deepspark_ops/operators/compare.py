@@ -14,12 +14,13 @@ from airflow.sdk import BaseOperator
 from caffe_import.errors import CaffeImportError
 from caffe_import.files.allowed_roots import allowed_roots_used
 from caffe_import.solver.loaded_solver import load_solver
+from deepspark_ops.api.compare import label_trial
 from deepspark_ops.config.check import CheckConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig
 from deepspark_ops.config.compare import CompareConfig, Value
 from deepspark_ops.config.evaluate import EvaluateConfig
 from deepspark_ops.config.ingest import IngestConfig
-from deepspark_ops.config.run_label import MAX_NAME, RunLabelConfig
+from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
@@ -38,13 +39,12 @@ from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.processes.spark_submit import run_job
-from deepspark_ops.run_index.label import RunLabel, label_run, read_label
+from deepspark_ops.run_index.label import label_run, read_label
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.train.setup.strategy_plan import training_identity
 from deepspark_ops.trials.plan import (
     Plan,
-    Trial,
     form_values,
     make_plan,
     read_member,
@@ -106,7 +106,7 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
             if not compare.simulate:
                 write_plan(run_dir, plan)
                 for trial in plan.trials:
-                    _label_trial(trial, label)
+                    label_trial(trial, label)
             self._look_into(configs, run_dir, on_line)
         for trial in plan.trials:
             self.log.info("trial %d of %d: %s: %s", trial.number, len(plan.trials), trial.name, trial.run_dir)
@@ -164,13 +164,6 @@ class DeepSparkCheckTrialsOperator(StageArguments, BaseOperator):
             run_job("deepspark_ops.preflight", most, on_line=on_line, config_path=path, cwd=self.places.root)
 
 
-def _label_trial(trial: Trial, label: RunLabel) -> None:
-    """Give a trial the comparison's tags, and the trial's name after the comparison's, once the name is known."""
-    name = f"{label.name}: {trial.name}" if label.name else trial.name
-    shown_name = name[:MAX_NAME] if trial.is_chosen else ""
-    label_run(Path(trial.run_dir), RunLabelConfig(name=shown_name, tags=", ".join(label.tags)))
-
-
 class DeepSparkIngestOnceOperator(DeepSparkIngestOperator):
     """Ingest the source of a comparison once, for all trials. The output is the list of the check stage.
 
@@ -219,7 +212,7 @@ class DeepSparkTrainTrialOperator(DeepSparkTrainOperator):
             run = TrialRun(**self.trial)
             turn = run.begin(self._max_iter_of)
             self.log.info("trial %d: %s", turn.trial.number, turn.trial.name)
-            _label_trial(turn.trial, read_label(run.comparison))
+            label_trial(turn.trial, read_label(run.comparison))
             self.trial = {**self.trial, "name": turn.trial.name, "values": turn.trial.values}
             self.least_accuracies = turn.stop_below
         return super().execute(context)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import deepspark_ops as ds
+from deepspark_ops.run_index.label import read_label
 from tests.integration.small_run import NET, SOLVER, make_dataset
 from tests.paths import ROOT
 
@@ -124,6 +125,7 @@ def test_bundle_without_keras_says_how_to_get_one(root: Path, run: ds.Run) -> No
 @pytest.mark.long
 def test_comparison_trains_every_trial_and_goes_on_where_it_was(root: Path, dataset: ds.Dataset) -> None:
     options = {"dataset": dataset, "run_dir": root / "compared", "overrides": "max_iter: 20", "progress": False}
+    options |= {"name": "two rates", "tags": "rates"}
     comparison = ds.compare(root / "solver.prototxt", base_lrs=[0.5, 0.001], n_workers=1, **options)
     frame = comparison.frame
     assert frame.base_lr.tolist() == [0.5, 0.001]
@@ -131,6 +133,10 @@ def test_comparison_trains_every_trial_and_goes_on_where_it_was(root: Path, data
     assert frame.accuracy.iloc[0] > frame.accuracy.iloc[1]
     assert {name: run.clock for name, run in comparison.runs.items()} == {"base_lr 0.5": 20, "base_lr 0.001": 20}
     assert ds.open(root / "compared") == comparison
+    labels = [read_label(folder) for folder in (root / "compared", root / "compared__trial_02")]
+    assert [(label.name, label.tags) for label in labels] == [
+        ("two rates", ("rates",)), ("two rates: base_lr 0.001", ("rates",)),
+    ]  # fmt: skip
     assert "base_lr 0.001" in comparison._repr_html_()
     assert [trace.name for trace in comparison.plot().data] == ["base_lr 0.5", "base_lr 0.001"]
     events = [run.folder / "events.jsonl" for run in comparison.runs.values()]
