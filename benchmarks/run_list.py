@@ -101,8 +101,8 @@ def measure(home: Path, *, profile: bool) -> dict[str, float]:
     from deepspark_ops.operators.pages.lists.runs import RunsPage, query_of
 
     names = sorted(path.name for path in (home / "runs" / DAG).iterdir())
-    known = [KnownRun(DAG, name, "success", 1e9 + at, 1e9 + at, 1e9 + at + 60) for at, name in enumerate(names)]
-    page = RunsPage(Places(home, home), lambda dags: known, lambda: {DAG})
+    known_runs = [KnownRun(DAG, name, "success", 1e9 + at, 1e9 + at, 1e9 + at + 60) for at, name in enumerate(names)]
+    page = RunsPage(Places(home, home), lambda dags: known_runs, lambda: {DAG})
     plain, filtered = query_of({}), query_of({"filter": FILTER})
     answer: Any = None
 
@@ -120,12 +120,12 @@ def measure(home: Path, *, profile: bool) -> dict[str, float]:
     if profile:
         profiler.disable()
         pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
-    assert (answer["unread"], answer["found"]) == (0, len(known)), "a run has no valid index"
+    assert (answer["unread"], answer["found"]) == (0, len(known_runs)), "a run has no valid index"
     again_s = seconds(lambda: page.answer({DAG}, plain))
     page.page(answer, nonce="n")  # the template is read once
     page_s = seconds(partial(page.page, answer, nonce="n"))
     filter_s = seconds(lambda: page.answer({DAG}, filtered))
-    assert 0 < answer["found"] < len(known)
+    assert 0 < answer["found"] < len(known_runs)
     return {"first_s": first_s, "again_s": again_s, "page_s": page_s, "filter_s": filter_s}
 
 

@@ -88,11 +88,11 @@ def reasons(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     kernels = result["kernels"]
     named = ", ".join(f"`{kernel}` {share:.0%}" for kernel, share in kernels["kernels"].items())
     floor = by_floor(result["modes"]["1x2"], "step")
-    place = "in the net's convolutions and products" if floor < FLOOR_BAR else "outside the convolutions and products"
+    part = "in the net's convolutions and products" if floor < FLOOR_BAR else "outside the convolutions and products"
     text = f"- {NETS[name].title}: {kernels['outside']:.0%} of a step outside oneDNN's kernels"
     text += f" ({named})" if named else " (oneDNN reports none)"
     yield text + (
-        f"; below its bar: {', '.join(missed)}; the time of a step is mostly {place}."
+        f"; below its bar: {', '.join(missed)}; the time of a step is mostly {part}."
         if missed
         else "; every bar is kept."
     )

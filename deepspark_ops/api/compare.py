@@ -164,7 +164,8 @@ def _begun(config: CompareTrainingsConfig, trial: Trial) -> TrainConfig:
         return _train_config(config, values, Path(trial.run_dir))
 
     def max_iter_of(values: Mapping[str, Value]) -> int:
-        return load_solver(training(values).solver, training(values).overrides).spec.max_iter
+        config_of_values = training(values)
+        return load_solver(config_of_values.solver, config_of_values.overrides).spec.max_iter
 
     turn = begin_trial(config.run_dir, trial.number, max_iter_of)
     if trial.name != turn.trial.name:

@@ -7,7 +7,6 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from deepspark_ops.config.base import (
-    FORM,
     DataPathField,
     MemorySize,
     SolverFile,
@@ -26,7 +25,7 @@ from deepspark_ops.config.shared_options.devices import (
 )
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 from deepspark_ops.config.shared_options.task import OutputBlobs, TargetBlob, TaskChoice
-from deepspark_ops.config.shared_options.worker_count import ALLOWED_COUNTS, WorkerCount
+from deepspark_ops.config.shared_options.worker_count import Workers
 
 
 class CheckConfig(StageConfig):
@@ -39,14 +38,7 @@ class CheckConfig(StageConfig):
     ingest: SourceConfig | None = Field(
         None, description="Raw data for a later ingestion; the first samples replace a dataset"
     )
-    n_workers: WorkerCount = Field(
-        2,
-        title="Workers",
-        description="Training processes, e.g. 4; 4..16: at least 4, more while there are slots; auto: the cores or GPUs"
-        " of a single host, 1..64 on a cluster",
-        examples=["4", "4..16", "auto"],
-        json_schema_extra={**FORM, "allowed": ALLOWED_COUNTS},
-    )
+    n_workers: Workers = 2
     devices: DeviceChoice = "auto"
     share_gpus: ShareGpus = False
     gpus_per_worker: GpusPerWorker = 1

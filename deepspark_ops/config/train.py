@@ -37,7 +37,7 @@ from deepspark_ops.config.shared_options.devices import (
 )
 from deepspark_ops.config.shared_options.named_files import AS_GIVEN, NamedFilesPart
 from deepspark_ops.config.shared_options.schedules import AccuracyFloor, PeriodSchedule, RateSchedule
-from deepspark_ops.config.shared_options.worker_count import ALLOWED_COUNTS, AUTO, WorkerCount, WorkerRange
+from deepspark_ops.config.shared_options.worker_count import AUTO, WorkerRange, Workers
 
 
 class TrainConfig(StageConfig):
@@ -67,14 +67,7 @@ class TrainConfig(StageConfig):
         False,
         description="First run the recorded cases of Caffe for the layer types of the nets; RUN/parity.json keeps them",
     )
-    n_workers: WorkerCount = Field(
-        2,
-        title="Workers",
-        description="Training processes, e.g. 4; 4..16: at least 4, more while there are slots; auto: the cores or GPUs"
-        " of a single host, 1..64 on a cluster",
-        examples=["4", "4..16", "auto"],
-        json_schema_extra={**FORM, "allowed": ALLOWED_COUNTS},
-    )
+    n_workers: Workers = 2
     strategy: str = Field(
         "easgd",
         title="Strategy",

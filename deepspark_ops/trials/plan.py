@@ -32,11 +32,11 @@ class Trial(_Frozen):
     Attributes:
         number: From 1.
         name: Varied values, e.g. ``easgd, 2 workers, tau 10``; ``trial 7`` until its values are chosen.
-        values: Values of the options with a list or a range, solver fields included.
+        values: Values of the options with a list or a range, solver fields included; empty until Optuna has chosen the
+            values, when the trial begins.
         run: Run id of the trial, derived from the comparison's run id.
         run_dir: Folder of the trial.
         same_runs: Names of the other combinations that are the same training.
-        is_chosen: False until Optuna has chosen the values, when the trial begins.
     """
 
     number: int
@@ -45,7 +45,11 @@ class Trial(_Frozen):
     run: str
     run_dir: str
     same_runs: tuple[str, ...] = ()
-    is_chosen: bool = True
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the trial has its values."""
+        return bool(self.values)
 
 
 class Plan(_Frozen):
@@ -105,7 +109,6 @@ def make_plan(
             run=trial_run,
             run_dir=str(folder_of(trial_run)),
             same_runs=tuple(names[at] for at in same_trainings),
-            is_chosen=config.search != "optuna",
         )
         trials.append(trial)
     return Plan(dag=dag, run=run, target_accuracy=config.target_accuracy, trials=tuple(trials), options=config)

@@ -184,7 +184,7 @@ def _row(trial: Trial, course: Course, standing: Standing, target: float | None)
     classes = classes_of(metrics)
     reached = time_to(course.tests, target) if target is not None else None
     return Row(
-        **trial.model_dump(exclude={"is_chosen"}),
+        **trial.model_dump(),
         status="finished" if standing.word == "finished" else "failed",
         reason=standing.reason,
         accuracy=None if classes is None else classes.top1,

@@ -58,19 +58,20 @@ def begin_trial(comparison: Path, number: int, max_iter_of: Callable[[Mapping[st
         plan = read_plan(comparison)
         if plan is None:
             raise ConfigError(_no_plan(comparison))
-        trial = plan.trials[number - 1]
+        trial, options = plan.trials[number - 1], plan.options
+        if options is None or (trial.is_chosen and options.early_stop == "none"):
+            return Turn(trial, "")
         other_trials = [other for other in plan.trials if other.number != number]
         courses = read_courses(other_trials)
-        if plan.options is not None and not trial.is_chosen:
-            space = space_of(plan.options)
-            values = suggested(space, _observations(other_trials, courses), plan.options.search_seed)
-            name = f"{number}: {name_of(space, values)}"
-            trial = trial.model_copy(update={"values": values, "name": name, "is_chosen": True})
+        if not trial.is_chosen:
+            space = space_of(options)
+            values = suggested(space, _observations(other_trials, courses), options.search_seed)
+            trial = trial.model_copy(update={"values": values, "name": f"{number}: {name_of(space, values)}"})
             _replace(comparison, plan, trial)
-    if plan.options is None or plan.options.early_stop == "none":
+    if options.early_stop == "none":
         return Turn(trial, "")
     tests = [course.tests for course in courses.values()]
-    return Turn(trial, stop_below(tests, max_iter_of(trial.values), plan.options.reduction_factor))
+    return Turn(trial, stop_below(tests, max_iter_of(trial.values), options.reduction_factor))
 
 
 def representatives(plan: Plan) -> list[tuple[Trial, Mapping[str, Value]]]:

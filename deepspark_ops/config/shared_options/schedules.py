@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from pydantic import AfterValidator
@@ -28,13 +29,17 @@ def schedule_entries(text: str) -> tuple[tuple[int, float], ...]:
         raise PydanticCustomError(OTHER_FORM, "{hint}", {"hint": hint})
     if not re.fullmatch(_SCHEDULE, text.strip()):
         raise ValueError(hint)
-    pairs = (entry.split("@") for entry in text.split())
-    entries = tuple((int(clock), float(value)) for value, clock in pairs)
+    entries = _entries(text)
     clocks = [clock for clock, _ in entries]
     if clocks[0] != 0 or clocks != sorted(set(clocks)):
         msg = f"the clocks {', '.join(map(str, clocks))} do not begin at 0 and ascend; {hint}"
         raise ValueError(msg)
     return entries
+
+
+def _entries(text: str) -> tuple[tuple[int, float], ...]:
+    pairs = (entry.split("@") for entry in text.split())
+    return tuple((int(clock), float(value)) for value, clock in pairs)
 
 
 def _period_schedule(text: str) -> str:
@@ -45,11 +50,15 @@ def _period_schedule(text: str) -> str:
     return text
 
 
-def _rate_schedule(text: str) -> str:
-    for _, value in schedule_entries(text):
+def _refuse_other_shares(entries: Sequence[tuple[int, float]]) -> None:
+    for _, value in entries:
         if not 0.0 < value <= 1.0:
             msg = f"{value:g} is not in (0, 1]"
             raise ValueError(msg)
+
+
+def _rate_schedule(text: str) -> str:
+    _refuse_other_shares(schedule_entries(text))
     return text
 
 
@@ -63,8 +72,7 @@ def floor_entries(text: str) -> tuple[tuple[int, float], ...]:
         >>> floor_entries("0.3@500 0.6@1000")
         ((500, 0.3), (1000, 0.6))
     """
-    pairs = [entry.split("@") for entry in text.split()] if re.fullmatch(_SCHEDULE, text.strip()) else []
-    entries = tuple((int(clock), float(accuracy)) for accuracy, clock in pairs)
+    entries = _entries(text) if re.fullmatch(_SCHEDULE, text.strip()) else ()
     clocks = [clock for clock, _ in entries]
     if (text.strip() and not entries) or clocks != sorted(set(clocks)):
         msg = "must be ACCURACY@CLOCK with ascending clocks, e.g. '0.3@500 0.6@1000'"
@@ -73,10 +81,7 @@ def floor_entries(text: str) -> tuple[tuple[int, float], ...]:
 
 
 def _accuracy_floor(text: str) -> str:
-    for _, accuracy in floor_entries(text):
-        if not 0.0 < accuracy <= 1.0:
-            msg = f"{accuracy:g} is not in (0, 1]"
-            raise ValueError(msg)
+    _refuse_other_shares(floor_entries(text))
     return text
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core import PydanticCustomError, core_schema
 
+from deepspark_ops.config.base import FORM
 from deepspark_ops.config.shared_options.schedules import OTHER_FORM
 
 MOST_WORKERS: Final = 10_000
@@ -73,6 +74,17 @@ WorkerCount = Annotated[
     Field(union_mode="left_to_right"),
 ]
 ALLOWED_COUNTS: Final = f"a whole number from 1 to {MOST_WORKERS}, a range like 4..16, or auto"
+
+Workers = Annotated[
+    WorkerCount,
+    Field(
+        title="Workers",
+        description="Training processes, e.g. 4; 4..16: at least 4, more while there are slots; auto: the cores or GPUs"
+        " of a single host, 1..64 on a cluster",
+        examples=["4", "4..16", "auto"],
+        json_schema_extra={**FORM, "allowed": ALLOWED_COUNTS},
+    ),
+]
 
 
 def fewest_workers(n_workers: int) -> int:

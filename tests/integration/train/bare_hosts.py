@@ -28,6 +28,12 @@ def python_folders() -> list[Path]:
     return [folder for folder in folders if not any(other in folder.parents for other in folders)]
 
 
+def skip_without_mount_namespaces() -> None:
+    """Skip a test where a process cannot have mounts of its own."""
+    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("mount namespaces cannot be made here (root, util-linux)")
+
+
 def bare_program(folder: Path, hidden: Sequence[Path]) -> Path:
     """Return a program that runs Spark's classes where ``hidden`` folders are empty; skips where that is not allowed.
 
@@ -35,8 +41,7 @@ def bare_program(folder: Path, hidden: Sequence[Path]) -> Path:
         folder: For the program and its copy of Spark; not below a hidden folder.
         hidden: Folders of this host.
     """
-    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("mount namespaces cannot be made here (root, util-linux)")
+    skip_without_mount_namespaces()
     spark, program = folder / "spark", folder / "bare-spark-class"
     spark.mkdir()
     lines = [

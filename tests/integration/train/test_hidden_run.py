@@ -5,7 +5,6 @@ Needs the right to make mount namespaces (root has it); `make test-cluster` runs
 
 from __future__ import annotations
 
-import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths
 from tests.integration.small_run import make_dataset
-from tests.integration.train.bare_hosts import hide
+from tests.integration.train.bare_hosts import hide, skip_without_mount_namespaces
 from tests.integration.train.process_workers import train_in_processes
 from tests.integration.train.test_run_setup import training_config
 
@@ -22,8 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.tf, pytest.mark.slow]
 
 
 def test_workers_that_do_not_see_the_runs_folder_train_and_go_on_from_a_snapshot(tmp_path: Path) -> None:
-    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("mount namespaces cannot be made here (root, util-linux)")
+    skip_without_mount_namespaces()
     make_dataset(tmp_path / "data")
     executor = tmp_path / "executor"
     executor.mkdir()
