@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.file_stamp import Stamp, file_stamp
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import dag_of_run, model_names, read_model
 
 _LOG = logging.getLogger(__name__)
 RunKey = tuple[str, str]
 """DAG, and name of the run's folder."""
-Stamp = tuple[int, int]
-"""Size and change time (ns) of a file."""
-_MISSING: Final = (0, 0)
 
 
 class PromotedRuns:
@@ -39,7 +35,7 @@ class PromotedRuns:
 
     def _of_model(self, models: Path, name: str) -> frozenset[RunKey]:
         folder = ModelFolder(models / name)
-        stamps = _stamp(folder.journal), _stamp(folder.production)  # the pointer is written after the history
+        stamps = file_stamp(folder.journal), file_stamp(folder.production)  # the pointer is written after the history
         cached_stamps, runs = self._models.get(folder.root, (None, frozenset()))
         if stamps != cached_stamps:
             try:
@@ -57,12 +53,3 @@ def _promoted(models: Path, name: str) -> Iterator[RunKey]:
     for record in model.versions:
         if record.version in versions and record.run_dir and (dag := dag_of_run(record.run_dir)):
             yield dag, Path(record.run_dir).name
-
-
-def _stamp(path: Path) -> Stamp:
-    """Return the stamp of a file; ``_MISSING`` for a missing file."""
-    try:
-        stat = os.stat(path)
-    except OSError:
-        return _MISSING
-    return stat.st_size, stat.st_mtime_ns

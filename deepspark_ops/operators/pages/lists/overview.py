@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from deepspark_ops.file_stamp import Stamp
 from deepspark_ops.operators.pages.addresses import RUNS_URL, URL_PREFIX, find_run, run_url
 from deepspark_ops.operators.pages.lists.run_columns import list_address
 from deepspark_ops.operators.pages.lists.runs import AskedRuns, RunsPage
@@ -17,7 +18,7 @@ from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_index.many_runs import MOST_RUNS, correlations, main_figure, plain_columns, run_columns
 from deepspark_ops.run_index.settings import settings_of
-from deepspark_ops.run_index.summary import RunSummary, Stamp, stamps
+from deepspark_ops.run_index.summary import RunSummary, stamps
 
 ANSWER_VERSION: Final = 1
 OVERVIEW_URL: Final = f"{RUNS_URL}/overview"
