@@ -15,7 +15,7 @@ def stop_below(earlier: Sequence[Sequence[AccuracyPoint]], max_iter: int, reduct
     """Return the option ``stop_below`` of the next trial.
 
     Rungs are the clocks ``max_iter / eta**2`` and ``max_iter / eta``, with ``eta`` the reduction factor. At a rung a
-    trial goes on if it is the best trial, or among the best ``1 / eta`` of the trials that have reached the rung so far.
+    trial goes on if it is the best trial, or among the best ``1 / eta`` of the trials that have reached the rung.
     Source: Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning", algorithm 2; a stopped trial is not
     promoted later. A trial counts at a rung by its first test at or after the rung's clock.
 
