@@ -198,7 +198,12 @@ def confusion_chart(
     return _matrix(names, label, cell, has_links=bool(linked))
 
 
-def difference_chart(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], names: Sequence[str]) -> str:
+def difference_chart(
+    first: npt.NDArray[np.int64],
+    second: npt.NDArray[np.int64],
+    names: Sequence[str],
+    links: Mapping[tuple[int, int], str] | None = None,
+) -> str:
     """Return the second confusion matrix minus the first as an SVG; more and fewer have different colours.
 
     A cell's strength is the square root of the cell's share of the greatest difference.
@@ -207,7 +212,9 @@ def difference_chart(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
         first: Counts, shape (n, n) with n up to ``MAX_VECTOR_CLASSES``, true class by row, predicted class by column.
         second: Likewise, of the same samples.
         names: One per class.
+        links: As for ``confusion_chart``.
     """
+    linked = links or {}
     change = second - first
     strength = np.sqrt(np.abs(change) / max(1, int(np.abs(change).max())))
     shows_numbers = len(change) <= MAX_NUMBERED_CLASSES
@@ -222,9 +229,11 @@ def difference_chart(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
             square,
             kind="" if not more else "more" if more > 0 else "fewer",
             title=f"true {names[row]}, predicted {names[column]}: {counts}",
+            link=linked.get((row, column)),
         )
 
-    return _matrix(names, "Difference of two confusion matrices, true class by row, predicted class by column", cell)
+    label = "Difference of two confusion matrices, true class by row, predicted class by column"
+    return _matrix(names, label, cell, has_links=bool(linked))
 
 
 _Square = tuple[float, float, float]

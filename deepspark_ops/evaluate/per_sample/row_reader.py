@@ -16,9 +16,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_NAME: Final = "samples.parquet"
-RowOrder = Literal["-loss", "loss", "-probability", "probability", "index"]
-"""Column to sort by; a minus sorts from the largest value."""
+RowOrder = Literal["-loss", "loss", "-probability", "probability", "index", "-loss_difference", "loss_difference"]
+"""Column to sort by; a minus sorts from the largest value. ``loss_difference`` needs a second evaluation."""
+Outcome = Literal["this", "other", "both", "neither"]
+"""Of two evaluations: this net alone is right, the other net alone, both nets, neither net. Without classes ``this``
+and ``other`` are the net with the smaller loss."""
 
+_OF_SAMPLE: Final = frozenset({"index", "name", "content", "label"})
+"""Columns with equal values in two evaluations of the same samples."""
 _WEIGHTS: Final = b"deepspark.weights"
 
 
@@ -68,6 +73,8 @@ class RowQuery:
         is_wrong: Whether the predicted class differs from the true class.
         min_probability, max_probability: Range of the predicted class's probability, the upper end excluded unless 1.
         min_loss, max_loss: Range of the sample's loss, both ends included.
+        other_predicted: Class that the net of the second evaluation predicts.
+        outcome: The net, of the two evaluations, that is right.
         order: Column to sort by; equal values in the order of the samples.
     """
 
@@ -78,6 +85,8 @@ class RowQuery:
     max_probability: float | None = None
     min_loss: float | None = None
     max_loss: float | None = None
+    other_predicted: int | None = None
+    outcome: Outcome | None = None
     order: RowOrder = "-loss"
 
 
@@ -86,23 +95,30 @@ class SelectedRows:
 
     Attributes:
         n_rows: Number of selected rows.
-        columns: Names of the columns, without columns of lists.
+        columns: Names of the columns, without columns of lists. With a second evaluation the columns of its net follow
+            as ``other_loss``, ``other_predicted`` and so on, and ``loss_difference``: ``other_loss`` minus ``loss``.
     """
 
-    def __init__(self, folder: Path, query: RowQuery, weights_digest: str) -> None:
+    def __init__(
+        self, folder: Path, query: RowQuery, weights_digest: str, other: tuple[Path, str] | None = None
+    ) -> None:
         """Select the rows.
 
         Args:
             folder: Of the evaluation.
             query: The conditions; a condition on a column that the task lacks selects no row.
             weights_digest: Of the net that was scored.
+            other: Folder and digest of the weights of a second evaluation of the same samples; None without.
 
         Raises:
-            DataError: The file is missing, damaged or of other weights, or pyarrow is not installed.
+            DataError: A file is missing, damaged or of other weights or samples, or pyarrow is not installed.
         """
         import pyarrow.compute as pc
 
-        chosen = _selected(_read_table(folder, weights_digest), query)
+        table = _read_table(folder, weights_digest)
+        if other is not None:
+            table = _side_by_side(table, _read_table(*other), folder, other[0])
+        chosen = _selected(table, query)
         column = query.order.removeprefix("-")
         keys = [(column, "descending" if query.order.startswith("-") else "ascending")]
         sort_keys = [*(keys if column in chosen.column_names else []), ("index", "ascending")]
@@ -152,6 +168,19 @@ def _main_prefix(schema: pa.Schema) -> str:
     return str(results[0]["prefix"])
 
 
+def _side_by_side(first: pa.Table, second: pa.Table, folder: Path, other_folder: Path) -> pa.Table:
+    """Return the first table with the columns of the second net. Each sample has a row, in the order of reading."""
+    import pyarrow.compute as pc
+
+    if not all(first[column].equals(second[column]) for column in ("index", "content")):
+        msg = f'{folder} and {other_folder} have different samples; run "deepspark evaluate" again on one dataset'
+        raise DataError(msg)
+    for column in second.column_names:
+        if column not in _OF_SAMPLE:
+            first = first.append_column(f"other_{column}", second[column])
+    return first.append_column("loss_difference", pc.subtract(second["loss"], first["loss"]))
+
+
 def _selected(table: pa.Table, query: RowQuery) -> pa.Table:
     """Return the rows that fulfil all conditions; a null fulfils no condition."""
     import pyarrow.compute as pc
@@ -164,10 +193,28 @@ def _selected(table: pa.Table, query: RowQuery) -> pa.Table:
         ("probability", upper, query.max_probability),
         ("loss", pc.greater_equal, query.min_loss),
         ("loss", pc.less_equal, query.max_loss),
+        ("other_predicted", pc.equal, query.other_predicted),
     ):
         if limit is not None:
             table = table.filter(compare(table[column], limit)) if column in table.column_names else table.slice(0, 0)
     if query.is_wrong is not None and {"label", "predicted"} <= set(table.column_names):
         compare = pc.not_equal if query.is_wrong else pc.equal
         table = table.filter(compare(table["label"], table["predicted"]))
-    return table
+    return table if query.outcome is None else _with_outcome(table, query.outcome)
+
+
+def _with_outcome(table: pa.Table, outcome: Outcome) -> pa.Table:
+    import pyarrow.compute as pc
+
+    columns = set(table.column_names)
+    if {"label", "predicted", "other_predicted"} <= columns:
+        first, second = (pc.equal(table["label"], table[column]) for column in ("predicted", "other_predicted"))
+        fulfils = pc.and_(
+            first if outcome in ("this", "both") else pc.invert(first),
+            second if outcome in ("other", "both") else pc.invert(second),
+        )
+        return table.filter(fulfils)
+    if outcome not in ("this", "other") or "loss_difference" not in columns:
+        return table.slice(0, 0)
+    compare = pc.greater if outcome == "this" else pc.less
+    return table.filter(compare(table["loss_difference"], 0.0))

@@ -22,7 +22,7 @@ from deepspark_ops.operators.pages.access.headers import (
     REPORT_HEADERS,
     page_headers,
 )
-from deepspark_ops.operators.pages.access.rights import Triggers
+from deepspark_ops.operators.pages.access.rights import Readable, Triggers
 from deepspark_ops.operators.pages.addresses import find_run, mapped_run_id
 from deepspark_ops.operators.pages.answers import show_message, shown, site_of
 from deepspark_ops.operators.pages.bundle_card import find_bundle_file
@@ -139,13 +139,13 @@ def _add_weights_route(app: FastAPI, page: TrainingPage) -> None:
 
 def _add_sample_routes(app: FastAPI, samples: SamplesPage) -> None:
     @app.get("/runs/{dag_id}/{run_id}/samples", dependencies=[Depends(requires_access_dag("GET"))])
-    def show_samples(request: Request, dag_id: str, run_id: str) -> Response:
+    def show_samples(request: Request, dag_id: str, run_id: str, readable: Readable) -> Response:
         parameters = request.query_params
         try:
             if parameters.get("format") == "csv":
-                rows = samples.csv(dag_id, run_id, parameters)
+                rows = samples.csv(dag_id, run_id, parameters, readable)
                 return Response(rows, media_type="text/csv; charset=utf-8", headers=FILE_HEADERS)
-            return shown(request, samples, samples.answer(dag_id, run_id, parameters))
+            return shown(request, samples, samples.answer(dag_id, run_id, parameters, readable))
         except NoSamples as error:
             return show_message(request, str(error), error.status)
 

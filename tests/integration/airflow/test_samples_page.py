@@ -21,7 +21,10 @@ pytestmark = pytest.mark.airflow
 
 LABELS = [0, 0, 1, 1, 1, 0] * 30
 ANSWERS = [0, 1, 1, 0, 1, 0] * 30
+OTHER_ANSWERS = [0, 0, 0, 0, 1, 0] * 30
+"""Right alone at 1, wrong alone at 2, wrong as run-a at 3, of each six samples."""
 URL = "/runs/deepspark_train/run-a/samples"
+PAIR = f"{URL}?with=deepspark_train/run-b"
 
 
 def write_rows(folder: Path, columns: dict[str, Any]) -> None:
@@ -35,8 +38,18 @@ def write_rows(folder: Path, columns: dict[str, Any]) -> None:
 @pytest.fixture
 def folder(client: Any) -> Path:
     """The evaluation of run-a: 180 samples of two classes, 60 of them wrong, with a picture of sample 1."""
-    evaluated = evaluation(ANSWERS, LABELS, names=("cat", "<dog>"))
-    folder: Path = write_evaluation(client.home / "runs" / "deepspark_train" / "run-a" / "evaluation", evaluated)
+    return evaluate(client, "deepspark_train/run-a", ANSWERS, pictured=1)
+
+
+@pytest.fixture
+def other_folder(client: Any) -> Path:
+    """The evaluation of run-b, on the same samples, with a picture of sample 2."""
+    return evaluate(client, "deepspark_train/run-b", OTHER_ANSWERS, pictured=2)
+
+
+def evaluate(client: Any, run: str, answers: list[int], *, pictured: int, **options: Any) -> Path:
+    evaluated = evaluation(answers, LABELS, **{"names": ("cat", "<dog>"), **options})
+    folder: Path = write_evaluation(client.home / "runs" / run / "evaluation", evaluated)
     n = len(LABELS)
     write_rows(
         folder,
@@ -44,16 +57,16 @@ def folder(client: Any) -> Path:
             "index": list(range(n)),
             "name": [f"a/<{at}>.png" for at in range(n)],
             "content": list(range(n)),
-            "loss": np.where(np.equal(ANSWERS, LABELS), 0.1, 2.1),
+            "loss": np.where(np.equal(answers, LABELS), 0.1, 2.1),
             "label": LABELS,
-            "predicted": ANSWERS,
+            "predicted": answers,
             "probability": [0.9] * n,
             "label_probability": [
-                0.9 if answer == label else 0.1 for answer, label in zip(ANSWERS, LABELS, strict=True)
+                0.9 if answer == label else 0.1 for answer, label in zip(answers, LABELS, strict=True)
             ],
         },
     )
-    write_mistake_pictures(folder, evaluated.samples, {1: small_picture(np.full((8, 8), 90, np.uint8), 16)})
+    write_mistake_pictures(folder, evaluated.samples, {pictured: small_picture(np.full((8, 8), 90, np.uint8), 16)})
     return folder
 
 
@@ -122,3 +135,81 @@ def test_samples_that_are_not_there_are_explained(client: Any, folder: Path, add
     answer = client.get(address)
     assert answer.status_code == 404
     assert message in answer.text
+
+
+def places(answer: Any) -> list[int]:
+    """Return the positions of an answer's samples among each six."""
+    return sorted({row["index"] % 6 for row in answer.json()["rows"]})
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ("outcome=this", [2]),
+        ("outcome=other", [1]),
+        ("outcome=neither", [3]),
+        ("outcome=both&true=1", [4]),
+        ("other_predicted=0&true=1", [2, 3]),
+        ("predicted=1&other_predicted=0", [1, 2]),
+    ],
+)
+def test_two_runs_side_by_side(
+    client: Any, folder: Path, other_folder: Path, conditions: str, expected: list[int]
+) -> None:
+    answer = client.get(f"{PAIR}&{conditions}&format=json")
+    assert answer.status_code == 200
+    assert places(answer) == expected
+    assert answer.json()["n_rows"] == 30 * len(expected)
+    swapped = re.search(r'<a href="/deepspark([^"]*)">Exchange', client.get(f"{PAIR}&{conditions}").text)
+    assert swapped is not None
+    other_side = client.get(swapped.group(1).replace("&amp;", "&") + "&format=json")
+    assert (other_side.json()["run"], places(other_side)) == ("run-b", expected)
+
+
+def test_the_page_of_two_runs_has_both_answers_and_pictures_of_either(
+    client: Any, folder: Path, other_folder: Path
+) -> None:
+    page = client.get(f"{PAIR}&sort=index").text
+    assert page.count("<img") == 2
+    assert '<th class="n">other predicted</th>' in page
+    assert '<option value="this">this run alone</option>' in page
+    assert f'href="{"/deepspark" + URL}?with=deepspark_train%2Frun-b&amp;sort=index&amp;page=2">next</a>' in page
+    rows = list(csv.DictReader(io.StringIO(client.get(f"{PAIR}&outcome=other&format=csv").text)))
+    assert len(rows) == 30
+    assert {(row["label"], row["predicted"], row["other_predicted"]) for row in rows} == {("0", "1", "0")}
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "message"),
+    [
+        (f"{URL}?outcome=this", 400, "add with=DAG/RUN"),
+        (f"{PAIR}&outcome=mine", 400, 'outcome="mine" is no outcome; allowed: this, other, both, neither'),
+        (f"{URL}?with=deepspark_train/none", 404, 'run "deepspark_train/none" has no evaluation'),
+        (f"{URL}?with=secret_dag/run-c", 404, 'run "secret_dag/run-c" has no evaluation'),
+        (f"{URL}?with=../../etc", 404, "has no evaluation"),
+    ],
+)
+def test_a_second_run_that_cannot_be_shown_is_explained(
+    client: Any, folder: Path, other_folder: Path, address: str, status: int, message: str
+) -> None:
+    evaluate(client, "secret_dag/run-c", ANSWERS, pictured=1)
+    answer = client.get(f"{address}&format=json")
+    assert (answer.status_code, message in answer.json()["error"]) == (status, True)
+
+
+def test_runs_with_other_samples_are_not_compared(client: Any, folder: Path) -> None:
+    evaluate(client, "deepspark_train/run-b", OTHER_ANSWERS, pictured=2, data="other")
+    answer = client.get(f"{PAIR}&format=json")
+    assert answer.status_code == 409
+    assert "were tested on different samples" in answer.json()["error"]
+
+
+def test_the_comparison_leads_to_the_samples_of_both_runs(client: Any, folder: Path, other_folder: Path) -> None:
+    page = client.get("/runs/compare?run=deepspark_train/run-a&run=deepspark_train/run-b").text
+    links = {link.replace("&amp;", "&") for link in re.findall(r'href="/deepspark(/runs/[^"]*/samples[^"]*)"', page)}
+    assert len(links) == 4 + 3 + 2  # cells of two matrices, also of their difference; two lists
+    counts = {link: client.get(f"{link}&format=json").json()["n_rows"] for link in links}
+    assert min(counts.values()) == 30
+    cell = "/runs/deepspark_train/run-b/samples?with=deepspark_train%2Frun-a&true=1&predicted=0"
+    assert counts[cell] == 60
+    assert cell in {link.replace("&amp;", "&") for link in re.findall(r'<a href="/deepspark([^"]*)" aria', page)}

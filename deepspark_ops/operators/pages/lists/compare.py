@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -95,19 +95,23 @@ class ComparePage:
         """
         rows = [with_address(row, site) for row in answer["runs"]]
         url = f"{site}{RUNS_URL}/compare?{urllib.parse.urlencode([('run', row['key']) for row in rows])}"
+        is_pair = answer["pair"] is not None and answer["pair"]["why_not"] is None
         return template("compare.html.jinja").render(
             title="Compare",
             rows=rows,
             settings=[run for run in answer["settings"] if shows_all or run["differs"]],
             shows_all=shows_all,
             confusions=[
-                (row, run, drawn_confusion(run, site + run_url(row["dag"], row["run"], "samples")))
-                for row, run in zip(rows, answer["confusions"], strict=True)
+                (row, run, drawn_confusion(run, _samples_url(site, row, rows[1 - at] if is_pair else None)))
+                for at, (row, run) in enumerate(zip(rows, answer["confusions"], strict=True))
                 if run
             ],
             figures=answer["figures"],
-            differences=_differences(answer, rows),
+            differences=_differences(answer, rows, site),
             pair=answer["pair"] if answer["figures"] else None,
+            pair_urls=[_samples_url(site, rows[at], rows[1 - at])({"outcome": "this"}) for at in range(PAIR)]
+            if is_pair
+            else [],
             url=url,
             poll_ms=round(1e3 * POLL_S),
             chart_library=f"{chart_library().name}?v={version('plotly')}",
@@ -157,7 +161,16 @@ def _without(name: str, common: Collection[str]) -> str:
     return ", ".join(part for part in name.split(", ") if part not in common)
 
 
-def _differences(answer: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _samples_url(
+    site: str, row: Mapping[str, Any], other: Mapping[str, Any] | None
+) -> Callable[[Mapping[str, Any]], str]:
+    """Return a function from parameters to the address of a run's samples, beside the samples of another run."""
+    second_run = {} if other is None else {"with": other["key"]}
+    address = site + run_url(row["dag"], row["run"], "samples")
+    return lambda parameters: f"{address}?{urllib.parse.urlencode({**second_run, **parameters})}"
+
+
+def _differences(answer: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], site: str) -> list[dict[str, Any]]:
     """Return the differences with drawings; empty while no run has an evaluation."""
     confusions = answer["confusions"]
     if not any(confusions):
@@ -166,7 +179,13 @@ def _differences(answer: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
         {
             **row,
             "label": compared_row["label"],
-            "picture": drawn_difference(confusions[0], confusion) if row["why_not"] is None else None,
+            "picture": drawn_difference(
+                confusions[0],
+                confusion,
+                [_samples_url(site, rows[0], compared_row), _samples_url(site, compared_row, rows[0])],
+            )
+            if row["why_not"] is None
+            else None,
         }
         for row, compared_row, confusion in zip(answer["differences"], rows[1:], confusions[1:], strict=True)
     ]

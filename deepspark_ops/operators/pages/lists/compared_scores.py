@@ -12,8 +12,8 @@ import numpy as np
 from markupsafe import Markup
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.comparison.comparable import why_not_compared
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
-from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.operators.pages.addresses import evaluation_folder
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_CLASSES: Final = 60
 """With more a matrix is no table any more: each run's report has its picture."""
-_DIGEST_SHOWN: Final = 15
 
 
 def metrics_of(run_dir: Path) -> MetricsReport | None:
@@ -41,40 +40,11 @@ def confusion_of(metrics: MetricsReport | None) -> dict[str, Any] | None:
         return None
     n_classes = len(classes.classes)
     counts = [list(row) for row in classes.confusion] if n_classes <= MOST_CLASSES else None
-    names = _names(classes) if n_classes <= MOST_CLASSES else None
+    names = [report.name for report in classes.classes] if n_classes <= MOST_CLASSES else None
     return {
         "n_classes": n_classes, "classes": names, "counts": counts, "n_samples": classes.n_samples,
         "top1": classes.top1, "dataset_digest": classes.scored.dataset_digest,
     }  # fmt: skip
-
-
-def why_not_compared(first: MetricsReport | None, second: MetricsReport | None, labels: tuple[str, str]) -> str | None:
-    """Return the reason against a comparison of two evaluations by sample and by cell; None for comparable evaluations.
-
-    Args:
-        first: What one found; None if the run was not evaluated.
-        second: What the other found.
-        labels: What the two runs are called.
-    """
-    missing = [label for label, metrics in zip(labels, (first, second), strict=True) if metrics is None]
-    if first is None or second is None:
-        return f"{' and '.join(missing)}: no evaluation yet"
-    digests = [metrics.scored.dataset_digest for metrics in (first, second)]
-    if digests[0] != digests[1]:
-        short = " and ".join(digest[:_DIGEST_SHOWN] for digest in digests)
-        return f"{labels[0]} and {labels[1]} were tested on different samples ({short})"
-    if first.n_samples != second.n_samples:
-        counted = f"{first.n_samples:,} and {second.n_samples:,}"
-        return f"{labels[0]} and {labels[1]} count different samples ({counted}), by the nets' ignore_label"
-    if first.task != second.task:
-        return f"{labels[0]} and {labels[1]} were scored as {first.task} and {second.task}"
-    of_first, of_second = classes_of(first), classes_of(second)
-    if of_first is None or of_second is None:
-        return None
-    names = _names(of_first), _names(of_second)
-    if names[0] != names[1]:
-        return f"{labels[0]} and {labels[1]} have different classes ({_unlike(*names)})"
-    return None
 
 
 def differences_of(
@@ -291,41 +261,55 @@ def figures_of(metrics: Sequence[MetricsReport | None]) -> list[dict[str, Any]]:
     ]
 
 
-def drawn_confusion(confusion: Mapping[str, Any] | None, samples_url: str) -> Markup | None:
-    """Return the report's drawing of a matrix, each cell a link to ``samples_url``; None without a matrix."""
+def drawn_confusion(
+    confusion: Mapping[str, Any] | None, samples_url: Callable[[Mapping[str, Any]], str]
+) -> Markup | None:
+    """Return the report's drawing of a matrix, each cell with a link; None without a matrix.
+
+    Args:
+        confusion: As of ``confusion_of``.
+        samples_url: Takes the parameters of a cell; returns the address of the cell's samples.
+    """
     if confusion is None or confusion["counts"] is None:
         return None
     from deepspark_ops.evaluate.charts import confusion_chart  # OpenCV, which no other page needs
 
     counts = np.array(confusion["counts"], np.int64)
     links = {
-        (int(label), int(predicted)): f"{samples_url}?true={label}&predicted={predicted}"
+        (int(label), int(predicted)): samples_url({"true": label, "predicted": predicted})
         for label, predicted in zip(*np.nonzero(counts), strict=True)
     }
     return _unstyled(confusion_chart(counts, confusion["classes"], links))
 
 
-def drawn_difference(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> Markup | None:
-    """Return a drawing of the second matrix minus the first; None for a matrix without counts."""
+def drawn_difference(
+    first: Mapping[str, Any] | None,
+    second: Mapping[str, Any] | None,
+    samples_urls: Sequence[Callable[[Mapping[str, Any]], str]],
+) -> Markup | None:
+    """Return a drawing of the second matrix minus the first; None for a matrix without counts.
+
+    A cell leads to the samples of the run that has more samples in the cell, beside the answers of the other run.
+
+    Args:
+        first: As of ``confusion_of``.
+        second: Likewise, of the same samples.
+        samples_urls: Of each run, as for ``drawn_confusion``.
+    """
     if first is None or second is None or first["counts"] is None or second["counts"] is None:
         return None
     from deepspark_ops.evaluate.charts import difference_chart
 
     counts = [np.array(matrix["counts"], np.int64) for matrix in (first, second)]
-    return _unstyled(difference_chart(counts[0], counts[1], first["classes"]))
+    links = {
+        (int(label), int(predicted)): samples_urls[int(counts[1][label, predicted] >= counts[0][label, predicted])](
+            {"true": label, "predicted": predicted}
+        )
+        for label, predicted in zip(*np.nonzero(counts[0] + counts[1]), strict=True)
+    }
+    return _unstyled(difference_chart(counts[0], counts[1], first["classes"], links))
 
 
 def _unstyled(drawn: str) -> Markup:
     """Return a chart without the inline style that the page's headers forbid. The chart has escaped the names."""
     return Markup(re.sub(r'^(<svg [^>]*?) style="[^"]*"', r"\1", drawn))
-
-
-def _names(metrics: ClassificationMetrics) -> list[str]:
-    return [each.name for each in metrics.classes]
-
-
-def _unlike(first: Sequence[str], second: Sequence[str]) -> str:
-    if len(first) != len(second):
-        return f"{len(first):,} and {len(second):,}"
-    at = next(number for number, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
-    return f'class {at} is "{first[at]}" and "{second[at]}"'

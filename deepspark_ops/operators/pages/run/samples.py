@@ -1,16 +1,21 @@
-"""The page "Samples" of a run: the evaluated samples one by one, filtered, sorted, with pictures. No framework."""
+"""The page "Samples" of a run: the evaluated samples one by one, filtered, sorted, with pictures. No framework.
+
+With a second run, parameter ``with``, each row also has the answer of the second run's net.
+"""
 
 from __future__ import annotations
 
 import math
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final, get_args
 
 from deepspark_ops.errors import DataError
+from deepspark_ops.evaluate.comparison.comparable import why_not_compared
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
-from deepspark_ops.evaluate.per_sample.row_reader import RowOrder, RowQuery, SelectedRows
+from deepspark_ops.evaluate.per_sample.row_reader import Outcome, RowOrder, RowQuery, SelectedRows
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, evaluation_folder, find_run, run_url
 from deepspark_ops.operators.pages.templates import template
@@ -24,10 +29,26 @@ _ORDERS: Final[Mapping[RowOrder, str]] = {
     "-probability": "surest first",
     "probability": "least sure first",
     "index": "as they were read",
+    "-loss_difference": "larger loss of the other run first",
+    "loss_difference": "smaller loss of the other run first",
 }
 _PROBABILITY_ORDERS: Final = ("-probability", "probability")
-_SHARES: Final = ("probability", "label_probability")
-_WORDS: Final[Mapping[str, str]] = {"label": "true class", "label_probability": "probability of the true class"}
+_PAIR_ORDERS: Final = ("-loss_difference", "loss_difference")
+_OUTCOMES: Final[Mapping[Outcome, str]] = {
+    "this": "this run alone",
+    "other": "the other run alone",
+    "both": "both runs",
+    "neither": "neither run",
+}
+_SMALLER_LOSS: Final = ("this", "other")
+"""Outcomes without classes."""
+_CLASSES: Final = ("label", "predicted", "other_predicted")
+_SHARES: Final = ("probability", "label_probability", "other_probability", "other_label_probability")
+_WORDS: Final[Mapping[str, str]] = {
+    "label": "true class",
+    "label_probability": "probability of the true class",
+    "other_label_probability": "other probability of the true class",
+}
 _HIDDEN: Final = ("content",)
 
 
@@ -40,6 +61,16 @@ class NoSamples(Exception):
         self.status = status
 
 
+@dataclass(frozen=True)
+class _Evaluated:
+    """A run's evaluation on disk."""
+
+    dag: str
+    run: str
+    folder: Path
+    metrics: MetricsReport
+
+
 class SamplesPage:
     """The samples of every run's evaluation, from ``samples.parquet`` and the kept pictures of mistakes."""
 
@@ -47,19 +78,25 @@ class SamplesPage:
         """Look for runs in ``installation``."""
         self._installation = installation
 
-    def answer(self, dag_id: str, run_id: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+    def answer(
+        self, dag_id: str, run_id: str, parameters: Mapping[str, str], readable: Collection[str] = ()
+    ) -> dict[str, Any]:
         """Return one page of selected samples.
 
         Args:
             dag_id: Of the run.
             run_id: Of the run.
-            parameters: Of the address: the conditions as of ``read_query``, and ``page``, from 1.
+            parameters: Of the address: the conditions as of ``read_query``, ``page``, from 1, and ``with``: DAG/RUN of
+                a second run.
+            readable: The DAGs that the person may read.
 
         Raises:
-            NoSamples: There is no evaluation, or a parameter is none.
+            NoSamples: There is no evaluation, the two runs cannot be compared, or a parameter is none.
         """
-        folder, metrics, query = self._read(dag_id, run_id, parameters)
-        rows = _select(folder, metrics, query)
+        query = read_query(parameters)
+        evaluated, other = self._evaluations(dag_id, run_id, parameters, readable)
+        metrics = evaluated.metrics
+        rows = _select(evaluated, query, other)
         n_pages = max(1, math.ceil(rows.n_rows / ROWS_SHOWN))
         page = min(_number(parameters.get("page") or "1", "page", int, low=1) or 1, n_pages)
         shown_rows = rows.rows((page - 1) * ROWS_SHOWN, ROWS_SHOWN)
@@ -67,6 +104,7 @@ class SamplesPage:
             "format_version": ANSWER_VERSION,
             "dag": dag_id,
             "run": run_id,
+            "with": None if other is None else {"dag": other.dag, "run": other.run},
             "task": metrics.task,
             "classes": _class_names(metrics),
             "query": asdict(query),
@@ -76,12 +114,14 @@ class SamplesPage:
             "page": page,
             "n_pages": n_pages,
             "rows": shown_rows,
-            "pictures": _pictures(folder, metrics, [row["index"] for row in shown_rows]),
+            "pictures": _pictures(evaluated, other, [row["index"] for row in shown_rows]),
         }
 
-    def csv(self, dag_id: str, run_id: str, parameters: Mapping[str, str]) -> bytes:
+    def csv(self, dag_id: str, run_id: str, parameters: Mapping[str, str], readable: Collection[str] = ()) -> bytes:
         """Return all selected samples as CSV; arguments and errors as of ``answer``."""
-        return _select(*self._read(dag_id, run_id, parameters)).csv()
+        query = read_query(parameters)
+        evaluated, other = self._evaluations(dag_id, run_id, parameters, readable)
+        return _select(evaluated, query, other).csv()
 
     def page(self, answer: Mapping[str, Any], *, nonce: str, site: str = "") -> str:
         """Return the page of an answer.
@@ -93,14 +133,16 @@ class SamplesPage:
         """
         here = site + run_url(answer["dag"], answer["run"], "samples")
         is_classification = answer["task"] == "classification"
-        orders = {
-            order: text for order, text in _ORDERS.items() if is_classification or order not in _PROBABILITY_ORDERS
-        }
+        other = answer["with"]
+        left_out = [*(() if is_classification else _PROBABILITY_ORDERS), *(_PAIR_ORDERS if other is None else ())]
         return template("samples.html.jinja").render(
             title=f"Samples of {answer['run']}",
             samples=answer,
             is_classification=is_classification,
-            orders=orders,
+            orders={order: text for order, text in _ORDERS.items() if order not in left_out},
+            outcomes={name: text for name, text in _OUTCOMES.items() if is_classification or name in _SMALLER_LOSS},
+            swapped=None if other is None else site + _swapped_url(answer),
+            class_columns=_CLASSES,
             shares=_SHARES,
             words=_WORDS,
             address=here,
@@ -111,16 +153,35 @@ class SamplesPage:
             here="runs",
         )
 
-    def _read(self, dag_id: str, run_id: str, parameters: Mapping[str, str]) -> tuple[Any, MetricsReport, RowQuery]:
+    def _evaluations(
+        self, dag_id: str, run_id: str, parameters: Mapping[str, str], readable: Collection[str]
+    ) -> tuple[_Evaluated, _Evaluated | None]:
+        evaluated = self._evaluated(dag_id, run_id, "this run")
+        if not (key := parameters.get("with")):
+            return evaluated, None
+        other_dag, _, other_run = key.partition("/")
+        subject = f'run "{key[:200]}"'
+        if other_dag not in readable:  # the same words as for a run that does not exist
+            raise NoSamples(_no_evaluation(subject), 404)
+        other = self._evaluated(other_dag, other_run, subject)
+        if why_not := why_not_compared(evaluated.metrics, other.metrics, (run_id, other_run)):
+            message = f"not compared: {why_not}"
+            raise NoSamples(message, 409)
+        return evaluated, other
+
+    def _evaluated(self, dag_id: str, run_id: str, subject: str) -> _Evaluated:
         run = find_run(self._installation, dag_id, run_id)
         folder = None if run is None else evaluation_folder(run)
         if folder is None or not (folder / METRICS_NAME).is_file():
-            message = "this run has no evaluation: its task evaluate has not written one, or it was removed"
-            raise NoSamples(message, 404)
+            raise NoSamples(_no_evaluation(subject), 404)
         try:
-            return folder, read_metrics(folder / METRICS_NAME), read_query(parameters)
+            return _Evaluated(dag_id, run_id, folder, read_metrics(folder / METRICS_NAME))
         except DataError as error:
             raise NoSamples(str(error), 404) from None
+
+
+def _no_evaluation(subject: str) -> str:
+    return f"{subject} has no evaluation: its task evaluate has not written one, or it was removed"
 
 
 def read_query(parameters: Mapping[str, str]) -> RowQuery:
@@ -128,7 +189,7 @@ def read_query(parameters: Mapping[str, str]) -> RowQuery:
 
     Args:
         parameters: ``true``, ``predicted``, ``wrong`` (1, 0), ``min_`` and ``max_`` of ``probability`` and ``loss``,
-            ``sort``.
+            ``sort``; of two runs ``other_predicted`` and ``outcome``.
 
     Raises:
         NoSamples: A value is not allowed.
@@ -142,6 +203,14 @@ def read_query(parameters: Mapping[str, str]) -> RowQuery:
         message = f'wrong="{wrong}" is neither 1 (mistakes alone) nor 0 (right answers alone)'
         raise NoSamples(message, 400)
 
+    outcome = parameters.get("outcome") or None
+    if outcome not in (None, *get_args(Outcome)):
+        message = f'outcome="{outcome}" is no outcome; allowed: {", ".join(get_args(Outcome))}'
+        raise NoSamples(message, 400)
+    if not parameters.get("with") and (outcome or parameters.get("other_predicted") or order in _PAIR_ORDERS):
+        message = "outcome, other_predicted and loss_difference are of two runs; add with=DAG/RUN to the address"
+        raise NoSamples(message, 400)
+
     def number(name: str, kind: Callable[[str], Any]) -> Any:
         return _number(parameters.get(name), name, kind)
 
@@ -150,6 +219,8 @@ def read_query(parameters: Mapping[str, str]) -> RowQuery:
         predicted=number("predicted", int),
         is_wrong=None if wrong is None else wrong == "1",
         **{name: number(name, float) for name in ("min_probability", "max_probability", "min_loss", "max_loss")},
+        other_predicted=number("other_predicted", int),
+        outcome=outcome,  # type: ignore[arg-type] # checked above
         order=order,  # type: ignore[arg-type] # checked above
     )
 
@@ -167,9 +238,10 @@ def _number(text: str | None, name: str, kind: Callable[[str], Any], *, low: int
     return value
 
 
-def _select(folder: Any, metrics: MetricsReport, query: RowQuery) -> SelectedRows:
+def _select(evaluated: _Evaluated, query: RowQuery, other: _Evaluated | None) -> SelectedRows:
+    second = None if other is None else (other.folder, other.metrics.scored.weights_digest)
     try:
-        return SelectedRows(folder, query, metrics.scored.weights_digest)
+        return SelectedRows(evaluated.folder, query, evaluated.metrics.scored.weights_digest, second)
     except DataError as error:
         raise NoSamples(str(error), 404) from None
 
@@ -179,25 +251,50 @@ def _class_names(metrics: MetricsReport) -> list[str] | None:
     return None if classes is None else [report.name for report in classes.classes]
 
 
-def _pictures(folder: Any, metrics: MetricsReport, indices: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Return sample position -> its kept picture, of mistakes and large errors alone."""
+def _pictures(evaluated: _Evaluated, other: _Evaluated | None, indices: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Return sample position -> its kept picture, of mistakes and large errors alone.
+
+    A picture that the first evaluation lacks is from the second evaluation. Where the pictures differ, as with pictures
+    of a net's output, ``other_source`` is the second picture.
+    """
     # OpenCV and HDF5, which few pages need.
     from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
 
-    archive = open_mistake_pictures(folder, metrics.scored)
-    pictures = archive.read([index for index in indices if index in archive.numbers])
-    return {
-        index: {"source": picture.data_uri(), "is_small": picture.media_type == "image/png"}
-        for index, picture in pictures.items()
+    pictures: dict[int, dict[str, Any]] = {}
+    for compared in (evaluated, *([] if other is None else [other])):
+        archive = open_mistake_pictures(compared.folder, compared.metrics.scored)
+        for index, picture in archive.read([index for index in indices if index in archive.numbers]).items():
+            source = picture.data_uri()
+            is_small = picture.media_type == "image/png"
+            first = pictures.setdefault(index, {"source": source, "other_source": None, "is_small": is_small})
+            if first["source"] != source:
+                first["other_source"] = source
+    return pictures
+
+
+def _swapped_url(answer: Mapping[str, Any]) -> str:
+    """Return the address of the same samples with the two runs exchanged."""
+    query, other = answer["query"], answer["with"]
+    parameters = {
+        "with": f"{answer['dag']}/{answer['run']}",
+        "true": query["label"],
+        "predicted": query["other_predicted"],
+        "other_predicted": query["predicted"],
+        "outcome": {"this": "other", "other": "this"}.get(query["outcome"], query["outcome"]),
     }
+    shown_parameters = {name: value for name, value in parameters.items() if value is not None}
+    return f"{run_url(other['dag'], other['run'], 'samples')}?{urllib.parse.urlencode(shown_parameters)}"
 
 
 def _parameters(answer: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of the answer's address with ``changes``; empty parameters are left out."""
-    query = answer["query"]
+    query, other = answer["query"], answer["with"]
     parameters = {
+        "with": None if other is None else f"{other['dag']}/{other['run']}",
         "true": query["label"],
         "predicted": query["predicted"],
+        "other_predicted": query["other_predicted"],
+        "outcome": query["outcome"],
         "wrong": None if query["is_wrong"] is None else int(query["is_wrong"]),
         **{name: query[name] for name in ("min_probability", "max_probability", "min_loss", "max_loss")},
         "sort": query["order"],

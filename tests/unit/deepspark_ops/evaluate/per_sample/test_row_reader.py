@@ -82,3 +82,69 @@ def test_rows_that_cannot_be_read_are_named(fault, folder):
     digest = "sha256:other" if fault == "other weights" else "sha256:w"
     with pytest.raises(DataError, match=rf"{ROWS_NAME} .*; run \"deepspark evaluate\" again"):
         SelectedRows(folder, RowQuery(), digest)
+
+
+def two_evaluations(tmp_path, task="classification", *, is_other_data=False):
+    """Return the folders of two evaluations of one task: the second net answers the samples in reversed order."""
+    chosen, values, targets = task_answers(task)
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder, answers in zip(folders, (values, [blob[::-1] for blob in values]), strict=True):
+        folder.mkdir()
+        part = range(N - 1) if is_other_data and folder == folders[1] else range(N)
+        write_scored_rows(folder / "part", chosen, answers, targets, part)
+        join_rows(folder / ROWS_NAME, [folder / "part"], f"sha256:{folder.name}")
+    return folders
+
+
+OUTCOMES = {
+    "this": lambda first, second: first and not second,
+    "other": lambda first, second: second and not first,
+    "both": lambda first, second: first and second,
+    "neither": lambda first, second: not first and not second,
+}
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_of_two_nets_the_samples_by_who_is_right(outcome, tmp_path):
+    first, second = two_evaluations(tmp_path)
+    pairs = list(zip(*(pq.read_table(folder / ROWS_NAME).to_pylist() for folder in (first, second)), strict=True))
+    expected = {
+        mine["index"]: theirs
+        for mine, theirs in pairs
+        if mine["label"] is not None
+        and OUTCOMES[outcome](mine["label"] == mine["predicted"], theirs["label"] == theirs["predicted"])
+    }
+    query = RowQuery(outcome=outcome, order="-loss_difference")
+    rows = SelectedRows(first, query, "sha256:first", (second, "sha256:second")).rows(0, N)
+    assert {row["index"] for row in rows} == set(expected) != set()
+    for row in rows:
+        theirs = expected[row["index"]]
+        assert (row["other_predicted"], row["other_loss"]) == (theirs["predicted"], theirs["loss"])
+        assert row["loss_difference"] == theirs["loss"] - row["loss"]
+    differences = [row["loss_difference"] for row in rows]
+    assert differences == sorted(differences, reverse=True)
+
+
+def test_of_two_regressions_the_samples_with_the_smaller_loss(tmp_path):
+    first, second = two_evaluations(tmp_path, "regression")
+    losses = [pq.read_table(folder / ROWS_NAME)["loss"].to_pylist() for folder in (first, second)]
+    for outcome, sign in (("this", 1), ("other", -1)):
+        query = RowQuery(outcome=outcome, order="index")
+        selected = SelectedRows(first, query, "sha256:first", (second, "sha256:second"))
+        better = [at for at, (mine, theirs) in enumerate(zip(*losses, strict=True)) if sign * (theirs - mine) > 0]
+        assert [row["index"] for row in selected.rows(0, N)] == better != []
+    assert SelectedRows(first, RowQuery(outcome="both"), "sha256:first", (second, "sha256:second")).n_rows == 0
+
+
+def test_a_cell_of_the_second_net(tmp_path):
+    first, second = two_evaluations(tmp_path)
+    table = pq.read_table(second / ROWS_NAME).to_pylist()
+    query = RowQuery(other_predicted=1, order="index")
+    rows = SelectedRows(first, query, "sha256:first", (second, "sha256:second")).rows(0, N)
+    assert [row["index"] for row in rows] == [row["index"] for row in table if row["predicted"] == 1] != []
+
+
+def test_two_evaluations_of_different_samples_are_refused(tmp_path):
+    first, second = two_evaluations(tmp_path, is_other_data=True)
+    with pytest.raises(DataError, match="have different samples"):
+        SelectedRows(first, RowQuery(), "sha256:first", (second, "sha256:second"))
