@@ -129,6 +129,11 @@ class Strategy:
         """Share of a worker's momentum that an exchange replaces by the center's, in [0, 1]; see ``Stabiliser``."""
         return 0.0
 
+    @property
+    def exchanges_behind_look_ahead(self) -> bool:
+        """Whether a worker of Nesterov's solver exchanges the point before the look-ahead of its parameters."""
+        return False
+
     def weight_of_center(self, n_workers: int) -> float:
         """Return w, the center's weight in workers: p workers move it by 1/(p + w) of a step per minibatch."""
         return 1.0

@@ -33,8 +33,9 @@ class Easgd(Elastic):
     eigenvalue of worker - center is 1 - 2 alpha per exchange: an alpha above 0.5 overshoots.
 
     ``variant: paper`` is the paper's unchanged algorithm: workers keep their momentum, the center weighs as much as a
-    worker, alpha is 0.9/p, and the rates are the solver's. A worker exchanges and then takes its gradient. With
-    ``overlap`` the worker takes the gradient first, as in the paper's listing.
+    worker, alpha is 0.9/p, and the rates are the solver's. Caffe's parameters of the Nesterov solver are the point of
+    the gradient, x + delta v; workers of this variant exchange x (``train.worker.stabiliser``). A worker exchanges and
+    then takes its gradient. With ``overlap`` and tau 1 the worker takes the gradient first, as in the paper's listing.
 
     Attributes:
         variant: ``default`` or ``paper``.
@@ -81,6 +82,11 @@ class Easgd(Elastic):
     def is_papers(self) -> bool:
         """Whether the unchanged algorithm of the paper runs."""
         return self.variant == PAPER
+
+    @property
+    def exchanges_behind_look_ahead(self) -> bool:
+        """See ``Strategy``."""
+        return self.is_papers
 
     def weight_of_center(self, n_workers: int) -> float:
         """See ``Strategy``."""

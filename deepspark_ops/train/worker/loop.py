@@ -8,7 +8,7 @@ update.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -264,10 +264,11 @@ class WorkerLoop:
             if not np.isfinite(sample).all():
                 self._begin_again(clock - 1, f"parameters are not finite after minibatch {clock - 1}")
         try:
-            local, report = self._link.exchange(self._model.local(), measure_distance=is_near, note=note)
+            vector = self._stabiliser.vector_to_exchange()
+            exchanged, report = self._link.exchange(vector, measure_distance=is_near, note=note)
         except PushRefused as error:
             raise self._refused(grants, error) from error
-        self._take(grants, local, report)
+        self._take(grants, self._stabiliser.parameters_of(exchanged), report)
         return report.round_end.waited_s
 
     def _exchange_rest(self) -> bool:
@@ -296,8 +297,15 @@ class WorkerLoop:
         grants = self._end_period()
         # The request comes first: by socket, an exchange has the connection to itself.
         self._next = self._request_grant(grants)
-        background.start(self._model.reader_of_local(), measure_distance=self._progress.is_line_near(grants[-1].stop))
+        background.start(self._reader_of_vector(), measure_distance=self._progress.is_line_near(grants[-1].stop))
         self._exchanging = grants
+
+    def _reader_of_vector(self) -> Callable[[], Vector]:
+        """Return a function for another thread that returns the present vector to exchange."""
+        if not self._plan.stabiliser.look_ahead:
+            return self._model.reader_of_local()
+        vector = self._stabiliser.vector_to_exchange()
+        return lambda: vector
 
     def _take_exchanged(self) -> None:
         """Wait for a running exchange and apply the exchange to the model's present parameters."""

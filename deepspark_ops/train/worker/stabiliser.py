@@ -55,6 +55,7 @@ class StabiliserPlan:
         borne: Part of momentum's bound that the exchange leaves, in (0, 1].
         momentum_from_center: Share of a worker's momentum that each exchange replaces by the center's; 0 for none.
         weight_of_center: Maps the number of present workers to the weight of the center in workers.
+        look_ahead: Steps of momentum by which the parameters are ahead of the vector to exchange; 0 for none.
         begins_trained: Whether the worker begins with trained parameters.
         state: State of the worker's stabiliser in an earlier life of the run.
         statistics: BatchNorm's blobs, which have no momentum.
@@ -67,6 +68,7 @@ class StabiliserPlan:
     borne: float = 1.0
     momentum_from_center: float = 0.0
     weight_of_center: Callable[[int], float] = lambda _: 1.0
+    look_ahead: float = 0.0
     begins_trained: bool = False
     state: Vector | None = None
     statistics: StatisticBlobs = field(default_factory=StatisticBlobs)
@@ -156,6 +158,23 @@ class Stabiliser:
             self._model.replace_momentum(_scaled(blobs, np.broadcast_to(falls, len(blobs))))
             self._falls = self._falls * falls
         return note
+
+    def vector_to_exchange(self) -> Vector:
+        """Return the worker's vector for the center, (n_params,); read only.
+
+        With ``look_ahead`` m the parameters y = x + m v are the point of Nesterov's gradient, and the worker exchanges
+        x. The history is -v.
+        """
+        local = self._model.local()
+        return local + self._look_ahead() if self._plan.look_ahead else local
+
+    def parameters_of(self, exchanged: Vector) -> Vector:
+        """Return the parameters behind a vector from the center, which the caller gives away."""
+        return np.subtract(exchanged, self._look_ahead(), out=exchanged) if self._plan.look_ahead else exchanged
+
+    def _look_ahead(self) -> Vector:
+        blobs = self._model.momentum()
+        return _scaled(blobs, np.full(len(blobs), self._plan.look_ahead, np.float32))
 
     def after_exchange(self, center: Vector | None, clock: int, n_steps: int, live_workers: int = 0) -> None:
         """Replace a share of the momentum by the center's movement since the exchange before.
@@ -266,6 +285,7 @@ def _scaled(blobs: Sequence[Vector], factors: Vector) -> Vector:
 def stabiliser_plan(run: Run) -> StabiliserPlan:
     """Return the plan of the stabiliser of a run's workers."""
     plan = plan_strategy(run.config)
+    is_nesterov = run.solver.type == "Nesterov"
     return StabiliserPlan(
         n_workers=run.config.n_workers,
         blobs=run.train_net.params.entries,
@@ -274,6 +294,7 @@ def stabiliser_plan(run: Run) -> StabiliserPlan:
         borne=borne_share(plan.comm_period, overlap=run.config.overlap),
         momentum_from_center=plan.running.momentum_from_center if has_velocity(run) else 0.0,
         weight_of_center=plan.running.weight_of_center,
+        look_ahead=run.solver.momentum if plan.running.exchanges_behind_look_ahead and is_nesterov else 0.0,
         begins_trained=bool(run.config.weights),
         statistics=run.statistics(),
     )

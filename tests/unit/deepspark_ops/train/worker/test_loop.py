@@ -628,6 +628,29 @@ def test_a_run_that_is_stopped_early_saves_what_is_done(tmp_path: Path, overlaps
     assert np.fromfile(center, np.float32).tolist() == [float(status.acknowledged)]
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_the_point_before_the_look_ahead_is_exchanged(tmp_path: Path, overlaps: bool) -> None:
+    """The model's history is 1 after every step: its parameters are 0.9 below the point that the center sees."""
+    plan = StabiliserPlan(n_workers=2, look_ahead=0.9)
+    bench = Bench(tmp_path, Schedule(6), n_workers=2, comm_period=CommPeriod(2), stabiliser=plan, overlaps=overlaps)
+    exchange, pairs = bench.link.exchange, []
+
+    def record(local: Vector, **options: Any) -> tuple[Vector, Any]:
+        at_begin = float(local[0])
+        exchanged, report = exchange(local, **options)
+        pairs.append((at_begin, float(exchanged[0])))
+        return exchanged, report
+
+    bench.link.exchange = record  # type: ignore[method-assign]
+    bench.run()
+    parameters, moved = 0.0, 0.0
+    for number, (at_begin, at_end) in enumerate(pairs):
+        parameters += moved + 2
+        assert at_begin == pytest.approx(parameters + 0.9, abs=1e-6), number
+        moved = at_end - at_begin
+    assert bench.model.value[0] == pytest.approx(parameters + moved, abs=1e-6)
+
+
 def test_momentum_comes_from_the_center_after_the_first_exchange(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Schedule(6), n_workers=2, comm_period=CommPeriod(2), stabiliser=HALF)
     bench.link.use_moving_rate(0.5)
