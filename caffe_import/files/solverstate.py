@@ -112,13 +112,18 @@ def write_solverstate(path: Path, state: SolverState) -> None:
         if path.suffix == ".h5":
             _write_hdf5(temporary, state)
         else:
-            message = caffe_pb2.SolverState(
-                iter=state.iteration,
-                learned_net=state.learned_net,
-                current_step=state.current_step,
-                history=[blob_from_array(blob) for blob in state.history],
-            )
-            temporary.write_bytes(message.SerializeToString())
+            _write_message(temporary, state)
+
+
+def _write_message(temporary: Path, state: SolverState) -> None:
+    # Blob by blob: the whole message at once would need the history three times in memory. The parts of a message make
+    # the message.
+    first = caffe_pb2.SolverState(iter=state.iteration, learned_net=state.learned_net)
+    with temporary.open("wb") as file:
+        file.write(first.SerializeToString())
+        for blob in state.history:
+            file.write(caffe_pb2.SolverState(history=[blob_from_array(blob)]).SerializeToString())
+        file.write(caffe_pb2.SolverState(current_step=state.current_step).SerializeToString())
 
 
 def _write_hdf5(temporary: Path, state: SolverState) -> None:

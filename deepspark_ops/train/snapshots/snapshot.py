@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,26 @@ class Snapshot:
     weights: Path
     solverstate: Path
     state: Path
+
+
+class GatheredStates(Mapping[int, WorkerState]):
+    """The workers' states of a pending snapshot, ascending; each access reads a state from the state's file."""
+
+    def __init__(self, pending: PendingSnapshot, metas: Mapping[str, Any], history: Vector | None) -> None:
+        """Take the parts; a ``history`` is the center's and takes the place of the workers' histories."""
+        self._pending = pending
+        self._metas = {int(worker): metas[worker] for worker in sorted(metas, key=int)}
+        self._history = history
+
+    def __getitem__(self, worker: int) -> WorkerState:
+        state = WorkerState.from_parts(self._metas[worker], _load_arrays(self._pending.arrays(worker)))
+        return state if self._history is None else replace(state, history=self._history)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._metas)
+
+    def __len__(self) -> int:
+        return len(self._metas)
 
 
 @dataclass(frozen=True)
@@ -94,19 +114,9 @@ class SnapshotWriter:
         """
         pending = PendingSnapshot(self.paths.work, iteration)
         gathered = json.loads(regular_text(pending.complete))
-        center = np.fromfile(regular_path(pending.center), np.float32)
-        may_be_start = gathered["applied"] == 0 or (self.moves_late and iteration < self.solver.max_iter)
-        if not may_be_start and vector_digest(center) == self.start_digest:
-            raise TrainingFailed(self.unchanged)
-        history = _load_history(pending.history, center.size)
-        workers = {
-            int(worker): WorkerState.from_parts(meta, _load_arrays(pending.arrays(int(worker))))
-            for worker, meta in sorted(gathered["workers"].items(), key=lambda item: int(item[0]))
-        }
-        if history is not None:
-            workers = {worker: replace(state, history=history) for worker, state in workers.items()}
         snapshot = self._files(iteration)
-        write_caffemodel(snapshot.weights, self.net, center)
+        n_params = self._write_weights(snapshot, pending, may_be_start=gathered["applied"] == 0)
+        workers = GatheredStates(pending, gathered["workers"], _load_history(pending.history, n_params))
         write_solverstate(snapshot.solverstate, self._solver_state(snapshot, workers))
         state = RunState(
             clock=iteration,
@@ -121,6 +131,15 @@ class SnapshotWriter:
         write_run_state(snapshot.state, state, workers, pending.server_state())
         pending.remove()
         return snapshot
+
+    def _write_weights(self, snapshot: Snapshot, pending: PendingSnapshot, *, may_be_start: bool) -> int:
+        """Write the center for Caffe; return the number of parameters."""
+        center = np.fromfile(regular_path(pending.center), np.float32)
+        may_be_start = may_be_start or (self.moves_late and snapshot.iteration < self.solver.max_iter)
+        if not may_be_start and vector_digest(center) == self.start_digest:
+            raise TrainingFailed(self.unchanged)
+        write_caffemodel(snapshot.weights, self.net, center)
+        return center.size
 
     def _files(self, iteration: int) -> Snapshot:
         suffix = ".h5" if self.solver.snapshot_format == "HDF5" else ""

@@ -63,7 +63,14 @@ class RunState:
 def write_run_state(
     path: Path, state: RunState, workers: Mapping[int, WorkerState], server: ServerState | None = None
 ) -> None:
-    """Write a ``state.h5``, whole or not at all; ``server`` has the server's vectors besides the center, if any."""
+    """Write a ``state.h5``, whole or not at all.
+
+    Args:
+        path: The file.
+        state: The run's part.
+        workers: Read in order, each state once; two states are in memory at a time if the mapping loads each.
+        server: The server's vectors besides the center, if any.
+    """
     state = replace(state, server_vectors=0 if server is None else len(server.vectors))
     text = json.dumps(asdict(state)).encode()
     with write_whole(path) as temporary:
@@ -77,22 +84,31 @@ def write_run_state(
                 group.attrs["strategy"] = fixed_text(server.strategy)
                 group.attrs["crc32"] = _server_checksum(server)
                 group["counts"], group["vectors"] = server.counts, server.vectors
-            for worker, saved in workers.items():
-                group = file.create_group(f"workers/{worker}")
-                layers = sorted(saved.layer_state.items())
-                group.attrs["updates"] = saved.updates
-                if saved.loss_scale is not None:
-                    group.attrs["loss_scale"] = saved.loss_scale.scale
-                    group.attrs["good_steps"] = saved.loss_scale.good_steps
-                label = _numbers(saved.updates, saved.loss_scale)
-                group.attrs["crc32"] = _checksum(label, [("history", saved.history), *layers, *_stabiliser(saved)])
-                group["history"] = saved.history
-                for name, numbers in _stabiliser(saved):
-                    group[name] = numbers
-                for position, (name, value) in enumerate(layers):
-                    group[f"layer_state/{position}"] = value
-                    group[f"layer_state/{position}"].attrs["name"] = fixed_text(name)
+            _write_workers(file, workers)
         temporary.chmod(0o644)
+
+
+def _write_workers(file: h5py.File, workers: Mapping[int, WorkerState]) -> None:
+    """Write the states one after another; an array that is the history of several workers is in the file once."""
+    previous: h5py.Dataset | None = None
+    previous_history: npt.NDArray[np.float32] | None = None
+    for worker, saved in workers.items():
+        group = file.create_group(f"workers/{worker}")
+        layers = sorted(saved.layer_state.items())
+        group.attrs["updates"] = saved.updates
+        if saved.loss_scale is not None:
+            group.attrs["loss_scale"] = saved.loss_scale.scale
+            group.attrs["good_steps"] = saved.loss_scale.good_steps
+        label = _numbers(saved.updates, saved.loss_scale)
+        group.attrs["crc32"] = _checksum(label, [("history", saved.history), *layers, *_stabiliser(saved)])
+        # Of a data set h5py writes a second name.
+        group["history"] = previous if saved.history is previous_history else saved.history
+        previous, previous_history = group["history"], saved.history
+        for name, numbers in _stabiliser(saved):
+            group[name] = numbers
+        for position, (name, value) in enumerate(layers):
+            group[f"layer_state/{position}"] = value
+            group[f"layer_state/{position}"].attrs["name"] = fixed_text(name)
 
 
 def read_run_state(path: Path) -> RunState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,6 +129,54 @@ def test_state_without_workers_begins_with_nothing(tmp_path: Path) -> None:
     path = tmp_path / "s.state.h5"
     write_run_state(path, RunState(1, 0, N_PARAMS, 5), {})
     assert read_worker_state(path, 0) is None
+
+
+WIDE_NET = build_net_spec(
+    parse_net("""
+    name: "wide"
+    layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 1 dim: 512 } } }
+    layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 256 } }
+    layer { name: "ip2" type: "InnerProduct" bottom: "ip" top: "ip2" inner_product_param { num_output: 512 } }
+    """),
+    phase="TRAIN",
+)
+
+
+@pytest.mark.parametrize("snapshot_format", ["BINARYPROTO", "HDF5"])
+def test_a_snapshot_holds_the_states_of_two_workers_at_a_time(tmp_path: Path, snapshot_format: str) -> None:
+    paths, n_params = RunPaths(tmp_path), WIDE_NET.params.n_params
+    rng = np.random.default_rng(0)
+    states = {worker: WorkerState(rng.random((2, n_params), np.float32), updates=worker) for worker in range(12)}
+    gather(paths, 12, rng.random(n_params, np.float32), states)
+    state_bytes = states[0].history.nbytes
+    writer = writer_of(paths, net=WIDE_NET, solver=replace(SOLVER, type="Adam", snapshot_format=snapshot_format))
+    tracemalloc.start()
+    try:
+        snapshot = writer.assemble(12)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.5 * state_bytes
+    for worker, state in states.items():
+        own = read_worker_state(snapshot.state, worker)
+        assert own is not None
+        np.testing.assert_array_equal(own.history, state.history)
+    blobs = read_solverstate(snapshot.solverstate).history
+    np.testing.assert_array_equal(np.concatenate([blob.ravel() for blob in blobs]), states[0].history.ravel())
+
+
+def test_the_history_of_the_center_is_in_the_file_once(tmp_path: Path) -> None:
+    paths, history = RunPaths(tmp_path), np.arange(N_PARAMS, dtype=np.float32)
+    gather(paths, 12, np.ones(N_PARAMS, np.float32), {worker: worker_state(worker) for worker in range(3)})
+    history.tofile(paths.work / "pending" / "iter_12" / "history.f32")
+    path = writer_of(paths).assemble(12).state
+    with h5py.File(path) as file:
+        assert file["workers/0/history"] == file["workers/1/history"] == file["workers/2/history"]
+    for worker in range(3):
+        own = read_worker_state(path, worker)
+        assert own is not None
+        assert own.history.tolist() == [history.tolist()]
+        assert own.updates == 10 + worker
 
 
 def test_hdf5_format_names_both_files_by_suffix(tmp_path: Path) -> None:
