@@ -26,23 +26,33 @@ _PARAM_BYTES_PER_UPDATE: Final = 3
 
 
 @dataclass(frozen=True)
-class DeviceLoad:
+class StageCost:
     """Load of one device in a training step.
 
     Attributes:
-        layers: Its layers in net order, automatic Split layers left out; of a split layer it has a share.
-        flops: Floating-point operations of one pass, forward and backward.
-        time: The same with the bytes that are moved, in operations; of one pass with its share of the update.
-        memory_bytes: Forecast of what it keeps while a step runs.
+        time: Operations of one pass, forward and backward, with the bytes that are moved, in operations, and with the
+            pass' share of the update.
+        memory_bytes: Forecast of what the device keeps while a step runs.
         border_bytes: Bytes of one pass' blobs, and of shared parameters, that come from other devices; their gradients
             go the same way back.
     """
 
-    layers: tuple[str, ...]
-    flops: int
     time: float
     memory_bytes: int
     border_bytes: int
+
+
+@dataclass(frozen=True)
+class DeviceLoad(StageCost):
+    """A device's load with the layers.
+
+    Attributes:
+        layers: The layers in net order, automatic Split layers left out; of a split layer the device has a share.
+        flops: Floating-point operations of one pass, forward and backward.
+    """
+
+    layers: tuple[str, ...]
+    flops: int
 
 
 class LoadCount:
@@ -98,20 +108,23 @@ class LoadCount:
                 self._border_bytes += n_bytes
         return owned_bytes
 
-    def load(self) -> DeviceLoad:
-        """Return what was added so far."""
+    def cost(self) -> StageCost:
+        """Return the cost of the layers so far, in a time that does not depend on their number."""
         step = self._costs.step
         touches = _PARAM_BYTES_PER_PASS + (_PARAM_BYTES_PER_UPDATE + 2 * step.n_slots) / step.n_passes
         moved = self._touched + touches * self._memory.param_bytes
         # Values come, their gradients go.
         over_border = 2 * self._border_bytes
-        return DeviceLoad(
-            layers=tuple(self._layers),
-            flops=round(self._flops),
+        return StageCost(
             time=self._flops + OPERATIONS_PER_BYTE * moved + OPERATIONS_PER_BORDER_BYTE * over_border,
             memory_bytes=self._memory.memory().total_bytes,
             border_bytes=round(self._border_bytes),
         )
+
+    def load(self) -> DeviceLoad:
+        """Return what was added so far."""
+        cost = self.cost()
+        return DeviceLoad(cost.time, cost.memory_bytes, cost.border_bytes, tuple(self._layers), round(self._flops))
 
 
 def device_loads(

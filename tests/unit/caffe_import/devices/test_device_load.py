@@ -121,4 +121,4 @@ def test_time_counts_operations_bytes_moved_and_bytes_over_the_border_both_ways(
 def test_a_device_without_layers_has_no_load() -> None:
     net = net_of(NET)
     everything = Placement(2, {layer.name: 1 for layer in net.layers})
-    assert device_loads(net, everything, StepShape())[0] == DeviceLoad((), 0, 0.0, 0, 0)
+    assert device_loads(net, everything, StepShape())[0] == DeviceLoad(0.0, 0, 0, (), 0)

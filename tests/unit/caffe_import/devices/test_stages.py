@@ -7,18 +7,20 @@ from random import Random
 
 import pytest
 
-from caffe_import.devices.device_load import DeviceLoad, device_loads
+from caffe_import.devices import stages
+from caffe_import.devices.device_load import StageCost, device_loads
 from caffe_import.devices.placement_file import format_placement, parse_placement, place_layers
 from caffe_import.devices.stages import MEMORY_SLACK, auto_placement, best_cuts, uncut_parts
 from caffe_import.devices.step_memory import StepShape
 from caffe_import.devices.unnamed_layers import place_all
 from caffe_import.errors import PlacementError
 from caffe_import.net.net_spec import NetSpec
+from tests.reference.operation_count import operation_count
 from tests.reference.parsed_net import net_of
 from tests.reference.published_nets import NETS, published_net
 
 
-def best_of_all(stages_of_cuts: dict[tuple[int, ...], list[DeviceLoad]]) -> set[tuple[int, ...]]:
+def best_of_all(stages_of_cuts: dict[tuple[int, ...], list[StageCost]]) -> set[tuple[int, ...]]:
     """Return every cut that the module's aims leave: memory within the slack, then time, then bytes over borders."""
     least = min(max(load.memory_bytes for load in loads) for loads in stages_of_cuts.values())
     fit = {
@@ -40,16 +42,16 @@ def test_cuts_are_among_the_best_of_all_cuts_of_random_loads(n_stages: int, seed
     few = draw.choice([3, 1000])  # few values make many cuts equal by the first aims
     loads = [
         [
-            DeviceLoad((), 0, float(draw.randint(1, few)), draw.randint(1, few), draw.randint(0, few))
+            StageCost(float(draw.randint(1, few)), draw.randint(1, few), draw.randint(0, few))
             for _ in range(n_parts - first)
         ]
         for first in range(n_parts)
     ]
-    stages = {
+    costs_of_cuts = {
         cuts: [loads[first][stop - first - 1] for first, stop in pairwise((0, *cuts, n_parts))]
         for cuts in combinations(range(1, n_parts), n_stages - 1)
     }
-    assert tuple(best_cuts(loads, n_stages)) in best_of_all(stages)
+    assert tuple(best_cuts(loads, n_stages)) in best_of_all(costs_of_cuts)
 
 
 SMALL = """
@@ -133,6 +135,39 @@ def test_placement_of_a_net_is_the_best_of_all_consecutive_ones(n_devices: int, 
         placements[cuts] = place_all(named, net, n_devices)
     best = best_of_all({cuts: list(device_loads(net, made, step)) for cuts, made in placements.items()})
     assert auto_placement(net, n_devices, step) in [placements[cuts] for cuts in best]
+
+
+def chain_of_products(n: int) -> NetSpec:
+    """Return a chain of layers with different numbers of outputs."""
+    data = 'layer { name: "x" type: "Input" top: "b0" input_param { shape { dim: 2 dim: 3 } } }'
+    layers = [
+        f'layer {{ name: "ip{k}" type: "InnerProduct" bottom: "b{k}" top: "b{k + 1}"'
+        f" inner_product_param {{ num_output: {1 + k * k * 7 % 9} }} }}"
+        for k in range(n)
+    ]
+    return net_of("\n".join([data, *layers]))
+
+
+def test_the_search_for_stages_grows_little_faster_than_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "MOST_RUNS", 16)
+    nets = [chain_of_products(n) for n in (60, 240)]
+    auto_placement(nets[0], 3, StepShape())  # imports and caches do not count
+    counts = [operation_count(lambda net=net: auto_placement(net, 3, StepShape())) for net in nets]
+    # 5.3 for n log n: a search over four times the layers has a round more. 16 for a look at all runs of layers.
+    assert counts[1] / counts[0] < 6.5
+
+
+@pytest.mark.parametrize("n_devices", [1, 2, 3, 5])
+def test_a_search_over_few_candidates_is_nearly_as_good_as_one_over_all(
+    n_devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, step = chain_of_products(150), StepShape()
+    best = device_loads(net, auto_placement(net, n_devices, step), step)
+    monkeypatch.setattr(stages, "MOST_RUNS", 32)
+    close = device_loads(net, auto_placement(net, n_devices, step), step)
+    for figure in ("time", "memory_bytes"):
+        least, of_few = (max(getattr(load, figure) for load in loads) for loads in (best, close))
+        assert of_few <= 1.1 * least, figure
 
 
 def test_more_devices_than_parts_are_refused() -> None:
