@@ -95,7 +95,7 @@ def _cuts(costs: NetCosts, parts: Sequence[Sequence[int]], n_stages: int) -> lis
         cuts = [candidates[run - 1] for run in chosen]
         if distance == 1:
             return cuts
-        around = {near for cut in cuts for near in range(max(cut - distance, 0) + 1, min(cut + distance, len(parts)))}
+        around = {part for cut in cuts for part in range(max(cut - distance, 0) + 1, min(cut + distance, len(parts)))}
         distance = max(1, ceil(len(around) / most_runs))
         candidates = sorted({*cuts, *sorted(around)[::distance]})
 
