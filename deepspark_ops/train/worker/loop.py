@@ -264,7 +264,7 @@ class WorkerLoop:
             if not np.isfinite(sample).all():
                 self._begin_again(clock - 1, f"parameters are not finite after minibatch {clock - 1}")
         try:
-            vector = self._stabiliser.vector_to_exchange()
+            vector = self._stabiliser.vector_to_exchange(self._model.local())
             exchanged, report = self._link.exchange(vector, measure_distance=is_near, note=note)
         except PushRefused as error:
             raise self._refused(grants, error) from error
@@ -304,7 +304,7 @@ class WorkerLoop:
         """Return a function for another thread that returns the present vector to exchange."""
         if not self._plan.stabiliser.look_ahead:
             return self._model.reader_of_local()
-        vector = self._stabiliser.vector_to_exchange()
+        vector = self._stabiliser.vector_to_exchange(self._model.local())
         return lambda: vector
 
     def _take_exchanged(self) -> None:

@@ -159,13 +159,12 @@ class Stabiliser:
             self._falls = self._falls * falls
         return note
 
-    def vector_to_exchange(self) -> Vector:
-        """Return the worker's vector for the center, (n_params,); read only.
+    def vector_to_exchange(self, local: Vector) -> Vector:
+        """Return the vector for the center, (n_params,), from the worker's ``local``; read only.
 
         With ``look_ahead`` m the parameters y = x + m v are the point of Nesterov's gradient, and the worker exchanges
         x. The history is -v.
         """
-        local = self._model.local()
         return local + self._look_ahead() if self._plan.look_ahead else local
 
     def parameters_of(self, exchanged: Vector) -> Vector:

@@ -628,6 +628,13 @@ def test_a_run_that_is_stopped_early_saves_what_is_done(tmp_path: Path, overlaps
     assert np.fromfile(center, np.float32).tolist() == [float(status.acknowledged)]
 
 
+def test_a_gradient_is_pushed_and_not_the_parameters_of_the_net_inside(tmp_path: Path) -> None:
+    bench, net = Bench(tmp_path, Schedule(6), n_workers=2), CountingModel()
+    net.value = np.float32([1_000.0])
+    WorkerLoop(bench.model, bench.link, bench.batches, bench.plan, stabilised=net).run()
+    assert 0 < bench.exchange.center.vector[0] <= 6
+
+
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_the_point_before_the_look_ahead_is_exchanged(tmp_path: Path, overlaps: bool) -> None:
     """The model's history is 1 after every step: its parameters are 0.9 below the point that the center sees."""
