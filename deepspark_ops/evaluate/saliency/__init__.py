@@ -1,0 +1,1 @@
+"""Saliency maps: which pixels of a picture a net's answer depends on."""
