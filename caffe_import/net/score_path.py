@@ -13,7 +13,7 @@ _MAP_AXES: Final = 4
 
 
 def score_before_activation(net: NetSpec, blob: str) -> str:
-    """Return the bottom of the Softmax or Sigmoid behind ``blob``; ``blob`` without such a layer.
+    """Return the input of the Softmax or Sigmoid that computes ``blob``, else ``blob``.
 
     A gradient through a saturated Softmax is nearly zero, so saliency maps take the score before.
     """

@@ -19,10 +19,11 @@ from starlette.exceptions import HTTPException
 from deepspark_ops.config.commands.serve import ServeConfig
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.predict.samples import Parts
-from deepspark_ops.serve.guard import PREDICT, App, Guard, Limits
+from deepspark_ops.serve.guard import PREDICT, SALIENCY, App, Guard, Limits
 from deepspark_ops.serve.metrics import CONTENT_TYPE
 from deepspark_ops.serve.refusal import RequestRefused
-from deepspark_ops.serve.request import samples_of_json, samples_of_pictures
+from deepspark_ops.serve.request import UNUSABLE, samples_of_json, samples_of_pictures
+from deepspark_ops.serve.saliency import Method
 from deepspark_ops.serve.service import Service
 
 _PAGE = {
@@ -85,16 +86,50 @@ def _add_answers(app: FastAPI, service: Service, config: ServeConfig) -> None:
     async def predict(
         request: Request, top_k: Annotated[int, Query(ge=1, le=1_000)] = 5, scores: bool = True
     ) -> JSONResponse:
-        try:
-            async with asyncio.timeout(config.timeout_s):
-                samples = await _samples(request, service)
-                outputs = await asyncio.wrap_future(service.submit(samples))
-                return JSONResponse(
-                    await run_in_threadpool(_answer, service, samples, outputs, top_k=top_k, with_scores=scores)
-                )
-        except TimeoutError as error:
-            text = f"no answer within {config.timeout_s:g} s; send fewer samples in a request, or fewer requests"
-            raise RequestRefused(504, text) from error
+        async with _deadline(config):
+            samples = await _samples(request, service)
+            outputs = await asyncio.wrap_future(service.submit(samples))
+            return JSONResponse(
+                await run_in_threadpool(_answer, service, samples, outputs, top_k=top_k, with_scores=scores)
+            )
+
+    map_turn = asyncio.Semaphore(1)  # a map costs as much as hundreds of predictions
+
+    @app.post(SALIENCY)
+    async def saliency(
+        request: Request,
+        method: Method = "gradient",
+        position: Annotated[int | None, Query(alias="class", ge=0)] = None,
+        output: str | None = None,
+    ) -> JSONResponse:
+        async with _deadline(config), map_turn:
+            return JSONResponse(await _saliency(request, service, method, position, output))
+
+
+@asynccontextmanager
+async def _deadline(config: ServeConfig) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(config.timeout_s):
+            yield
+    except TimeoutError as error:
+        text = f"no answer within {config.timeout_s:g} s; send fewer samples in a request, or fewer requests"
+        raise RequestRefused(504, text) from error
+
+
+async def _saliency(
+    request: Request, service: Service, method: Method, position: int | None, output: str | None
+) -> dict[str, Any]:
+    samples = await _samples(request, service)
+    if len(samples) != 1:
+        raise RequestRefused(UNUSABLE, f"found {len(samples):,} pictures, expected a single picture")
+    maps = service.saliency
+    question = maps.question(samples[0], await asyncio.wrap_future(service.submit(samples)), output, position)
+    maps.check(method, question.output)
+    if method != "occlusion":
+        return await run_in_threadpool(maps.gradients, method, question)
+    # A batch at a time: predictions of others go in between.
+    answers = [await asyncio.wrap_future(service.submit(batch)) for batch in maps.copies(question)]
+    return await run_in_threadpool(maps.occlusion, question, answers)
 
 
 def _answer(

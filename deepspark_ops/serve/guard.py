@@ -19,7 +19,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 PREDICT: Final = "/v1/predict"
-PATHS: Final = ("/", "/page.css", "/page.js", "/health", "/metrics", "/v1/model", PREDICT)
+SALIENCY: Final = "/v1/saliency"
+COMPUTED_PATHS: Final = frozenset({PREDICT, SALIENCY})
+"""Paths whose answers need the net."""
+PATHS: Final = ("/", "/page.css", "/page.js", "/health", "/metrics", "/v1/model", PREDICT, SALIENCY)
 OPEN_PATHS: Final = frozenset({"/", "/page.css", "/page.js", "/health"})
 """Paths without a token: the answers say nothing about the model. The page asks for the token."""
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -41,7 +44,8 @@ class Limits:
 
     Attributes:
         max_bytes: Bytes of a body.
-        n_at_once: Predictions in progress, and bodies that arrive; a client may send half of the bodies.
+        n_at_once: Predictions and saliency maps in progress, and bodies that arrive; a client may send half of the
+            bodies.
         token: Token that a request must have; empty for no token.
         hosts: Names of the server, without a port, in small letters; None for any name. A page of another site can lead
             a browser to this server by a name of that site, but not by an IP address: IP addresses are always allowed.
@@ -96,14 +100,14 @@ class Guard:
             self._metrics.answered(path, status, seconds, is_prediction=path == PREDICT)
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
-        is_prediction = scope["path"] == PREDICT and scope["method"] == "POST"
+        is_computed = scope["path"] in COMPUTED_PATHS and scope["method"] == "POST"
         try:
             headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             self._check(scope, headers)
-            if is_prediction:
+            if is_computed:
                 self._check_room()  # before the body, so that a client need not send one in vain
             body = await self._uploads.body(receive, (scope.get("client") or ("",))[0])
-            if is_prediction:
+            if is_computed:
                 self._check_room()
         except RequestRefused as refused:
             await send_refusal(send, refused)
@@ -111,7 +115,7 @@ class Guard:
         except ClientGone:
             return
         receive = replayed(body, receive)
-        if not is_prediction:
+        if not is_computed:
             await self._app(scope, receive, send)
             return
         self._in_progress += 1

@@ -1,6 +1,8 @@
 "use strict";
 const at = (id) => document.getElementById(id);
 let token = "";
+let saliency = {};
+let chosen = null;
 
 function headers() {
   return token ? { Authorization: `Bearer ${token}` } : {};
@@ -40,13 +42,61 @@ async function describe() {
   at("about").textContent = `${what}, from ${model.run}${step}`;
   at("ask").hidden = !model.takes_pictures;
   at("json").hidden = false;
+  saliency = model.saliency;
   const secret = token ? " -H 'Authorization: Bearer TOKEN'" : "";
   const form = model.takes_pictures ? "-F file=@picture.jpg" : "-H 'Content-Type: application/json' -d @request.json";
   at("example").textContent = `curl${secret} ${form} ${location.origin}/v1/predict`;
 }
 
+const methods = [...document.querySelectorAll("[data-method]")];
+const names = { gradient: "Gradient times input", grad_cam: "Grad-CAM", occlusion: "Occlusion" };
+
+function offerMaps(best) {
+  const works = methods.filter((button) => !saliency[button.dataset.method]);
+  for (const button of methods) button.hidden = Boolean(saliency[button.dataset.method]);
+  at("map").hidden = true;
+  at("where").hidden = !works.length;
+  const reasons = Object.entries(saliency).filter(([, reason]) => reason);
+  at("missing").textContent = reasons.map(([method, reason]) => `No ${names[method]}: ${reason}.`).join(" ");
+  at("missing").hidden = !reasons.length;
+  const classes = best.top_classes ?? [];
+  at("of_class").hidden = document.querySelector("label[for=of_class]").hidden = !classes.length;
+  at("of_class").replaceChildren(...classes.map((number, row) =>
+    new Option(best.top_names ? best.top_names[row] : `class ${number}`, number)));
+}
+
+async function drawMap(method) {
+  const body = new FormData();
+  body.append("file", chosen);
+  const query = new URLSearchParams({ method });
+  if (at("of_class").value) query.set("class", at("of_class").value);
+  const asked = chosen;
+  trouble("");
+  for (const button of methods) button.disabled = true;
+  const began = performance.now();
+  try {
+    const found = await ask(`v1/saliency?${query}`, { method: "POST", body });
+    if (asked !== chosen) return;
+    const bytes = Uint8Array.from(atob(found.picture), (letter) => letter.charCodeAt(0));
+    const image = at("map_picture");
+    URL.revokeObjectURL(image.src);
+    image.onload = () => image.classList.toggle("small", image.naturalWidth < 112);
+    image.src = URL.createObjectURL(new Blob([bytes], { type: "image/png" }));
+    const name = found.class_name ?? `${found.output} ${found.class}`;
+    image.alt = `${names[method]} of the picture for ${name}`;
+    const seconds = (performance.now() - began) / 1000;
+    at("map_caption").textContent = `${names[method]} for ${name}, drawn in ${seconds.toFixed(1)} s`;
+    at("map").hidden = false;
+  } catch (error) {
+    trouble(error.message);
+  } finally {
+    for (const button of methods) button.disabled = false;
+  }
+}
+
 function show(found, seconds) {
   const best = found.predictions[0];
+  offerMaps(best);
   const hasClasses = Boolean(best.top_classes);
   at("winner").hidden = at("classes").hidden = !hasClasses;
   at("answer").hidden = hasClasses;
@@ -76,7 +126,8 @@ function show(found, seconds) {
 
 async function predict(file) {
   trouble("");
-  at("result").hidden = true;
+  chosen = file;
+  at("result").hidden = at("where").hidden = true;
   const image = at("shown");
   URL.revokeObjectURL(image.src);
   image.onload = () => image.classList.toggle("small", image.naturalWidth < 112);
@@ -94,6 +145,7 @@ async function predict(file) {
   }
 }
 
+for (const button of methods) button.addEventListener("click", () => drawMap(button.dataset.method));
 at("picture").addEventListener("change", (event) => {
   if (event.target.files.length) predict(event.target.files[0]);
 });

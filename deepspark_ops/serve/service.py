@@ -21,6 +21,7 @@ from deepspark_ops.serve.batching import Answers, Batcher
 from deepspark_ops.serve.metrics import ServerMetrics
 from deepspark_ops.serve.refusal import RequestRefused
 from deepspark_ops.serve.request_pixels import RequestPixels
+from deepspark_ops.serve.saliency import BundleSaliency
 
 _SERVER_FAULT = 500
 
@@ -50,6 +51,7 @@ class Service:
         metrics: Counters.
         about: Answer of ``GET /v1/model``.
         pixels: Judges the range of the images of requests.
+        saliency: Draws saliency maps.
     """
 
     model: Model
@@ -57,11 +59,13 @@ class Service:
     metrics: ServerMetrics
     about: Mapping[str, Any]
     pixels: RequestPixels
+    saliency: BundleSaliency
 
     @classmethod
     def of(cls, model: Model, config: ServeConfig) -> Service:
         """Start a model's thread; ``close`` ends it."""
-        about = about_model(model.manifest, config.bundle)
+        saliency = BundleSaliency(model.manifest, config)
+        about = {**about_model(model.manifest, config.bundle), "saliency": dict(saliency.unavailable)}
         unit = model.manifest.unit_batch
         metrics = ServerMetrics(model.manifest.net, about["digest"])
         batcher = Batcher(
@@ -71,7 +75,7 @@ class Service:
             on_call=metrics.computed,
             are_apart=unit > 1,  # the net would mix the samples of two callers
         )
-        return cls(model, batcher, metrics, about, RequestPixels(model.form))
+        return cls(model, batcher, metrics, about, RequestPixels(model.form), saliency)
 
     def submit(self, samples: Sequence[Parts]) -> Future[Answers]:
         """Return a future with every output of samples."""

@@ -9,6 +9,7 @@ from pydantic import Field
 from deepspark_ops.config.base import MemorySize
 from deepspark_ops.config.commands.predict import RawImageConfig
 from deepspark_ops.config.shared_options.devices import DeviceChoice
+from deepspark_ops.config.shared_options.saliency import DEFAULT_SQUARES, OcclusionSquares
 
 
 class ServeConfig(RawImageConfig):
@@ -48,5 +49,6 @@ class ServeConfig(RawImageConfig):
     timeout_s: float = Field(
         60.0, gt=0, le=3_600, description="A request that takes longer after its last byte is given up"
     )
+    occlusion_squares: OcclusionSquares = DEFAULT_SQUARES
     devices: DeviceChoice = "auto"
     threads: int | None = Field(None, ge=1, le=1_024, description="Threads; default: the number of cores")

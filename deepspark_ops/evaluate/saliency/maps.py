@@ -1,7 +1,7 @@
-"""Saliency maps in plain numpy: gradient times input, Grad-CAM, and the share of each occluding square.
+"""Saliency maps in plain numpy: gradient times input, Grad-CAM, and occlusion by squares.
 
-Gradient times input: Shrikumar, Greenside, Shcherbina and Kundaje, "Not just a black box" (2016). Grad-CAM: Selvaraju et
-al., "Grad-CAM: visual explanations from deep networks via gradient-based localization" (2017), equations 1 and 2.
+Gradient times input: Shrikumar, Greenside, Shcherbina and Kundaje, "Not just a black box" (2016). Grad-CAM: Selvaraju
+et al., "Grad-CAM: visual explanations from deep networks via gradient-based localization" (2017), equations 1 and 2.
 Occlusion: Zeiler and Fergus, "Visualizing and understanding convolutional networks" (2014), section 4.2.
 """
 

@@ -76,7 +76,8 @@ def test_the_gradient_of_a_score_with_respect_to_the_data_is_the_difference_quot
 
 CONVOLUTIONS = """
 name: "two" layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 dim: 5 dim: 5 } } }
-layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1" convolution_param { num_output: 3 kernel_size: 2 } }
+layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1"
+        convolution_param { num_output: 3 kernel_size: 2 } }
 layer { name: "relu1" type: "ReLU" bottom: "conv1" top: "conv1" }
 layer { name: "side" type: "Convolution" bottom: "data" top: "side" convolution_param { num_output: 1 kernel_size: 1 } }
 layer { name: "drop" type: "Silence" bottom: "side" }

@@ -278,3 +278,62 @@ def test_results_without_classes_have_the_names_of_their_outputs(served, tmp_pat
     assert [one["task"] for one in client.get("/v1/model").json()["outputs"]] == ["regression", "embedding"]
     answer = client.post("/v1/predict?scores=false", json={"instances": [[1, 2, 3, 4], [0, 5, 0, 0]]})
     assert answer.json()["predictions"] == [{"price": 10.0, "code": [1.0, 2.0]}, {"price": 5.0, "code": [0.0, 5.0]}]
+
+
+def test_a_map_by_occlusion_of_a_picture(served):
+    """The score of class 1 is the mean of the blue channel: a square of the mean colour changes it by hand."""
+    client = served(occlusion_squares=1)
+    picture = BRIGHT.copy()
+    picture[0, 0, 2] = 84
+    png = cv2.imencode(".png", np.ascontiguousarray(picture[..., ::-1]))[1].tobytes()
+    answer = client.post("/v1/saliency?method=occlusion&class=1", content=png, headers={"content-type": "image/png"})
+    assert answer.status_code == 200
+    fall = picture[..., 2].mean() / 255 - 184 / 255  # one square over the whole picture, of the rounded mean
+    found = answer.json()
+    assert found["map"] == [[pytest.approx(fall, abs=1e-4)] * 3] * 2
+    assert (found["class_name"], found["score"]) == (LABELS[1], pytest.approx(184 / 255))
+    drawn = cv2.imdecode(np.frombuffer(base64.b64decode(found["picture"]), np.uint8), cv2.IMREAD_COLOR)
+    assert drawn.shape == (2, 3, 3)
+    assert 'total{path="/v1/saliency",code="200"} 1' in client.get("/metrics").text
+
+
+def test_maps_that_the_bundle_cannot_have_say_why(served):
+    def post(client, query):
+        return client.post(f"/v1/saliency?{query}", files=[("file", ("a.png", PNG))])
+
+    client = served(occlusion_squares=0)
+    reasons = client.get("/v1/model").json()["saliency"]
+    assert reasons["gradient"].startswith("the bundle has no deploy.prototxt")
+    for method in ("gradient", "grad_cam", "occlusion"):
+        answer = post(client, f"method={method}")
+        assert (answer.status_code, answer.json()["error"]) == (422, f"method={method}: {reasons[method]}")
+    for query, text in [
+        ("method=magic", "method='magic'"),
+        ("class=2", "class=2: expected a number from 0 to 1"),
+        ("class=-1", "class='-1'"),
+        ("output=age", "output=age: is no output; expected an output with a score of a sample: scores"),
+    ]:
+        answer = post(client, query)
+        assert (answer.status_code, text in answer.json()["error"]) == (422, True)
+    answer = client.post("/v1/saliency", files=[("file", ("a.png", PNG)), ("file", ("b.png", PNG))])
+    assert (answer.status_code, "found 2 pictures" in answer.json()["error"]) == (422, True)
+
+
+def test_a_bundle_of_numbers_has_no_maps(served):
+    client = served(number_input())
+    assert set(client.get("/v1/model").json()["saliency"].values()) == {"the bundle does not take a single picture"}
+    answer = client.post("/v1/saliency", json={"instances": [[1, 2, 3, 4]]})
+    assert (answer.status_code, "does not take a single picture" in answer.json()["error"]) == (422, True)
+
+
+def test_maps_have_the_limits_of_predictions(served, tmp_path):
+    limits = Limits(2_000, 0, token="secret", hosts=LOOPBACK_NAMES)
+    client = served(limits=limits)
+    head = {"content-type": "image/png"}
+    bearer = {**head, "authorization": "Bearer secret"}
+    assert client.post("/v1/saliency", content=PNG, headers=head).status_code == 401
+    assert client.post("/v1/saliency", content=b"x" * 2_001, headers=bearer).status_code == 413
+    assert client.post("/v1/saliency", content=PNG, headers=bearer).status_code == 503
+    foreign = {**head, "sec-fetch-site": "cross-site"}
+    client = served(model=FakeModel(tmp_path / "other"))
+    assert client.post("/v1/saliency", content=PNG, headers=foreign).status_code == 403
