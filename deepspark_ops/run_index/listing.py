@@ -48,6 +48,7 @@ class KnownRun:
         solver: File name of the solver in the form; None if unknown.
         strategy: Strategy in the form; None if unknown.
         note: Note of the run in Airflow; empty without a note.
+        dag_run: Id of the DAG run, for a run of a DAG run with several runs; else empty.
         waited_s: Seconds between start and end in which the run waited for other runs: not part of the duration.
     """
 
@@ -65,6 +66,7 @@ class KnownRun:
     waited_s: float = 0.0
     is_trial: bool = False
     note: str = ""
+    dag_run: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ def row_of(run: KnownRun, summary: RunSummary | None, *, now: float, is_promoted
         **read.plain_fields,
         "dag": run.dag,
         "run": run.run,
+        "dag_run": run.dag_run or None,
         "state": state,
         "asks": run.asks,
         "is_read": summary is not None,

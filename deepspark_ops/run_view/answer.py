@@ -147,7 +147,8 @@ def _stages(statuses: Mapping[str, StageStatus], airflow: AirflowRun | None) -> 
         word = task.state if task is not None else status.status if status is not None else None
         ended = task.ended if task is not None else None
         text = status.text if status is not None and word == "running" else ""
-        stages.append({"stage": name, "state": word, "began": began, "ended": ended, "text": text})
+        task_id = (task.task if task is not None else status.task if status is not None else "") or name
+        stages.append({"stage": name, "task": task_id, "state": word, "began": began, "ended": ended, "text": text})
     return sorted(stages, key=lambda stage: (stage["began"] is None, stage["began"] or 0.0))
 
 

@@ -15,7 +15,9 @@ from typing import Any, Final, Literal
 from caffe_import.files.regular_file import regular_text
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
-STATUS_VERSION: Final = 1
+STATUS_VERSION: Final = 2
+_READ_VERSIONS: Final = (1, 2)
+"""Version 1 has no task."""
 NO_MESSAGE: Final = "the task left no message; its log has its last lines"
 """Message for a failed task without a noted end."""
 WRITE_EVERY_S: Final = 1.0
@@ -32,7 +34,7 @@ class StageStatus:
     """Status of a stage, as its task noted it last. A killed task notes no end.
 
     Attributes:
-        stage: The task's id: ``check``, ``ingest``, ``train``, ``evaluate``, ``export``.
+        stage: Word of the stage: ``check``, ``ingest``, ``train``, ``evaluate``, ``export``.
         status: State of the stage.
         began: Time of the start, seconds since the epoch.
         time: Time of the note, seconds since the epoch.
@@ -41,6 +43,8 @@ class StageStatus:
         total: Number of items; None without a count.
         message: Error message of a failed stage, whole; else empty.
         warnings: Last lines of level WARNING, oldest first: time and text.
+        task: Airflow's id of the task; empty outside Airflow.
+        map_index: Airflow's index of a mapped task; -1 for any other task.
     """
 
     stage: str
@@ -52,16 +56,20 @@ class StageStatus:
     total: int | None = None
     message: str = ""
     warnings: tuple[tuple[float, str], ...] = ()
+    task: str = ""
+    map_index: int = -1
 
 
 class StatusFile:
     """Notes the progress of a stage. Used by one thread. A stage does not fail if its file cannot be written."""
 
-    def __init__(self, run_dir: Path, stage: str, *, clock: Callable[[], float] = time.time) -> None:
-        """Note the start of ``stage``, and drop notes of an earlier try."""
+    def __init__(
+        self, run_dir: Path, stage: str, *, task: str = "", map_index: int = -1, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Note the start of ``stage`` in an Airflow task, and drop notes of an earlier try."""
         self._path = RunPaths(run_dir).stage_status(stage)
         self._clock = clock
-        self._status = StageStatus(stage, "running", clock(), clock())
+        self._status = StageStatus(stage, "running", clock(), clock(), task=task, map_index=map_index)
         self._written = 0.0
         self._write()
 
@@ -116,7 +124,7 @@ def read_statuses(run_dir: Path) -> dict[str, StageStatus]:
 
 
 def _parsed(fields: dict[str, Any]) -> StageStatus:
-    if fields.pop("format_version") != STATUS_VERSION:
+    if fields.pop("format_version") not in _READ_VERSIONS:
         msg = "another version"
         raise ValueError(msg)
     warnings = tuple((float(when), str(text)) for when, text in fields.pop("warnings"))

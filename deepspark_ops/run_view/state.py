@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from deepspark_ops.run_view.progress import RunProgress
@@ -33,12 +34,16 @@ class TaskState:
         began: Start of the present try, seconds since the epoch; None before the start.
         ended: End of the present try; None before the end.
         try_number: Number of the try.
+        stage: Word of the stage; empty for a task of another operator, and for a subclass of ours.
+        task: Airflow's id of the task; empty outside Airflow.
     """
 
     state: str | None
     began: float | None = None
     ended: float | None = None
     try_number: int = 0
+    stage: str = ""
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,13 +52,34 @@ class AirflowRun:
 
     Attributes:
         state: Airflow's state of the DAG run.
-        tasks: Task id -> state.
+        tasks: Task id -> state, or after ``of_run`` stage -> state.
         note: Note of the run by a person; empty without a note.
+        dag_run: Id of the DAG run; empty if unknown.
+        first_task: Task that began the run, of several runs in the DAG run; empty for a run of a whole DAG run.
     """
 
     state: str
     tasks: Mapping[str, TaskState] = field(default_factory=dict)
     note: str = ""
+    dag_run: str = ""
+    first_task: str = ""
+
+    def of_run(self, statuses: Mapping[str, StageStatus]) -> AirflowRun:
+        """Return the run's own tasks by stage. Other tasks of the DAG run keep their ids.
+
+        Args:
+            statuses: Status files of the run's tasks.
+        """
+        noted = {status.task: stage for stage, status in statuses.items() if status.task}
+        n_tasks = Counter(task.stage for task in self.tasks.values())
+        run_tasks, other_tasks = {}, {}
+        for name, task in self.tasks.items():
+            stage = noted.get(name) or task.stage
+            if stage and (name in noted or name == self.first_task or n_tasks[stage] == 1):
+                run_tasks[stage] = replace(task, task=name)
+            else:
+                other_tasks[name] = task
+        return replace(self, tasks=run_tasks if self.first_task else {**run_tasks, **other_tasks})
 
     @property
     def is_over(self) -> bool:
@@ -63,9 +89,10 @@ class AirflowRun:
 
 @dataclass(frozen=True)
 class RunError:
-    """Error of a failed run: the task, and its message from the log."""
+    """Error of a failed run: stage and task, and the message from the task's log."""
 
     stage: str
+    task: str
     text: str
 
 
@@ -123,8 +150,12 @@ def _asking(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState])
     for name, status in statuses.items():
         task = tasks.get(name)
         if status.status == "waiting" and not status.message and task is not None and task.state in ASKING:
-            return name
+            return task.task or name
     return None
+
+
+def _task_id(tasks: Mapping[str, TaskState], name: str) -> str:
+    return tasks[name].task or name if name in tasks else name
 
 
 def _tasks_of(progress: RunProgress, statuses: Mapping[str, StageStatus]) -> dict[str, TaskState]:
@@ -148,7 +179,7 @@ def _first_error(
     for name in names:
         task = tasks.get(name)
         if task is not None and task.state in ("failed", "up_for_retry") and not (name == "train" and was_stopped):
-            return RunError(name, _message(name, task, progress, statuses))
+            return RunError(name, task.task or name, _message(name, task, progress, statuses))
     return None
 
 
@@ -180,8 +211,7 @@ def _training(
     if ending == "stopped" and train.state != "running" and train.state not in ("queued", "scheduled"):
         return "stopped", f"stopped by {progress.ended.get('signal', 'a signal') if progress.ended else ''}"
     if train.state in _FAILED or (error is not None and error.stage in TASKS_BEFORE_TRAINING and train.state is None):
-        stage = error.stage if error is not None else "train"
-        return "failed", f"task {stage} failed"
+        return "failed", f"task {error.task if error is not None else _task_id(tasks, 'train')} failed"
     if train.state == "up_for_retry":
         return "waiting", f"try {train.try_number} failed; Airflow tries again soon"
     if train.state == "running":
@@ -227,7 +257,7 @@ def _without_training(
 ) -> tuple[StateName, str]:
     """Return word and sentence for a run whose DAG trains nothing."""
     if airflow.state == "failed" or error is not None:
-        return "failed", f"task {error.stage} failed" if error is not None else "a task failed"
+        return "failed", f"task {error.task} failed" if error is not None else "a task failed"
     if airflow.state == "success":
         return "finished", "this run trains nothing; its tasks have ended"
     states = {task.state for task in airflow.tasks.values()}
@@ -246,10 +276,10 @@ def _next(tasks: Mapping[str, TaskState], statuses: Mapping[str, StageStatus], n
     for name in unfinished:
         if tasks[name].state == "running":
             text = statuses[name].text if name in statuses else ""
-            return f"task {name} runs{': ' + text if text else ''}"
+            return f"task {_task_id(tasks, name)} runs{': ' + text if text else ''}"
         if tasks[name].state in ASKING:
-            return f"task {name} waits for a person's decision: page Required Actions"
-    return f"task {unfinished[0]} comes next" if unfinished else ""
+            return f"task {_task_id(tasks, name)} waits for a person's decision: page Required Actions"
+    return f"task {_task_id(tasks, unfinished[0])} comes next" if unfinished else ""
 
 
 def _waits_for(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskState]) -> str:
@@ -257,14 +287,15 @@ def _waits_for(statuses: Mapping[str, StageStatus], tasks: Mapping[str, TaskStat
         task = tasks.get(name)
         if task is None or task.state in ("success", "skipped"):
             continue
+        task_id = task.task or name
         if task.state == "running":
             text = statuses[name].text if name in statuses else ""
-            return f"waits for task {name}{': ' + text if text else ', which runs'}"
+            return f"waits for task {task_id}{': ' + text if text else ', which runs'}"
         if task.state == "up_for_retry":
-            return f"waits for task {name}: try {task.try_number} failed, Airflow tries again soon"
+            return f"waits for task {task_id}: try {task.try_number} failed, Airflow tries again soon"
         if task.state in ASKING and name in statuses and statuses[name].message:
-            return f"waits for task {name}: {statuses[name].message}"
-        return f"waits for task {name}, which {'is in the queue' if task.state == 'queued' else 'has not begun'}"
+            return f"waits for task {task_id}: {statuses[name].message}"
+        return f"waits for task {task_id}, which {'is in the queue' if task.state == 'queued' else 'has not begun'}"
     return "waits for its first task"
 
 

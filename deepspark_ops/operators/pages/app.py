@@ -23,7 +23,7 @@ from deepspark_ops.operators.pages.access.headers import (
     page_headers,
 )
 from deepspark_ops.operators.pages.access.rights import Readable, Triggers
-from deepspark_ops.operators.pages.addresses import find_run, mapped_run_id
+from deepspark_ops.operators.pages.addresses import RUNS_URL, find_run
 from deepspark_ops.operators.pages.answers import show_message, shown, site_of
 from deepspark_ops.operators.pages.bundle_card import find_bundle_file
 from deepspark_ops.operators.pages.lists.airflow_runs import AirflowRuns, RunRows, read_schedules, tagged_dags
@@ -32,10 +32,12 @@ from deepspark_ops.operators.pages.lists.runs import RunsPage
 from deepspark_ops.operators.pages.models.routes import add_model_routes
 from deepspark_ops.operators.pages.run.bundle import BundlePage
 from deepspark_ops.operators.pages.run.label_routes import add_label_routes
+from deepspark_ops.operators.pages.run.run_parts import SeveralRuns, run_of_tab
 from deepspark_ops.operators.pages.run.samples import NoSamples, SamplesPage
 from deepspark_ops.operators.pages.run.training import TrainingPage
 from deepspark_ops.operators.pages.static_files import chart_library, static_file
 from deepspark_ops.operators.tasks.run_plan import Places
+from deepspark_ops.run_index.listing import ALL
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.run_files import find_snapshot_file
 from deepspark_ops.simulation.simulate import REPORT_FILE
@@ -65,6 +67,7 @@ def build_app(installation: Places, training: TrainingPage | None = None, runs: 
     """Return the application. Every route needs a login; a route of a run needs the right to read the run's DAG."""
     app = FastAPI(title="DeepSpark", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
     app.add_exception_handler(401, _to_login)
+    app.add_exception_handler(SeveralRuns, _to_runs)
     page = training or TrainingPage(installation, AirflowRuns().of)
     _add_run_routes(app, installation, page)
     _add_weights_route(app, page)
@@ -91,8 +94,10 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
     bundles = BundlePage(installation)
 
     @app.get("/runs/{dag_id}/{run_id}/report", dependencies=may_read)
-    def report(request: Request, dag_id: str, run_id: str, format: str = "html", map_index: str = "") -> Response:
-        run_id = mapped_run_id(run_id, map_index)
+    def report(
+        request: Request, dag_id: str, run_id: str, format: str = "html", task_id: str = "", map_index: str = ""
+    ) -> Response:
+        run_id = run_of_tab(installation, dag_id, run_id, task_id=task_id, map_index=map_index)
         report_file = find_report(installation, dag_id, run_id)
         if format == "json":
             return _report_figures(page, dag_id, run_id, report_file)
@@ -116,9 +121,9 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
     @app.get("/runs/{dag_id}/{run_id}/training", dependencies=may_read)
     def show_training(
         request: Request, dag_id: str, run_id: str, format: str = "html", since: str = "", parts: bool = False,
-        map_index: str = "", *, user: GetUserDep, may_trigger: Triggers,
+        task_id: str = "", map_index: str = "", *, user: GetUserDep, may_trigger: Triggers,
     ) -> Response:  # fmt: skip
-        run_id = mapped_run_id(run_id, map_index)
+        run_id = run_of_tab(installation, dag_id, run_id, task_id=task_id, map_index=map_index)
         if format != "json":
             token = form_token(user) if may_trigger([dag_id]) else ""
             return _training_page(page, dag_id, run_id, site=site_of(request), is_report=False, token=token)
@@ -126,6 +131,13 @@ def _add_run_routes(app: FastAPI, installation: Places, page: TrainingPage) -> N
         if parts:
             answer["parts"] = page.fragments(answer, site=site_of(request))
         return JSONResponse(answer, status_code=_status(answer), headers=PLAIN_HEADERS)
+
+
+def _to_runs(request: Request, error: Exception) -> Response:
+    """Send a person who asks for a DAG run with several runs to the list of the runs."""
+    dag_id, run_id = error.args
+    query = {"dag": dag_id, "filter": f'run~"{run_id}"', "work": ALL}
+    return RedirectResponse(f"{site_of(request)}{RUNS_URL}?{urllib.parse.urlencode(query)}", 303, headers=PLAIN_HEADERS)
 
 
 def _add_weights_route(app: FastAPI, page: TrainingPage) -> None:

@@ -206,7 +206,7 @@ def _tab(name: str, page: str, destination: str) -> dict[str, Any]:
     """Return a tab in Airflow's form. A route may have a single destination."""
     href = f"{site_path()}{URL_PREFIX}/runs/{{DAG_ID}}/{{RUN_ID}}/{page}"
     if destination == "task_instance":
-        href += "?map_index={MAP_INDEX}"  # of a comparison: the trial that the task is of
+        href += "?task_id={TASK_ID}&map_index={MAP_INDEX}"  # of several runs in a DAG run: the task's run
     route = f"deepspark-{page}" if destination == "dag_run" else f"deepspark-{page}-{destination.replace('_', '-')}"
     return {"name": name, "href": href, "destination": destination, "url_route": route}
 

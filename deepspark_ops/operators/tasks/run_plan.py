@@ -141,6 +141,17 @@ def safe_run_id(run_id: str) -> str:
     return f"{_folder_text(run_id)}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
 
 
+@lru_cache(maxsize=1 << 16)
+def folder_prefixes(run_id: str) -> tuple[str, ...]:
+    """Return the beginnings of the folders' names of a DAG run's runs, ``<run id>__<task>``.
+
+    Example:
+        >>> folder_prefixes("manual__2026-01-31T04:05:06+00:00")
+        ('manual__2026-01-31T04-05-06_00-00__', 'manual__2026-01-31T04-05-06-00-00__')
+    """
+    return tuple(f"{text}__" for text in dict.fromkeys((safe_run_id(run_id), _folder_text(run_id))))
+
+
 def is_folder_name(name: str) -> bool:
     """Return whether a name can be the folder of a run."""
     return bool(name) and name == _folder_text(name)

@@ -110,14 +110,15 @@ def noted_stage(
 
     Args:
         run_dir: The run's folder.
-        stage: Id of the task.
+        stage: Word of the stage.
         log: Of the task.
         first_group: Its lines are folded in the log, into this group first; None folds nothing.
 
     Yields:
         The handler of the stage's lines; it writes them to ``log`` as well.
     """
-    file = StatusFile(run_dir, stage)
+    task, map_index = _task_of_process()
+    file = StatusFile(run_dir, stage, task=task, map_index=map_index)
     lines = TaskLines(log, first=first_group)
     buffer = LineBuffer(lines.line)
 
@@ -219,6 +220,15 @@ def is_running_task() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _task_of_process() -> tuple[str, int]:
+    """Return id and map index of the task that this process runs; an empty id outside a task."""
+    if not is_running_task():
+        return "", -1
+    instance = get_current_context()["ti"]
+    map_index = getattr(instance, "map_index", None)
+    return instance.task_id, -1 if map_index is None else map_index
 
 
 def _limit_retries(task: Any, retries: int) -> bool:

@@ -110,6 +110,41 @@ def test_the_note_of_a_run_is_airflows(session: Session) -> None:
     assert airflow_runs.read_run("d", "none") is None
 
 
+def test_tasks_have_the_stage_of_their_operator_and_a_part_of_a_dag_run_is_found_by_its_first_task(
+    session: Session,
+) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+
+    moment = datetime(2026, 11, 23, tzinfo=UTC)
+    session.add(DagRun(dag_id="d", run_id="m__1", run_type="manual", run_after=moment, state="running"))
+    session.flush()
+    rows = [
+        ("fit", -1, "DeepSparkTrainOperator", "success"), ("mail", -1, "PythonOperator", None),
+        ("each", 0, "DeepSparkTrainOperator", "failed"), ("each", 1, "DeepSparkTrainOperator", "success"),
+    ]  # fmt: skip
+    for task, index, operator, state in rows:
+        values = {
+            "id": uuid4(), "dag_id": "d", "run_id": "m__1", "task_id": task, "map_index": index, "operator": operator,
+            "state": state, "pool": "default_pool", "pool_slots": 1, "try_number": 1, "max_tries": 0,
+            "priority_weight": 1, "queue": "q", "custom_operator_name": "", "executor_config": {},
+        }  # fmt: skip
+        columns = set(TaskInstance.__table__.columns.keys())
+        session.execute(
+            insert(TaskInstance.__table__).values({key: value for key, value in values.items() if key in columns})
+        )
+    whole = airflow_runs.read_run("d", "m__1")
+    assert whole is not None
+    stages = {name: (task.stage, task.state) for name, task in whole.tasks.items()}
+    assert stages == {"fit": ("train", "success"), "mail": ("", None), "each": ("train", "failed")}
+    assert (whole.dag_run, whole.first_task) == ("m__1", "")
+    parts = {name: airflow_runs.read_run("d", f"m__1__{name}") for name in ("fit", "each_0", "each_1", "none", "each_7")}
+    assert {name: part and (part.dag_run, part.first_task) for name, part in parts.items()} == {
+        "fit": ("m__1", "fit"), "each_0": ("m__1", "each"), "each_1": ("m__1", "each"), "none": None, "each_7": None,
+    }  # fmt: skip
+    assert [parts[name].tasks["each"].state for name in ("each_0", "each_1")] == ["failed", "success"]  # type: ignore[union-attr]
+
+
 def test_forms_of_finished_runs_are_read_once_and_changes_of_state_and_note_are_seen(session: Session) -> None:
     from airflow.models.dagrun import DagRun
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
+from deepspark_ops.run_view.stage_status import read_statuses
 from tests.paths import ROOT
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -78,6 +79,12 @@ def test_an_operator_alone_starts_a_run_in_the_folder_of_the_dag_run(own_runs: O
     assert set(output) == {"run_dir", "dataset", "production", "snapshot", "digest"}
     (config,) = own_runs.started("alone", "train")
     assert (config["n_workers"], config["strategy"], config["run_dir"]) == (3, "sync", output["run_dir"])
+
+
+def test_a_run_notes_which_tasks_of_the_dag_it_is_of(own_runs: OwnRuns) -> None:
+    for dag_id, task, expected in (("taskflow", "fit", ("fit", -1)), ("mapped", "fit[1]", ("fit", 1))):
+        status = read_statuses(Path(own_runs.outputs(dag_id)[task]["run_dir"]))["train"]
+        assert (status.task, status.map_index) == expected
 
 
 def test_two_trainings_in_one_dag_have_a_run_each(own_runs: OwnRuns) -> None:

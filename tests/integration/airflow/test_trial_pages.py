@@ -119,7 +119,7 @@ def test_a_comparison_that_failed_before_its_trials_says_so(client: Any, airflow
     failed = {"check": TaskState("success", 1.0), "ingest": TaskState("failed", 2.0), "train": TaskState(None)}
     airflow[RUN_ID] = AirflowRun("failed", failed)
     state = client.get(f"{URL}/training?format=json").json()["state"]
-    assert (state["name"], state["error"]) == ("failed", {"stage": "ingest", "text": "no disk"})
+    assert (state["name"], state["error"]) == ("failed", {"stage": "ingest", "task": "ingest", "text": "no disk"})
 
 
 def test_list_of_runs_has_a_row_per_trial_with_its_comparisons_user_and_its_own_state(client: Any) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -18,6 +19,8 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from deepspark_ops import operators
+from deepspark_ops.operators.pages.run.run_parts import airflow_part, mapped_task, split_run_id
 from deepspark_ops.operators.pages.run.trials import folded, of_trial
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule, schedule_text, timezone_of
@@ -64,12 +67,31 @@ class AirflowRuns:
 
 
 def read_run(dag_id: str, run_id: str) -> AirflowRun | None:
-    """Return a run from the database; for the run id of a trial, the trial's part of the comparison."""
+    """Return a run from the database; for a trial or one of several runs of a DAG run, its part of the DAG run."""
     run = _read_run(dag_id, run_id)
     if run is None and (trial := comparison_of(run_id)) is not None:
         comparison = _read_run(dag_id, trial[0], map_index=trial[1] - 1)
         run = None if comparison is None else of_trial(comparison)
-    return run
+    return run or _read_part(dag_id, run_id)
+
+
+def _read_part(dag_id: str, run_id: str) -> AirflowRun | None:
+    for dag_run_id, task in split_run_id(run_id):
+        dag_run = _read_run(dag_id, dag_run_id)
+        if dag_run is None:
+            continue
+        part = airflow_part(dag_run, task)
+        if part is None and (mapped := mapped_task(task)) is not None:
+            dag_run = _read_run(dag_id, dag_run_id, map_index=mapped[1])
+            part = None if dag_run is None else airflow_part(dag_run, mapped[0])
+        return part
+    return None
+
+
+@cache
+def _stages() -> dict[str, str]:
+    """Return the class of each operator -> stage."""
+    return {name: getattr(operators, name).stage for name in vars(operators)["__all__"] if name.endswith("Operator")}
 
 
 def _read_run(dag_id: str, run_id: str, *, map_index: int | None = None) -> AirflowRun | None:
@@ -85,16 +107,19 @@ def _read_run(dag_id: str, run_id: str, *, map_index: int | None = None) -> Airf
             TaskInstance.start_date,
             TaskInstance.end_date,
             TaskInstance.try_number,
+            TaskInstance.operator,
         )
         conditions = [TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id]
         if map_index is not None:
             conditions.append(TaskInstance.map_index.in_((-1, map_index)))
         task_rows = session.execute(select(*columns).where(*conditions)).all()
     tasks: dict[str, list[TaskState]] = {}
-    for task, word, began, ended, tries in task_rows:
-        task_state = TaskState(None if word is None else str(word), _seconds(began), _seconds(ended), tries)
+    for task, word, began, ended, tries, operator in task_rows:
+        task_state = TaskState(
+            None if word is None else str(word), _seconds(began), _seconds(ended), tries, _stages().get(operator, "")
+        )
         tasks.setdefault(task, []).append(task_state)
-    return AirflowRun(str(state), {name: folded(mapped) for name, mapped in tasks.items()}, note or "")
+    return AirflowRun(str(state), {name: folded(mapped) for name, mapped in tasks.items()}, note or "", run_id)
 
 
 def tagged_dags() -> set[str]:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from deepspark_ops.operators.pages.addresses import (
     run_url,
 )
 from deepspark_ops.operators.pages.lists.run_columns import column_heads, list_address, sort_choices
+from deepspark_ops.operators.pages.run.run_parts import dag_runs_by_prefix, find_dag_run, known_part
 from deepspark_ops.operators.pages.run.trials import known_trial
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places, is_folder_name, safe_run_id
@@ -208,18 +209,28 @@ class RunsPage:
         return {dag: _folder_paths(self._installation.home / "runs" / dag) for dag in dags}
 
     def _listed(self, folders: Mapping[str, Mapping[str, str]]) -> Iterator[KnownRun]:
-        """Return Airflow's runs, newest first, then folders of runs that Airflow has deleted."""
+        """Yield Airflow's runs and the runs of folders that Airflow has deleted.
+
+        A DAG run with several runs is left out, for its runs stand in the list, unless it asks a person.
+        """
         listed = [run for run in self._airflow_runs(folders.keys()) if run.dag in folders] if folders else []
-        yield from listed
         names = {(run.dag, safe_run_id(run.run)): run for run in listed}
+        dag_runs = cache(partial(dag_runs_by_prefix, listed))
+        split_runs = set()
         for dag in sorted(folders):
             parent = self._installation.home / "runs" / dag
             for name, path in sorted(folders[dag].items()):
                 trial = comparison_of(name)
                 if trial is not None and (comparison := names.get((dag, trial[0]))) is not None:
                     yield known_trial(comparison, parent / name)
-                elif (dag, name) not in names and is_folder_name(name):
+                elif (dag, name) in names or not is_folder_name(name):
+                    continue
+                elif (dag_run := find_dag_run(dag_runs, dag, name)) is not None:
+                    split_runs.add((dag, dag_run.run))
+                    yield known_part(dag_run, parent / name)
+                else:
                     yield KnownRun(dag, name, None, when=os.stat(path or parent / name).st_mtime)
+        yield from (run for run in listed if (run.dag, run.run) not in split_runs or run.asks is not None)
 
     def _summary(
         self, run: KnownRun, paths: Mapping[str, str], read: Callable[[str, bool], RunSummary | None]
@@ -316,8 +327,8 @@ def with_address(row: Mapping[str, Any], site: str) -> dict[str, Any]:
         **row,
         "url": site + run_url(row["dag"], row["run"], "training"),
         "answer_url": site + answer_url(row["dag"], row["run"], asks) if asks else None,
-        "airflow_url": site + airflow_run_url(row["dag"], row["run"]) if in_airflow else None,
-        "api_url": site + run_api_url(row["dag"], row["run"]) if in_airflow else None,
+        "airflow_url": site + airflow_run_url(row["dag"], row["dag_run"] or row["run"]) if in_airflow else None,
+        "api_url": site + run_api_url(row["dag"], row["run"]) if in_airflow and not row["dag_run"] else None,
         "is_live": row["state"] in (*_LIVE, ASKS),
         "key": f"{row['dag']}/{row['run']}",
     }

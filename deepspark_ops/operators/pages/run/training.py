@@ -73,6 +73,7 @@ class TrainingPage:
         paths = RunPaths(folder or self._installation.home / "no such run")
         reading = self._readings.of(paths.root) if paths.root.is_dir() else RunReadings().of(paths.root)
         statuses = read_statuses(paths.root)
+        airflow = airflow and airflow.of_run(statuses)
         trials = ComparedTrials.of(paths.root, airflow)
         with reading.lock:
             reading.refresh()
@@ -102,6 +103,7 @@ class TrainingPage:
             "name": label.name or (comparison or {}).get("name") or _default_name(numbers, trials) or run_id,
             "is_named": bool(label.name),
             **label.model_dump(mode="json", include={"tags", "archived"}),
+            "dag_run": (airflow and airflow.dag_run) or run_id,
             "airflow": None if airflow is None or comparison is not None else {"note": airflow.note},
             "folder": str(paths.root),
             **present_files,
@@ -161,8 +163,8 @@ def _label_addresses(answer: Mapping[str, Any], site: str) -> dict[str, str]:
     dag, run = answer["dag"], answer["run"]
     archived = urllib.parse.urlencode({"archived": "all", "search": run})
     return {
-        "airflow_api": site + run_api_url(dag, run) if answer["airflow"] else "",
-        "airflow_url": site + airflow_run_url(dag, run),
+        "airflow_api": site + run_api_url(dag, answer["dag_run"]) if answer["airflow"] else "",
+        "airflow_url": site + airflow_run_url(dag, answer["dag_run"]),
         "label_url": site + run_url(dag, run, "label"),
         "archive_url": f"{site}{RUNS_URL}/archive?{archived}",
     }
@@ -191,7 +193,7 @@ def _view(answer: Mapping[str, Any], site: str) -> dict[str, Any]:
         "comparison_url": answer["comparison"]
         and site + run_url(answer["dag"], answer["comparison"]["run"], "training"),
         "quiet_s": age if is_quiet else None,
-        "answer_url": site + answer_url(answer["dag"], answer["run"], state["asks"]) if state["asks"] else None,
+        "answer_url": site + answer_url(answer["dag"], answer["dag_run"], state["asks"]) if state["asks"] else None,
         "report_url": site + run_url(answer["dag"], answer["run"], "report"),
         "samples_url": site + run_url(answer["dag"], answer["run"], "samples"),
         "weights_url": site + run_url(answer["dag"], answer["run"], "weights"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,8 +123,9 @@ def folded(tasks: Sequence[TaskState]) -> TaskState:
     ended = [task.ended for task in tasks if task.ended is not None]
     is_over = len(ended) == len(tasks)
     return TaskState(
-        first.state, min(began, default=None), max(ended, default=None) if is_over else None, first.try_number
-    )
+        first.state, min(began, default=None), max(ended, default=None) if is_over else None, first.try_number,
+        first.stage,
+    )  # fmt: skip
 
 
 def of_trial(run: AirflowRun) -> AirflowRun:
@@ -132,8 +133,8 @@ def of_trial(run: AirflowRun) -> AirflowRun:
     tasks = {name: task for name, task in run.tasks.items() if name in (*TASKS_BEFORE_TRAINING, *OF_TRIALS)}
     states = [tasks[name].state for name in OF_TRIALS if name in tasks]
     if states and states[-1] in ("success", "failed", "skipped", "upstream_failed"):
-        return AirflowRun("success" if set(states) == {"success"} else "failed", tasks)
-    return AirflowRun(run.state, tasks)
+        return replace(run, state="success" if set(states) == {"success"} else "failed", tasks=tasks)
+    return replace(run, tasks=tasks)
 
 
 def known_trial(comparison: KnownRun, folder: Path) -> KnownRun:

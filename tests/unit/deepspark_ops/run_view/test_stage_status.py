@@ -51,6 +51,17 @@ def test_a_damaged_file_and_one_of_another_version_count_as_missing(tmp_path) ->
     assert read_statuses(tmp_path / "missing") == {}
 
 
+def test_the_task_is_noted_and_a_file_of_the_first_version_is_read_without_one(tmp_path) -> None:
+    StatusFile(tmp_path, "train", task="fit", map_index=3).end("finished")
+    path = RunPaths(tmp_path).stage_status("train")
+    status = read_statuses(tmp_path)["train"]
+    assert (status.task, status.map_index) == ("fit", 3)
+    fields = json.loads(path.read_text()) | {"format_version": 1}
+    path.write_text(json.dumps({name: value for name, value in fields.items() if name not in ("task", "map_index")}))
+    status = read_statuses(tmp_path)["train"]
+    assert (status.status, status.task, status.map_index) == ("finished", "", -1)
+
+
 def test_a_folder_that_cannot_be_written_does_not_end_the_stage(tmp_path) -> None:
     (tmp_path / "stages").write_text("a file in the way")
     StatusFile(tmp_path, "check").end("finished")

@@ -28,6 +28,36 @@ STOPPED = stage("stopped", 400, 1050.0, signal="SIGTERM")
 INGESTING = note("ingest", text="ingest train: shard 3/20 written", done=3, total=20)
 
 
+def test_tasks_of_other_names_are_known_by_their_operator_or_by_their_notes() -> None:
+    words = {"data": "success", "fit": "running", "score": None, "mail": None}
+    stages = {"data": "ingest", "fit": "train", "score": "evaluate"}
+    tasks = {name: TaskState(word, 900.0, None, 1, stages.get(name, "")) for name, word in words.items()}
+    run = AirflowRun("running", tasks).of_run({})
+    assert list(run.tasks) == ["ingest", "train", "evaluate", "mail"]
+    state = state_of(progress_of(RUN), {}, run, exists=True)
+    assert (state.name, state.text) == ("running", "2 of 2 workers train")
+    waits = AirflowRun("running", tasks | {"fit": TaskState("queued", stage="train")}).of_run({})
+    text = "waits for task fit, which is in the queue"
+    assert state_of(RunProgress(), {}, waits, exists=True).text == text
+    failed = AirflowRun("failed", tasks | {"fit": TaskState("failed", 900.0, 950.0, 1, "train")}).of_run({})
+    error = state_of(progress_of([*RUN, FAILED]), {}, failed, exists=True).error
+    assert error is not None
+    assert (error.stage, error.task, error.text) == ("train", "fit", "loss became NaN")
+    of_subclass = AirflowRun("running", {"mine": TaskState("running", 900.0)}).of_run(note("train", task="mine"))
+    assert state_of(progress_of(RUN), {}, of_subclass, exists=True).text == "2 of 2 workers train"
+
+
+def test_a_run_of_several_in_a_dag_run_has_its_own_tasks_alone() -> None:
+    stages = {"fit_a": "train", "score_a": "evaluate", "fit_b": "train", "score_b": "evaluate", "mail": ""}
+    tasks = {name: TaskState("success", 900.0, None, 1, stage) for name, stage in stages.items()}
+    tasks["fit_b"] = TaskState("running", 900.0, None, 1, "train")
+    first = AirflowRun("running", tasks, first_task="fit_a")
+    assert first.of_run({}).tasks.keys() == {"train"}  # nothing says which evaluation is of the run
+    of_run = first.of_run(note("evaluate", "finished", task="score_a"))
+    assert {stage: task.task for stage, task in of_run.tasks.items()} == {"train": "fit_a", "evaluate": "score_a"}
+    assert state_of(progress_of([*RUN, FINISHED]), {}, of_run, exists=True).name == "finished"
+
+
 @pytest.mark.parametrize(
     ("events", "notes", "run", "name", "text"),
     [

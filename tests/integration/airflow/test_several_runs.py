@@ -1,0 +1,69 @@
+"""Pages of a DAG run with several trainings: tabs of the DAG run and of its tasks, and rows of the list."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepspark_ops.operators.pages import plugin
+from deepspark_ops.operators.tasks.run_plan import safe_run_id
+from deepspark_ops.run_index.listing import KnownRun
+from deepspark_ops.run_view.stage_status import StatusFile
+from tests.integration.airflow import page_runs
+from tests.integration.airflow.page_runs import pages_client, write_run
+
+pytestmark = pytest.mark.airflow
+
+DAG_RUN = "manual__2026-01-31T04:05:06.789+00:00"
+URL = f"/runs/deepspark_train/{urllib.parse.quote(DAG_RUN, safe='')}"
+
+
+@pytest.fixture
+def split_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The pages' client with a DAG run of two trainings: a finished one in a group, and one that trains."""
+    known = KnownRun("deepspark_train", DAG_RUN, "running", 900.0, 900.0, None, "manual", "ada")
+    monkeypatch.setattr(page_runs, "KNOWN", [*page_runs.KNOWN, known])
+    with pages_client(tmp_path) as client:
+        for task, score, net in (("a.train", "a.evaluate", "NetA"), ("fit", "", "NetB")):
+            folder = write_run(tmp_path, "deepspark_train", safe_run_id(f"{DAG_RUN}__{task}"), net=net)
+            status = StatusFile(folder, "train", task=task)
+            if score:
+                status.end("finished")
+                StatusFile(folder, "evaluate", task=score).end("finished")
+        yield client
+
+
+def test_the_tab_of_a_task_leads_to_the_tasks_run(split_client: Any) -> None:
+    tab = next(view for view in plugin.DeepSparkPlugin.external_views if view["destination"] == "task_instance")
+    query = tab["href"].partition("?")[2]
+    for task, net in (("a.train", "NetA"), ("a.evaluate", "NetA"), ("fit", "NetB")):
+        address = query.replace("{TASK_ID}", task).replace("{MAP_INDEX}", "-1")
+        answer = split_client.get(f"{URL}/training?{address}&format=json").json()
+        assert answer["net"] == net, task
+    elsewhere = split_client.get(f"{URL}/training?task_id=mail&map_index=-1", follow_redirects=False)
+    assert elsewhere.status_code == 303
+
+
+@pytest.mark.parametrize("page", ["training", "report"])
+def test_the_tabs_of_the_dag_run_lead_to_the_list_of_its_runs(split_client: Any, page: str) -> None:
+    sent = split_client.get(f"{URL}/{page}", follow_redirects=False)
+    address = sent.headers["location"].removeprefix("/deepspark")
+    assert (sent.status_code, address.partition("?")[0]) == (303, "/runs")
+    answer = split_client.get(f"{address}&format=json").json()
+    rows = {row["run"]: (row["net"], row["state"], row["dag_run"]) for row in answer["runs"]}
+    assert rows == {
+        f"{DAG_RUN}__a.train": ("NetA", "finished", DAG_RUN),
+        f"{DAG_RUN}__fit": ("NetB", "running", DAG_RUN),
+    }
+    text = split_client.get(address).text
+    assert urllib.parse.quote(f"{DAG_RUN}__a.train", safe="") in text
+
+
+def test_a_dag_run_with_a_single_run_in_a_folder_of_its_first_task_leads_to_the_run(split_client: Any) -> None:
+    write_run(split_client.home, "deepspark_train", "run-d__predict", net="NetC")
+    assert split_client.get("/runs/deepspark_train/run-d/training?format=json").json()["net"] == "NetC"
+    assert split_client.get("/runs/deepspark_train/run-a/training?format=json").json()["net"] == "LeNet"
