@@ -138,7 +138,8 @@ def test_tasks_have_the_stage_of_their_operator_and_a_part_of_a_dag_run_is_found
     stages = {name: (task.stage, task.state) for name, task in whole.tasks.items()}
     assert stages == {"fit": ("train", "success"), "mail": ("", None), "each": ("train", "failed")}
     assert (whole.dag_run, whole.first_task) == ("m__1", "")
-    parts = {name: airflow_runs.read_run("d", f"m__1__{name}") for name in ("fit", "each_0", "each_1", "none", "each_7")}
+    names = ("fit", "each_0", "each_1", "none", "each_7")
+    parts = {name: airflow_runs.read_run("d", f"m__1__{name}") for name in names}
     assert {name: part and (part.dag_run, part.first_task) for name, part in parts.items()} == {
         "fit": ("m__1", "fit"), "each_0": ("m__1", "each"), "each_1": ("m__1", "each"), "none": None, "each_7": None,
     }  # fmt: skip
