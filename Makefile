@@ -166,7 +166,7 @@ proto: ## Generate caffe_pb2 from caffe.proto, with a compiler in an environment
 	.venv/proto/bin/python -m pip install --quiet "grpcio-tools==$(GRPC_TOOLS)"
 	.venv/proto/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. caffe_import/proto/caffe.proto
 
-release: setup ## Build and check wheel and source distribution of VERSION=1.0.0, from the last commit; sends nothing
+release: setup ## Build and check wheel and source distribution of VERSION=1.1.0, from the last commit; sends nothing
 	.ci/release.sh $(VERSION)
 
 clean: ## Remove what set-up, tests and builds made; keeps runs, datasets, models and Airflow's folder

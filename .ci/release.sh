@@ -7,7 +7,7 @@ version=${1:-}
 say() { printf 'release: %s\n' "$*"; }
 fail() { printf 'release: %s\n' "$*" >&2; exit 2; }
 
-[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "VERSION=$version: give three numbers, e.g. make release VERSION=1.0.0"
+[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "VERSION=$version: give three numbers, e.g. make release VERSION=1.1.0"
 declared=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 [ "$declared" = "$version" ] || fail "VERSION=$version, pyproject.toml has version $declared: change one of them"
 grep -q "^## $version (" CHANGELOG.md || fail "CHANGELOG.md has no section \"## $version (DATE)\": move the lines of Unreleased there"
