@@ -78,8 +78,12 @@ class Rounds:
 
     def is_complete(self, live: Collection[int], now: float) -> bool:
         """Return whether a worker waits, every needed worker has pushed, and no other thread closes the round."""
+        if not self._waiting or self._is_closing:
+            return False
+        if len(live) > len(self._idle) + len(self._waiting) + len(self._starting):
+            return False  # some worker computes; the search below takes as long as there are workers
         missing = set(live) - self._idle - self._waiting.keys()
-        return bool(self._waiting) and not self._is_closing and all(self._is_late(worker, now) for worker in missing)
+        return all(self._is_late(worker, now) for worker in missing)
 
     def close(self) -> dict[int, RoundNote]:
         """Return worker -> note. The caller applies the round, and no other round is closed until ``open``."""

@@ -76,7 +76,7 @@ class CenterUpdates:
             return []
         with self._shared.lock:
             grants = self._shared.state.grants
-            if not self._rounds.is_complete(grants.live_workers, now):
+            if not self._rounds.is_complete(grants.live, now):
                 return []
             self._last_round = grants.open_grants(self._rounds.waiting)
             notes = self._rounds.close()

@@ -111,7 +111,7 @@ class Coordinator:
         settings = self.settings
         with self._shared.lock:
             state = self._shared.state
-            is_replaced = worker in state.grants.live_workers and state.sessions.get(worker) != session
+            is_replaced = worker in state.grants.live and state.sessions.get(worker) != session
             self._shared.apply(Join(worker, session))
             self.updates.joined(worker, self._clock())
             self._note_live_workers()
@@ -218,7 +218,7 @@ class Coordinator:
         """Give up a worker whose process is gone; do nothing if a newer process has taken the worker's place."""
         with self._shared.lock:
             state = self._shared.state
-            is_known = state.sessions.get(worker) == session and worker in state.grants.live_workers
+            is_known = state.sessions.get(worker) == session and worker in state.grants.live
             if is_known:
                 self._shared.apply(Lose(worker))
                 self._note_live_workers()

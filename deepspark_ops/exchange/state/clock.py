@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from deepspark_ops.errors import ConfigError
@@ -13,7 +15,10 @@ from deepspark_ops.exchange.state.open_grants import OpenGrant, OpenGrants
 from deepspark_ops.exchange.state.paces import WorkerPaces
 
 WAIT_S = 0.05
-"""How long a worker without steps sleeps before its next request, seconds."""
+"""The shortest sleep of a worker without steps before its next request, seconds."""
+MOST_WAITS_PER_S = 1_000
+"""Requests per second of all workers without steps. At the end of a run a thousand workers wait for the last steps and
+the last test: with ``WAIT_S`` alone their 20,000 requests per second would fill the server."""
 PATIENCE = 5.0
 """A worker may be silent for this many times the slowest grant, where this exceeds the timeout: on large nets a
 grant takes longer than any fixed number of seconds."""
@@ -74,8 +79,7 @@ class GrantClock:
             self._state.final_test = "due"
         self._open = OpenGrants()
         self._expired = OpenGrants()
-        self._last_calls: dict[int, float] = {}  # of joined workers
-        self._lost: set[int] = set()  # joined and given up
+        self._last_calls: OrderedDict[int, float] = OrderedDict()  # of live workers, the earliest call first
         self._states: dict[int, set[int]] = {}
         self._due: list[int] = []
 
@@ -111,14 +115,19 @@ class GrantClock:
         return self._state.n_reissued
 
     @property
+    def live(self) -> KeysView[int]:
+        """Workers that joined and neither left nor fell silent, in the order of their last calls. Not a copy."""
+        return self._last_calls.keys()
+
+    @property
     def live_workers(self) -> tuple[int, ...]:
-        """Workers that joined and neither left nor fell silent, ascending."""
-        return tuple(sorted(self._last_calls.keys() - self._lost))
+        """A copy of ``live``, ascending."""
+        return tuple(sorted(self._last_calls))
 
     @property
     def n_live(self) -> int:
         """Number of ``live_workers``."""
-        return len(self._last_calls) - len(self._lost)
+        return len(self._last_calls)
 
     @property
     def finished(self) -> bool:
@@ -136,19 +145,17 @@ class GrantClock:
         self._forget(worker)
         self._paces.forget(worker)
         self._last_calls.pop(worker, None)
-        self._lost.discard(worker)
 
     def lose(self, worker: int) -> None:
         """Give up a silent or dead worker, and release the worker's grants. The next call brings the worker back."""
         self._release(worker)
         self._paces.forget(worker)
-        if worker in self._last_calls:
-            self._lost.add(worker)
+        self._last_calls.pop(worker, None)
 
     def note_call(self, worker: int, now: float) -> None:
         """Note a call of a worker; a worker that was given up is live again."""
         self._last_calls[worker] = now
-        self._lost.discard(worker)
+        self._last_calls.move_to_end(worker)
 
     def open_grants(self, workers: Collection[int]) -> frozenset[int]:
         """Return the ids of the grants with steps that ``workers`` hold."""
@@ -191,7 +198,7 @@ class GrantClock:
                 self._state.final_test = "running"
             at = self.end if tests else self._state.next
             return self._issue(worker, (at, at), tests, state_for, now)
-        return Finished() if self.finished else Wait(WAIT_S)
+        return Finished() if self.finished else Wait(max(WAIT_S, self.n_live / MOST_WAITS_PER_S))
 
     def acknowledge(self, worker: int, grant_id: int, now: float) -> bool:
         """Note a grant's steps as done.
@@ -220,8 +227,8 @@ class GrantClock:
     def silent(self, now: float) -> tuple[int, ...]:
         """Return the live workers that were silent for too long; the caller decides to ``lose`` them."""
         calls = self._last_calls
-        quiet = [w for w, called in calls.items() if now - called > self._timeout_s and w not in self._lost]
-        return tuple(w for w in sorted(quiet) if now - calls[w] > self._patience_s(w))
+        quiet = takewhile(lambda worker: now - calls[worker] > self._timeout_s, calls)
+        return tuple(sorted(worker for worker in quiet if now - calls[worker] > self._patience_s(worker)))
 
     @property
     def due(self) -> tuple[int, ...]:
@@ -297,9 +304,9 @@ class GrantClock:
         """Return everything as plain JSON values."""
         return {
             "state": asdict(self._state),
-            "open": [[asdict(e.grant), e.worker, e.since] for e in self._open],
-            "expired": [[asdict(e.grant), e.worker, e.since] for e in self._expired],
-            "workers": [[worker, called, worker in self._lost] for worker, called in self._last_calls.items()],
+            "open": [[{**vars(e.grant)}, e.worker, e.since] for e in self._open],
+            "expired": [[{**vars(e.grant)}, e.worker, e.since] for e in self._expired],
+            "workers": list(self._last_calls.items()),
             "states": [[iteration, sorted(missing)] for iteration, missing in self._states.items()],
             "due": self._due,
             "paces": self._paces.to_state(),
@@ -315,8 +322,7 @@ class GrantClock:
         for target, rows in ((self._open, state["open"]), (self._expired, state["expired"])):
             for grant, worker, since in rows:
                 target.add(OpenGrant(Grant(**grant), worker, since))
-        self._last_calls = {worker: called for worker, called, _ in state["workers"]}
-        self._lost = {worker for worker, _, is_lost in state["workers"] if is_lost}
+        self._last_calls = OrderedDict(state["workers"])
         self._states = {iteration: set(missing) for iteration, missing in state["states"]}
         self._due = list(state["due"])
         self._paces = WorkerPaces.of_state(state["paces"])
@@ -381,8 +387,8 @@ class GrantClock:
                 self._state.final_test = "done"
             return
         state = self._state
-        bisect.insort(state.done_above, (grant.start, grant.stop))
-        while state.done_above and state.done_above[0][0] == state.done_below:
+        _insert_span(state.done_above, grant.start, grant.stop)
+        if state.done_above[0][0] == state.done_below:
             state.done_below = state.done_above.pop(0)[1]
         self._note_due(lambda: self.live_workers)
 
@@ -402,3 +408,14 @@ class GrantClock:
         if requested <= clock:
             return scheduled
         return requested if scheduled is None else min(scheduled, requested)
+
+
+def _insert_span(spans: list[tuple[int, int]], start: int, stop: int) -> None:
+    """Insert a span into ascending spans, joined with its neighbours: there are no more gaps than open grants."""
+    position = bisect.bisect(spans, (start, stop))
+    if position < len(spans) and spans[position][0] == stop:
+        stop = spans.pop(position)[1]
+    if position and spans[position - 1][1] == start:
+        position -= 1
+        start = spans.pop(position)[0]
+    spans.insert(position, (start, stop))

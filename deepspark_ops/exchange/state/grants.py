@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from deepspark_ops.errors import ConfigError
@@ -117,7 +117,7 @@ GrantAnswer = Grant | Wait | Finished
 def answer_to_json(answer: GrantAnswer) -> dict[str, Any]:
     """Return an answer as plain JSON values."""
     if isinstance(answer, Grant):
-        return {"grant": asdict(answer)}
+        return {"grant": {**vars(answer)}}
     if isinstance(answer, Wait):
         return {"wait_s": answer.seconds, "is_expected": answer.is_expected}
     return {"finished": True}

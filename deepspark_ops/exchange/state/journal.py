@@ -13,9 +13,12 @@ from deepspark_ops.exchange.scratch_file import write_scratch
 from deepspark_ops.exchange.state.messages import Message, Restore, message_from_json
 from deepspark_ops.exchange.state.run_state import ExchangeState
 
-JOURNAL_VERSION = 5
+JOURNAL_VERSION = 6
 COMPACT_BYTES = 4 << 20
-"""A longer journal is replaced by its resulting state."""
+"""A longer journal is replaced by its resulting state, at the least."""
+COMPACT_GROWTH = 4
+"""A journal grows to this many times the state that it began with, before the next state replaces it. The state of ten
+thousand workers alone is longer than ``COMPACT_BYTES``: without the factor, each message would write the state."""
 
 _HEAD = {"format": "exchange journal", "version": JOURNAL_VERSION}
 
@@ -42,6 +45,7 @@ class Journal:
             self._length = os.fstat(self._handle).st_size
         except OSError as error:
             raise self._failed(error) from error
+        self._began_with = 0
         if not self._length:
             self._append(_line(_HEAD))
 
@@ -78,7 +82,7 @@ class Journal:
         Raises:
             TrainingFailed: The file cannot be written; neither file nor state has changed.
         """
-        if self._length > COMPACT_BYTES:
+        if self._length > max(COMPACT_BYTES, COMPACT_GROWTH * self._began_with):
             self._compact(state, now)
         length = self._length
         self._append(_line({"at": now, **message.to_json()}))
@@ -120,6 +124,7 @@ class Journal:
             raise self._failure from error
         os.close(self._handle)
         self._handle, self._length = fresh, os.fstat(fresh).st_size
+        self._began_with = self._length
 
     def _open(self) -> int:
         return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

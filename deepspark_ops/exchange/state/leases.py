@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -165,7 +166,7 @@ class DataLeases:
         self._position = _Position()
         self._mixed_before: list[tuple[int, int]] = []
         self._orders: dict[int, _EpochOrder] = {}
-        self._open: dict[int, tuple[int, _Piece]] = {}
+        self._open: dict[int, dict[int, _Piece]] = {}  # worker -> lease id -> piece
         self._next_id = 1
 
     def lease(self, worker: int) -> Lease:
@@ -179,7 +180,7 @@ class DataLeases:
             piece = _Piece(at.epoch, at.next, 0)
             at.next += 1
         lease_id, self._next_id = self._next_id, self._next_id + 1
-        self._open[lease_id] = (worker, piece)
+        self._open.setdefault(worker, {})[lease_id] = piece
         shard, start, count = self._pieces[self._order(piece.epoch).pieces[piece.position]]
         seed = self._dataset.seed if self._dataset.order == "shuffled" else None
         return Lease(piece.epoch, shard, start, count, self._name, piece.skip, seed, lease_id, self._next_shards())
@@ -195,10 +196,9 @@ class DataLeases:
         Returns:
             The epoch's report if this was its last piece. A lease that was lost meanwhile changes nothing.
         """
-        holder, piece = self._open.get(lease_id, (None, None))
-        if piece is None or holder != worker:
+        piece = self._open.get(worker, {}).pop(lease_id, None)
+        if piece is None:
             return None
-        del self._open[lease_id]
         count = self._count(piece)
         if consumed is not None and consumed < count:
             self._return(piece, max(piece.skip, consumed))
@@ -213,8 +213,7 @@ class DataLeases:
 
     def release(self, worker: int) -> None:
         """Take back every lease of a lost worker."""
-        for lease_id in [i for i, (holder, _) in self._open.items() if holder == worker]:
-            _, piece = self._open.pop(lease_id)
+        for piece in self._open.pop(worker, {}).values():
             progress = self._position.progress.setdefault(piece.epoch, _Progress())
             progress.reissued_samples += self._count(piece) - piece.skip
             self._return(piece, piece.skip)
@@ -226,10 +225,14 @@ class DataLeases:
             "epoch": self._position.epoch,
             "next": self._position.next,
             "returned": list(self._position.returned),
-            "progress": [[epoch, asdict(p)] for epoch, p in self._position.progress.items()],
+            "progress": [[epoch, {**vars(p)}] for epoch, p in self._position.progress.items()],
             "mixed_before": self._mixed_before,
             "next_id": self._next_id,
-            "open": [[lease_id, worker, asdict(piece)] for lease_id, (worker, piece) in self._open.items()],
+            "open": sorted(
+                [lease_id, worker, {**vars(piece)}]
+                for worker, pieces in self._open.items()
+                for lease_id, piece in pieces.items()
+            ),
         }
 
     def note_read(self, state: Mapping[str, Any], lease_id: int, consumed: int | None) -> None:
@@ -240,7 +243,8 @@ class DataLeases:
             lease_id: As given by ``lease``.
             consumed: As in ``complete``.
         """
-        for open_id, _, piece in state["open"]:
+        position = bisect.bisect_left(state["open"], lease_id, key=itemgetter(0))
+        for open_id, _, piece in state["open"][position : position + 1]:
             if open_id == lease_id:
                 piece["skip"] = self._count(_Piece(**piece)) if consumed is None else max(piece["skip"], consumed)
 
@@ -277,7 +281,9 @@ class DataLeases:
         returned = [(epoch, position, skip) for epoch, position, skip in state["returned"]]
         self._position = _Position(state["epoch"], state["next"], returned, progress)
         self._orders.clear()
-        self._open = {lease_id: (worker, _Piece(**piece)) for lease_id, worker, piece in state["open"]}
+        self._open = {}
+        for lease_id, worker, piece in state["open"]:
+            self._open.setdefault(worker, {})[lease_id] = _Piece(**piece)
         self._next_id = state["next_id"]
         return True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, get_type_hints
 
@@ -208,7 +208,7 @@ class LeaseData(Request[Lease | None]):
 
     def answer_to_json(self, answer: Lease | None) -> dict[str, Any] | None:
         """See ``Request``."""
-        return None if answer is None else asdict(answer)
+        return None if answer is None else {**vars(answer)}
 
     def answer_from_json(self, plain: Any) -> Lease | None:
         """See ``Request``."""
@@ -237,7 +237,7 @@ class ReturnLease(Request[EpochReport | None]):
 
     def answer_to_json(self, answer: EpochReport | None) -> dict[str, Any] | None:
         """See ``Request``."""
-        return None if answer is None else asdict(answer)
+        return None if answer is None else {**vars(answer)}
 
     def answer_from_json(self, plain: Any) -> EpochReport | None:
         """See ``Request``."""

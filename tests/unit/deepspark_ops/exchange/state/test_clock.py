@@ -458,3 +458,26 @@ def test_a_thousand_workers_cost_the_lock_no_more_than_they_must(
     call: Callable[[GrantClock], object], most: float
 ) -> None:
     assert seconds_with(2_000, call) < most * max(1e-4, seconds_with(200, call))
+
+
+def test_the_steps_behind_a_slow_worker_are_one_span() -> None:
+    """A worker that computes for hours beside a thousand others: the clock must not keep each of their grants."""
+    clock = GrantClock(Schedule(10**6), TIMEOUT_S)
+    slow = granted(clock.request(0, 4, 0.0))
+    for number in range(300):
+        first, second = granted(clock.request(1, 3, 1.0)), granted(clock.request(2, 5, 1.0))
+        for worker, grant in ((2, second), (1, first)) if number % 2 else ((1, first), (2, second)):
+            assert clock.acknowledge(worker, grant.id, 1.0)
+    assert clock.to_state()["state"]["done_above"] == [(4, 4 + 300 * 8)]
+    assert clock.acknowledged == 300 * 8
+    assert clock.acknowledge(0, slow.id, 2.0)
+    assert (clock.acknowledged, clock.to_state()["state"]["done_above"]) == (4 + 300 * 8, [])
+
+
+@pytest.mark.parametrize(("n_workers", "seconds"), [(2, 0.05), (50, 0.05), (4_000, 4.0)])
+def test_workers_that_wait_for_the_end_ask_a_thousand_times_a_second_together(n_workers: int, seconds: float) -> None:
+    clock = GrantClock(Schedule(1), TIMEOUT_S)
+    for worker in range(n_workers):
+        clock.join(worker, 0.0)
+    granted(clock.request(0, 1, 0.0))
+    assert clock.request(1, 1, 0.0) == Wait(seconds)

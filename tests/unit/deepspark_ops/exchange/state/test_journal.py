@@ -135,14 +135,14 @@ def test_a_damaged_line_in_the_middle_is_named(path: Path, line: bytes) -> None:
     written(path)
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([lines[0], lines[1], line, *lines[3:], b""]))
-    with pytest.raises(DataError, match=r"exchange\.journal:3: not a line of an exchange journal of version 5 \("):
+    with pytest.raises(DataError, match=r"exchange\.journal:3: not a line of an exchange journal of version 6 \("):
         replayed_state(path)
 
 
 def test_a_journal_of_another_version_is_refused(path: Path) -> None:
     written(path)
-    path.write_bytes(path.read_bytes().replace(b'"version": 5', b'"version": 4', 1))
-    with pytest.raises(DataError, match=r"exchange\.journal:1: .*expected .*version.*5"):
+    path.write_bytes(path.read_bytes().replace(b'"version": 6', b'"version": 5', 1))
+    with pytest.raises(DataError, match=r"exchange\.journal:1: .*expected .*version.*6"):
         replayed_state(path)
 
 
@@ -175,3 +175,20 @@ def test_a_full_disk_while_the_journal_is_shortened_changes_nothing(
     assert path.read_bytes() == whole
     assert replayed_state(path).to_state() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_journal_grows_to_some_times_a_large_state_before_the_next_state_replaces_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of ten thousand workers is longer than the shortest journal that is replaced."""
+    monkeypatch.setattr(journal_module, "COMPACT_BYTES", 100)
+    journal, state = Journal(path), fresh(path)
+    replaced_files: set[int] = set()
+    for number in range(200):
+        journal.record(state, RequestGrant(1, 0, [number]).numbered(0, number), 5.0)
+        replaced_files.add(path.stat().st_ino)
+        largest = journal_module.COMPACT_GROWTH * 2_000
+        assert path.stat().st_size < largest
+    assert 2 <= len(replaced_files) <= 20
+    journal.close()
+    assert replayed_state(path).grants.to_state() == state.grants.to_state()
