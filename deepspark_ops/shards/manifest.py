@@ -353,9 +353,8 @@ def shard_folder(split_folder: DataPath) -> DataPath:
     """
     version = split_folder.parent
     is_kept = version.parent.name == VERSIONS_NAME and re.fullmatch("[0-9a-f]{12}", version.name)
-    return (
-        version.parent.parent / split_folder.name if isinstance(split_folder, StorePath) and is_kept else split_folder
-    )
+    has_no_links = isinstance(split_folder, StorePath) and not split_folder.is_on_driver
+    return version.parent.parent / split_folder.name if has_no_links and is_kept else split_folder
 
 
 def present_splits(dataset: DataPath) -> list[SplitName]:

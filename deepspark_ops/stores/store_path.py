@@ -35,6 +35,8 @@ from deepspark_ops.stores.hadoop_store import HADOOP_SCHEMES, HadoopStore
 from deepspark_ops.stores.store import Entry, Store, plain_errors
 
 STORE_SCHEMES: Final = (*ARROW_SCHEMES, *HADOOP_SCHEMES)
+_DRIVER_SCHEME: Final = "driver"
+"""Of a file on the disk of a run's driver. No text of a user has this scheme."""
 _URL: Final = re.compile(rf"(?P<scheme>{'|'.join(STORE_SCHEMES)}):/{{2}}(?P<rest>.*)", re.S)
 _LOCAL_URL: Final = re.compile(r"file:(?://(?:localhost)?)?(?P<path>/.*)", re.S)
 _BUFFER_BYTES: Final = 2**18
@@ -258,12 +260,39 @@ class StorePath:
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a store has a folder as long as the folder has an object."""
 
+    @property
+    def is_on_driver(self) -> bool:
+        """Whether the address names a file on the disk of the run's driver."""
+        return self.scheme == _DRIVER_SCHEME
+
     def _store(self) -> Store:
+        if self.is_on_driver:
+            if _driver_store is None:
+                raise OSError(errno.ENOTCONN, "this process has no connection to the driver's files")
+            return _driver_store
         return ArrowStore(self.scheme) if self.scheme in ARROW_SCHEMES else HadoopStore(self.scheme)
 
 
 DataPath: TypeAlias = Path | StorePath
 """A path of data, for reading or writing."""
+
+_driver_store: Store | None = None
+
+
+def use_driver_store(store: Store | None) -> None:
+    """Set the store of the driver's files for this process."""
+    global _driver_store
+    _driver_store = store
+
+
+def on_driver(path: Path) -> StorePath:
+    """Return the address of a file or folder on the driver's disk; ``path`` is absolute.
+
+    Example:
+        >>> on_driver(Path("/data/digits")) / "train"
+        data_path('driver:///data/digits/train')
+    """
+    return StorePath(_DRIVER_SCHEME, PurePosixPath(path))
 
 
 class _Named(io.RawIOBase):

@@ -20,7 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark import Accumulator, SparkContext, SparkStageInfo
 from pyspark.accumulators import AddingAccumulatorParam
 
-from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.in_task import ONE_THREAD
 from deepspark_ops.devices.run_devices import RunDevices
@@ -31,18 +30,17 @@ from deepspark_ops.processes.spark_context import start_context
 from deepspark_ops.processes.spark_failure import jvm_has_ended, spark_failure
 from deepspark_ops.processes.spark_submit import spark_conf
 from deepspark_ops.processes.stage_process import stage_main
-from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.driver.run_signals import RunSignals
+from deepspark_ops.train.driver.served_files import shipped_settings, start_file_server
 from deepspark_ops.train.driver.training import Workers, train
 from deepspark_ops.train.driver.worker_slots import Slots
-from deepspark_ops.train.setup.folder_guard import prepared_files
+from deepspark_ops.train.driver_files.file_server import FileServer
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import read_config
 from deepspark_ops.train.snapshots.start import (
     SPARK_SCRATCH,
 )
 from deepspark_ops.train.worker.outcome import WorkerOutcome
-from deepspark_ops.train.worker.run_copy import FILES, MARK, write_mark
 from deepspark_ops.train.worker.starts import has_start
 
 _LOG = logging.getLogger(__name__)
@@ -50,7 +48,6 @@ _SPARK_START_S = 300.0
 _CANCEL_S = 10.0
 _STOPPED_S = 5.0
 """How long a job may take to report the end of its application."""
-_STATE_BYTES = 16 * 2**20
 _MAX_FAILURES = 1_000_000
 _YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
 
@@ -86,6 +83,7 @@ class SparkWorkers(Workers):
         # Python starts a JVM: several seconds in which the exchange gets ready.
         self._starter = self._in_background(self._start)
         self._job: threading.Thread | None = None
+        self._files: FileServer | None = None
 
     def __enter__(self) -> SparkWorkers:
         """Return itself."""
@@ -101,6 +99,8 @@ class SparkWorkers(Workers):
                 self._context.stop()
         if self._job is not None:
             self._job.join(_CANCEL_S)
+        if self._files is not None:
+            self._files.stop()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def await_start(self) -> None:
@@ -125,7 +125,9 @@ class SparkWorkers(Workers):
             msg = f"Spark with master={self._run.config.master} was not ready after {_SPARK_START_S:g} s"
             raise TrainingFailed(msg)
         context = self._context
-        shipped = shipped_settings(self._run.paths, settings)
+        if not stays_in_process(self._run.config.master):
+            self._files = start_file_server(self._run, settings["address"], settings["start_state"])
+        shipped = shipped_settings(self._run.paths, settings, self._files)
         self._job = self._in_background(lambda: self._run_tasks(context, {**settings, **shipped}))
 
     def _run_tasks(self, context: SparkContext, settings: Mapping[str, Any]) -> None:
@@ -214,19 +216,6 @@ class SparkWorkers(Workers):
                 config.master, settings, self._devices.requested, n_workers=config.n_workers
             ),
         )
-
-
-def shipped_settings(paths: RunPaths, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a task needs besides its settings on a host that does not see the run's folder.
-
-    Spark's tasks carry kilobytes. A larger start state stays in the run's folder.
-    """
-    contents = prepared_files(paths.root)
-    state = Path(settings["start_state"]) if settings["start_state"] else None
-    if state is not None and state.stat().st_size <= _STATE_BYTES:
-        contents[state] = regular_bytes(state, max_bytes=_STATE_BYTES)
-    files = {str(path.relative_to(paths.root)): content for path, content in contents.items()}
-    return {FILES: files, MARK: write_mark(paths.work)}
 
 
 def _offered_slots(context: SparkContext) -> int | None:

@@ -17,7 +17,7 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.run_paths import VERSIONS_NAME, DatasetPaths, RunPaths, write_text_whole
 from deepspark_ops.shards.changed_shards import Stamp, shard_stamps
 from deepspark_ops.shards.manifest import split_digests
-from deepspark_ops.stores.store_path import DataPath, data_path
+from deepspark_ops.stores.store_path import DataPath, StorePath, data_path, on_driver
 from deepspark_ops.train.setup.dataset_users import note_user
 
 NOTE_VERSION: Final = 2
@@ -40,13 +40,14 @@ def stamp_use(dataset: DataPath | None) -> None:
     """Touch the dataset of a starting run: a cleanup sees the stamp before the run's folder names the dataset."""
     if dataset is None:
         return
-    used = DatasetPaths(_root_of(dataset)).used
+    used = DatasetPaths(root_of(dataset)).used
     with suppress(OSError):  # a dataset that only others may write
         if isinstance(used, Path):
             used.touch()
 
 
-def _root_of(dataset: DataPath) -> DataPath:
+def root_of(dataset: DataPath) -> DataPath:
+    """Return the folder with all versions of a dataset."""
     return dataset.parent.parent if dataset.parent.name == VERSIONS_NAME else dataset
 
 
@@ -63,7 +64,7 @@ def note_dataset(config: TrainConfig, paths: RunPaths, stamps: Mapping[str, Mapp
         "shards": stamps or {},
     }
     write_text_whole(paths.dataset, json.dumps(noted, indent=1) + "\n")
-    note_user(_root_of(config.dataset), paths.root, digest)
+    note_user(root_of(config.dataset), paths.root, digest)
 
 
 def noted_digest(paths: RunPaths) -> str | None:
@@ -101,12 +102,37 @@ def with_its_version(config: TrainConfig, paths: RunPaths) -> TrainConfig:
     if config.dataset is None or noted is None:
         return config
     dataset, digest = noted
+    if isinstance(dataset, Path) and _is_on_driver(config.dataset):
+        dataset = on_driver(dataset)
     version = DatasetPaths(config.dataset).version(digest)
     if dataset == version and version.is_dir():
         return config.model_copy(update={"dataset": version})
     if dataset != config.dataset or _digest_of(config.dataset) == digest or not version.is_dir():
         return config
     return config.model_copy(update={"dataset": version})
+
+
+def with_visible_data(config: TrainConfig, paths: RunPaths) -> TrainConfig:
+    """Return the config with the dataset as this worker's host reads it: from its disks, else from the driver's disk.
+
+    The config stays as of ``with_its_version`` where the host has the data of the run's start.
+    """
+    seen = with_its_version(config, paths)
+    noted = _read(paths)
+    if noted is None or not isinstance(config.dataset, Path) or _has_digest(seen.dataset, noted[1]):
+        return seen
+    return with_its_version(config.model_copy(update={"dataset": on_driver(config.dataset)}), paths)
+
+
+def _has_digest(dataset: DataPath | None, digest: str) -> bool:
+    try:
+        return dataset is not None and _digest_of(dataset) == digest
+    except (DataError, OSError):
+        return False
+
+
+def _is_on_driver(dataset: DataPath) -> bool:
+    return isinstance(dataset, StorePath) and dataset.is_on_driver
 
 
 def _read(paths: RunPaths) -> tuple[DataPath, str] | None:

@@ -32,15 +32,23 @@ from deepspark_ops.processes.named_files import limit_named_files
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.shards.changed_shards import Stamp
 from deepspark_ops.shards.reader import verify_layer_sources
-from deepspark_ops.stores.staging import staging_of, use_staging
+from deepspark_ops.stores.staging import staging, staging_of, use_staging
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.data.repeated_data import check_repeatable, leased_by_batches
 from deepspark_ops.train.data.sources import SourceResolver
+from deepspark_ops.train.driver_files.on_host import with_local_means
 from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run import PreparedRun, Run
 from deepspark_ops.train.setup.run_checks import check_data, check_dataset, check_paths
-from deepspark_ops.train.setup.run_dataset import note_dataset, noted_stamps, stamp_use, stamps_of, with_its_version
+from deepspark_ops.train.setup.run_dataset import (
+    note_dataset,
+    noted_stamps,
+    stamp_use,
+    stamps_of,
+    with_its_version,
+    with_visible_data,
+)
 from deepspark_ops.train.setup.side_outputs import check_side_outputs
 from deepspark_ops.train.setup.staged_reading import notes_on_staging
 from deepspark_ops.train.setup.strategy_plan import plan_strategy, with_strategy
@@ -143,19 +151,27 @@ def _write_config(run: Run, stamps: Mapping[str, Mapping[str, Stamp]]) -> None:
     note_dataset(config, paths, stamps)
 
 
-def load_run(run_dir: Path) -> Run:
+def load_run(run_dir: Path, *, has_driver_files: bool = False) -> Run:
     """Return the run of a folder written by ``prepare_run``, for workers.
+
+    Args:
+        run_dir: The run's folder, or a copy.
+        has_driver_files: Whether the driver's files can be read (``use_driver_store``), for a host without the dataset.
 
     Raises:
         ConfigError, DataError, CaffeImportError: The folder or the data have changed.
     """
     paths = RunPaths(run_dir)
-    config = with_its_version(read_config(paths.config), paths)
+    config = read_config(paths.config)
     use_staging(staging_of(config.staging_folder, config.staging_size))
-    limit_named_files(config.named_files, (*_own_folders(config), paths.root), warn=_told_already)
+    config = with_visible_data(config, paths) if has_driver_files else with_its_version(config, paths)
+    trusted = (*_own_folders(config), paths.root, staging().folder)
+    limit_named_files(config.named_files, trusted, warn=_told_already)
     loaded = load_solver(paths.solver)
     nets = solver_nets(loaded, paths.solver)
-    return _build(config, paths, loaded, nets, [net.message for net in nets], noted_stamps(config, paths))
+    messages = [net.message for net in nets]
+    with_local_means(messages, config.dataset)
+    return _build(config, paths, loaded, nets, messages, noted_stamps(config, paths))
 
 
 def _told_already(finding: str) -> None:

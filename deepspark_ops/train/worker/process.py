@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 from caffe_import.tf_graph.devices import ReadyDevices
 from deepspark_ops.events import make_event
@@ -13,6 +14,7 @@ from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.data.batches import LeasedBatches, Ring
 from deepspark_ops.train.data.device_batches import DeviceBatches
 from deepspark_ops.train.data.repeated_data import RepeatedBatches
+from deepspark_ops.train.driver_files.on_host import local_state, reading_note, sees_run
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import load_run
 from deepspark_ops.train.setup.side_outputs import refuse_lost_outputs
@@ -41,11 +43,13 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
     fault = f"its process before ended by {task.fault_before}" if task.fault_before else ""
     for note in filter(None, (fault, task.version_note)):
         link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note, warning=True))
-    run = with_restored_step(load_run(task.run_dir), task.start_state)
+    run, start_state = _run_on_host(task)
     try:
+        run = with_restored_step(run, start_state)
+        _send_reading_note(run, link, task.worker, welcome.clock)
         refuse_lost_outputs((run.train_net, *run.test_nets), run.paths.outputs, run.config.run_dir)
         note_reads(run.paths.work, task.worker, _reads(run))
-        state = read_worker_state(task.start_state, task.worker) if task.start_state and not task.attempt else None
+        state = read_worker_state(start_state, task.worker) if start_state and not task.attempt else None
         devices, used = set_up_worker(task.devices, run.config, run.plan.n_devices)
         link.send_event(devices_event(devices, used, clock=welcome.clock, worker=task.worker))
         plan = with_state(loop_plan(run, task.worker, task.origin), state, attempt=task.attempt)
@@ -54,6 +58,25 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
             return train_worker(run, link, plan, devices, attempt=task.attempt, clock=welcome.clock, state=state)
     finally:
         run.binding.close()
+
+
+def _run_on_host(task: WorkerTask) -> tuple[Run, Path | None]:
+    """Return the run and the start state; what the host does not see comes from the driver."""
+    files, state = task.driver_files, task.start_state
+    run = load_run(task.run_dir, has_driver_files=files is not None)
+    if files is None or state is None or sees_run(run.paths, run.config) or state.is_relative_to(task.run_dir):
+        return run, state
+    return run, local_state(state, files)
+
+
+def _send_reading_note(run: Run, link: WorkerLink, worker: int, clock: int) -> None:
+    layers = [*run.train_layers(), *(layer for net in run.test_layers() for layer in net)]
+    manifests = {id(layer.samples): layer.samples.dataset.manifest for layer in layers}
+    n_bytes = sum(manifest.n_bytes for manifest in manifests.values() if manifest is not None)
+    text, is_warning = reading_note(run.config.dataset, n_bytes)
+    if text:
+        data = {"text": text, "warning": True} if is_warning else {"text": text}
+        link.send_event(make_event("note", clock=clock, worker=worker, **data))
 
 
 def train_worker(

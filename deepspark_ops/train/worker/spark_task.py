@@ -36,7 +36,7 @@ def run_in_task(plain: Mapping[str, Any], worker: int, attempt: int, grant: Task
     Args:
         plain: The values from the driver: ``address``, ``work``, ``n_workers``, ``worker_tries``, ``devices``,
             ``versions`` and the fields of ``WorkerTask``; for other hosts also ``files`` and ``mark``, see
-            ``run_copy``.
+            ``run_copy``, and ``file_server``, see ``driver_files.on_host``.
         worker: The worker's id, the task's partition.
         attempt: Earlier starts of the task, including starts ended by an executor's end or preemption.
         grant: Spark's grant for this task.
@@ -103,6 +103,7 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
         return to_its_end(worker, connect(plain["address"]), lambda _: refusal)
     show_only(devices, os.environ, sys.modules)
     # TensorFlow is imported here, and looks for GPUs.
+    from deepspark_ops.train.driver_files.on_host import DriverFiles
     from deepspark_ops.train.worker.process import run_worker
     from deepspark_ops.train.worker.task import WorkerTask
 
@@ -116,5 +117,6 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
         devices,
         fault_before,
         differences,
+        DriverFiles.of_task(plain),
     )
     return run_worker(task, connect(plain["address"]))

@@ -10,6 +10,7 @@ from caffe_import.solver.lr_policies import learning_rate
 from deepspark_ops.devices.assigned import AssignedDevices
 from deepspark_ops.exchange.strategies.base import ExchangeContext, Strategy, check_moving_rate
 from deepspark_ops.train.data.repeated_data import steps_of_a_share
+from deepspark_ops.train.driver_files.on_host import DriverFiles
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import StrategyPlan, plan_strategy
 from deepspark_ops.train.snapshots.worker_state import WorkerState
@@ -39,6 +40,7 @@ class WorkerTask:
         devices: The worker's devices.
         fault_before: Fatal signal of the worker's process before, from its note; see ``fault_file``.
         version_note: Warning that names versions other than the driver's; empty without a difference.
+        driver_files: The driver's files; None where every worker sees the driver's folders.
     """
 
     run_dir: Path
@@ -49,6 +51,7 @@ class WorkerTask:
     devices: AssignedDevices = field(default_factory=AssignedDevices)
     fault_before: str = ""
     version_note: str = ""
+    driver_files: DriverFiles | None = None
 
 
 def loop_plan(run: Run, worker: int, origin: int) -> LoopPlan:

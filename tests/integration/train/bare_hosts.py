@@ -56,14 +56,14 @@ def bare_program(folder: Path, hidden: Sequence[Path]) -> Path:
     return program
 
 
-def hide(folder: Path, executor: Path) -> None:
-    """Give this process mounts of its own with an empty folder, and a working folder as an executor has."""
+def hide(executor: Path, *folders: Path) -> None:
+    """Give this process mounts of its own with empty folders, and a working folder as an executor has."""
     libc = ctypes.CDLL(None, use_errno=True)
     for failed in (
         libc.unshare(CLONE_NEWNS),
         libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None),
-        libc.mount(b"tmpfs", bytes(folder), b"tmpfs", 0, None),
+        *(libc.mount(b"tmpfs", bytes(folder), b"tmpfs", 0, None) for folder in folders),
     ):
         assert not failed, os.strerror(ctypes.get_errno())
-    assert list(folder.iterdir()) == []
+    assert [path for folder in folders for path in folder.iterdir()] == []
     os.chdir(executor)

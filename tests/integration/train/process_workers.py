@@ -17,9 +17,10 @@ from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.exchange import client
 from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
 from deepspark_ops.exchange.transport.link import WorkerLink
-from deepspark_ops.train.driver.spark_job import shipped_settings
+from deepspark_ops.train.driver.served_files import shipped_settings, start_file_server
 from deepspark_ops.train.driver.training import Workers, train
 from deepspark_ops.train.driver.worker_slots import Slots
+from deepspark_ops.train.driver_files.file_server import FileServer
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.worker.outcome import WorkerOutcome
 from deepspark_ops.train.worker.spark_task import run_in_task
@@ -85,6 +86,7 @@ class ProcessWorkers(Workers):
         self._spawn = multiprocessing.get_context("spawn")
         self._answers = self._spawn.SimpleQueue()
         self.processes: list[multiprocessing.process.BaseProcess] = []
+        self._files: FileServer | None = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -92,6 +94,8 @@ class ProcessWorkers(Workers):
         for process in self.processes:
             process.kill()
             process.join(60)
+        if self._files is not None:
+            self._files.stop()
 
     def await_start(self) -> None:
         """Nothing to wait for."""
@@ -104,7 +108,9 @@ class ProcessWorkers(Workers):
 
     def submit(self, settings: Mapping[str, Any]) -> None:
         self._deadline = time.monotonic() + LIMIT_S
-        self._settings = {**settings, **shipped_settings(self._run.paths, settings)}  # as to Spark's tasks
+        self._files = start_file_server(self._run, settings["address"], settings["start_state"])
+        shipped = shipped_settings(self._run.paths, settings, self._files)  # as to Spark's tasks
+        self._settings = {**settings, **shipped}
         self.processes = [self._start(worker) for worker in range(self._run.config.n_workers)]
 
     def _start(self, worker: int) -> multiprocessing.process.BaseProcess:

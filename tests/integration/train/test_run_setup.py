@@ -22,7 +22,7 @@ from deepspark_ops.planning.net_size import measure_net
 from deepspark_ops.preflight.inspect_solver import inspect_solver
 from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import mean_path, read_manifest
-from deepspark_ops.train.driver.spark_job import shipped_settings
+from deepspark_ops.train.driver.served_files import shipped_settings
 from deepspark_ops.train.driver.training import train
 from deepspark_ops.train.setup.folder_guard import nothing_left_on_error
 from deepspark_ops.train.setup.run_setup import DEFAULT_SEED, load_run, prepare_run

@@ -1,0 +1,259 @@
+"""The driver's file server: threads of the driver that read the run's data for workers, and write files of workers.
+
+The server opens a connection after the exchange's handshake only, with a secret of its own. Workers name paths of the
+driver's disk. A path outside the folders of the run is refused, also behind a symbolic link.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+import socket
+import stat
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from caffe_import.files.regular_file import regular_handle
+from deepspark_ops.errors import ConfigError, DeepSparkError, ProtocolError
+from deepspark_ops.exchange.server.certificate import RunCertificate, make_certificate
+from deepspark_ops.exchange.server.gate import Gate, ServerKeys
+from deepspark_ops.exchange.transport import wire
+from deepspark_ops.exchange.transport.channel.base import Protection
+from deepspark_ops.exchange.transport.channel.handshake import SECRET_BYTES
+from deepspark_ops.exchange.transport.connection import expect_frame
+from deepspark_ops.exchange.transport.wire import Connection, Frame
+from deepspark_ops.train.driver_files.file_calls import PIECE_BYTES, FileServerAddress
+from deepspark_ops.train.driver_files.uploads import UploadPiece, Uploads
+
+_LOG = logging.getLogger(__name__)
+_BACKLOG: Final = 1_024
+_RETRY_S: Final = 0.2
+_CALLS: Final = ("look", "read", "write")
+
+
+@dataclass(frozen=True)
+class SharedFolders:
+    """The paths that workers may name.
+
+    Attributes:
+        readable: Folders, and single files.
+        writable: Folders; missing folders are made.
+    """
+
+    readable: tuple[Path, ...]
+    writable: tuple[Path, ...] = ()
+
+    def to_read(self, name: str) -> Path:
+        """Return the path to read.
+
+        Raises:
+            PermissionError: The path is outside of the folders.
+        """
+        return _confined(name, (*self.readable, *self.writable), "reads")
+
+    def to_write(self, name: str) -> Path:
+        """Return the path to write.
+
+        Raises:
+            PermissionError: The path is outside of the folders.
+        """
+        path = _confined(name, self.writable, "writes")
+        if path in {folder.resolve() for folder in self.writable}:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        return path
+
+
+def _confined(name: str, folders: tuple[Path, ...], action: str) -> Path:
+    path = Path(name).resolve()
+    if not Path(name).is_absolute() or not any(path.is_relative_to(folder.resolve()) for folder in folders):
+        allowed = ", ".join(map(str, folders))
+        raise PermissionError(errno.EACCES, f"the driver {action} for workers only in {allowed}", name)
+    return path
+
+
+class FileServer:
+    """Serves until ``stop``; a thread for each connection."""
+
+    def __init__(
+        self, folders: SharedFolders, host: str, port: int, *, protection: Protection, timeout_s: float
+    ) -> None:
+        """Listen and serve.
+
+        Args:
+            folders: The paths of the run.
+            host: Address to listen on.
+            port: Port; 0 lets the system choose.
+            protection: Of every connection.
+            timeout_s: Longest silence of a worker in the middle of a message, and of the server for a worker.
+
+        Raises:
+            ConfigError: Address or port cannot be used.
+        """
+        self._folders = folders
+        self._timeout_s = timeout_s
+        self._uploads = Uploads()
+        self._listener = _listen(host, port)
+        certificate = make_certificate() if protection == "tls" else RunCertificate(b"", b"")
+        keys = ServerKeys(secrets.token_bytes(SECRET_BYTES), protection, certificate.digest, certificate.pem)
+        bound_host, bound_port = self._listener.getsockname()[:2]
+        self.address = FileServerAddress(
+            bound_host,
+            bound_port,
+            secrets.randbits(64),
+            keys.secret,
+            exchange_timeout_s=timeout_s,
+            protection=protection,
+            certificate=keys.certificate,
+        )
+        self._gate = Gate(self.address.run_id, keys)
+        self._lock = threading.Lock()
+        self._connections: set[Connection] = set()
+        self._stopping = threading.Event()
+        threading.Thread(target=self._accept, name="files: accept", daemon=True).start()
+
+    def stop(self) -> None:
+        """Close every connection; remove files that workers have not sent to the end. May be called again."""
+        self._stopping.set()
+        with suppress(OSError):  # wakes the accepting thread
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close()
+        self._uploads.remove_unfinished()
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                sock, address = self._listener.accept()
+                sock = self._gate.take(sock, address[0])
+            except OSError as error:
+                if not self._stopping.wait(_RETRY_S):
+                    _LOG.debug("file server: cannot accept a connection: %s", error)
+                continue
+            thread = threading.Thread(target=self._serve, args=(sock, address), name="files: connection", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no thread is free: the worker connects again
+                _LOG.warning("file server: connection of %s: %s", address, error)
+                self._gate.drop(sock)
+
+    def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        peer = f"{address[0]}:{address[1]}"
+        try:
+            channel = self._gate.greet(sock, peer)
+            if channel is None:
+                return
+            connection = Connection(
+                channel,
+                run_id=self.address.run_id,
+                limit_bytes=PIECE_BYTES,
+                timeout_s=self._timeout_s,
+                vanished_s=self._timeout_s,
+                peer=peer,
+            )
+            with self._lock:
+                self._connections.add(connection)
+            try:
+                if not self._stopping.is_set():
+                    _FileSession(connection, self._folders, self._uploads).run()
+            finally:
+                with self._lock:
+                    self._connections.discard(connection)
+        except (DeepSparkError, OSError) as error:
+            if not self._stopping.is_set():
+                _LOG.debug("file server: %s", error)  # the worker's side reports a broken connection
+        finally:
+            sock.close()
+
+
+class _FileSession:
+    """The calls of a connection, in the connection's thread."""
+
+    def __init__(self, connection: Connection, folders: SharedFolders, uploads: Uploads) -> None:
+        self._connection = connection
+        self._folders = folders
+        self._uploads = uploads
+        self._room = memoryview(b"")
+
+    def run(self) -> None:
+        """Answer calls until the other side closes the connection."""
+        connection = self._connection
+        calls = dict(zip(_CALLS, (self._look, self._read, self._write), strict=True))
+        try:
+            while (frame := connection.wait_frame()) is not None:
+                request = self._request(frame)
+                try:
+                    calls[request["call"]](request)
+                except OSError as error:
+                    reason = error.strerror or str(error)
+                    connection.send_json(wire.ANSWER, {"errno": error.errno or errno.EIO, "reason": reason})
+        except ProtocolError as error:
+            connection.refuse(error)
+            raise
+
+    def _request(self, frame: Frame) -> Mapping[str, Any]:
+        request = self._connection.receive_json(frame) if frame.operation == wire.CALL else None
+        if not isinstance(request, Mapping) or request.get("call") not in _CALLS:
+            msg = f"file server: operation {frame.operation} is no call of {', '.join(_CALLS)}"
+            raise ProtocolError(msg)
+        return request
+
+    def _look(self, request: Mapping[str, Any]) -> None:
+        path = self._folders.to_read(str(request.get("path")))
+        entry = None
+        with suppress(FileNotFoundError, NotADirectoryError):
+            status = path.stat()
+            is_folder = stat.S_ISDIR(status.st_mode)
+            n_bytes = 0 if is_folder else status.st_size
+            entry = {"n_bytes": n_bytes, "changed_ns": status.st_mtime_ns, "is_folder": is_folder}
+        self._connection.send_json(wire.ANSWER, {"entry": entry})
+
+    def _read(self, request: Mapping[str, Any]) -> None:
+        offset = request.get("offset")
+        if not isinstance(offset, int) or offset < 0:
+            msg = f"read: offset={offset!r}; expected the first byte of the piece"
+            raise ProtocolError(msg)
+        handle, _ = regular_handle(self._folders.to_read(str(request.get("path"))))
+        try:
+            content = os.pread(handle, PIECE_BYTES, offset)
+        finally:
+            os.close(handle)
+        self._connection.send_json(wire.ANSWER, {"n_bytes": len(content)})
+        self._connection.send(Frame(wire.CHUNK, offset=offset, count=len(content)), content)
+
+    def _write(self, request: Mapping[str, Any]) -> None:
+        content = self._content()  # before any refusal: the next frame is the next call
+        path = self._folders.to_write(str(request.get("path")))
+        self._uploads.add(path, UploadPiece.from_json(request), content)
+        self._connection.send_json(wire.ANSWER, {})
+
+    def _content(self) -> memoryview:
+        frame = expect_frame(self._connection, wire.CHUNK)
+        if frame.payload_bytes > PIECE_BYTES:
+            msg = f"write: a piece of {frame.payload_bytes:,} bytes; at most {PIECE_BYTES:,}"
+            raise ProtocolError(msg)
+        if self._room.nbytes < frame.payload_bytes:
+            self._room = memoryview(bytearray(frame.payload_bytes))
+        content = self._room[: frame.payload_bytes]
+        self._connection.receive_into(content, "a piece of a file")
+        return content
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        msg = (
+            f"listen_address={host}: the driver's file server cannot use port {port}: {error.strerror}; the server uses"
+            " the port after the ports of the exchange: give another listen_port, or 0 (chosen by the system)"
+        )
+        raise ConfigError(msg) from error

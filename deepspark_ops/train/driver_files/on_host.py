@@ -1,0 +1,108 @@
+"""What a worker's host reads from its own disks, and what from the driver's file server."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from caffe_import.proto import caffe_pb2
+from deepspark_ops.config.train import TrainConfig
+from deepspark_ops.errors import DataError
+from deepspark_ops.run_paths import DatasetPaths, RunPaths
+from deepspark_ops.shards.manifest import mean_path, read_manifest
+from deepspark_ops.sizes import size_text
+from deepspark_ops.stores.staging import staging
+from deepspark_ops.stores.store_path import DataPath, StorePath, on_driver, use_driver_store
+from deepspark_ops.train.data.data_binding import DRAWS_ITSELF
+from deepspark_ops.train.driver_files.driver_store import DriverStore
+from deepspark_ops.train.driver_files.file_calls import FileServerAddress
+
+FILE_SERVER: Final = "file_server"
+STATE_SHA256: Final = "start_state_sha256"
+"""Keys of a task's settings: the address of the file server, and the digest of a start state that the server has."""
+
+
+@dataclass(frozen=True)
+class DriverFiles:
+    """The driver's files for a worker.
+
+    Attributes:
+        address: The file server.
+        state_sha256: Digest of the start state, if the state is not among the files of the task.
+    """
+
+    address: FileServerAddress
+    state_sha256: str = ""
+
+    @classmethod
+    def of_task(cls, settings: Mapping[str, Any]) -> DriverFiles | None:
+        """Return the driver's files by a task's settings; None where all workers see the driver's folders."""
+        if FILE_SERVER not in settings:
+            return None
+        use_driver_store(DriverStore(settings[FILE_SERVER]))
+        return cls(settings[FILE_SERVER], settings.get(STATE_SHA256, ""))
+
+
+def sees_run(paths: RunPaths, config: TrainConfig) -> bool:
+    """Return whether this process works in the run's folder, and not in a copy on this host."""
+    return paths.root == config.run_dir
+
+
+def local_state(state: Path, files: DriverFiles) -> Path:
+    """Return a copy of the start state, which stays until the end of this process.
+
+    Raises:
+        ConfigError: The state is larger than the room for copies.
+        DataError: The driver's file has another digest, or cannot be read.
+    """
+    name, digest = state.name, files.state_sha256
+    try:
+        return staging().files(digest, {name: on_driver(state)}, {name: digest}).folder / name
+    except OSError as error:
+        msg = f"start state {error.filename or state}: {error.strerror or error}"
+        raise DataError(msg) from error
+
+
+def with_local_means(nets: Sequence[caffe_pb2.NetParameter], dataset: DataPath | None) -> None:
+    """Replace the dataset's mean file in nets by a copy, where the host reads the driver's dataset; in place.
+
+    Raises:
+        DataError: The mean file has another digest, or cannot be read.
+    """
+    layers = [layer for net in nets for layer in net.layer if layer.transform_param.mean_file]
+    layers = [layer for layer in layers if layer.type not in DRAWS_ITSELF]
+    if not isinstance(dataset, StorePath) or not dataset.is_on_driver or not layers:
+        return
+    mean, record = mean_path(dataset), read_manifest(DatasetPaths(dataset).split("train")).mean_file
+    assert record is not None, "mean_path refuses a dataset without a mean image"
+    assert isinstance(mean, StorePath), "in the dataset"
+    try:
+        copy = staging().files(record.sha256, {mean.name: mean}, {mean.name: record.sha256})  # to the process's end
+    except OSError as error:
+        msg = f"mean file {error.filename or mean}: {error.strerror or error}"
+        raise DataError(msg) from error
+    for layer in layers:
+        layer.transform_param.mean_file = str(copy.folder / mean.name)
+
+
+def reading_note(dataset: DataPath | None, n_bytes: int) -> tuple[str, bool]:
+    """Return a note on a host that reads the driver's dataset, and whether the note is a warning; else an empty note.
+
+    Args:
+        dataset: The dataset as read here.
+        n_bytes: Bytes of the dataset's shards.
+    """
+    if not isinstance(dataset, StorePath) or not dataset.is_on_driver:
+        return "", False
+    cache = staging()
+    text = (
+        f"host {socket.gethostname()} does not see dataset={dataset.keys}: it reads {size_text(n_bytes)} of shards from"
+        f" the driver, by copies in {cache.folder}"
+    )
+    if n_bytes <= cache.n_bytes:
+        return text, False
+    limit = size_text(cache.n_bytes)
+    return f"{text}; staging_size={limit} holds a part of the shards, so that shards come again: raise it", True
