@@ -205,6 +205,14 @@ class Staging:
                 _check(path, temporary / name, sizes[name], sha256.get(name))
             temporary.rename(self.folder / key)
             fetched.add(sum(sizes.values()))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            msg = (
+                f"staging_folder={self.folder}: the disk is full, {sum(sizes.values()):,} bytes are needed; give a"
+                " staging_folder on another disk, or a staging_size that the disk has room for"
+            )
+            raise ConfigError(msg) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 

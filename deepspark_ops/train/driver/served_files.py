@@ -15,6 +15,7 @@ from deepspark_ops.train.driver_files.on_host import FILE_SERVER, STATE_SHA256
 from deepspark_ops.train.setup.folder_guard import prepared_files
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_dataset import root_of
+from deepspark_ops.train.worker.fault_file import FAULTS
 from deepspark_ops.train.worker.run_copy import FILES, MARK, write_mark
 
 STATE_BYTES: Final = 16 * 2**20
@@ -36,7 +37,9 @@ def start_file_server(run: Run, exchange: ExchangeAddress, start_state: str) -> 
     readable = [root_of(dataset)] if isinstance(dataset, Path) else []
     readable += [Path(start_state)] if start_state else []
     return FileServer(
-        SharedFolders(tuple(path for path in readable if isinstance(path, Path)), (run.paths.outputs,)),
+        SharedFolders(
+            tuple(path for path in readable if isinstance(path, Path)), (run.paths.outputs, run.paths.work / FAULTS)
+        ),
         exchange.host,
         max(exchange.port, *exchange.more_ports, 0) + 1 if run.config.listen_port else 0,
         protection=exchange.protection,

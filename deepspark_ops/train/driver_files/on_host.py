@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from caffe_import.proto import caffe_pb2
-from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import DataError
-from deepspark_ops.run_paths import DatasetPaths, RunPaths
+from deepspark_ops.run_paths import DatasetPaths
 from deepspark_ops.shards.manifest import mean_path, read_manifest
 from deepspark_ops.sizes import size_text
 from deepspark_ops.stores.staging import staging
@@ -32,23 +31,24 @@ class DriverFiles:
     Attributes:
         address: The file server.
         state_sha256: Digest of the start state, if the state is not among the files of the task.
+        hidden_run: The run's folder on the driver's disk, if this host does not see the folder.
     """
 
     address: FileServerAddress
     state_sha256: str = ""
+    hidden_run: Path | None = None
 
     @classmethod
-    def of_task(cls, settings: Mapping[str, Any]) -> DriverFiles | None:
-        """Return the driver's files by a task's settings; None where all workers see the driver's folders."""
+    def of_task(cls, settings: Mapping[str, Any], hidden_run: str | None) -> DriverFiles | None:
+        """Return the driver's files by a task's settings; None where all workers see the driver's folders.
+
+        This process reads the driver's files from now on.
+        """
         if FILE_SERVER not in settings:
             return None
         use_driver_store(DriverStore(settings[FILE_SERVER]))
-        return cls(settings[FILE_SERVER], settings.get(STATE_SHA256, ""))
-
-
-def sees_run(paths: RunPaths, config: TrainConfig) -> bool:
-    """Return whether this process works in the run's folder, and not in a copy on this host."""
-    return paths.root == config.run_dir
+        run = None if hidden_run is None else Path(hidden_run)
+        return cls(settings[FILE_SERVER], settings.get(STATE_SHA256, ""), run)
 
 
 def local_state(state: Path, files: DriverFiles) -> Path:

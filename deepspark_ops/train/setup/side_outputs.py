@@ -6,6 +6,7 @@ aborts at a layer's second pass.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,18 +68,22 @@ def outputs_of_tests(nets: Sequence[NetSpec], paths: RunPaths) -> list[SideOutpu
 
 
 def refuse_lost_outputs(nets: Sequence[NetSpec], outputs: Path, run_dir: Path) -> None:
-    """Refuse HDF5Output layers on a host that does not see the run's folder.
+    """Refuse HDF5Output layers that write outside of the run's outputs, on a host that does not see the run's folder.
 
     Raises:
         ConfigError: The files would stay on the worker's host.
     """
-    if outputs.is_relative_to(run_dir) or not any(hdf5_output_inputs(net) for net in nets):
+    if outputs.is_relative_to(run_dir):
         return
-    msg = (
-        f"run_dir={run_dir}: host {socket.gethostname()} does not see the folder, and the nets have HDF5Output layers,"
-        " whose files would stay there; give a run_dir that all hosts see, or leave these layers out"
-    )
-    raise ConfigError(msg)
+    for layer in (layer for net in nets for layer in net.layers if layer.type == "HDF5Output"):
+        written = layer.message.hdf5_output_param.file_name
+        if os.path.isabs(written) or ".." in Path(written).parts:
+            msg = (
+                f'layer "{layer.name}" writes {written}: host {socket.gethostname()} does not see run_dir={run_dir},'
+                " and sends the files below outputs/ alone; give a file_name below it, or a run_dir that all hosts"
+                " see"
+            )
+            raise ConfigError(msg)
 
 
 def check_side_outputs(nets: Mapping[str, NetSpec], outputs: Path) -> list[str]:

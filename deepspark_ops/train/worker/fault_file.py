@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-_FOLDER: Final = "faults"
+FAULTS: Final = "faults"
+"""Folder of the notes in the run's scratch folder."""
 _FATAL: Final = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _BUS_ERROR: Final = "Bus error"
 
@@ -40,6 +41,11 @@ def note_reads(work: Path, worker: int, reads: Iterable[str]) -> None:
         path.write_text(", ".join(dict.fromkeys(reads)), encoding="utf-8")
 
 
+def note_files(work: Path, worker: int) -> tuple[Path, Path]:
+    """Return the two files of a worker's notes; the files may not exist."""
+    return _path(work, worker, "fault"), _path(work, worker, "reads")
+
+
 def last_fault(work: Path, worker: int) -> str:
     """Return the end of the worker's last process, for a text after "ended by"; empty without a note."""
     fault = _FATAL.search(_text(work, worker, "fault"))
@@ -56,12 +62,12 @@ def last_fault(work: Path, worker: int) -> str:
 
 def _make_folder(work: Path) -> None:
     """Make the folder of the notes, but not a run's folder removed during the training."""
-    for folder in (work, work / _FOLDER):
+    for folder in (work, work / FAULTS):
         folder.mkdir(exist_ok=True)
 
 
 def _path(work: Path, worker: int, kind: str) -> Path:
-    return work / _FOLDER / f"worker_{worker}.{kind}"
+    return work / FAULTS / f"worker_{worker}.{kind}"
 
 
 def _text(work: Path, worker: int, kind: str) -> str:

@@ -14,7 +14,8 @@ from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.data.batches import LeasedBatches, Ring
 from deepspark_ops.train.data.device_batches import DeviceBatches
 from deepspark_ops.train.data.repeated_data import RepeatedBatches
-from deepspark_ops.train.driver_files.on_host import local_state, reading_note, sees_run
+from deepspark_ops.train.driver_files.on_host import local_state, reading_note
+from deepspark_ops.train.driver_files.sent_files import files_sent
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.run_setup import load_run
 from deepspark_ops.train.setup.side_outputs import refuse_lost_outputs
@@ -23,7 +24,7 @@ from deepspark_ops.train.snapshots.start import with_restored_step
 from deepspark_ops.train.snapshots.state_file import read_worker_state
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 from deepspark_ops.train.worker.ending import to_its_end
-from deepspark_ops.train.worker.fault_file import note_reads
+from deepspark_ops.train.worker.fault_file import FAULTS, note_reads
 from deepspark_ops.train.worker.gradient_models import model_for, works_on_gradients
 from deepspark_ops.train.worker.host_load import HostLoad
 from deepspark_ops.train.worker.loop import WorkerLoop
@@ -41,8 +42,12 @@ def run_worker(task: WorkerTask, link: WorkerLink) -> WorkerOutcome:
 
 def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcome:
     fault = f"its process before ended by {task.fault_before}" if task.fault_before else ""
+
+    def warn(text: str) -> None:
+        link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=text, warning=True))
+
     for note in filter(None, (fault, task.version_note)):
-        link.send_event(make_event("note", clock=welcome.clock, worker=task.worker, text=note, warning=True))
+        warn(note)
     run, start_state = _run_on_host(task)
     try:
         run = with_restored_step(run, start_state)
@@ -53,7 +58,8 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
         devices, used = set_up_worker(task.devices, run.config, run.plan.n_devices)
         link.send_event(devices_event(devices, used, clock=welcome.clock, worker=task.worker))
         plan = with_state(loop_plan(run, task.worker, task.origin), state, attempt=task.attempt)
-        with closing(HostLoad(task.run_dir)) as host_load:
+        sent = files_sent(task.driver_files, task.run_dir, (run.paths.outputs, run.paths.work / FAULTS), warn)
+        with closing(HostLoad(task.run_dir)) as host_load, sent:
             plan = replace(plan, host_load=host_load, has_pulse=True)
             return train_worker(run, link, plan, devices, attempt=task.attempt, clock=welcome.clock, state=state)
     finally:
@@ -64,7 +70,7 @@ def _run_on_host(task: WorkerTask) -> tuple[Run, Path | None]:
     """Return the run and the start state; what the host does not see comes from the driver."""
     files, state = task.driver_files, task.start_state
     run = load_run(task.run_dir, has_driver_files=files is not None)
-    if files is None or state is None or sees_run(run.paths, run.config) or state.is_relative_to(task.run_dir):
+    if files is None or files.hidden_run is None or state is None or state.is_relative_to(task.run_dir):
         return run, state
     return run, local_state(state, files)
 

@@ -14,6 +14,8 @@ from typing import Any, Final
 FILES: Final = "files"
 MARK: Final = "mark"
 """Keys of a task's settings: name -> content of the run's files, and the content of the mark."""
+HIDDEN_RUN: Final = "hidden_run_dir"
+"""Key of the settings on a host with a copy: the run's folder on the driver's disk."""
 _MARK_FILE: Final = "folder.mark"
 _MOVED: Final = (".json", ".prototxt")
 """Files that name paths of the run's folder."""
@@ -40,7 +42,7 @@ def with_folder_on_host(settings: Mapping[str, Any], parent: Path) -> Mapping[st
     (copy / "work").mkdir(parents=True, exist_ok=True)
     for name, content in settings[FILES].items():
         _write(copy / name, _moved(content, root, copy) if name.endswith(_MOVED) else content)
-    paths = {"run_dir": str(copy), "work": str(copy / "work")}
+    paths = {"run_dir": str(copy), "work": str(copy / "work"), HIDDEN_RUN: str(root)}
     state = settings["start_state"]
     if state and (name := str(Path(state).relative_to(root))) in settings[FILES]:
         paths["start_state"] = str(copy / name)

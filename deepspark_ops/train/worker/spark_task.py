@@ -18,9 +18,9 @@ from deepspark_ops.devices.in_task import TaskGrant, devices_in_task, show_only
 from deepspark_ops.devices.run_devices import RunDevices
 from deepspark_ops.errors import ConfigError, WorkerFenced, WorkerReplaced
 from deepspark_ops.train.worker.driver_versions import version_note
-from deepspark_ops.train.worker.fault_file import last_fault, note_faults
+from deepspark_ops.train.worker.fault_file import last_fault, note_faults, note_files
 from deepspark_ops.train.worker.outcome import WorkerOutcome
-from deepspark_ops.train.worker.run_copy import with_folder_on_host
+from deepspark_ops.train.worker.run_copy import HIDDEN_RUN, with_folder_on_host
 from deepspark_ops.train.worker.starts import has_ended, note_start, starts_since_progress
 
 _LOG = logging.getLogger(__name__)
@@ -80,12 +80,17 @@ def _run_unless_fenced(plain: Mapping[str, Any], worker: int, attempt: int, gran
 
 def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) -> WorkerOutcome:
     from deepspark_ops.exchange.client import connect
+    from deepspark_ops.train.driver_files.on_host import DriverFiles
+    from deepspark_ops.train.driver_files.sent_files import share_notes
 
     work = Path(plain["work"])
     try:
         differences = version_note(worker, plain.get("versions", {}))
     except ConfigError as error:
         return WorkerOutcome(worker, "refused", str(error))  # the driver learns it from the task's end
+    driver_files = DriverFiles.of_task(plain, plain.get(HIDDEN_RUN))
+    if attempt and driver_files is not None:
+        share_notes(driver_files, Path(plain["run_dir"]), note_files(work, worker))
     fault_before = last_fault(work, worker) if attempt else ""
     note_faults(work, worker)
     try:
@@ -103,7 +108,6 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
         return to_its_end(worker, connect(plain["address"]), lambda _: refusal)
     show_only(devices, os.environ, sys.modules)
     # TensorFlow is imported here, and looks for GPUs.
-    from deepspark_ops.train.driver_files.on_host import DriverFiles
     from deepspark_ops.train.worker.process import run_worker
     from deepspark_ops.train.worker.task import WorkerTask
 
@@ -117,6 +121,6 @@ def _run(plain: Mapping[str, Any], worker: int, attempt: int, grant: TaskGrant) 
         devices,
         fault_before,
         differences,
-        DriverFiles.of_task(plain),
+        driver_files,
     )
     return run_worker(task, connect(plain["address"]))

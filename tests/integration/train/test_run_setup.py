@@ -98,15 +98,19 @@ def test_a_host_without_the_runs_folder_loads_the_run_by_the_files_of_its_task(d
     assert not root.exists()
 
 
-def test_a_host_without_the_runs_folder_refuses_layers_that_write_into_it(dataset: Path, tmp_path: Path) -> None:
-    file = 'hdf5_output_param { file_name: "o.h5" }'
+@pytest.mark.parametrize("file_name", ["/elsewhere/o.h5", "../o.h5", "sub/o.h5"])
+def test_a_host_without_the_runs_folder_refuses_files_outside_of_its_outputs(
+    dataset: Path, tmp_path: Path, file_name: str
+) -> None:
+    file = f'hdf5_output_param {{ file_name: "{file_name}" }}'
     layer = f'layer {{ name: "out" type: "HDF5Output" bottom: "data" bottom: "label" {file} }}'
     run = prepared(tmp_path, dataset, net=NET + layer).run
     nets = (run.train_net, *run.test_nets)
     refuse_lost_outputs(nets, run.paths.outputs, run.config.run_dir)
-    with pytest.raises(
-        ConfigError, match=r"run_dir=.*run: host \S+ does not see the folder, and the nets have HDF5Out"
-    ):
+    if file_name == "sub/o.h5":
+        refuse_lost_outputs(nets, tmp_path / "copy" / "outputs", run.config.run_dir)
+        return
+    with pytest.raises(ConfigError, match=rf'layer "out" writes {file_name}: host \S+ does not see run_dir=.*run, and'):
         refuse_lost_outputs(nets, tmp_path / "copy" / "outputs", run.config.run_dir)
 
 
