@@ -1,4 +1,4 @@
-"""What a worker's host reads from its own disks, and what from the driver's file server."""
+"""A worker's choice between files of its host's disks and files of the driver's file server."""
 
 from __future__ import annotations
 

@@ -53,12 +53,12 @@ class SentFiles:
         self._thread.join(_JOIN_S)
 
     def _send_changes(self) -> None:
-        said = ""
+        logged = ""
         while not self._stopping.wait(self._pause_s):
             problem = self._send_changed()
-            if problem and problem != said:
+            if problem and problem != logged:
                 _LOG.warning("%s; trying again", problem)
-            said = problem
+            logged = problem
 
     def _send_changed(self) -> str:
         """Send what has changed since the last call; return the first problem."""

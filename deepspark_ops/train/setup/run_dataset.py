@@ -117,10 +117,10 @@ def with_visible_data(config: TrainConfig, paths: RunPaths) -> TrainConfig:
 
     The config stays as of ``with_its_version`` where the host has the data of the run's start.
     """
-    seen = with_its_version(config, paths)
+    on_host = with_its_version(config, paths)
     noted = _read(paths)
-    if noted is None or not isinstance(config.dataset, Path) or _has_digest(seen.dataset, noted[1]):
-        return seen
+    if noted is None or not isinstance(config.dataset, Path) or _has_digest(on_host.dataset, noted[1]):
+        return on_host
     return with_its_version(config.model_copy(update={"dataset": on_driver(config.dataset)}), paths)
 
 

@@ -102,8 +102,9 @@ def test_a_host_without_the_runs_folder_loads_the_run_by_the_files_of_its_task(d
 def test_a_host_without_the_runs_folder_refuses_files_outside_of_its_outputs(
     dataset: Path, tmp_path: Path, file_name: str
 ) -> None:
+    train = "include { phase: TRAIN }"
     file = f'hdf5_output_param {{ file_name: "{file_name}" }}'
-    layer = f'layer {{ name: "out" type: "HDF5Output" bottom: "data" bottom: "label" {file} }}'
+    layer = f'layer {{ name: "out" type: "HDF5Output" bottom: "data" bottom: "label" {train} {file} }}'
     run = prepared(tmp_path, dataset, net=NET + layer).run
     nets = (run.train_net, *run.test_nets)
     refuse_lost_outputs(nets, run.paths.outputs, run.config.run_dir)

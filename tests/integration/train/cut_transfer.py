@@ -1,0 +1,37 @@
+"""A worker's process on a host without the driver's folders, and its death in the middle of a transfer.
+
+Loads no TensorFlow: a worker's process imports this module before its work.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from deepspark_ops.train.driver_files import driver_store
+from tests.integration.train.bare_hosts import hide
+
+
+def hide_and(then: Callable[[], None] | None, executor: Path, *folders: Path) -> None:
+    """Hide folders from this process, then call ``then``."""
+    hide(executor, *folders)
+    if then is not None:
+        then()
+
+
+def kill_in_first_transfer(died: Path) -> None:
+    """Have this process killed in the middle of its first shard, unless another process was killed before."""
+    read = driver_store._read
+
+    def read_or_die(*arguments: Any, key: str, offset: int, room: memoryview) -> int:
+        if key.endswith("data.mdb") and offset > 0:
+            with suppress(FileExistsError):
+                died.touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return read(*arguments, key=key, offset=offset, room=room)
+
+    driver_store._read = read_or_die
