@@ -107,8 +107,8 @@ StagingFolder = Annotated[
     Path | None,
     Field(
         title="Folder of copies",
-        description="Folder on each host's disk for copies of data from an object store; default:"
-        " deepspark-staging-UID in the system's folder for temporary files",
+        description="Folder on each host's disk for copies of data from an object store or the driver's disk;"
+        " default: deepspark-staging-UID in the system's folder for temporary files",
         json_schema_extra=EXPERT,
     ),
 ]

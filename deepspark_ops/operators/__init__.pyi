@@ -288,8 +288,8 @@ class DeepSparkCheckOperator(BaseOperator):
             exchange_timeout_s: A worker waits this long for the server, then fails
             listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
                 master, else the host's address towards the master
-            staging_folder: Folder on each host's disk for copies of data from an object store; default: deepspark-
-                staging-UID in the system's folder for temporary files
+            staging_folder: Folder on each host's disk for copies of data from an object store or the driver's disk;
+                default: deepspark-staging-UID in the system's folder for temporary files
             staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed
             listen_port: Port of the exchange server; 0: chosen by the system
             check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
@@ -919,8 +919,8 @@ class DeepSparkIngestOperator(SparkSubmitOperator):
             strict: Refuse data with a warning: damaged images, duplicates, a class with one sample, ...
             engine: Reader of the records: spark, process (this process alone), or auto (this process if faster than a
                 start of Spark)
-            staging_folder: Folder on each host's disk for copies of data from an object store; default: deepspark-
-                staging-UID in the system's folder for temporary files
+            staging_folder: Folder on each host's disk for copies of data from an object store or the driver's disk;
+                default: deepspark-staging-UID in the system's folder for temporary files
             staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed
             listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
                 master, else the host's address towards the master
@@ -1023,8 +1023,8 @@ class DeepSparkPredictOperator(SparkSubmitOperator):
             devices: Device of the net; auto: solver_mode's device (Caffe's default is GPU), but the CPU without a
                 usable GPU; gpu: refuses to run without a GPU
             threads: Threads; default: the number of cores
-            staging_folder: Folder on each host's disk for copies of data from an object store; default: deepspark-
-                staging-UID in the system's folder for temporary files
+            staging_folder: Folder on each host's disk for copies of data from an object store or the driver's disk;
+                default: deepspark-staging-UID in the system's folder for temporary files
             staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed
             strict: Refuse an unusable input; off: write a row with the reason
             top_k: Most probable classes of a row
@@ -1223,8 +1223,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
             exchange_timeout_s: A worker waits this long for the server, then fails
             listen_address: Address of the driver's host for the workers' connections; auto: 127.0.0.1 for a local
                 master, else the host's address towards the master
-            staging_folder: Folder on each host's disk for copies of data from an object store; default: deepspark-
-                staging-UID in the system's folder for temporary files
+            staging_folder: Folder on each host's disk for copies of data from an object store or the driver's disk;
+                default: deepspark-staging-UID in the system's folder for temporary files
             staging_size: Most bytes of the copies on a host, e.g. 100GiB; the least recently used copies are removed
             listen_port: Port of the exchange server; 0: chosen by the system
             check_pushes: Refuse a worker's push with numbers that are not finite (NaN, infinity), or a million times as
