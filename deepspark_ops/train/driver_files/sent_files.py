@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from caffe_import.files.regular_file import regular_bytes
 from deepspark_ops.errors import DeepSparkError
 from deepspark_ops.stores.store_path import StorePath, on_driver
 from deepspark_ops.train.driver_files.on_host import DriverFiles
@@ -127,4 +128,4 @@ def share_notes(files: DriverFiles, copy: Path, notes: Sequence[Path]) -> None:
                 on_run.put(note)
             else:
                 note.parent.mkdir(parents=True, exist_ok=True)
-                note.write_bytes(on_run.read_bytes())
+                note.write_bytes(regular_bytes(on_run))
