@@ -459,8 +459,8 @@ def train(
         confined: Refuse a named file outside of the allowed folders; off: a warning per folder.
         allow_python_layers: Import any module of a net's Python layers: the module's code runs with your rights.
         python_layers: Modules of Python layers that may be imported, with commas.
-        engine: Runner of the workers: spark, process (processes of this host), or auto (processes unless master or
-            spark_ui is given).
+        engine: Runner of the workers: spark, process (processes of this host), or auto (in a DAG spark; else
+            processes unless master or spark_ui is given).
         master: Spark master.
         name: Name in lists, charts and pages; default: net, strategy, workers and minibatches.
         tags: Words to find the run by, with commas between them, e.g. 'baseline, paper'.
@@ -772,8 +772,8 @@ def compare(
         confined: Refuse a named file outside of the allowed folders; off: a warning per folder.
         allow_python_layers: Import any module of a net's Python layers: the module's code runs with your rights.
         python_layers: Modules of Python layers that may be imported, with commas.
-        engine: Runner of the workers: spark, process (processes of this host), or auto (processes unless master or
-            spark_ui is given).
+        engine: Runner of the workers: spark, process (processes of this host), or auto (in a DAG spark; else
+            processes unless master or spark_ui is given).
         master: Spark master.
         name: Name in lists, charts and pages; default: net, strategy, workers and minibatches.
         tags: Words to find the run by, with commas between them, e.g. 'baseline, paper'.

@@ -224,8 +224,8 @@ class TrainConfig(StageConfig):
     named_files: NamedFilesPart = AS_GIVEN
     engine: Engine = Field(
         "auto",
-        description="Runner of the workers: spark, process (processes of this host), or auto (processes unless master"
-        " or spark_ui is given)",
+        description="Runner of the workers: spark, process (processes of this host), or auto (in a DAG spark; else"
+        " processes unless master or spark_ui is given)",
     )
     master: SparkMaster = "local[*]"
 
@@ -281,7 +281,7 @@ class TrainConfig(StageConfig):
 
     @property
     def is_in_spark(self) -> bool:
-        """Whether Spark runs the workers of a command or a Python call; a DAG always uses its Spark connection."""
+        """Whether Spark runs the workers of a command or a Python call. In a DAG ``auto`` is Spark."""
         if self.engine == "auto":
             return "master" in self.model_fields_set or self.spark_ui
         return self.engine == "spark"

@@ -303,8 +303,8 @@ class DeepSparkCheckOperator(BaseOperator):
                 secret is sent in clear
             spark_ui: Serve Spark's UI while workers train, without a login; with a local master on 127.0.0.1 alone. The
                 run's page and log have the address
-            engine: Runner of the workers: spark, process (processes of this host), or auto (processes unless master or
-                spark_ui is given)
+            engine: Runner of the workers: spark, process (processes of this host), or auto (in a DAG spark; else
+                processes unless master or spark_ui is given)
             name: Name in lists, charts and pages; default: net, strategy, workers and minibatches
             tags: Words to find the run by, with commas between them, e.g. 'baseline, paper'
             source: Training data: an image list ('path label' lines), a folder of class folders, either also in an
@@ -1105,6 +1105,9 @@ class DeepSparkPromoteOperator(BaseOperator):
 class DeepSparkTrainOperator(SparkSubmitOperator):
     """Train into the run's folder; a retry continues from the folder's last snapshot.
 
+    The workers are a Spark application on the connection ``conn_id``, or with ``engine="process"`` processes of the
+    task's host, without Java. The numbers are the same.
+
     The output has the run's paths (``run_dir``, ``dataset``, ``production``), ``snapshot`` (the last .caffemodel) and
     the snapshot's ``digest``.
 
@@ -1238,8 +1241,8 @@ class DeepSparkTrainOperator(SparkSubmitOperator):
                 secret is sent in clear
             spark_ui: Serve Spark's UI while workers train, without a login; with a local master on 127.0.0.1 alone. The
                 run's page and log have the address
-            engine: Runner of the workers: spark, process (processes of this host), or auto (processes unless master or
-                spark_ui is given)
+            engine: Runner of the workers: spark, process (processes of this host), or auto (in a DAG spark; else
+                processes unless master or spark_ui is given)
             run: Output of another task of ours, or the path of a run's folder. Without it the task starts a new run.
             places: Where runs, datasets and models live; default: those of this Airflow.
             refuse_unknown_conf: Whether a run whose conf has keys that are no param of the DAG is refused.

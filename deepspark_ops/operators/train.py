@@ -1,22 +1,26 @@
-"""Stage train: N workers around a center, as a Spark application."""
+"""Stage train: N workers around a center, as a Spark application or as processes of the task's host."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from caffe_import.files.regular_file import regular_text
+from deepspark_ops.api.stages import Runner
 from deepspark_ops.config.base import StageConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, TrainingFailed
 from deepspark_ops.export.manifest import file_digest
 from deepspark_ops.operators.deprecated_names import old_name_of
-from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
+from deepspark_ops.operators.tasks.process_stage import SparkOnDemandOperator
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 
 
-class DeepSparkTrainOperator(SparkStageOperator):
+class DeepSparkTrainOperator(SparkOnDemandOperator):
     """Train into the run's folder; a retry continues from the folder's last snapshot.
+
+    The workers are a Spark application on the connection ``conn_id``, or with ``engine="process"`` processes of the
+    task's host, without Java. The numbers are the same.
 
     The output has the run's paths (``run_dir``, ``dataset``, ``production``), ``snapshot`` (the last .caffemodel) and
     the snapshot's ``digest``.
@@ -32,7 +36,9 @@ class DeepSparkTrainOperator(SparkStageOperator):
     trains = True
     stage = "train"
     module = "deepspark_ops.train.driver.spark_job"
+    process_module = "deepspark_ops.train.driver.process_job"
     first_group = "preflight"
+    answers_signals = True
 
     @ends_plainly
     def execute(self, context: Any) -> dict[str, str | None]:
@@ -46,6 +52,14 @@ class DeepSparkTrainOperator(SparkStageOperator):
         """Return the paths of the run; argument ``dataset`` takes the place of the run's."""
         run = super().stage_run(context)
         return StageRun(run.run_dir, self.path("dataset") or run.dataset, run.production)
+
+    def needs_spark(self, run: StageRun) -> bool:
+        """Return whether Spark runs the workers."""
+        return self.values().get("engine") != "process"
+
+    def run_stage(self, config: TrainConfig, runner: Runner) -> None:
+        """Train and wait for the end."""
+        runner(self.process_module if config.engine == "process" else self.module, config)
 
     def _claim(self, run: StageRun, context: Any) -> None:
         """Note the training task in the run's folder.
@@ -64,17 +78,18 @@ class DeepSparkTrainOperator(SparkStageOperator):
             raise ConfigError(msg)
         write_text_whole(owner, task + "\n")
 
-    def stage_config(self, context: Any, run: StageRun, master: str) -> TrainConfig:
+    def stage_config(self, context: Any, run: StageRun, master: str | None = None) -> TrainConfig:
         """Return the train config of a run, with the weights in production unless the task names weights."""
         values = self.values()
+        spark_master: dict[str, Any] = {} if master is None else {"master": master}
         starts_from_production = run.production is not None and "weights" not in values and "resume" not in values
         return self.config(
             TrainConfig,
             run_dir=run.run_dir,
             dataset=run.dataset,
-            master=master,
             named_files=self.places.named_files(),
             weights=run.production if starts_from_production else None,
+            **spark_master,
         )
 
     def result(self, run: StageRun, config: StageConfig) -> dict[str, str]:

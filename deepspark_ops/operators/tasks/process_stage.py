@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
@@ -15,17 +16,28 @@ from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.spark_submit import run_job
 
 
-def child_process(run: StageRun, stage: str, on_line: LineHandler) -> Runner:
+def child_process(
+    run: StageRun, stage: str, on_line: LineHandler, *, cwd: Path | None = None, answers_signals: bool = False
+) -> Runner:
     """Return the runner of a task: a child process whose config stays in the run's folder.
 
     Args:
         run: Paths of the run.
         stage: Word of the stage, the name of the config's file.
         on_line: Takes the lines of the process.
+        cwd: As of ``run_job``.
+        answers_signals: As of ``run_job``.
     """
 
     def run_module(module: str, config: StageConfig) -> None:
-        run_job(module, config, on_line=on_line, config_path=run.config_path(stage))
+        run_job(
+            module,
+            config,
+            on_line=on_line,
+            config_path=run.config_path(stage),
+            cwd=cwd,
+            answers_signals=answers_signals,
+        )
 
     return run_module
 
@@ -58,7 +70,13 @@ class ProcessStageOperator(StageArguments, BaseOperator):
 
 
 class SparkOnDemandOperator(SparkStageOperator):
-    """A stage as a child process, or as a Spark application if the config asks for Spark."""
+    """A stage as a child process, or as a Spark application if the config asks for Spark.
+
+    Attributes:
+        answers_signals: Whether a SIGTERM of the task is passed to the child process, which ends by itself.
+    """
+
+    answers_signals: ClassVar[bool] = False
 
     def needs_spark(self, run: StageRun) -> bool:
         """Return whether the arguments ask for Spark."""
@@ -77,7 +95,8 @@ class SparkOnDemandOperator(SparkStageOperator):
         if needs_spark:
             output: dict[str, str | None] = super().execute(context)
             return output
-        return _execute_in_child(self, context, run)
+        signals = self.answers_signals
+        return _execute_in_child(self, context, run, cwd=self.places.root, answers_signals=signals)
 
     def on_kill(self) -> None:
         """End a Spark application; a child process ends with this process."""
@@ -86,11 +105,18 @@ class SparkOnDemandOperator(SparkStageOperator):
 
 
 def _execute_in_child(
-    task: ProcessStageOperator | SparkOnDemandOperator, context: Any, run: StageRun
+    task: ProcessStageOperator | SparkOnDemandOperator,
+    context: Any,
+    run: StageRun,
+    *,
+    cwd: Path | None = None,
+    answers_signals: bool = False,
 ) -> dict[str, str | None]:
     """Run the stage of a task as a child process; return the run's paths, with the paths and digests of the results."""
-    with noted_stage(run.run_dir, task.stage, task.log) as on_line, airflow_errors():
+    groups = getattr(task, "first_group", None)
+    with noted_stage(run.run_dir, task.stage, task.log, first_group=groups) as on_line, airflow_errors():
         task.refuse_unknown_conf(context)
         config = task.stage_config(context, run)
-        task.run_stage(config, child_process(run, task.stage, on_line))
+        runner = child_process(run, task.stage, on_line, cwd=cwd, answers_signals=answers_signals)
+        task.run_stage(config, runner)
         return {**run.to_xcom(), **task.result(run, config)}

@@ -61,7 +61,7 @@ def main(config_path: Path) -> None:
     signals = RunSignals()
     config = read_config(config_path)
     if config.engine == "process":
-        msg = "engine=process: a DAG trains as a Spark application of its connection; leave engine out"
+        msg = "engine=process: this is the Spark application of a training; leave engine out, or run the process_job"
         raise ConfigError(msg)
     train(config, signals, SparkWorkers)
 

@@ -1070,6 +1070,25 @@ def test_two_trainings_do_not_share_the_folder_of_one_run(
         execute(second, values)
 
 
+def test_a_training_by_processes_starts_no_spark_and_gets_the_signals_of_its_task(
+    places: Places, dag: DAG, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkStageOperator, "execute", lambda *_: pytest.fail("Spark is started"))
+    started: list[Any] = []
+
+    def run_job(module: str, config: TrainConfig, **options: Any) -> None:
+        started.append((module, config.engine, config.is_in_spark, options["cwd"], options["answers_signals"]))
+        (config.run_dir / "snapshots").mkdir()
+        for suffix in ("caffemodel", "state.h5"):
+            (config.run_dir / "snapshots" / f"s_iter_9.{suffix}").write_text("of the stub")
+
+    monkeypatch.setattr(process_stage, "run_job", run_job)
+    train = operator_of(DeepSparkTrainOperator, dag, places, engine="process")
+    output = execute(train, context(dag, xcom=StageRun(places.home / "r", None, None).to_xcom()))
+    assert started == [("deepspark_ops.train.driver.process_job", "process", False, places.root, True)]
+    assert output["snapshot"] == str(places.home / "r" / "snapshots" / "s_iter_9.caffemodel")
+
+
 def test_an_argument_takes_a_value_a_template_or_the_output_of_a_task(places: Places, dag: DAG) -> None:
     dataset, weights = places.home / "datasets" / "x", "/w/s_iter_9.caffemodel"
     ingested = {"run_dir": "/r", "dataset": str(dataset)}

@@ -63,6 +63,6 @@ def test_a_spark_application_refuses_to_train_by_processes(tmp_path: Path, monke
     monkeypatch.setattr(spark_job, "RunSignals", lambda: None)  # no handlers in this process
     config = TrainConfig(solver=tmp_path / "s.prototxt", run_dir=tmp_path / "run", engine="process")
     (tmp_path / "config.json").write_text(config.model_dump_json())
-    with pytest.raises(ConfigError, match=r"^engine=process: a DAG trains as a Spark application of its connection"):
+    with pytest.raises(ConfigError, match=r"^engine=process: this is the Spark application of a training"):
         spark_job.main(tmp_path / "config.json")
     assert not (tmp_path / "run").exists()
