@@ -15,7 +15,6 @@ from caffe_import.net.param_layout import Vector
 from caffe_import.net.score_path import last_convolution, score_before_activation
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state
 from caffe_import.tf_graph.data_layout import NHWC_TO_NCHW, Blob
-from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
 _NO_SEED = (0, 0)
@@ -48,14 +47,13 @@ class ScoreGradientFunction:
         convolution: Top of the last convolution; None without a convolution.
     """
 
-    def __init__(self, net: NetSpec, *, source: str, result: str, n_threads: int, device: str = "") -> None:
+    def __init__(self, net: NetSpec, *, source: str, result: str, device: str = "") -> None:
         """Fix the signature; the first call traces the passes.
 
         Args:
             net: Of phase TEST.
             source: Blob that is fed with the samples.
             result: Blob of the result, perhaps after its activation.
-            n_threads: See ``compile_forward``.
             device: TensorFlow's name of the device; empty: its own choice.
 
         Raises:
@@ -63,7 +61,6 @@ class ScoreGradientFunction:
         """
         net.blob_shape(source)
         net.blob_shape(result)
-        set_threads(n_threads)
         self.score = score_before_activation(net, result)
         self.convolution = last_convolution(net, source, self.score)
         self._source = source

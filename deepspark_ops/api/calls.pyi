@@ -479,6 +479,7 @@ def evaluate(
     production: StrPath | None = None,
     production_samples: StrPath | None = None,
     worst: int = 24,
+    saliency: int = 4,
     task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] = 'auto',
     output_blob: str | None = None,
     target_blob: str | None = None,
@@ -506,6 +507,7 @@ def evaluate(
         production: Folder with another net's evaluation on the same samples, to compare in the report.
         production_samples: samples.h5 of the other net's set at the promotion; the report counts new samples.
         worst: Most confident mistakes, or samples with the largest errors, in the report.
+        saliency: Most confident mistakes of a classification with maps of the answer's pixels in the report.
         task: Task of the net: classification (one class a sample), multi_label (each class yes or no), regression
             (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel); auto:
             inferred from the net's losses and outputs.

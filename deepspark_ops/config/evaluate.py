@@ -39,6 +39,12 @@ class EvaluateConfig(StageConfig):
     worst: int = Field(
         24, ge=0, le=1_000, description="Most confident mistakes, or samples with the largest errors, in the report"
     )
+    saliency: int = Field(
+        4,
+        ge=0,
+        le=100,
+        description="Most confident mistakes of a classification with maps of the answer's pixels in the report",
+    )
     task: TaskChoice = "auto"
     output_blob: OutputBlobs = None
     target_blob: TargetBlob = None

@@ -23,7 +23,7 @@ from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
 from deepspark_ops.evaluate.task_pages.confused_cells import ConfusedCell
 from deepspark_ops.evaluate.task_pages.examples import Example
 from deepspark_ops.evaluate.task_pages.pages import task_page
-from deepspark_ops.evaluate.task_pages.parts import PICTURE_PIXELS, Card, Tile
+from deepspark_ops.evaluate.task_pages.parts import PICTURE_PIXELS, Card, Section, Tile, shown
 from deepspark_ops.evaluate.task_pages.slices import slice_sections
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
@@ -46,6 +46,7 @@ def render_report(
     examples: Mapping[int, Example] | None = None,
     confused: Sequence[ConfusedCell] = (),
     sample_names: Mapping[int, str] | None = None,
+    mistake_maps: Sequence[Example] = (),
 ) -> str:
     """Return the page.
 
@@ -59,6 +60,7 @@ def render_report(
         examples: Of another task than classification, samples by position, as ``wanted_examples`` names them.
         confused: Of a classification, the wrong cells of the confusion matrix with their samples.
         sample_names: Sample index -> file or key of a sample of ``confused``.
+        mistake_maps: Of a classification, mistakes with their saliency maps.
     """
     scored = metrics.scored
     classes = classes_of(metrics)
@@ -80,7 +82,7 @@ def render_report(
         slices=slice_sections(metrics),
         tiles=_tiles(classes) if classes else page.tiles if page else (),
         against=section and section_view(section, names, {at: _picture(value) for at, value in pictures.items()}),
-        **(_class_view(classes, names, pictures, confused) if classes else {}),
+        **(_class_view(classes, names, pictures, confused, mistake_maps) if classes else {}),
         confused=_confused(confused, names, pictures, sample_names or {}),
         curves=curves,
         duration=_duration(curves.seconds),
@@ -94,6 +96,7 @@ def _class_view(
     names: Sequence[str],
     pictures: Mapping[int, Picture],
     confused: Sequence[ConfusedCell],
+    mistake_maps: Sequence[Example],
 ) -> dict[str, object]:
     confusion = np.array(metrics.confusion, np.int64)
     links = {(cell.label, cell.predicted): f"#{_cell_id(cell.label, cell.predicted)}" for cell in confused}
@@ -102,6 +105,7 @@ def _class_view(
         "pairs": _pairs(confusion, names, links),
         "lowest": min((report.accuracy for report in metrics.classes if report.accuracy is not None), default=None),
         "mistakes": _mistakes(metrics, pictures),
+        "explained": _explained(metrics, names, mistake_maps),
         "confidence": confidence_sections(metrics),
     }
 
@@ -292,6 +296,23 @@ def _mistakes(metrics: ClassificationMetrics, pictures: Mapping[int, Picture]) -
         for mistake in metrics.mistakes
         if mistake.index in pictures
     ]
+
+
+def _explained(metrics: ClassificationMetrics, names: Sequence[str], maps: Sequence[Example]) -> list[Section]:
+    """Return the section of the mistakes with saliency maps; empty without maps."""
+    if not maps:
+        return []
+    mistakes = {mistake.index: mistake for mistake in metrics.mistakes}
+    lead = (
+        "Where the net looks: red pixels raise the score of the wrong class, blue pixels lower the score. "
+        "From left to right: " + ", ".join(name for name, _ in maps[0].pictures) + "."
+    )
+    explained = [
+        shown(example, [f"{names[mistake.label]} taken for {names[mistake.predicted]}", percent(mistake.probability)])
+        for example in maps
+        for mistake in (mistakes[example.index],)
+    ]
+    return [Section("Pixels behind the worst mistakes", lead, shown=explained)]
 
 
 def _cell_id(label: int, predicted: int) -> str:

@@ -23,6 +23,7 @@ from deepspark_ops.evaluate.parts.part_scores import Scored, score_range
 from deepspark_ops.evaluate.per_sample.each_batch import rows_folder, write_rows
 from deepspark_ops.evaluate.per_sample.properties import check_properties, sample_groups
 from deepspark_ops.evaluate.report import render_report
+from deepspark_ops.evaluate.saliency.mistake_maps import mistake_maps
 from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, write_samples
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
@@ -126,6 +127,8 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
         confused = confused_cells(samples.answers) if isinstance(samples.answers, Answers) else ()
         confused_indices = sorted(sample.index for cell in confused for sample in cell.samples)
         shown |= {*confused_indices}
+        explained = classes.mistakes[: config.saliency] if classes else ()
+        maps = mistake_maps(trained, tasks[0], answers, explained)
         page = render_report(
             metrics,
             curves=read_curves(read_events(trained.run.events)),
@@ -135,6 +138,7 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
             examples=make_examples(trained.samples, tasks[0], answers, wanted_examples(metrics)),
             confused=confused,
             sample_names=_names(trained.samples, confused_indices),
+            mistake_maps=maps,
         )
         evaluation = Evaluation(metrics, output / METRICS_NAME, output / REPORT_NAME)
         write_text_whole(evaluation.report_path, page)

@@ -13,7 +13,7 @@ import numpy as np
 from caffe_import.errors import WeightsError
 from caffe_import.files.caffemodel import copy_weights, read_caffemodel
 from caffe_import.files.regular_file import regular_bytes
-from caffe_import.net.batch_size import net_in_batches
+from caffe_import.net.batch_size import BuildNet, net_in_batches, set_batch_size
 from caffe_import.net.net_spec import NetSpec, build_net_spec
 from caffe_import.net.param_layout import Vector
 from caffe_import.net.phases import filter_layers
@@ -49,6 +49,7 @@ class TrainedNet:
         weights: Where they come from.
         samples: The data.
         data_name: What the data are called: the dataset's folder, or the first data layer's source.
+        with_batch_size: Returns the net built for another batch size; NetError for a size that the net cannot have.
     """
 
     run: RunPaths
@@ -60,6 +61,7 @@ class TrainedNet:
     weights: Weights
     samples: Samples
     data_name: str
+    with_batch_size: BuildNet
 
 
 def open_run(config: EvaluateConfig) -> AbstractContextManager[TrainedNet]:
@@ -123,7 +125,18 @@ def open_trained_net(
         samples = bind_samples(binding, net, split)
         name = str(dataset) if dataset else source_of(fed[0])
         params = load_params(net, trained_weights.path)
-        yield TrainedNet(run, config, solver.spec, message, net, params, trained_weights, samples, name)
+
+        def with_batch_size(batch_size: int) -> NetSpec:
+            copy = caffe_pb2.NetParameter()
+            copy.CopyFrom(message)
+            for layer in copy.layer:
+                if layer.type in (*READS_FILES, *FED_BY_COLUMN):
+                    set_batch_size(layer, batch_size)
+            return build_net_spec(copy, phase="TEST", sample_shapes=sample_shapes)
+
+        yield TrainedNet(
+            run, config, solver.spec, message, net, params, trained_weights, samples, name, with_batch_size
+        )
     finally:
         binding.close()
 

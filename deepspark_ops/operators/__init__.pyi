@@ -200,6 +200,7 @@ class DeepSparkCheckOperator(BaseOperator):
         split: Literal['train', 'validation', 'test'] | Template | None = None,
         batch_size: int | Template | None = None,
         worst: int | Template | None = None,
+        saliency: int | Template | None = None,
         slices: str | Template | None = None,
         scores: bool | Template | None = None,
         task_samples: int | Template | None = None,
@@ -382,6 +383,7 @@ class DeepSparkCheckOperator(BaseOperator):
             batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
                 fixes it
             worst: Most confident mistakes, or samples with the largest errors, in the report
+            saliency: Most confident mistakes of a classification with maps of the answer's pixels in the report
             slices: Properties of samples, with commas; the report has figures for each value. Properties: class,
                 folder, shard; for a dataset of a table also group and id, or the columns' names
             scores: Write the scores of all classes of each sample into samples.parquet, too
@@ -597,6 +599,7 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
         devices: Literal['auto', 'cpu', 'gpu'] | Template | None = None,
         batch_size: int | Template | None = None,
         worst: int | Template | None = None,
+        saliency: int | Template | None = None,
         task: Literal['auto', 'classification', 'multi_label', 'regression', 'embedding', 'reconstruction', 'segmentation'] | Template | None = None,
         output_blob: str | Template | None = None,
         target_blob: str | Template | None = None,
@@ -625,6 +628,7 @@ class DeepSparkEvaluateOperator(SparkSubmitOperator):
             batch_size: Samples of a forward pass; default: 100, or the net's own number where a layer (Reshape, LSTM)
                 fixes it
             worst: Most confident mistakes, or samples with the largest errors, in the report
+            saliency: Most confident mistakes of a classification with maps of the answer's pixels in the report
             task: Task of the net: classification (one class a sample), multi_label (each class yes or no), regression
                 (numbers), embedding (pairs), reconstruction (autoencoder) or segmentation (a class a pixel); auto:
                 inferred from the net's losses and outputs

@@ -82,7 +82,7 @@ async function drawMap(method) {
     URL.revokeObjectURL(image.src);
     image.onload = () => image.classList.toggle("small", image.naturalWidth < 112);
     image.src = URL.createObjectURL(new Blob([bytes], { type: "image/png" }));
-    const name = found.class_name ?? `${found.output} ${found.class}`;
+    const name = found.class_name ?? (at("of_class").hidden ? `${found.output} ${found.class}` : `class ${found.class}`);
     image.alt = `${names[method]} of the picture for ${name}`;
     const seconds = (performance.now() - began) / 1000;
     at("map_caption").textContent = `${names[method]} for ${name}, drawn in ${seconds.toFixed(1)} s`;

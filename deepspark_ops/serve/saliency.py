@@ -22,7 +22,6 @@ from caffe_import.net.net_spec import NetSpec
 from caffe_import.net.param_layout import Vector
 from caffe_import.net.score_path import last_convolution, score_before_activation
 from deepspark_ops.config.commands.serve import ServeConfig
-from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.evaluate.saliency.maps import (
     Map,
     Squares,
@@ -87,7 +86,6 @@ class BundleSaliency:
         self._bundle = config.bundle
         self._across = config.occlusion_squares
         self._at_once = config.batch_size
-        self._n_threads = config.threads or host_cores()
         self._lock = threading.Lock()
         self._compiled: dict[str, _Gradients] = {}
         self._transform = TransformOptions()
@@ -187,7 +185,7 @@ class BundleSaliency:
                 loaded = next(iter(self._compiled.values()), None)
                 params = load_params(self._net, self._bundle / WEIGHTS_NAME) if loaded is None else loaded.params
                 source = next(iter(self._net.inputs))
-                compute = ScoreGradientFunction(self._net, source=source, result=output.blob, n_threads=self._n_threads)
+                compute = ScoreGradientFunction(self._net, source=source, result=output.blob)
                 self._compiled[output.name] = _Gradients(compute, params)
             return self._compiled[output.name]
 

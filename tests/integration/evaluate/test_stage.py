@@ -17,8 +17,12 @@ from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.evaluate.comparison.mistake_pictures import open_mistake_pictures
 from deepspark_ops.evaluate.evaluation_folder import read_evaluation
 from deepspark_ops.evaluate.metrics import read_metrics
+from deepspark_ops.evaluate.saliency.mistake_maps import mistake_maps
+from deepspark_ops.evaluate.saliency.overlay import overlay
 from deepspark_ops.evaluate.stage import run_evaluate
 from deepspark_ops.evaluate.task_pages.confused_cells import MOST_PER_CELL
+from deepspark_ops.evaluate.tasks.choice import choose_tasks
+from deepspark_ops.evaluate.tf_predict import compile_answers
 from deepspark_ops.evaluate.trained_net import open_trained_net
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.tf_saved_model import load_saved_model
@@ -112,7 +116,8 @@ def test_files_are_complete_and_bound_by_digests(run, tmp_path):
     assert metrics.scored.weights_digest.startswith("sha256:")
     page = evaluation.report_path.read_text()
     cells = [count for row, counts in enumerate(metrics.confusion) for at, count in enumerate(counts) if at != row]
-    assert page.count("data:image/png;base64,") == 5 + sum(min(count, MOST_PER_CELL) for count in cells)
+    maps = 4 * 3  # a mistake, gradient times input and occlusion
+    assert page.count("data:image/png;base64,") == 5 + maps + sum(min(count, MOST_PER_CELL) for count in cells)
     assert "red &lt;left&gt;" in page
     assert "red <left>" not in page
     assert "Training loss" in page
@@ -347,3 +352,40 @@ def test_vectors_are_exported_as_they_are(vectors, tmp_path):
     found = serve({"features": samples["test"][0]})["classes"]
     metrics = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path / "e")).metrics
     assert (found == samples["test"][1]).mean() == pytest.approx(metrics.top1)
+
+
+def test_the_maps_of_the_worst_mistakes_of_a_linear_net_are_of_its_weights(run, dataset, tmp_path):
+    """Crop, mean and scale by hand; the batch of 7 is not the batch of the gradients."""
+    root, samples = dataset
+    metrics = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, batch_size=7, saliency=2)).metrics
+    page = (tmp_path / "report.html").read_text()
+    section = page[page.index("Pixels behind the worst mistakes") :]
+    assert section.count('<div class="side-by-side">') == min(2, len(metrics.mistakes)) == 2
+    assert "From left to right: sample, gradient times input, occlusion." in section  # there is no convolution
+    weights, _ = read_caffemodel(run.snapshot("patches", 40, "caffemodel"))["ip"]
+    mean = read_mean(mean_path(root))[:, 1:13, 2:14]
+    with open_trained_net(run.root, weights=None, dataset=None, split="test", batch_size=7) as trained:
+        chosen = choose_tasks(trained.net)[0]
+        answers = compile_answers(trained.net, trained.params, [chosen], n_threads=1)
+        for mistake in metrics.mistakes[:2]:
+            (example,) = mistake_maps(trained, chosen, answers, [mistake])
+            values = (samples["test"][0][mistake.index][:, 1:13, 2:14] - mean) / 128
+            by_hand = (weights[mistake.predicted].reshape(3, 12, 12) * values).sum(axis=0)
+            drawn = dict(example.pictures)
+            expected = overlay(drawn["sample"], by_hand)
+            assert np.abs(drawn["gradient times input"].astype(int) - expected).max() <= 1
+            falls, counts = np.zeros((12, 12)), np.zeros((12, 12))
+            for row, column in np.ndindex(11, 11):  # squares of 2 x 2 in steps of 1
+                copy = values.copy()
+                copy[:, row : row + 2, column : column + 2] = values.mean(axis=(1, 2))[:, None, None]
+                fed = {"data": np.repeat(copy[None].astype(np.float32), 7, axis=0)}
+                fall = mistake.probability - answers({**fed, "label": np.zeros(7, np.float32)})["ip"][0]
+                falls[row : row + 2, column : column + 2] += fall[mistake.predicted]
+                counts[row : row + 2, column : column + 2] += 1
+            off = drawn["occlusion"].astype(int) - overlay(drawn["sample"], falls / counts)
+            assert np.abs(off).max() <= 3
+
+
+def test_without_maps_the_report_has_no_such_section(run, tmp_path):
+    run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path, saliency=0))
+    assert "Pixels behind" not in (tmp_path / "report.html").read_text()

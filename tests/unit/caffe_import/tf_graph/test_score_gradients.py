@@ -32,7 +32,7 @@ def weights_of(net, params, layer):
 
 
 def gradients_of(net, params, feeds, position, source="data", result="prob"):
-    function = ScoreGradientFunction(net, source=source, result=result, n_threads=1)
+    function = ScoreGradientFunction(net, source=source, result=result)
     return function, function(params, feeds, np.full(feeds[source].shape[0], position))
 
 
@@ -109,7 +109,7 @@ def test_a_net_without_a_convolution_has_the_gradient_alone():
         "TEST",
     )
     params, feeds = values_of(net)
-    function = ScoreGradientFunction(net, source="data", result="ip", n_threads=1)
+    function = ScoreGradientFunction(net, source="data", result="ip")
     gradients = function(params, feeds, np.array([0, 1]))
     assert (function.convolution, gradients.feature_maps, gradients.feature_gradients) == (None, None, None)
     weights = params[:18].reshape(2, 1, 3, 3)
