@@ -1,8 +1,9 @@
 """Scripted workers against the real exchange server over loopback: grants, joins and memory. See ``scaling.py``.
 
 A worker asks for a grant of one minibatch and returns it, once a second, by the links that real workers use; nothing is
-computed and no vector moves. The workers of a process take turns in a few threads. Each is due at a moment of its own,
-so a server that is late is asked no less often.
+computed. Vectors move only with ``exchanges``. The workers of a process take turns in a few threads. Each is due at a
+moment of its own, so a server that is late is asked no less often. On a machine without idle cores, the latencies hold
+the waits of these threads for a core, too; the server's processor time for a round does not.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.server.launch import start_exchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Grant, Schedule
+from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.exchange.transport.link import WorkerLink
+from deepspark_ops.param_vector import Vector
 
 SPAWN = multiprocessing.get_context("spawn")
 N_PARAMS = 10_000
@@ -39,7 +42,10 @@ class ManyWorkers:
 
     Attributes:
         n_workers: Connected at once.
+        protection: Of the connections.
+        n_params: Floats that each round pushes and pulls; 0: grants alone.
         joins_per_s: New workers, from the first to the last: connection, handshake, description, join.
+        server_ms_per_join: The server's processor time for it. The workers' part takes another core.
         grants_per_s: Given and returned again.
         grant_p50_ms: From the request to its answer, half of the requests.
         grant_p99_ms: Likewise, 99 of 100.
@@ -47,42 +53,68 @@ class ManyWorkers:
             99 of 100. Waiting of this script for a core is in it.
         server_kib_per_worker: Resident memory of the server's process that came with the workers.
         server_cpu_share: Of one core, while grants were given.
+        server_us_per_round: The server's processor time for an acknowledgement, a grant and, with ``n_params``, an
+            exchange. Its inverse is the most rounds a second of a server that has a core.
         lost_grants: Given and never counted as done, or given twice.
     """
 
     n_workers: int
+    protection: str
+    n_params: int
     joins_per_s: float
+    server_ms_per_join: float
     grants_per_s: float
     grant_p50_ms: float
     grant_p99_ms: float
     round_p99_ms: float
     server_kib_per_worker: float
     server_cpu_share: float
+    server_us_per_round: float
     lost_grants: int
 
 
-def many_workers(n_workers: int, seconds: float, *, n_processes: int = 2, n_threads: int = 16) -> ManyWorkers:
-    """Measure ``n_workers`` for some seconds."""
+def many_workers(
+    n_workers: int,
+    seconds: float,
+    *,
+    protection: Protection = "off",
+    exchanges: int = 0,
+    n_processes: int = 2,
+    n_threads: int = 16,
+) -> ManyWorkers:
+    """Measure ``n_workers`` for some seconds.
+
+    Args:
+        n_workers: Connected at once.
+        seconds: Rounds of each worker.
+        protection: Of the connections.
+        exchanges: Length of the vector that each round exchanges; 0: none.
+        n_processes: Of workers.
+        n_threads: Of each process.
+    """
+    n_params = exchanges or N_PARAMS
     with tempfile.TemporaryDirectory() as folder:
         settings = ExchangeSettings(
             run_id=1,
-            n_params=N_PARAMS,
+            n_params=n_params,
             n_workers=n_workers,
             schedule=Schedule(10**9),
             work=Path(folder) / "work",
             events=Path(folder) / "events.jsonl",
             transport="socket",
         )
-        with start_exchange(settings, np.zeros(N_PARAMS, np.float32)) as running:
-            before = _resident_kib(running.pid)
+        with start_exchange(settings, np.zeros(n_params, np.float32), protection=protection) as running:
+            before, cpu_before = _resident_kib(running.pid), _cpu_s(running.pid)
             shares = [range(first, n_workers, n_processes) for first in range(n_processes)]
             answers = SPAWN.SimpleQueue()
             go = SPAWN.Event()
-            arguments = [(running.address, share, n_threads, seconds, go, answers) for share in shares]
+            does_exchange = exchanges > 0
+            arguments = [(running.address, share, n_threads, seconds, does_exchange, go, answers) for share in shares]
             processes = [SPAWN.Process(target=_work, args=one) for one in arguments]
             for process in processes:
                 process.start()
             joined = [answers.get() for _ in processes]
+            join_cpu = (_cpu_s(running.pid) - cpu_before) / n_workers
             kib = (_resident_kib(running.pid) - before) / n_workers
             assert len(running.poll().live_workers) == n_workers
             began, cpu = time.monotonic(), _cpu_s(running.pid)
@@ -98,19 +130,29 @@ def many_workers(n_workers: int, seconds: float, *, n_processes: int = 2, n_thre
         spans = [end for _, end in joined], [begin for begin, _ in joined]
         return ManyWorkers(
             n_workers,
+            protection,
+            exchanges,
             round(n_workers / (max(spans[0]) - min(spans[1])), 1),
+            round(1e3 * join_cpu, 2),
             round(len(rounds) / took, 1),
             round(statistics.median(grant_ms), 2),
             round(_percentile(grant_ms, 99), 2),
             round(_percentile([1000 * whole for _, _, whole in rounds], 99), 2),
             round(kib, 1),
             round(cpu / took, 3),
+            round(1e6 * cpu / len(rounds), 1),
             lost,
         )
 
 
 def _work(
-    address: ExchangeAddress, workers: Sequence[int], n_threads: int, seconds: float, go: object, answers: SimpleQueue
+    address: ExchangeAddress,
+    workers: Sequence[int],
+    n_threads: int,
+    seconds: float,
+    does_exchange: bool,
+    go: object,
+    answers: SimpleQueue,
 ) -> None:
     """Join as some workers, say when, and work once told to; answers with each grant's step and seconds."""
     links = {worker: connect(address) for worker in workers}
@@ -118,15 +160,18 @@ def _work(
         began = time.monotonic()
         list(threads.map(lambda worker: links[worker].join(worker), workers))
         answers.put((began, time.monotonic()))
+        vectors = {worker: links[worker].pull() for worker in workers if does_exchange}
         go.wait(START_LIMIT_S)  # type: ignore[attr-defined]
         start = time.monotonic()
         shares = [list(workers)[first::n_threads] for first in range(n_threads)]
-        found = list(threads.map(lambda share: _rounds({w: links[w] for w in share}, start, seconds), shares))
+        found = list(threads.map(lambda share: _rounds({w: links[w] for w in share}, vectors, start, seconds), shares))
         answers.put([each for share in found for each in share])
         list(threads.map(lambda link: (link.leave(), link.close()), links.values()))
 
 
-def _rounds(links: dict[int, WorkerLink], start: float, seconds: float) -> list[tuple[int, float, float]]:
+def _rounds(
+    links: dict[int, WorkerLink], vectors: dict[int, Vector], start: float, seconds: float
+) -> list[tuple[int, float, float]]:
     """Take a grant and return the one before once a second for each worker; returns step and seconds of each."""
     rounds = []
     held: dict[int, Grant] = {}
@@ -135,6 +180,8 @@ def _rounds(links: dict[int, WorkerLink], start: float, seconds: float) -> list[
             due = start + second + place / len(links)
             time.sleep(max(0.0, due - time.monotonic()))
             done = [held.pop(worker)] if worker in held else []
+            if worker in vectors and done:
+                vectors[worker], _ = link.exchange(vectors[worker])
             asked = time.monotonic()
             grant = link.request_grant(1, done=done)
             now = time.monotonic()

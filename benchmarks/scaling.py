@@ -1,7 +1,10 @@
 """What a second worker adds, and what exchanging costs: ``python benchmarks/scaling.py [--json] [--net lenet ...]``.
 
-With ``--net`` alone, without names, nothing is trained. ``--scripted N`` (1,000): scripted workers that ask the real
-server for grants (``many_workers.py``); 0: none.
+With ``--net`` alone, without names, nothing is trained. ``--scripted N`` (1,000): scripted workers at the real server
+(``many_workers.py``): grants in clear and in TLS, and exchanges of a small vector; 0: none. ``--snapshot N`` (100): the
+driver's memory and seconds for a snapshot of LeNet with so many scripted workers (``large_snapshot.py``); 0: none.
+
+    python benchmarks/scaling.py --json --net --seconds 20
 
 The real worker loop, data reading from a raw LMDB and the real exchange server, without Spark and Airflow: one process
 a worker, pinned to a core of its own with one TensorFlow thread, tau fixed. Each case is measured for some seconds from
@@ -23,10 +26,12 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
-from many_workers import SPAWN, START_LIMIT_S, many_workers
+from large_snapshot import large_snapshot
+from many_workers import N_PARAMS, SPAWN, START_LIMIT_S, many_workers
 
 from caffe_import.files.datum import encode_datum
 from deepspark_ops.config.train import TrainConfig
@@ -42,6 +47,7 @@ from deepspark_ops.train.worker.task import WorkerTask
 ROOT = Path(__file__).parents[1]
 CORES = sorted(os.sched_getaffinity(0))
 POLL_S = 0.1
+LENET_PARAMS = 431_080
 
 
 @dataclass(frozen=True)
@@ -124,16 +130,20 @@ def worker_process(task: WorkerTask, address: ExchangeAddress, core: int) -> Non
     run_worker(task, connect(address))
 
 
-def measure(name: str, n_workers: int, comm_period: int, folder: Path, warm_s: float, seconds: float) -> Case:
-    """Train one net with some workers and watch it for some seconds."""
-    config = TrainConfig(
+def config_for(name: str, n_workers: int, folder: Path, **options: Any) -> TrainConfig:
+    """Return the config of a run in a folder of its own."""
+    return TrainConfig(
         solver=solver_for(name, folder),
         run_dir=Path(tempfile.mkdtemp(prefix=f"{n_workers}-", dir=folder)) / "run",
         n_workers=n_workers,
-        comm_period=comm_period,
         rate_scale="none",
+        **options,
     )
-    prepared = prepare_run(config)
+
+
+def measure(name: str, n_workers: int, comm_period: int, folder: Path, warm_s: float, seconds: float) -> Case:
+    """Train one net with some workers and watch it for some seconds."""
+    prepared = prepare_run(config_for(name, n_workers, folder, comm_period=comm_period))
     run, start = prepared.run, plan_start(prepared.run)
     throughput = Throughput(run.images_per_step())
     with start_exchange(exchange_settings(prepared, start), start.center) as exchange:
@@ -186,10 +196,11 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=20.0, help="seconds before measuring")
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of one measurement")
     parser.add_argument("--scripted", type=int, default=1000, help="scripted workers at one server")
+    parser.add_argument("--snapshot", type=int, default=100, help="scripted workers of LeNet in a snapshot")
     options = parser.parse_args()
-    scripted = asdict(many_workers(options.scripted, options.seconds)) if options.scripted else None
-    if scripted and not options.json:
-        print(scripted, flush=True)
+    scripted = scripted_rows(options.scripted, options.seconds, options.snapshot)
+    if not options.json:
+        print(*scripted.items(), sep="\n", flush=True)
     cases: list[Case] = []
     for name in options.net:
         with tempfile.TemporaryDirectory() as folder:
@@ -205,6 +216,21 @@ def main() -> None:
         print()
     else:
         print({key: value for key, value in found.items() if key != "cases"})
+
+
+def scripted_rows(n_workers: int, seconds: float, n_in_snapshot: int) -> dict[str, dict[str, Any]]:
+    """Measure scripted workers; by case."""
+    rows: dict[str, dict[str, Any]] = {}
+    if n_workers:
+        rows["grants"] = asdict(many_workers(n_workers, seconds))
+        rows["grants_in_tls"] = asdict(many_workers(n_workers, seconds, protection="tls"))
+        rows["exchanges"] = asdict(many_workers(n_workers // 2, seconds, exchanges=N_PARAMS))
+    if n_in_snapshot:
+        rows["lenet"] = asdict(many_workers(n_in_snapshot, seconds, exchanges=LENET_PARAMS))
+        with tempfile.TemporaryDirectory() as folder:
+            config = config_for("lenet", n_in_snapshot, Path(folder), transport="socket")
+            rows["snapshot"] = asdict(large_snapshot(prepare_run(config), n_in_snapshot))
+    return rows
 
 
 def summary(cases: list[Case]) -> dict[str, object]:
