@@ -87,9 +87,9 @@ def large_snapshot(
         try:
             _wait(lambda: min(running.poll().exchanges) > 0, "an exchange of each worker")
             server = Memory(running.pid)
-            asked = time.monotonic()
+            requested_at = time.monotonic()
             iteration = _gathered(running)
-            gather_s = time.monotonic() - asked
+            gather_s = time.monotonic() - requested_at
             server_added = server.added_mib()
             driver = Memory()
             began, cpu = time.monotonic(), time.process_time()

@@ -104,7 +104,7 @@ def many_workers(
             transport="socket",
         )
         with start_exchange(settings, np.zeros(n_params, np.float32), protection=protection) as running:
-            before, cpu_before = _resident_kib(running.pid), _cpu_s(running.pid)
+            kib_before, cpu_before = _resident_kib(running.pid), _cpu_s(running.pid)
             shares = [range(first, n_workers, n_processes) for first in range(n_processes)]
             answers = SPAWN.SimpleQueue()
             go = SPAWN.Event()
@@ -115,7 +115,7 @@ def many_workers(
                 process.start()
             joined = [answers.get() for _ in processes]
             join_cpu = (_cpu_s(running.pid) - cpu_before) / n_workers
-            kib = (_resident_kib(running.pid) - before) / n_workers
+            kib = (_resident_kib(running.pid) - kib_before) / n_workers
             assert len(running.poll().live_workers) == n_workers
             began, cpu = time.monotonic(), _cpu_s(running.pid)
             go.set()
@@ -164,8 +164,10 @@ def _work(
         go.wait(START_LIMIT_S)  # type: ignore[attr-defined]
         start = time.monotonic()
         shares = [list(workers)[first::n_threads] for first in range(n_threads)]
-        found = list(threads.map(lambda share: _rounds({w: links[w] for w in share}, vectors, start, seconds), shares))
-        answers.put([each for share in found for each in share])
+        results = list(
+            threads.map(lambda share: _rounds({w: links[w] for w in share}, vectors, start, seconds), shares)
+        )
+        answers.put([each for share in results for each in share])
         list(threads.map(lambda link: (link.leave(), link.close()), links.values()))
 
 

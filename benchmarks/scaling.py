@@ -1,8 +1,8 @@
 """What a second worker adds, and what exchanging costs: ``python benchmarks/scaling.py [--json] [--net lenet ...]``.
 
 With ``--net`` alone, without names, nothing is trained. ``--scripted N`` (1,000): scripted workers at the real server
-(``many_workers.py``): grants in clear and in TLS, and exchanges of a small vector; 0: none. ``--snapshot N`` (100): the
-driver's memory and seconds for a snapshot of LeNet with so many scripted workers (``large_snapshot.py``); 0: none.
+(``many_workers.py``): grants in clear and in TLS, and exchanges of a small vector; 0: none. ``--snapshot N`` (100): a
+snapshot of LeNet with N scripted workers, the driver's memory and seconds (``large_snapshot.py``); 0: none.
 
     python benchmarks/scaling.py --json --net --seconds 20
 

@@ -15,7 +15,7 @@ from deepspark_ops.exchange.transport.compression import WireDtype
 from deepspark_ops.param_vector import chunk_ranges
 from deepspark_ops.planning.accuracy import accuracy_of
 from deepspark_ops.planning.net_size import NetSize, measure_net
-from deepspark_ops.planning.plan_report import Advice, PlanReport, Row
+from deepspark_ops.planning.plan_report import MEASURED_WORKERS, Advice, PlanReport, Row
 from deepspark_ops.planning.simulator import (
     Crew,
     ExchangeCost,
@@ -77,8 +77,18 @@ def make_plan(config: PlanConfig) -> PlanReport:
         rows=rows,
         advice=tuple(planner.advice(row) for row in rows),
         accuracy=tuple(accuracy_of(strategy.name, config.worker_counts)),
-        notes=(*size.notes, *([note] if note else [])),
+        notes=(*size.notes, *([note] if note else []), *_limits_of_measurements(rows)),
     )
+
+
+def _limits_of_measurements(rows: Sequence[Row]) -> list[str]:
+    """Return a note on rows beyond what was measured, if there are any."""
+    if not any(row.is_extrapolated for row in rows):
+        return []
+    return [
+        f"rows with * are arithmetic alone: a server was measured with {MEASURED_WORKERS:,} scripted workers, trainings"
+        " with 4 on a host (docs/guides/planning.md)"
+    ]
 
 
 class _Planner:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import BaseModel, ConfigDict
 
 from deepspark_ops.exchange.transport.compression import WireDtype
 from deepspark_ops.planning.step_time import StepSource
+
+MEASURED_WORKERS: Final = 1_000
+"""A server was measured with so many scripted workers (``benchmarks/scaling.py``)."""
 
 
 class _Frozen(BaseModel):
@@ -42,6 +47,11 @@ class Row(_Frozen):
     exchange_ms: float
     exchange_share: float
     epoch_s: float | None
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """Whether the row has more workers than a measured server."""
+        return self.workers > MEASURED_WORKERS
 
 
 class Advice(_Frozen):

@@ -41,7 +41,7 @@ def _predictions(report: PlanReport) -> Table:
         table.add_column(name, justify="right")
     for row in report.rows:
         table.add_row(
-            f"{row.workers:,}",
+            _workers(row),
             str(row.comm_period),
             f"{row.images_per_s:,.0f}",
             f"{row.efficiency:.1%}",
@@ -73,7 +73,7 @@ def _choices(report: PlanReport) -> Table:
     for advice in report.advice:
         row = advice.row
         table.add_row(
-            f"{row.workers:,}",
+            _workers(row),
             str(row.comm_period),
             str(row.n_servers),
             row.wire_dtype,
@@ -82,6 +82,10 @@ def _choices(report: PlanReport) -> Table:
             escape(advice.reason),
         )
     return table
+
+
+def _workers(row: Row) -> str:
+    return f"{row.workers:,}{' *' if row.is_extrapolated else ''}"
 
 
 def _load(row: Row) -> str:

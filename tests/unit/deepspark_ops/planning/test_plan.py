@@ -192,6 +192,17 @@ def test_estimate_is_marked_as_one():
     assert "an estimate by operations" in capture.get()
 
 
+def test_rows_beyond_what_was_measured_are_marked():
+    console = Console(width=150)
+    with console.capture() as capture:
+        console.print(plan_view(cluster_plan(workers="1000,1001")))
+    shown = [line.split()[:2] for line in capture.get().splitlines()]
+    assert shown.count(["1,001", "*"]) == 2, "in both tables"
+    assert ["1,000", "*"] not in shown
+    assert "rows with * are arithmetic alone: a server was measured with 1,000 scripted workers" in capture.get()
+    assert not any("*" in note for note in cluster_plan(workers="1000").notes)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
