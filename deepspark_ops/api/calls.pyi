@@ -811,6 +811,7 @@ def simulate(
     moving_rate: str | float | None = None,
     rate_scale: Literal['auto', 'none'] | float = 'auto',
     network: str = '10gbit,50us',
+    workers_per_host: int = 1,
     stragglers: float = 0.0,
     straggler_factor: float = 3.0,
     speed_spread: float = 0.0,
@@ -842,6 +843,7 @@ def simulate(
         moving_rate: alpha of elastic averaging; default: the strategy's.
         rate_scale: Multiplies base_lr, as in training.
         network: Link of each host, in each direction, and latency from host to host, one way.
+        workers_per_host: Workers of a host that share a center, with strategy_options 'center: tree'.
         stragglers: Share of the workers that are slow for good.
         straggler_factor: How many times longer a minibatch takes them.
         speed_spread: Standard deviation of the workers' speeds, relative to their mean.

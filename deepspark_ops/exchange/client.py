@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,8 +20,9 @@ import numpy.typing as npt
 from deepspark_ops.errors import ConfigError, ProtocolError
 from deepspark_ops.events import DRIVER, Event
 from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.host_center import HostCenter
+from deepspark_ops.exchange.center.memory import SHARED_MEMORY, CenterShape
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
-from deepspark_ops.exchange.state.grants import Grant, GrantAnswer
 from deepspark_ops.exchange.state.messages import Request
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.connection import (
@@ -36,6 +38,7 @@ from deepspark_ops.exchange.transport.run_description import RunDescription
 from deepspark_ops.exchange.transport.server_calls import SocketCalls
 from deepspark_ops.exchange.transport.socket_transfer import SocketTransfer
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
+from deepspark_ops.exchange.transport.tree_transfer import TreeTransfer
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.param_vector import Vector
 
@@ -53,12 +56,14 @@ class SocketLink(StateRequests):
     The link uses shared memory if the server's file can be opened here and has the announced token; a file of this name
     in a container or on another host has another token. A lock serves all calls. An exchange by socket holds the
     lock, and a thread that wants a lease waits; an exchange in shared memory holds the lock only for its requests to
-    the server.
+    the server. In a tree of centers, workers on other hosts than the server's exchange with the center of their host.
     """
 
-    def __init__(self, address: ExchangeAddress) -> None:
-        """Connect at ``join``."""
+    def __init__(self, address: ExchangeAddress, shared_memory: Path = SHARED_MEMORY) -> None:
+        """Connect at ``join``; ``shared_memory`` has the center of this host in a tree of centers."""
         self._address = address
+        self._shared_memory = shared_memory
+        self._host: HostCenter | None = None
         self._server = ServerConnection(address, "worker")
         self._session = secrets.token_hex(8)
         self._lock = threading.Lock()
@@ -75,26 +80,25 @@ class SocketLink(StateRequests):
             self._server.limit_bytes = max(4 * run.chunk, 4 * run.statistics.n_values)
             self._server.close()
             center = self._open_center(run)
-            transport = "socket" if center is None else "shm"
+            has_tree = center is None and run.strategy().root_level is not None
+            transport = "tree" if has_tree else "socket" if center is None else "shm"
             request = {"call": "join", "worker": worker, "session": self._session, "transport": transport}
             joined = self._server.call(request, worker=worker)
             self._worker = worker
-            self._server.introduce_with(self._attach)
-            if center is None:
-                servers = [self._server, *(self._further_server(port) for port in self._address.more_ports)]
-                self._transfer = SocketTransfer(TransferPlan(run, worker, run.wire_dtype), servers, joined["sequence"])
-                self._vectors_lock = self._lock
-            else:
-                calls = SocketCalls(self._server, worker, self._lock)
+            self._server.introduce_with(self._attach_first)
+            calls = SocketCalls(self._server, worker, self._lock)
+            if center is not None:
                 self._transfer = MemoryTransfer("shm", TransferPlan(run, worker), center, self._session, calls)
+                return run.welcome(joined["clock"], transport)
+            servers = [self._server, *(self._further_server(port) for port in self._address.more_ports)]
+            root = SocketTransfer(TransferPlan(run, worker, run.wire_dtype), servers, joined["sequence"])
+            if has_tree:
+                host = self._host = self._open_host_center(run, root)
+                plan = TransferPlan(run, worker)
+                self._transfer = TreeTransfer(plan, host, self._session, calls, root, self._lock)
+            else:
+                self._transfer, self._vectors_lock = root, self._lock
         return run.welcome(joined["clock"], transport)
-
-    def request_grant(self, want: int, *, held: Grant | None = None, done: Sequence[Grant] = ()) -> GrantAnswer:
-        """See ``WorkerLink``."""
-        answer = super().request_grant(want, held=held, done=done)
-        if isinstance(answer, Grant) and answer.live_workers:
-            self._joined().plan.n_workers = answer.live_workers
-        return answer
 
     def pull(self) -> Vector:
         """See ``WorkerLink``."""
@@ -150,7 +154,7 @@ class SocketLink(StateRequests):
                     connection.send(Frame(wire.STATE, wire.BYTES, self._worker, count=piece.nbytes), piece)
             return expect_json(connection, wire.ANSWER)
 
-        self._joined()
+        self._joined().flush(self._address.exchange_timeout_s)
         with self._lock:
             self._server.repeat(attempt)
 
@@ -160,6 +164,7 @@ class SocketLink(StateRequests):
 
     def leave(self) -> None:
         """See ``WorkerLink``."""
+        self._joined().flush(self._address.exchange_timeout_s)
         self._call({"call": "leave"})
 
     def close(self) -> None:
@@ -168,7 +173,10 @@ class SocketLink(StateRequests):
             self._server.close()
             if self._transfer is not None:
                 self._transfer.close()
-            self._transfer = None
+            if self._host is not None:
+                self._host.exit(self._worker)
+                self._host.close()
+            self._transfer = self._host = None
 
     def _further_server(self, port: int) -> ServerConnection:
         server = ServerConnection(replace(self._address, port=port), self._server.caller)
@@ -186,13 +194,34 @@ class SocketLink(StateRequests):
                 msg = f"transport=shm: the center cannot be mapped here ({error}); use transport=auto"
                 raise ConfigError(msg) from error
             return None
+        self._prepare(center, run)
+        return center
+
+    def _open_host_center(self, run: RunDescription, root: SocketTransfer) -> HostCenter:
+        shape = CenterShape(run.n_params, run.n_workers, len(root.plan.chunks.ranges))
+        copy_root = partial(root.copy_center, as_start=True)
+        host = HostCenter.open(self._shared_memory, shape, self._address.run_id, copy_root)
+        self._prepare(host.center, run)
+        host.enter(self._worker, self._session)
+        self._server.call(self._host_call(host), worker=self._worker)
+        return host
+
+    def _prepare(self, center: Center, run: RunDescription) -> None:
         center.use_locks(run.lock, self._address.exchange_timeout_s)
         if run.check_pushes:
             center.check_pushes(run.strategy(), samples=True)
-        return center
+
+    def _host_call(self, host: HostCenter) -> dict[str, str]:
+        return {"call": "host", "token": host.center.token.hex()}
 
     def _attach(self, connection: Connection) -> None:
         call_once(connection, {"call": "attach", "worker": self._worker, "session": self._session}, self._worker, 0)
+
+    def _attach_first(self, connection: Connection) -> None:
+        """Attach to the first server; a server that was restarted does not know the host any more."""
+        self._attach(connection)
+        if self._host is not None:
+            call_once(connection, self._host_call(self._host), self._worker, 0)
 
     def _ask(self, request: Request[_Answer]) -> _Answer:
         self._joined()

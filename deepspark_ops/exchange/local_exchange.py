@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.center.center import Center
+from deepspark_ops.exchange.center.host_center import HostCenter
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.server.coordinator import Coordinator, forget_run
 from deepspark_ops.exchange.settings import ExchangeSettings
@@ -33,6 +35,7 @@ from deepspark_ops.exchange.transport.link import (
 from deepspark_ops.exchange.transport.memory_transfer import MemoryTransfer, ServerCalls
 from deepspark_ops.exchange.transport.run_description import RunDescription
 from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
+from deepspark_ops.exchange.transport.tree_transfer import TreeTransfer
 from deepspark_ops.param_vector import Vector
 
 _Answer = TypeVar("_Answer")
@@ -42,10 +45,24 @@ class LocalExchange:
     """Center and run state in this process. Thread-safe: each worker may be a thread with its own link."""
 
     def __init__(
-        self, settings: ExchangeSettings, initial: Vector, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: ExchangeSettings,
+        initial: Vector,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        workers_per_host: int = 1,
     ) -> None:
-        """Start with a copy of ``initial``, shape (n_params,); ``clock`` gives seconds, as to the coordinator."""
+        """Start with a copy of ``initial``, shape (n_params,).
+
+        Args:
+            settings: The run.
+            initial: Copied.
+            clock: Seconds, as to the coordinator.
+            workers_per_host: Workers that share a center, in a tree of centers.
+        """
         self.settings = settings
+        self._workers_per_host = workers_per_host
+        self._hosts: dict[int, HostCenter] = {}
         self.center = Center.in_memory(initial, settings.center_shape())
         self.center.use_locks(settings.running_lock(), settings.exchange_timeout_s)
         forget_run(settings)
@@ -54,6 +71,15 @@ class LocalExchange:
     def link(self) -> LocalLink:
         """Return a link for a worker."""
         return LocalLink(self)
+
+    def host_of(self, worker: int) -> HostCenter:
+        """Return the center of a worker's host; a host without workers begins anew at the root."""
+        number = worker // self._workers_per_host
+        host = self._hosts.get(number)
+        if host is None or not host.present_workers():
+            shape = replace(self.settings.center_shape(), n_servers=1)
+            host = self._hosts[number] = HostCenter.in_memory(self.center.vector, shape)
+        return host
 
     def poll(self) -> ExchangeStatus:
         """Return the state of the run."""
@@ -94,6 +120,7 @@ class LocalLink(StateRequests):
         self._exchange = exchange
         self._coordinator = exchange.coordinator
         self._transfer: MemoryTransfer | None = None
+        self._host: HostCenter | None = None
         self._session = secrets.token_hex(8)
         self._worker = -1
         self._requests = 0
@@ -104,9 +131,25 @@ class LocalLink(StateRequests):
         welcome = self._coordinator.join(worker, self._session, "local")
         self._worker = worker
         center = self._exchange.center
-        plan = TransferPlan(RunDescription.of(self._exchange.settings, center), worker)
-        self._transfer = MemoryTransfer("local", plan, center, self._session, self.server_calls())
+        run = RunDescription.of(self._exchange.settings, center)
+        calls = self.server_calls()
+        if run.strategy().root_level is None:
+            self._transfer = MemoryTransfer("local", TransferPlan(run, worker), center, self._session, calls)
+            return welcome
+        host = self._host = self._exchange.host_of(worker)
+        host.enter(worker, self._session)
+        self._coordinator.note_host(worker, str(id(host)))
+        root = self.root_transfer(TransferPlan(run, worker))
+        self._transfer = TreeTransfer(TransferPlan(run, worker), host, self._session, calls, root, pause=self.pause)
         return welcome
+
+    def root_transfer(self, plan: TransferPlan) -> MemoryTransfer:
+        """Return the way of the worker's host to the root, in a tree of centers."""
+        return MemoryTransfer("local", plan, self._exchange.center, self._session, self.server_calls())
+
+    def pause(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)
 
     def server_calls(self) -> ServerCalls:
         """Return the calls to the server during an exchange; after ``join``."""
@@ -143,6 +186,7 @@ class LocalLink(StateRequests):
     ) -> None:
         """See ``WorkerLink``."""
         self.heartbeat()
+        self._flush()
         snapshots = self._coordinator.snapshots
         path = snapshots.state_path(self._worker, iteration)
         if path is not None:
@@ -155,10 +199,14 @@ class LocalLink(StateRequests):
 
     def leave(self) -> None:
         """See ``WorkerLink``."""
+        self._flush()
         self._coordinator.leave(self._member())
 
     def close(self) -> None:
         """See ``WorkerLink``."""
+        if self._host is not None:
+            self._host.exit(self._worker)
+            self._host = None
         if self._worker >= 0:
             self._coordinator.lose(self._worker, self._session, "connection closed")
 
@@ -166,6 +214,9 @@ class LocalLink(StateRequests):
         with self._lock:
             self._requests += 1
             return self._coordinator.answer(request.numbered(self._member(), self._requests))
+
+    def _flush(self) -> None:
+        self._present_transfer().flush(self._exchange.settings.exchange_timeout_s)
 
     def _present_transfer(self) -> MemoryTransfer:
         self._member()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -140,13 +140,19 @@ class Prediction:
 
 
 def socket_cost(
-    n_params: int, strategy: Strategy, hardware: Hardware, *, wire_dtype: WireDtype, n_servers: int
+    n_params: int,
+    strategy: Strategy,
+    hardware: Hardware,
+    *,
+    wire_dtype: WireDtype,
+    n_servers: int,
+    control_calls: int = CONTROL_CALLS,
 ) -> ExchangeCost:
     """Return the cost of an exchange of workers on other hosts.
 
     The server processes of ``n_servers`` key ranges work in parallel on a host and share the link: more servers
     multiply the computing speed, not the link's speed. The slowest range, which is the longest by whole chunks,
-    decides.
+    decides. An exchange of a host's center with the root has no control calls: the workers' exchanges have them.
 
     Raises:
         ConfigError: More servers than chunks.
@@ -157,7 +163,7 @@ def socket_cost(
         raise ConfigError(msg)
     longest = min(n_params, math.ceil(n_chunks / n_servers) * CHUNK_FLOATS)
     up, down = WIRE_BYTES[wire_dtype], 0 if strategy.pulls == "never" else 4
-    calls = CONTROL_CALLS + SOCKET_CALLS
+    calls = control_calls + SOCKET_CALLS
     control_s = calls * hardware.control_s / 2
     link_s = max(up, down) * n_params / hardware.bandwidth_bytes
     busy_s = (up + down) * longest / hardware.server_bytes
@@ -178,6 +184,11 @@ def memory_cost(n_params: int, strategy: Strategy, hardware: Hardware) -> Exchan
     control_s = CONTROL_CALLS * hardware.control_s / 2
     copy_s = passes * 4 * n_params / hardware.memory_bytes
     return ExchangeCost(control_s, 0.0, 2 * control_s + copy_s, 0.0, hardware.own_s(n_params))
+
+
+def host_cost(n_params: int, strategy: Strategy, hardware: Hardware) -> ExchangeCost:
+    """Return the cost of an exchange with the center of a host other than the server's; control calls use the link."""
+    return replace(memory_cost(n_params, strategy, hardware), latency_s=CONTROL_CALLS * 2 * hardware.latency_s)
 
 
 def saturation_workers(cost: ExchangeCost, *, step_s: float, comm_period: int) -> float:

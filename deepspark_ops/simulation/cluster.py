@@ -19,7 +19,8 @@ class Cluster:
 
     Attributes:
         crew: The workers: how many, how fast, how equal; ``comm_period`` and ``slowdown`` are not looked at.
-        cost: Of one exchange.
+        cost: Of one exchange with the server's center.
+        host_cost: Of one exchange of a worker with its host's center, in a tree of centers.
         stragglers: Share of the workers that are slow for good, 0 to below 1: the last ones.
         straggler_factor: How many times longer a minibatch takes them.
         deaths: Workers that are killed in the run.
@@ -29,6 +30,7 @@ class Cluster:
 
     crew: Crew
     cost: ExchangeCost
+    host_cost: ExchangeCost | None = None
     stragglers: float = 0.0
     straggler_factor: float = 3.0
     deaths: int = 0

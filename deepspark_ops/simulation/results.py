@@ -134,7 +134,9 @@ def result_file(folder: Path, config: VirtualRunConfig, inputs: str) -> Path:
         config: The run; where its result, solver and dataset lie is not looked at.
         inputs: ``digest_of_inputs`` of its solver, nets and data.
     """
-    options = config.model_dump_json(exclude={"result", "solver", "dataset"})
+    # Results from before a run had hosts keep their names.
+    flat = {"workers_per_host"} if config.workers_per_host == 1 else set()
+    options = config.model_dump_json(exclude={"result", "solver", "dataset", *flat})
     digest = hashlib.sha256(f"{RESULT_VERSION} {inputs} {options} {_defaults_of(config)}".encode()).hexdigest()[:12]
     seed = "own" if config.seed is None else config.seed
     return folder / f"{config.strategy}-w{config.n_workers}-s{seed}-{digest}.json"

@@ -9,7 +9,7 @@ from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.config.commands.simulate import SimulateConfig, VirtualRunConfig
 from deepspark_ops.devices.host_cores import host_cores
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import find_strategy
+from deepspark_ops.exchange.strategies.base import configure, find_strategy
 from deepspark_ops.exchange.strategies.choice import AUTO, USUAL, Choice, choose_strategy
 from deepspark_ops.exchange.strategies.options import FIELD, parse_strategy_options
 from deepspark_ops.planning.net_size import NetSize, measure_net
@@ -73,7 +73,13 @@ def check_strategies(config: SimulateConfig) -> None:
     for name in config.strategy_names:
         if name != AUTO:
             find_strategy(name, other_choices=(AUTO,))
-            parse_strategy_options(name, config.strategy_options, n_workers=config.worker_counts[-1])
+            parsed = parse_strategy_options(name, config.strategy_options, n_workers=config.worker_counts[-1])
+            if config.workers_per_host > 1 and configure(name, parsed.options).root_level is None:
+                msg = (
+                    f"workers_per_host={config.workers_per_host}: every worker exchanges with the server's center, on"
+                    " whatever host; for a tree of centers set strategy_options 'center: tree'"
+                )
+                raise ConfigError(msg)
         elif config.strategy_options:
             msg = f"strategy=auto and {FIELD}={config.strategy_options!r}: they are a strategy's own; name the strategy"
             raise ConfigError(msg)

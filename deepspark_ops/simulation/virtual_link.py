@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from deepspark_ops.events import Event
 from deepspark_ops.exchange.local_exchange import LocalExchange, LocalLink
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.exchange.state.messages import Acknowledge, Request, RequestGrant
 from deepspark_ops.exchange.transport.link import ExchangeReport, RoundEnd
-from deepspark_ops.exchange.transport.memory_transfer import ServerCalls
+from deepspark_ops.exchange.transport.memory_transfer import MemoryTransfer, ServerCalls
+from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.planning.simulator import ExchangeCost
 from deepspark_ops.simulation.cluster import CenterQueue
@@ -25,9 +26,11 @@ class VirtualCenter:
 
     Attributes:
         exchange: Center and run state.
-        cost: Of one exchange.
+        cost: Of one exchange with the server's center.
         time: Of all workers.
+        host_cost: Of one exchange of a worker with its host's center, in a tree of centers.
         queue: The center's time.
+        control_queue: The server's time for the control calls of workers with a host's center: no vector delays a call.
         finished_s: When the last minibatch was acknowledged.
         exchange_s: Seconds that workers were not computing for an exchange, in all.
         tests: Events of test nets; their time is the virtual one.
@@ -36,7 +39,9 @@ class VirtualCenter:
     exchange: LocalExchange
     cost: ExchangeCost
     time: VirtualTime
+    host_cost: ExchangeCost | None = None
     queue: CenterQueue = field(default_factory=CenterQueue)
+    control_queue: CenterQueue = field(default_factory=CenterQueue)
     finished_s: float = 0.0
     exchange_s: float = 0.0
     tests: list[Event] = field(default_factory=list)
@@ -97,6 +102,29 @@ class _VirtualCalls:
         self._calls.add_statistics(sequence, sums)
 
 
+class _VirtualRoot(MemoryTransfer):
+    """The way of a host to the root in virtual time: the root serves hosts in turn."""
+
+    def __init__(self, center: VirtualCenter, time: WorkerTime, *args: Any) -> None:
+        super().__init__(*args)
+        self._shared, self._time = center, time
+        self._end_s = 0.0
+
+    def begin(self) -> int:
+        """See ``Transfer``."""
+        cost = self._shared.cost
+        began = self._shared.queue.serve(self._time.now(), cost.service_s)
+        self._end_s = began + cost.alone_s
+        self._time.until(began)
+        return super().begin()
+
+    def end(self) -> tuple[int, int]:
+        """See ``Transfer``."""
+        ended = super().end()
+        self._time.until(self._end_s)
+        return ended
+
+
 class VirtualLink(LocalLink):
     """A ``WorkerLink`` by function calls, with exchanges in virtual time."""
 
@@ -112,6 +140,16 @@ class VirtualLink(LocalLink):
         """See ``LocalLink``."""
         return _VirtualCalls(self, super().server_calls())
 
+    def root_transfer(self, plan: TransferPlan) -> MemoryTransfer:
+        """See ``LocalLink``."""
+        shared = self._center
+        calls = self.server_calls()
+        return _VirtualRoot(shared, self._time, "local", plan, shared.exchange.center, self._session, calls)
+
+    def pause(self, seconds: float) -> None:
+        """See ``LocalLink``."""
+        self._time.sleep(seconds)
+
     def wait_for_round(self, sequence: int, note: RoundNote | None) -> int:
         """Wait for the others during an exchange; return the tau of all."""
         comm_period, self._waited_s = self._center.wait_for_round(self._time, sequence, note)
@@ -122,12 +160,17 @@ class VirtualLink(LocalLink):
     ) -> tuple[Vector, ExchangeReport]:
         """See ``WorkerLink``; the center takes the push in the worker's turn."""
         cost, time, queue = self._center.cost, self._time, self._center.queue
+        host_cost = self._center.host_cost
         arrival = time.now()
         if self._waits_in_rounds:
             time.until(queue.serve(arrival, cost.push_s) + cost.push_s)
             new_local, report = super().exchange(local, measure_distance=measure_distance, note=note)
             end_s = max(time.now(), arrival + cost.least_s) + cost.latency_s + cost.own_s
             report = report._replace(round_end=RoundEnd(self._waited_s, report.round_end.comm_period))
+        elif host_cost is not None:
+            time.until(self._center.control_queue.serve(arrival, host_cost.service_s))
+            new_local, report = super().exchange(local, measure_distance=measure_distance, note=note)
+            end_s = time.now() + host_cost.alone_s  # an exchange of host and root has taken its own time
         else:
             began = queue.serve(arrival, cost.service_s)
             time.until(began)

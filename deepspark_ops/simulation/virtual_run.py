@@ -23,7 +23,7 @@ from deepspark_ops.exchange.local_exchange import LocalExchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.transport.link import ExchangeStatus, Welcome
 from deepspark_ops.param_vector import Vector
-from deepspark_ops.planning.simulator import Crew, Hardware, socket_cost
+from deepspark_ops.planning.simulator import CONTROL_CALLS, Crew, Hardware, host_cost, socket_cost
 from deepspark_ops.run_view.series import net_outputs
 from deepspark_ops.simulation.cluster import Cluster, StepTimes
 from deepspark_ops.simulation.results import CurvePoint, VirtualResult, main_figure
@@ -81,9 +81,10 @@ def train_config(config: VirtualRunConfig, run_dir: Path) -> TrainConfig:
 
 
 def cluster_of(config: VirtualRunConfig, settings: ExchangeSettings, seed: int) -> Cluster:
-    """Return the cluster of a run, with a host for each worker."""
+    """Return the cluster of a run; in a tree of centers, the workers of a host share a center."""
     hardware = Hardware(bandwidth_bytes=config.bandwidth_bytes, latency_s=config.latency_s)
     strategy = settings.running_strategy()
+    has_tree = strategy.root_level is not None
     return Cluster(
         crew=Crew(
             n_workers=config.n_workers,
@@ -92,7 +93,15 @@ def cluster_of(config: VirtualRunConfig, settings: ExchangeSettings, seed: int) 
             spread=config.speed_spread,
             jitter=config.step_jitter,
         ),
-        cost=socket_cost(settings.n_params, strategy, hardware, wire_dtype="float32", n_servers=1),
+        cost=socket_cost(
+            settings.n_params,
+            strategy,
+            hardware,
+            wire_dtype="float32",
+            n_servers=1,
+            control_calls=0 if has_tree else CONTROL_CALLS,
+        ),
+        host_cost=host_cost(settings.n_params, strategy, hardware) if has_tree else None,
         stragglers=config.stragglers,
         straggler_factor=config.straggler_factor,
         deaths=config.deaths,
@@ -209,8 +218,9 @@ class _Crew:
         settings = exchange_settings(prepared, start)
         self._cluster = cluster_of(config, settings, run.random_seed)
         self._time = VirtualTime(config.n_workers)
-        exchange = LocalExchange(settings, start.center, self._time.now)
-        self._virtual = VirtualCenter(exchange, self._cluster.cost, self._time)
+        per_host = config.workers_per_host
+        exchange = LocalExchange(settings, start.center, self._time.now, workers_per_host=per_host)
+        self._virtual = VirtualCenter(exchange, self._cluster.cost, self._time, self._cluster.host_cost)
         self._devices, _ = set_up_worker(AssignedDevices("cpu", (), 1), run.config, run.plan.n_devices)
         self._nets = compile_nets(run, self._devices)
         self._ring = Ring.of(run.train_layers(), run.train_drawn(), run.solver.iter_size)

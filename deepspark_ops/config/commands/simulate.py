@@ -56,6 +56,14 @@ class _VirtualCluster(StageConfig):
         description="Link of each host, in each direction, and latency from host to host, one way",
         json_schema_extra=FORM,
     )
+    workers_per_host: int = Field(
+        1,
+        ge=1,
+        le=MOST_WORKERS,
+        title="Workers of each virtual host",
+        description="Workers of a host that share a center, with strategy_options 'center: tree'",
+        json_schema_extra=EXPERT,
+    )
     stragglers: Fraction = Field(
         0.0,
         title="Slow workers",

@@ -22,6 +22,29 @@ _FIRST_BYTE = 1 << 40
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 
 
+def set_lock(descriptor: int, byte: int, kind: int) -> bool:
+    """Lock (``F_WRLCK``) or unlock (``F_UNLCK``) a byte of an open file; return False if another process has the lock.
+
+    A negative descriptor stands for private memory: nothing is locked.
+    """
+    if descriptor < 0:
+        return True
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, 0, byte, 1, 0))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_locked(descriptor: int, byte: int) -> bool:
+    """Return whether another opening of the file has the lock of a byte; False for private memory."""
+    if descriptor < 0:
+        return False
+    query = _FLOCK.pack(fcntl.F_WRLCK, 0, byte, 1, 0)
+    kind, *_ = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, query))
+    return bool(kind != fcntl.F_UNLCK)
+
+
 class CenterLocks:
     """The locks of a mapped center. Thread-safe; a thread never holds two locks."""
 
@@ -74,13 +97,7 @@ class CenterLocks:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _set_range(self, byte: int, kind: int) -> bool:
-        if self._descriptor < 0:
-            return True
-        try:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, 0, _FIRST_BYTE + byte, 1, 0))
-        except BlockingIOError:
-            return False
-        return True
+        return set_lock(self._descriptor, _FIRST_BYTE + byte, kind)
 
     def _given_up(self, subject: str) -> ExchangeUnavailable:
         return ExchangeUnavailable(f"waited {self._timeout_s:g} s for the lock of {subject}; is a worker stopped?")

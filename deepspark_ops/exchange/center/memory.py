@@ -112,9 +112,14 @@ class CenterMemory:
         Raises:
             ConfigError: No room in either place.
         """
+        folder = SHARED_MEMORY if _has_room(SHARED_MEMORY, shape.n_bytes) else work
+        return cls.create_in(folder, initial, shape, run_id=run_id)
+
+    @classmethod
+    def create_in(cls, folder: Path, initial: Vector, shape: CenterShape, *, run_id: int) -> CenterMemory:
+        """Make the file in a folder; see ``create``."""
         size = shape.n_bytes
         name = f"{FILE_PREFIX}{run_id:016x}-{os.getpid()}-{secrets.token_hex(4)}{FILE_SUFFIX}"
-        folder = SHARED_MEMORY if _has_room(SHARED_MEMORY, size) else work
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / name
         token = secrets.token_bytes(TOKEN_BYTES)
@@ -123,7 +128,7 @@ class CenterMemory:
             fcntl.flock(handle, fcntl.LOCK_SH)
             if os.fstat(handle).st_nlink == 0:  # another driver removed the file before this process locked it
                 os.close(handle)
-                return cls.create(initial, shape, run_id=run_id, work=work)
+                return cls.create_in(folder, initial, shape, run_id=run_id)
             os.posix_fallocate(handle, 0, size)
             os.pwrite(handle, _HEADER.pack(_MAGIC, _VERSION, token, *astuple(shape)), 0)
             memory = cls._map(handle, path)
@@ -180,6 +185,11 @@ class CenterMemory:
         )
         watched = np.frombuffer(mapping, np.uint64, 1, _WATCHED_OFFSET)
         return cls(vector, tuple(extras), counters, counts, unfinished, watched, path, token, handle)
+
+
+def host_center_path(folder: Path, run_id: int) -> Path:
+    """Return the file of the center that a run's workers on this host share, in ``folder`` of shared memory."""
+    return folder / f"{FILE_PREFIX}{run_id:016x}-host{FILE_SUFFIX}"
 
 
 def remove_stale_centers(work: Path) -> list[Path]:

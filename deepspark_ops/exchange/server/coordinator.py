@@ -95,8 +95,14 @@ class Coordinator:
         self.updates = CenterUpdates(settings, center, chunks, self._shared)
         self.statistics = StatisticsExchange(center, settings.statistics)
         self.snapshots = SnapshotGathering(
-            self._shared, settings.work, self.updates.copy_center, self._emit, writes_in_turn
+            self._shared,
+            settings.work,
+            self.updates.copy_center,
+            self._emit,
+            writes_in_turn,
+            waits_at_end=chunks.strategy.root_level is not None,
         )
+        self._hosts: dict[int, str] = {}  # of workers that share a center; see ``RootLevel``
         self._next_expiry = 0.0
         watch = LostUpdates(center, chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
         self._report = ServerReport(center, watch, clock)
@@ -172,8 +178,15 @@ class Coordinator:
         return answer
 
     def _note_live_workers(self) -> None:
-        """Write the number of live workers to the center, for exchanges; the caller holds ``SharedState.lock``."""
-        self._center.note_live_workers(self._shared.state.grants.n_live)
+        """Write the number of live workers to the center, for exchanges; the caller holds ``SharedState.lock``.
+
+        In a tree of centers, the workers of a host exchange as one child of the root.
+        """
+        grants = self._shared.state.grants
+        if not self._hosts:
+            self._center.note_live_workers(grants.n_live)
+            return
+        self._center.note_live_workers(len({self._hosts.get(worker, worker) for worker in grants.live_workers}))
 
     def _answer_grant(self, request: RequestGrant) -> GrantAnswer:
         """Answer a new request for steps; a worker that has to wait for others only reports the steps before."""
@@ -183,6 +196,12 @@ class Coordinator:
         if request.done:
             self._shared.apply(replace(request, want=0))
         return Wait(HOLD_S, is_expected=True)
+
+    def note_host(self, worker: int, token: str) -> None:
+        """Note that ``worker`` shares the center of this token with the other workers of the worker's host."""
+        with self._shared.lock:
+            self._hosts[worker] = token
+            self._note_live_workers()
 
     def heartbeat(self, worker: int) -> None:
         """Note that a worker lives."""

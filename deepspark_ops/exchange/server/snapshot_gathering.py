@@ -66,6 +66,8 @@ class SnapshotGathering:
         copy_center: Callable[[], CenterCopy],
         emit: Callable[[Event], None],
         writes_in_turn: WritesInTurn,
+        *,
+        waits_at_end: bool = False,
     ) -> None:
         """Write below ``work``, the run's scratch folder.
 
@@ -76,8 +78,10 @@ class SnapshotGathering:
                 chunk's lock was not to be had: the next call tries again.
             emit: Takes the events of snapshots that are left out.
             writes_in_turn: Writes files.
+            waits_at_end: Whether the last snapshot's center is copied after the workers' states.
         """
         self._shared = shared
+        self._waits_at_end = waits_at_end
         self._work = work
         self._copy_center = copy_center
         self._emit = emit
@@ -98,13 +102,23 @@ class SnapshotGathering:
         shared = self._shared
         with self._lock:
             with shared.lock:
-                due = [iteration for iteration in shared.state.grants.due if iteration not in self._copies]
+                due = [iteration for iteration in shared.state.grants.due if self._may_be_copied(iteration)]
             for iteration in due:
                 if self._is_left_out(iteration):
                     shared.record(SnapshotLeftOut(iteration))
                 elif self._is_copied(iteration):
                     self._write_in_turn(partial(self._guarded, self._write_center, iteration))
         self._complete_ready()
+
+    def _may_be_copied(self, iteration: int) -> bool:
+        """Return whether the center of a due snapshot can be copied now.
+
+        In a tree of centers the last snapshot waits for all workers' states: before a state, a worker brings the steps
+        of its host to the root. No worker continues meanwhile.
+        """
+        grants = self._shared.state.grants
+        is_late = self._waits_at_end and iteration >= grants.end and grants.awaits_states(iteration)
+        return iteration not in self._copies and not is_late
 
     def leave_out_late(self) -> None:
         """After a restart, leave out snapshots with a lost copy and a clock that the run has passed."""

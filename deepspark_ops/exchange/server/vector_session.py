@@ -164,7 +164,7 @@ class VectorSession:
         self._apply = push_applier(self._center, self._server.chunks, worker, context)
         # With the lock of the whole center, no other exchange is open.
         others_open = 0 if self._holds_center else context.others_open
-        answer = Begun(turn, context.staleness, context.total, others_open)._asdict()
+        answer = Begun(turn, context.staleness, context.total, others_open, context.n_workers)._asdict()
         self.connection.send_json(wire.ANSWER, answer, worker=worker, sequence=frame.sequence)
 
     def _lock_center(self) -> None:

@@ -36,6 +36,7 @@ class WorkerSession(VectorSession):
             "join": self._join,
             **{call: partial(self._answer, kind) for call, kind in REQUESTS.items()},
             "heartbeat": self._heartbeat,
+            "host": self._host,
             "event": self._event,
             "round": self._round,
             "state": self._state,
@@ -67,6 +68,9 @@ class WorkerSession(VectorSession):
 
     def _heartbeat(self, request: Mapping[str, Any]) -> None:
         self._coordinator.heartbeat(self._member())
+
+    def _host(self, request: Mapping[str, Any]) -> None:
+        self._coordinator.note_host(self._member(), field_of(request, "token", str))
 
     def _event(self, request: Mapping[str, Any]) -> None:
         self._coordinator.event(self._member(), field_of(request, "line", str))

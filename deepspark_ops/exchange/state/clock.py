@@ -253,6 +253,10 @@ class GrantClock:
         """Return whether a worker's state for a snapshot is missing."""
         return worker in self._states.get(iteration, ())
 
+    def awaits_states(self, iteration: int) -> bool:
+        """Return whether any worker's state for a snapshot is missing."""
+        return bool(self._states.get(iteration))
+
     def state_received(self, worker: int, iteration: int) -> None:
         """Note that a worker's state for a snapshot has arrived."""
         self._states.get(iteration, set()).discard(worker)

@@ -51,6 +51,18 @@ class ExchangeContext(NamedTuple):
     session: int = 0
 
 
+class RootLevel(NamedTuple):
+    """The exchange between the center of a host and the root, the server's center, in a tree of centers.
+
+    Attributes:
+        comm_period: tau of a host: exchanges of each of its workers between two exchanges of host and root.
+        moving_rate: alpha of a host; 0 for the strategy's default by the number of the root's children.
+    """
+
+    comm_period: int
+    moving_rate: float
+
+
 BETA = 0.9
 """Sum of the moving rates of workers that read the same center (Zhang, Choromanska, LeCun 2015)."""
 LockMode = Literal["none", "striped", "full"]
@@ -137,6 +149,11 @@ class Strategy:
     def weight_of_center(self, n_workers: int) -> float:
         """Return w, the center's weight in workers: p workers move it by 1/(p + w) of a step per minibatch."""
         return 1.0
+
+    @property
+    def root_level(self) -> RootLevel | None:
+        """Settings of the tree of centers; None where all workers exchange with the server's center."""
+        return None
 
     @property
     def server_vectors(self) -> int:

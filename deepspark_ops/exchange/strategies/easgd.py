@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import BETA, ExchangeContext, Strategy
+from deepspark_ops.exchange.strategies.base import BETA, ExchangeContext, RootLevel, Strategy
 from deepspark_ops.exchange.strategies.shared_rules import Elastic
 
 PAPER = "paper"
 VARIANTS = ("default", PAPER)
+FLAT, TREE = "flat", "tree"
 FEW_WORKERS = 4
 """Up to here the center weighs as much as a worker."""
 
@@ -43,6 +44,12 @@ class Easgd(Elastic):
         center_weight: What the center weighs by a worker, at least 1; 0: with up to four workers 1, with more 2, from
             sixteen on p/8.
         measured_rates: Whether measured curvature bounds the rates of three workers and more, beside convolutions.
+        center: ``flat``: all workers exchange with the server's center. ``tree``: the workers of a host share a center
+            in the host's memory, and hosts exchange with the server's center, the root; see ``TreeTransfer``. A worker
+            takes momentum from its host's center. Weight and default alpha of a center go by the number of its present
+            children: workers of the host; hosts, and workers on the server's own host.
+        root_comm_period: tau of hosts, in exchanges of each of a host's workers.
+        root_moving_rate: alpha of hosts; 0: the default by the number of the root's children.
     """
 
     name = "easgd"
@@ -53,6 +60,9 @@ class Easgd(Elastic):
     momentum_from_center: float = 0.5
     center_weight: float = 0.0
     measured_rates: bool = True
+    center: str = field(default=FLAT, repr=False)  # results of virtual runs have the names of the flat form's options
+    root_comm_period: int = field(default=1, repr=False)
+    root_moving_rate: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse an unknown variant, a share outside [0, 1], and a center lighter than a worker.
@@ -70,6 +80,26 @@ class Easgd(Elastic):
         if self.center_weight != 0.0 and not self.center_weight >= 1.0:
             msg = f"center_weight={self.center_weight:g}: must be at least 1; 0 goes by the number of workers"
             raise ConfigError(msg)
+        self._check_tree()
+
+    def _check_tree(self) -> None:
+        if self.center not in (FLAT, TREE):
+            msg = f'center="{self.center}"; allowed: {FLAT}, {TREE}'
+            raise ConfigError(msg)
+        if self.root_comm_period < 1:
+            msg = f"root_comm_period={self.root_comm_period}: must be at least 1"
+            raise ConfigError(msg)
+        if not 0.0 <= self.root_moving_rate <= 1.0:
+            msg = f"root_moving_rate={self.root_moving_rate:g}: must be in [0, 1]; 0 goes by the number of hosts"
+            raise ConfigError(msg)
+        if self.center == FLAT and (self.root_comm_period, self.root_moving_rate) != (1, 0.0):
+            msg = "root_comm_period and root_moving_rate are for a tree of centers; set center: tree"
+            raise ConfigError(msg)
+
+    @property
+    def root_level(self) -> RootLevel | None:
+        """See ``Strategy``."""
+        return RootLevel(self.root_comm_period, self.root_moving_rate) if self.center == TREE else None
 
     def for_workers(self, n_workers: int) -> Strategy:
         """See ``Strategy``; two workers keep their momentum: with a moving rate of 0.45 the share gains nothing."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import Option, configure, find_strategy
+from deepspark_ops.exchange.strategies.base import Option, configure, find_strategy, strategy_names
 
 FIELD = "strategy_options"
 """The user's name of the text, for errors."""
@@ -111,6 +111,8 @@ def _value(strategy: str, name: str, kinds: Mapping[str, type], field: TextField
         allowed = ", ".join(kinds) or f"none, {strategy} has no options of its own"
         nearest = difflib.get_close_matches(name, kinds, n=1)
         hint = f'; did you mean "{nearest[0]}"?' if nearest else ""
+        if strategies := _strategies_with(name):
+            hint = f"; strategies with {name}: {', '.join(strategies)}"
         msg = f'{field.where}: option "{name}" of strategy {strategy} is unknown; allowed: {allowed}{hint}'
         raise ConfigError(msg)
     try:
@@ -119,6 +121,12 @@ def _value(strategy: str, name: str, kinds: Mapping[str, type], field: TextField
         msg = f'{field.where}: {name} is "{field.value}"; expected {_KINDS[kind]}'
         raise ConfigError(msg) from error
     return value
+
+
+def _strategies_with(option: str) -> list[str]:
+    """Return the names of the strategies with an option."""
+    names = strategy_names()
+    return [name for name in names if any(item.name == option for item in dataclasses.fields(find_strategy(name)))]
 
 
 def _of_deepsparks_file(values: dict[str, Option], n_workers: int) -> StrategyOptions:

@@ -25,12 +25,14 @@ class Begun(NamedTuple):
         staleness: Exchanges of others since this worker's last pull.
         total: Exchanges that all workers ended before.
         others_open: Exchanges of others that are open, and may have read what this one reads.
+        n_workers: Workers that are there; in a tree of centers, children of the root.
     """
 
     place: int
     staleness: int
     total: int
     others_open: int
+    n_workers: int
 
 
 class ChunkStream:

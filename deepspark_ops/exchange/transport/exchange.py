@@ -27,8 +27,14 @@ class Transfer(Protocol):
     def note_pull(self) -> None:
         """Count staleness from now on."""
 
-    def copy_center(self, vector: Vector) -> None:
-        """Copy the center into ``vector``, (n_params,)."""
+    def copy_center(self, vector: Vector, *, as_start: bool) -> None:
+        """Copy a center into ``vector``, (n_params,).
+
+        Args:
+            vector: Receives the center.
+            as_start: The worker goes on from the copy: the center of the worker's exchanges. Else the server's center.
+                The centers differ in a tree of centers.
+        """
 
     def begin(self) -> int:
         """Open an exchange; return the exchange's number among the worker's, from 1."""
@@ -57,6 +63,9 @@ class Transfer(Protocol):
     def use_moving_rate(self, moving_rate: float) -> None:
         """See ``WorkerLink``."""
 
+    def flush(self, timeout_s: float) -> None:
+        """Bring this worker's exchanges to the server's center, within ``timeout_s``; see ``TreeTransfer``."""
+
     def close(self) -> None:
         """Release everything that only this transfer uses."""
 
@@ -70,7 +79,7 @@ def pull(transfer: Transfer) -> Vector:
 def look(transfer: Transfer, *, as_start: bool) -> Vector:
     """Copy the center; see ``WorkerLink.look``."""
     vector = transfer.plan.vectors.take()
-    transfer.copy_center(vector)
+    transfer.copy_center(vector, as_start=as_start)
     if as_start:
         transfer.plan.begin_statistics(vector)
         transfer.plan.began_with(vector)

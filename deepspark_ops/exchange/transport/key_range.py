@@ -176,8 +176,8 @@ class RangeExchange:
         begun: Begun = stream.begin(asks_ahead=asks_ahead)
         if self.connection is None:
             plan = self._plan
-            rate = rate_beside_others(plan.alpha(), begun.others_open)
-            self.context = ExchangeContext(plan.n_workers, rate, begun.staleness, self.sequence - 1, begun.total)
+            rate = rate_beside_others(plan.alpha(begun.n_workers), begun.others_open)
+            self.context = ExchangeContext(begun.n_workers, rate, begun.staleness, self.sequence - 1, begun.total)
         self.connection = connection
         return begun.place
 

@@ -55,7 +55,7 @@ class MemoryTransfer:
         """See ``Transfer``."""
         self._center.pulled(self.plan.worker)
 
-    def copy_center(self, vector: Vector) -> None:
+    def copy_center(self, vector: Vector, *, as_start: bool) -> None:
         """See ``Transfer``."""
         np.copyto(vector, self._center.vector)
 
@@ -98,6 +98,9 @@ class MemoryTransfer:
         """See ``Transfer``."""
         plan, context = self.plan, self._context
         return context.staleness, self._center.end(plan.worker, context, plan.bytes_up + plan.bytes_down)
+
+    def flush(self, timeout_s: float) -> None:
+        """See ``Transfer``; the server's center has every exchange."""
 
     def close(self) -> None:
         """Unmap."""

@@ -39,7 +39,7 @@ class SocketTransfer:
         """See ``Transfer``."""
         self._each(lambda key_range: key_range.note_pull())
 
-    def copy_center(self, vector: Vector) -> None:
+    def copy_center(self, vector: Vector, *, as_start: bool) -> None:
         """See ``Transfer``; starts again after a broken connection."""
         self._each(lambda key_range: key_range.copy_center(self._sequence, vector))
 
@@ -75,6 +75,9 @@ class SocketTransfer:
         staleness = max(part.context.staleness for part in self._parts)
         self._sequence, self._parts = self._sequence + 1, ()
         return staleness, max(overlaps)
+
+    def flush(self, timeout_s: float) -> None:
+        """See ``Transfer``; the server's center has every exchange."""
 
     def close(self) -> None:
         """Close the connections to all servers but the first; the link owns the first connection."""

@@ -21,7 +21,7 @@ class TransferPlan:
     Attributes:
         worker: Its id.
         n_params: Length of the parameter vector.
-        n_workers: p; with exchanges by socket, the workers that were there at the last grant.
+        n_workers: p.
         moving_rate: alpha, as it is now; 0 for the strategy's default.
         chunk: Floats per chunk.
         strategy: What runs.
@@ -57,9 +57,9 @@ class TransferPlan:
         self.bytes_up = wire.ITEM_BYTES[CODES[wire_dtype]] * run.n_params
         self.bytes_down = 0 if self.strategy.pulls == "never" else 4 * run.n_params
 
-    def alpha(self) -> float:
-        """Return alpha with the present workers."""
-        return self.moving_rate or self.strategy.default_moving_rate(self.n_workers)
+    def alpha(self, n_workers: int) -> float:
+        """Return alpha with ``n_workers`` present workers."""
+        return self.moving_rate or self.strategy.default_moving_rate(n_workers)
 
     def began_with(self, vector: Vector) -> None:
         """Keep the worker's new start, if the strategy needs a start."""

@@ -22,7 +22,7 @@ from deepspark_ops.exchange.transport.channel.mac import MacChannel
 from deepspark_ops.exchange.transport.channel.tls import TlsChannel, certificate_digest
 
 MAGIC = b"DSPX"
-VERSION = 8
+VERSION = 9
 """Of the protocol: handshake and frames."""
 
 NONCE_BYTES = 32

@@ -49,6 +49,7 @@ def play(
     *,
     step_s: tuple[float, ...] = STEP_S,
     cost: ExchangeCost = FREE,
+    host_cost: ExchangeCost | None = None,
     n_exchanges: int = N_EXCHANGES,
 ) -> Played:
     """Every worker computes for its time and exchanges, so many times; what it adds depends on its own count."""
@@ -57,8 +58,10 @@ def play(
     plan = Schedule(max_iter=n_workers * n_exchanges)
     fields = {"n_params": N_PARAMS, "n_workers": n_workers, "chunk": 7, "solver": solver, "schedule": plan}
     time = VirtualTime(n_workers)
-    exchange = LocalExchange(make_settings(folder, strategy=strategy, **fields), initial_vector(N_PARAMS), time.now)
-    center = VirtualCenter(exchange, cost, time)
+    fields["options"] = {} if host_cost is None else {"center": "tree"}
+    settings = make_settings(folder, strategy=strategy, **fields)
+    exchange = LocalExchange(settings, initial_vector(N_PARAMS), time.now, workers_per_host=2)
+    center = VirtualCenter(exchange, cost, time, host_cost)
     played = Played(locals=[initial_vector(N_PARAMS)] * n_workers)
     pushes_gradients = find_strategy(strategy).unit == "gradient"
 
@@ -138,6 +141,16 @@ def test_workers_that_arrive_together_queue_once(n_workers: int, tmp_path: Path)
     # From then on they come one after the other, and nobody waits.
     assert found.ends[-1][0] == pytest.approx(0.1 * (n_workers - 1) + N_EXCHANGES * (1.0 + 0.1 + 0.01))
     assert found.order == list(range(n_workers)) * N_EXCHANGES
+
+
+def test_hosts_exchange_with_the_root_in_turn_and_workers_with_their_host_at_once(tmp_path: Path) -> None:
+    cost = ExchangeCost(push_s=0.3, pull_s=0.0, least_s=0.0, latency_s=0.05)
+    host_cost = ExchangeCost(push_s=0.0, pull_s=0.0, least_s=0.02, latency_s=0.0)
+    found = play(tmp_path, "easgd", step_s=(1.0,) * 4, cost=cost, host_cost=host_cost, n_exchanges=2)
+    # Second member of each host at its first exchange, first member at its second.
+    expected = [1.02, 1.02, 1.37, 1.67, 2.02 + 0.37, 2.02 + 0.67, 2.39, 2.69]
+    np.testing.assert_allclose(sorted(seconds for seconds, _ in found.ends), sorted(expected))
+    assert {report.transport for report in found.reports} == {"tree"}
 
 
 def test_a_center_that_is_too_slow_sets_the_pace(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,3 +126,22 @@ def test_the_rate_of_inner_products_has_a_switch_that_leaves_the_warm_up_alone()
 def test_an_unknown_variant_is_refused() -> None:
     with pytest.raises(ConfigError, match='variant="papers"; allowed: default, paper'):
         configure("easgd", {"variant": "papers"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"center": "star"}, 'center="star"; allowed: flat, tree'),
+        ({"center": "tree", "root_comm_period": 0}, "root_comm_period=0: must be at least 1"),
+        ({"center": "tree", "root_moving_rate": 1.5}, r"root_moving_rate=1\.5: must be in \[0, 1\]; 0 goes by"),
+        ({"root_comm_period": 4}, "root_comm_period and root_moving_rate are for a tree of centers; set center: tree"),
+    ],
+)
+def test_a_wrong_tree_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configure("easgd", options)
+
+
+def test_one_worker_has_no_tree() -> None:
+    assert configure("easgd", {"center": "tree"}).for_workers(1).root_level is None
+    assert configure("easgd", {"center": "tree"}).for_workers(2).root_level == (1, 0.0)

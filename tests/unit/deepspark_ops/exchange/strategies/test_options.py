@@ -63,6 +63,12 @@ def test_deepsparks_options_without_its_period_count_exchanges() -> None:
             'strategy_options:1: option "tau" of strategy sync is unknown; allowed: none, sync has no options of its'
             " own",
         ),
+        (
+            "sync",
+            "center: tree",
+            'strategy_options:1: option "center" of strategy sync is unknown; allowed: none, sync has no options of its'
+            " own; strategies with center: eamsgd, easgd",
+        ),
         ("softsync", "updates_per_apply: 1.5", 'strategy_options:1: updates_per_apply is "1.5"; expected an integer'),
         ("staleness", "count_own: 1", 'strategy_options:1: count_own is "1"; expected true or false'),
         ("downpour", "push_scale: half", 'strategy_options:1: push_scale is "half"; expected a number'),

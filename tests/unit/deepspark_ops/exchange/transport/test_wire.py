@@ -55,7 +55,7 @@ def test_header_survives_the_wire(frame: Frame) -> None:
 
 @given(st.binary(min_size=48, max_size=48))
 def test_garbage_is_refused_by_name(header: bytes) -> None:
-    with pytest.raises(ProtocolError, match="p: not a frame of protocol version 8"):
+    with pytest.raises(ProtocolError, match="p: not a frame of protocol version 9"):
         unpack_frame(header, run_id=RUN, limit_bytes=4000, peer="p")
 
 

@@ -1,0 +1,127 @@
+"""A worker's vectors by the center of its host, whose center exchanges with the root: a tree of centers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+
+from deepspark_ops.errors import ExchangeUnavailable
+from deepspark_ops.exchange.center.host_center import HostCenter
+from deepspark_ops.exchange.center.pushes import locked_positions, push_applier
+from deepspark_ops.exchange.transport.exchange import Transfer
+from deepspark_ops.exchange.transport.memory_transfer import MemoryTransfer, ServerCalls
+from deepspark_ops.exchange.transport.transfer_plan import TransferPlan
+from deepspark_ops.param_vector import Vector
+
+_TURN_PAUSE_S = 0.005
+
+
+class TreeTransfer(MemoryTransfer):
+    """A ``Transfer`` to the center of the worker's host.
+
+    EASGD Tree of Zhang, Choromanska and LeCun (2015) and of Zhang's thesis (2016), with two levels. Each edge of the
+    tree is the symmetric exchange of EASGD, Algorithm 1, with a tau and an alpha of its own::
+
+        worker and host:  e = alpha      (local - host);  local -= e;  host += e
+        host and root:    d = alpha_root (host  - root);  host  -= d;  root += d
+
+    So the sum of workers, hosts and root stays constant. A center heavier than its children moves by its share of the
+    difference, on both levels. The workers of a host take turns with the host's exchange. With n workers and the host's
+    tau T, each worker exchanges host and root at every (n T)-th exchange of its own. The other workers go on meanwhile,
+    and the host's center moves by -d after the root has taken d.
+    """
+
+    def __init__(
+        self,
+        plan: TransferPlan,
+        host: HostCenter,
+        session: str,
+        calls: ServerCalls,
+        root: Transfer,
+        lock: AbstractContextManager[object] | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Take the host's center, which the worker has entered.
+
+        Args:
+            plan: What the exchanges of worker and host go by.
+            host: The host's center; the caller's.
+            session: By which this process is the worker.
+            calls: To the server.
+            root: To the server's center; closed by ``close``.
+            lock: Held during exchanges with the root; default: none.
+            pause: Sleeps.
+        """
+        super().__init__("tree", plan, host.center, session, calls)
+        level = plan.strategy.root_level
+        assert level is not None, "the strategy has a tree"
+        self._host, self._root = host, root
+        self._comm_period = level.comm_period
+        root.plan.moving_rate = level.moving_rate
+        self._lock = lock or nullcontext()
+        self._pause = pause
+        self._present = host.present_workers()
+        self._is_ahead = False
+
+    def copy_center(self, vector: Vector, *, as_start: bool) -> None:
+        """See ``Transfer``: a worker starts at the host's center; tests see the root."""
+        if as_start:
+            super().copy_center(vector, as_start=True)
+            return
+        with self._lock:
+            self._root.copy_center(vector, as_start=False)
+
+    def end(self) -> tuple[int, int]:
+        """See ``Transfer``; exchanges host and root where it is this worker's turn."""
+        ended = super().end()
+        self._is_ahead = True
+        if self._center.live_workers != len(self._present):
+            self._present = self._host.present_workers()
+        rank = self._present.index(self.plan.worker)
+        if (self._context.ended_before + 1 + rank) % (len(self._present) * self._comm_period) == 0:
+            self._has_exchanged_host()
+        return ended
+
+    def flush(self, timeout_s: float) -> None:
+        """See ``Transfer``."""
+        for _ in range(round(timeout_s / _TURN_PAUSE_S) + 1):
+            if not self._is_ahead or self._has_exchanged_host():
+                return
+            self._pause(_TURN_PAUSE_S)
+        msg = (
+            f"worker {self.plan.worker}: waited {timeout_s:g} s for another worker of this host to end the exchange of"
+            " the host's center with the root; is that worker stopped?"
+        )
+        raise ExchangeUnavailable(msg)
+
+    def close(self) -> None:
+        """Release the root; the host's center stays the caller's."""
+        self._root.close()
+
+    def _has_exchanged_host(self) -> bool:
+        """Exchange host and root; return False if another worker of the host does so now."""
+        with self._host.root_turn() as is_mine:
+            if is_mine:
+                self._is_ahead = False
+                self._present = self._host.present_workers()
+                self._exchange_host()
+        return is_mine
+
+    def _exchange_host(self) -> None:
+        vectors = self._root.plan.vectors
+        host, moved_host = vectors.take(), vectors.take()
+        np.copyto(host, self._center.vector)
+        with self._lock:
+            self._root.begin()
+            self._root.exchange_chunks(host, moved_host, measure=False)
+            self._root.end()
+        correction = np.subtract(moved_host, host, out=moved_host)
+        plan, chunks = self.plan, self.plan.chunks
+        apply = push_applier(self._center, chunks, plan.worker, self._context, plan.order[0])
+        for position in locked_positions(self._center, plan.order):
+            push = correction[chunks.spans[position]]
+            chunks.clear_statistics(position, push)  # the server gathers BatchNorm's statistics from workers
+            apply(position, push)
