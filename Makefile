@@ -13,6 +13,8 @@ MOTO := 5.2.5
 # wait for Spark and Airflow, so there is one process more than cores.
 TEST_PROCESSES = $(shell expr $$(nproc) + 1)
 ATHERIS := 3.0.0
+# Carries axe-core 4.12.1; without its dependency Playwright, of which no file is used.
+AXE := axe-playwright-python==0.1.8
 LINEAGE := apache-airflow-providers-openlineage==2.20.3 $(addsuffix ==1.54.0,openlineage-python openlineage-integration-common openlineage-sql) \
   httpx2==2.16.2 httpcore2==2.16.2 truststore==0.10.5
 # What requirements-dev.txt lacks of them; without their dependencies, so that no second Airflow is installed.
@@ -62,7 +64,8 @@ test-quick: setup ## The tests of single modules that need neither Spark, Airflo
 test-cluster: setup ## A Spark standalone cluster, also in network namespaces, and its packets; as root; not part of make test
 	$(PYTHON) -m pytest -m cluster tests/integration
 
-test-browser: setup ## The tests of form and pages in a real browser (Chromium); not part of make test
+test-browser: setup ## The tests of form and pages in a real browser (Chromium), with axe-core; not part of make test
+	test -d .venv/axe || uv pip install --quiet --target .venv/axe --no-deps --python $(PYTHON) "$(AXE)"
 	$(PYTHON) -m pytest -m browser tests/e2e
 
 test-airflow: setup ## The DAGs beside another Airflow, VERSION=3.1.8, in an environment of its own: read, some run, and the pages; not part of make test

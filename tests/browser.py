@@ -105,6 +105,11 @@ class Page:
         """Click on an element."""
         self.wait_until(f"document.querySelector({selector!r}) && (document.querySelector({selector!r}).click(), true)")
 
+    def attach(self, selector: str, path: Path) -> None:
+        """Choose a file in a field of files."""
+        node = self.call("Runtime.evaluate", expression=f"document.querySelector({selector!r})")["result"]["objectId"]
+        self.call("DOM.setFileInputFiles", objectId=node, files=[str(path)])
+
     def press(self, key: str) -> None:
         """Press a key on whatever has the focus; ``key`` as in KeyboardEvent.key."""
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key)

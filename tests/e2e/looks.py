@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tests.axe import violations
 from tests.browser import Page
 
 TRACES = "[...document.querySelectorAll('.plot')].filter(plot => plot.querySelector('.scatterlayer .trace')).length"
@@ -17,7 +18,7 @@ FITS = f"{_CHARTS}.every(svg => svg.clientWidth === svg.closest('.plot').clientW
 
 
 def assert_looks(page: Page, name: str) -> None:
-    """Light and dark differ, and at 390 px, a telephone's width, nothing has to be scrolled sideways.
+    """Light and dark differ and are accessible, and at 390 px, a telephone's width, nothing is scrolled sideways.
 
     Args:
         page: Shows a page of ours.
@@ -35,9 +36,22 @@ def assert_looks(page: Page, name: str) -> None:
             keep_picture(page, f"{name}-{scheme}-{width}.png")
             scrolled = page.evaluate("document.documentElement.scrollWidth")
             assert scrolled <= width, f"{name} is {scrolled} px wide at {width} px"
+        objections = violations(page)
+        assert not objections, "\n".join((f"{name}, {scheme}:", *objections))
     assert backgrounds["light"] != backgrounds["dark"]
     page.prefer("light")
     page.resize(*WIDTHS[0])
+
+
+def assert_accessible(page: Page) -> None:
+    """With every detail open, axe-core objects to nothing, in light and in dark."""
+    page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+    for scheme in ("light", "dark"):
+        page.prefer(scheme)
+        page.wait_until(f"(document.documentElement.dataset.theme ?? '{scheme}') === '{scheme}'")  # a file has none
+        objections = violations(page)
+        assert not objections, "\n".join((f"{page.evaluate('location.href')}, {scheme}:", *objections))
+    page.prefer("light")
 
 
 def keep_picture(page: Page, name: str) -> None:

@@ -215,7 +215,7 @@
       const box = document.createElement("div");
       box.className = "chart";
       box.dataset.place = String(run.charts.findIndex((one) => one.name === chart.name));
-      const title = document.createElement("h3");
+      const title = document.createElement("h2");
       title.textContent = chart.title;
       const plot = document.createElement("div");
       plot.className = "plot";

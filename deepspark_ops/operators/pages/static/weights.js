@@ -60,7 +60,7 @@
       plot = document.createElement("div");
       plot.className = "plot tall";
       plot.setAttribute("role", "img");
-      box.append(document.createElement("h3"), plot);
+      box.append(document.createElement("h2"), plot);
       boxes.append(box);
       plots.set(name, plot);
     }

@@ -1,0 +1,101 @@
+"""Pages outside Airflow in a real browser: the files that stages write, and the page of ``deepspark serve``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from deepspark_ops.config.ingest import IngestConfig
+from deepspark_ops.evaluate.report import render_report as evaluation_page
+from deepspark_ops.ingest.report.page import render_report as dataset_page
+from deepspark_ops.run_view.curves import read_curves
+from deepspark_ops.serve.app import make_app
+from deepspark_ops.serve.guard import LOOPBACK_NAMES, Limits
+from deepspark_ops.serve.service import Service
+from deepspark_ops.simulation.page import render_page as simulation_page
+from deepspark_ops.trials.page import render_page as comparison_page
+from deepspark_ops.trials.table import make_table, read_courses
+from tests.browser import Page, browser_page
+from tests.e2e.http_server import serving
+from tests.e2e.looks import assert_accessible
+from tests.reference.ingest_in_process import ingest
+from tests.reference.raw_sources import write_images
+from tests.unit.deepspark_ops.evaluate.test_report import make_events, make_metrics, pictures_of
+from tests.unit.deepspark_ops.serve.fake_model import LABELS, FakeModel, serve_config
+from tests.unit.deepspark_ops.simulation.test_report import RUNS, simulation_report
+from tests.unit.deepspark_ops.trials.test_table import evaluate, trial_plan, write_training
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
+
+WIDTHS = (1280, 390)
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """A page; the console must stay free of errors."""
+    with browser_page() as page:
+        yield page
+        assert page.troubles == []
+
+
+def report(_: Path) -> str:
+    metrics = make_metrics()
+    settings = {"base_lr": "0.01"}
+    return evaluation_page(metrics, curves=read_curves(make_events()), pictures=pictures_of(metrics), settings=settings)
+
+
+def dataset(folder: Path) -> str:
+    source = write_images(folder / "raw", 30)
+    source.write_text("".join(f"img/{i}.png class{i % 3}\n" for i in range(30)))
+    config = IngestConfig(source=source, output=folder / "out", samples_per_shard=20)
+    ingest(config, folder / "work")
+    return dataset_page(config.output, None)
+
+
+def simulation(_: Path) -> str:
+    return simulation_page(simulation_report(RUNS, target=0.8))
+
+
+def comparison(folder: Path) -> str:
+    for number, accuracies in ((1, [0.1, 0.8, 0.95]), (2, [0.1, 0.9, 0.92])):
+        run = folder / f"run__trial_{number:02d}"
+        run.mkdir()
+        write_training(run, accuracies)
+        evaluate(run, n_wrong=number)
+    plan = trial_plan(folder)
+    courses = read_courses(plan.trials)
+    return comparison_page(make_table(plan, courses), courses, {"overrides": "max_iter: 300"})
+
+
+@pytest.mark.parametrize("render", [report, dataset, simulation, comparison])
+def test_a_file_is_accessible_at_two_widths(page: Page, tmp_path: Path, render: Callable[[Path], str]) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(render(tmp_path), encoding="utf-8")
+    page.goto(file.as_uri())
+    for width in WIDTHS:
+        page.resize(width, 900)
+        page.wait_until(f"window.innerWidth === {width}")
+        assert_accessible(page)
+
+
+def test_the_page_of_serve_answers_a_picture_and_is_accessible(page: Page, tmp_path: Path) -> None:
+    model = FakeModel(tmp_path)
+    config = serve_config(model)
+    app = make_app(Service.of(model, config), config, Limits(100_000, 8, hosts=LOOPBACK_NAMES))
+    picture = tmp_path / "blue.png"
+    picture.write_bytes(cv2.imencode(".png", np.full((2, 3, 3), (255, 0, 0), np.uint8))[1].tobytes())
+    with serving(app) as address:
+        page.goto(address)
+        page.wait_until("!document.getElementById('ask').hidden")
+        assert_accessible(page)
+        page.attach("#picture", picture)
+        page.wait_until("!document.getElementById('result').hidden")
+        assert page.evaluate("document.getElementById('winner').innerText") == LABELS[1]
+        for width in WIDTHS:
+            page.resize(width, 900)
+            page.wait_until(f"window.innerWidth === {width}")
+            assert_accessible(page)
