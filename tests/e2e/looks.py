@@ -45,7 +45,7 @@ def assert_looks(page: Page, name: str) -> None:
 
 def assert_accessible(page: Page) -> None:
     """With every detail open, axe-core objects to nothing, in light and in dark."""
-    page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+    page.evaluate("document.querySelectorAll('details:not([hidden])').forEach((details) => { details.open = true; })")
     for scheme in ("light", "dark"):
         page.prefer(scheme)
         page.wait_until(f"(document.documentElement.dataset.theme ?? '{scheme}') === '{scheme}'")  # a file has none
