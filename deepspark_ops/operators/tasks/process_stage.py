@@ -12,7 +12,7 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
-from deepspark_ops.processes.job_log import LineHandler
+from deepspark_ops.processes.job_log import FAILED, LineHandler, StageFailed
 from deepspark_ops.processes.spark_submit import run_job
 
 
@@ -30,14 +30,13 @@ def child_process(
     """
 
     def run_module(module: str, config: StageConfig) -> None:
-        run_job(
-            module,
-            config,
-            on_line=on_line,
-            config_path=run.config_path(stage),
-            cwd=cwd,
-            answers_signals=answers_signals,
-        )
+        path = run.config_path(stage)
+        try:
+            run_job(module, config, on_line=on_line, config_path=path, cwd=cwd, answers_signals=answers_signals)
+        except SystemExit as ending:
+            code = ending.code if isinstance(ending.code, int) else FAILED
+            msg = f"stage {stage} was ended: its task received SIGTERM"
+            raise StageFailed(msg, code) from None
 
     return run_module
 

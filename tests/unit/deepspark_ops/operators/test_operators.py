@@ -1088,6 +1088,13 @@ def test_a_training_by_processes_starts_no_spark_and_gets_the_signals_of_its_tas
     assert started == [("deepspark_ops.train.driver.process_job", "process", False, places.root, True)]
     assert output["snapshot"] == str(places.home / "r" / "snapshots" / "s_iter_9.caffemodel")
 
+    def end(*_: Any, **__: Any) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(process_stage, "run_job", end)
+    with pytest.raises(AirflowException, match=r"^stage train was ended: its task received SIGTERM$"):
+        execute(train, context(dag, xcom=StageRun(places.home / "r", None, None).to_xcom()))
+
 
 def test_an_argument_takes_a_value_a_template_or_the_output_of_a_task(places: Places, dag: DAG) -> None:
     dataset, weights = places.home / "datasets" / "x", "/w/s_iter_9.caffemodel"
