@@ -1,4 +1,4 @@
-"""A host on which nothing is prepared: without Python, and without the run's folder, workers train by deepspark pack.
+"""A host on which nothing is prepared: without Python, run and dataset, workers train by deepspark pack.
 
 Takes minutes, and needs the right to make mount namespaces (root has it); `make test-cluster` runs it.
 """
@@ -18,6 +18,7 @@ import pytest
 
 import deepspark_ops as ds
 from deepspark_ops.processes.worker_archive import WorkerArchive
+from deepspark_ops.shards.manifest import read_manifest, sha256_of_file
 from tests.integration.train.bare_hosts import bare_program, python_folders
 from tests.integration.train.test_cluster import REGISTERED, spark_class, standalone_master, worker_arguments
 from tests.paths import ROOT
@@ -70,6 +71,7 @@ class BareCluster:
             conf.write_text(conf.read_text() + lines)
         command = [sys.executable, "-m", "deepspark_ops.command.cli", "train", str(DIGITS / "lenet_solver.prototxt")]
         options = {"dataset": dataset, "run-dir": run_dir, "master": master, "n-workers": 2, "worker-tries": 2}
+        options |= {"staging-folder": self._folder / "copies"}
         options |= {"overrides": f"max_iter: {MAX_ITER} test_interval: {MAX_ITER} snapshot: {MAX_ITER // 2}"}
         command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
         return subprocess.run(
@@ -101,13 +103,13 @@ def accuracy(run_dir: Path) -> float:
     return float(tests[-1].data["accuracy"])
 
 
-def test_workers_without_packages_and_the_runs_folder_train_the_digits_by_the_archive(
+def test_workers_without_packages_run_and_dataset_train_the_digits_by_the_archive(
     tmp_path: Path, bare: BareCluster, dataset: Path
 ) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     with ExitStack() as stack:
-        master = bare.open(stack, runs)
+        master = bare.open(stack, runs, dataset)
         without = bare.train(runs / "refused", dataset, master, with_archive=False)
         done = bare.train(runs / "run", dataset, master)
     assert without.returncode == 1, without.stdout
@@ -116,4 +118,9 @@ def test_workers_without_packages_and_the_runs_folder_train_the_digits_by_the_ar
     assert "other versions" not in done.stdout
     (copy,) = (tmp_path / "cluster" / "work").glob("app-*/*/deepspark-run-*")
     assert {path.name for path in (copy / "work" / "starts").iterdir()} == {"worker_0.json", "worker_1.json"}
+    copies = {
+        path.parent.parent.name: sha256_of_file(path) for path in (tmp_path / "cluster" / "copies").rglob("data.mdb")
+    }
+    shards = {shard.sha256 for split in ("train", "test") for shard in read_manifest(dataset / split).shards}
+    assert set(copies) == set(copies.values()) == shards
     assert accuracy(runs / "run") > 0.95
