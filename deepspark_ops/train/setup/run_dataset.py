@@ -117,18 +117,14 @@ def with_visible_data(config: TrainConfig, paths: RunPaths) -> TrainConfig:
 
     The config stays as of ``with_its_version`` where the host has the data of the run's start.
     """
-    on_host = with_its_version(config, paths)
     noted = _read(paths)
-    if noted is None or not isinstance(config.dataset, Path) or _has_digest(on_host.dataset, noted[1]):
-        return on_host
+    if noted is None or not isinstance(config.dataset, Path):
+        return with_its_version(config, paths)
+    with suppress(DataError, OSError):  # other data of this path, or damaged data
+        on_host = with_its_version(config, paths)
+        if on_host.dataset is not None and _digest_of(on_host.dataset) == noted[1]:
+            return on_host
     return with_its_version(config.model_copy(update={"dataset": on_driver(config.dataset)}), paths)
-
-
-def _has_digest(dataset: DataPath | None, digest: str) -> bool:
-    try:
-        return dataset is not None and _digest_of(dataset) == digest
-    except (DataError, OSError):
-        return False
 
 
 def _is_on_driver(dataset: DataPath) -> bool:

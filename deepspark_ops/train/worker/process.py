@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from caffe_import.errors import CaffeImportError
 from caffe_import.tf_graph.devices import ReadyDevices
+from deepspark_ops.errors import DataError
 from deepspark_ops.events import make_event
 from deepspark_ops.exchange.transport.link import Welcome, WorkerLink
+from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.batch_source import BatchSource
 from deepspark_ops.train.data.batches import LeasedBatches, Ring
 from deepspark_ops.train.data.device_batches import DeviceBatches
@@ -17,7 +21,7 @@ from deepspark_ops.train.data.repeated_data import RepeatedBatches
 from deepspark_ops.train.driver_files.on_host import local_state, reading_note
 from deepspark_ops.train.driver_files.sent_files import files_sent
 from deepspark_ops.train.setup.run import Run
-from deepspark_ops.train.setup.run_setup import load_run
+from deepspark_ops.train.setup.run_setup import load_run, read_config
 from deepspark_ops.train.setup.side_outputs import refuse_lost_outputs
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 from deepspark_ops.train.snapshots.start import with_restored_step
@@ -69,7 +73,16 @@ def _train(task: WorkerTask, link: WorkerLink, welcome: Welcome) -> WorkerOutcom
 def _run_on_host(task: WorkerTask) -> tuple[Run, Path | None]:
     """Return the run and the start state; what the host does not see comes from the driver."""
     files, state = task.driver_files, task.start_state
-    run = load_run(task.run_dir, has_driver_files=files is not None)
+    try:
+        run = load_run(task.run_dir, has_driver_files=files is not None)
+    except (CaffeImportError, DataError) as error:
+        if files is None or read_config(RunPaths(task.run_dir).config).dataset is not None:
+            raise
+        msg = (
+            f"{error}; on host {socket.gethostname()}: only an ingested dataset comes from the driver: run deepspark"
+            " ingest and give --dataset, or put the nets' sources where all hosts see them"
+        )
+        raise DataError(msg) from error
     if files is None or files.hidden_run is None or state is None or state.is_relative_to(task.run_dir):
         return run, state
     return run, local_state(state, files)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from deepspark_ops.errors import ConfigError
 from deepspark_ops.events import read_events
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.shards.manifest import ShardRecord, read_manifest, sha256_of_file
@@ -69,7 +70,7 @@ class HiddenRun:
 
     def train(self, *, then: Callable[[], None] | None = None, restarts: int = 0, **fields: Any) -> None:
         fields = {"n_workers": 2, "transport": "socket", "staging_folder": self.staging, **fields}
-        config = training_config(self._folder, self.data, **fields)
+        config = training_config(self._folder, fields.pop("dataset", self.data), **fields)
         train_in_processes(
             config, prepare=partial(hide_and, then, self.executor, self.run, self.data), restarts=restarts
         )
@@ -158,6 +159,14 @@ def test_outputs_of_hidden_hosts_are_in_the_runs_folder(hidden: HiddenRun) -> No
         third_test = np.arange(2 * 30, 3 * 30) % len(labels := labels_of_tests(hidden.data))
         assert file["label"][:, 0, 0, 0].tolist() == labels[third_test].tolist()
     assert not (hidden.run / "work").exists()
+
+
+def test_sources_that_no_ingestion_wrote_are_named_with_the_remedy(hidden: HiddenRun) -> None:
+    shard = hidden.data / "train" / hidden.shards()[0].file
+    net = NET.replace('"none"', f'"{shard}"').replace('"mean"', f'"{hidden.data / "train" / "mean.binaryproto"}"')
+    remedy = "only an ingested dataset comes from the driver: run deepspark ingest and give --dataset"
+    with pytest.raises(ConfigError, match=rf"{hidden.data}.*; on host \S+: {remedy}"):
+        hidden.train(net=net, dataset=None)
 
 
 def labels_of_tests(data: Path) -> npt.NDArray[Any]:
