@@ -30,8 +30,9 @@ class TreeTransfer(MemoryTransfer):
 
     So the sum of workers, hosts and root stays constant. A center heavier than its children moves by its share of the
     difference, on both levels. The workers of a host take turns with the host's exchange. With n workers and the host's
-    tau T, each worker exchanges host and root at every (n T)-th exchange of its own. The other workers go on meanwhile,
-    and the host's center moves by -d after the root has taken d.
+    tau T, each worker exchanges host and root at every (n T)-th exchange of its own, or at a later one if another
+    worker is in its turn. The other workers go on meanwhile, and the host's center moves by -d after the root has
+    taken d.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class TreeTransfer(MemoryTransfer):
         self._lock = lock or nullcontext()
         self._pause = pause
         self._present = host.present_workers()
-        self._is_ahead = False
+        self._is_ahead = False  # of the root: since the worker's last exchange of host and root
+        self._has_turn = False  # until the worker has exchanged host and root
 
     def copy_center(self, vector: Vector, *, as_start: bool) -> None:
         """See ``Transfer``: a worker starts at the host's center; tests see the root."""
@@ -81,7 +83,9 @@ class TreeTransfer(MemoryTransfer):
         if self._center.live_workers != len(self._present):
             self._present = self._host.present_workers()
         rank = self._present.index(self.plan.worker)
-        if (self._context.ended_before + 1 + rank) % (len(self._present) * self._comm_period) == 0:
+        sequence = self._context.ended_before + 1
+        self._has_turn = self._has_turn or (sequence + rank) % (len(self._present) * self._comm_period) == 0
+        if self._has_turn:
             self._has_exchanged_host()
         return ended
 
@@ -105,7 +109,7 @@ class TreeTransfer(MemoryTransfer):
         """Exchange host and root; return False if another worker of the host does so now."""
         with self._host.root_turn() as is_mine:
             if is_mine:
-                self._is_ahead = False
+                self._is_ahead = self._has_turn = False
                 self._present = self._host.present_workers()
                 self._exchange_host()
         return is_mine

@@ -58,6 +58,11 @@ class Room:
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.skip(f"this kernel cannot slow a device: {_reason(error)}")
 
+    def moved_bytes(self) -> int:
+        """Return the bytes that have passed the cable, in both directions."""
+        statistics = Path("/sys/class/net") / self._cable / "statistics"
+        return sum(int((statistics / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
+
     def command(self, *command: str) -> list[str]:
         """Return what runs a command in here."""
         return ["ip", "netns", "exec", self._name, *command]
