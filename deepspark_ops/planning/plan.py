@@ -10,17 +10,21 @@ from typing import Final, NamedTuple
 from deepspark_ops.config.commands.plan import PlanConfig
 from deepspark_ops.devices.host_cores import share_of_cores
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.exchange.strategies.base import Strategy, find_strategy
+from deepspark_ops.exchange.strategies.base import Strategy, configure, find_strategy
+from deepspark_ops.exchange.strategies.options import strategies_with
 from deepspark_ops.exchange.transport.compression import WireDtype
 from deepspark_ops.param_vector import chunk_ranges
 from deepspark_ops.planning.accuracy import accuracy_of
 from deepspark_ops.planning.net_size import NetSize, measure_net
 from deepspark_ops.planning.plan_report import MEASURED_WORKERS, Advice, PlanReport, Row
 from deepspark_ops.planning.simulator import (
+    CONTROL_CALLS,
     Crew,
     ExchangeCost,
     Hardware,
     Prediction,
+    TreeCost,
+    host_cost,
     memory_cost,
     saturation_workers,
     simulate,
@@ -55,7 +59,7 @@ def make_plan(config: PlanConfig) -> PlanReport:
         CaffeImportError: The solver or the net cannot be read.
         ConfigError, DataError: An option, the run or the dataset is wrong.
     """
-    strategy = find_strategy(config.strategy)
+    strategy = _strategy_of(config)
     if strategy.comm_period_one and config.comm_period not in ("auto", 1):
         msg = f"comm_period={config.comm_period}: strategy {strategy.name} exchanges after every minibatch; allowed: 1"
         raise ConfigError(msg)
@@ -79,6 +83,24 @@ def make_plan(config: PlanConfig) -> PlanReport:
         accuracy=tuple(accuracy_of(strategy.name, config.worker_counts)),
         notes=(*size.notes, *([note] if note else []), *_limits_of_measurements(rows)),
     )
+
+
+def _strategy_of(config: PlanConfig) -> Strategy:
+    """Return the strategy; with several workers on a host, in its form with a tree of centers.
+
+    Raises:
+        ConfigError: An unknown strategy, or a strategy without such a form.
+    """
+    strategy = find_strategy(config.strategy)
+    if config.workers_per_host == 1:
+        return strategy
+    if strategy.name not in (names := strategies_with("center")):
+        msg = (
+            f"workers_per_host={config.workers_per_host}: strategy {strategy.name} has no tree of centers; strategies"
+            f" with a tree: {', '.join(names)}"
+        )
+        raise ConfigError(msg)
+    return configure(strategy.name, {"center": "tree"})
 
 
 def _limits_of_measurements(rows: Sequence[Row]) -> list[str]:
@@ -143,13 +165,19 @@ class _Planner:
         strategy = self._strategy.for_workers(n_workers)
         if self._config.transport == "shm":
             return memory_cost(self._size.n_params, strategy, self._hardware)
-        return socket_cost(
+        has_tree = strategy.root_level is not None
+        cost = socket_cost(
             self._size.n_params,
             strategy,
             self._hardware,
             wire_dtype=choice.wire_dtype,
             n_servers=choice.n_servers,
+            control_calls=0 if has_tree else CONTROL_CALLS,
         )
+        if not has_tree:
+            return cost
+        of_host = host_cost(self._size.n_params, strategy, self._hardware)
+        return TreeCost.of(of_host, cost, min(n_workers, self._config.workers_per_host))
 
     def _predict(self, n_workers: int, choice: Choice) -> Prediction:
         config = self._config

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import astuple, dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -93,6 +94,62 @@ class ExchangeCost:
     def alone_s(self) -> float:
         """Seconds until the worker continues, without other workers."""
         return max(self.service_s, self.least_s) + self.latency_s + self.own_s
+
+
+@dataclass(frozen=True)
+class TreeCost(ExchangeCost):
+    """Mean cost of an exchange in a tree of centers, and its parts.
+
+    Attributes:
+        host: Of a worker with the center of its host: the server is busy with control calls alone.
+        root: Of the host's center with the root.
+        every: Exchanges of a worker for one of them in which it also exchanges the host's center with the root.
+    """
+
+    host: ExchangeCost = ExchangeCost(0.0, 0.0, 0.0, 0.0)
+    root: ExchangeCost = ExchangeCost(0.0, 0.0, 0.0, 0.0)
+    every: int = 1
+
+    @classmethod
+    def of(cls, host: ExchangeCost, root: ExchangeCost, every: int) -> TreeCost:
+        """Return the costs with their means."""
+        parts = zip(astuple(host), astuple(root), strict=True)
+        push_s, pull_s, least_s, latency_s, own_s = (of_host + of_root / every for of_host, of_root in parts)
+        return cls(push_s, pull_s, least_s, latency_s, own_s, host, root, every)
+
+
+class _CenterStation:
+    """The center of a simulated run, or the root of a tree: exchanges are served in the order of arrival."""
+
+    def __init__(self, cost: ExchangeCost) -> None:
+        """Start idle."""
+        self._cost = cost
+        self._service_s, self._stay_s = cost.service_s, cost.alone_s
+        self._free = 0.0
+
+    def serve(self, arrival: float, worker: int) -> tuple[float, float]:
+        """Return begin and end of a worker's exchange."""
+        began = max(arrival, self._free)
+        self._free = began + self._service_s
+        return began, began + self._stay_s
+
+
+class _TreeStation:
+    """The centers of hosts, where nobody waits, the server's control calls, and the root."""
+
+    def __init__(self, cost: TreeCost) -> None:
+        """Start idle."""
+        self._calls, self._root = _CenterStation(cost.host), _CenterStation(cost.root)
+        self._every = cost.every
+        self._exchanges: Counter[int] = Counter()
+
+    def serve(self, arrival: float, worker: int) -> tuple[float, float]:
+        """See ``_CenterStation``."""
+        began, end = self._calls.serve(arrival, worker)
+        self._exchanges[worker] += 1
+        if (self._exchanges[worker] + worker) % self._every == 0:
+            _, end = self._root.serve(end, worker)
+        return began, end
 
 
 @dataclass(frozen=True)
@@ -233,6 +290,8 @@ def lognormal(rng: np.random.Generator, deviation: float, n_values: int) -> npt.
 
 
 def _slowed(cost: ExchangeCost, slowdown: float) -> ExchangeCost:
+    if slowdown == 1.0:
+        return cost
     push_s, pull_s, least_s, own_s = (slowdown * s for s in (cost.push_s, cost.pull_s, cost.least_s, cost.own_s))
     return ExchangeCost(push_s, pull_s, least_s, cost.latency_s, own_s)
 
@@ -257,20 +316,19 @@ def _one_by_one(
     heapq.heapify(queue)
     first = n_events // _WARM_UP
     turns = [-1] * crew.n_workers
-    service_s, stay_s = cost.service_s, cost.alone_s
-    free = began_first = began = exchange_s = compute_s = 0.0
+    station = _TreeStation(cost) if isinstance(cost, TreeCost) else _CenterStation(cost)
+    began_first = began = exchange_s = compute_s = 0.0
     gaps: list[int] = []
     steps = 0.0
     for turn, factor in enumerate(factors):
         arrival, worker = queue[0]
-        began = max(arrival, free)
-        free = began + service_s
+        began, end = station.serve(arrival, worker)
         computing = periods[worker] * factor
-        heapq.heapreplace(queue, (began + stay_s + computing, worker))
+        heapq.heapreplace(queue, (end + computing, worker))
         if turn == first:
             began_first = began
         if turn >= first:
-            exchange_s += began + stay_s - arrival
+            exchange_s += end - arrival
             compute_s += computing
             steps += counts[worker]
             if turns[worker] >= 0:
@@ -281,7 +339,7 @@ def _one_by_one(
         steps_per_s=rate * steps / (n_events - first),
         staleness=float(np.mean(gaps)),
         staleness_p95=float(np.percentile(gaps, 95)),
-        server_load=min(1.0, rate * service_s),
+        server_load=min(1.0, rate * cost.service_s),
         exchange_s=exchange_s / (n_events - first),
         exchange_share=exchange_s / (exchange_s + compute_s),
     )

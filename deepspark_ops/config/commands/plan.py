@@ -50,6 +50,9 @@ class PlanConfig(StageConfig):
     transport: Literal["socket", "shm"] = Field(
         "socket", description="socket: every worker on a host of its own; shm: all on the server's host"
     )
+    workers_per_host: int = Field(
+        1, ge=1, le=65_536, description="Workers of each host; above 1 they share a center (easgd's center: tree)"
+    )
     step_ms: float | None = Field(
         None, gt=0.0, description="Milliseconds of one minibatch; default: of from_run, else estimated by operations"
     )
@@ -114,6 +117,9 @@ class PlanConfig(StageConfig):
             raise ValueError(msg)
         if self.transport == "shm" and (self.n_servers > 1 or self.wire_dtype != "float32"):
             msg = "transport=shm: workers write the center itself; n_servers and wire_dtype are for transport=socket"
+            raise ValueError(msg)
+        if self.transport == "shm" and self.workers_per_host > 1:
+            msg = f"workers_per_host={self.workers_per_host}: with transport=shm all workers are on the server's host"
             raise ValueError(msg)
         if self.host_cores is not None and self.transport != "shm":
             msg = f"host_cores={self.host_cores}: with transport=socket every worker has a host of its own"

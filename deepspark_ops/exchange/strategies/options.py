@@ -111,7 +111,7 @@ def _value(strategy: str, name: str, kinds: Mapping[str, type], field: TextField
         allowed = ", ".join(kinds) or f"none, {strategy} has no options of its own"
         nearest = difflib.get_close_matches(name, kinds, n=1)
         hint = f'; did you mean "{nearest[0]}"?' if nearest else ""
-        if strategies := _strategies_with(name):
+        if strategies := strategies_with(name):
             hint = f"; strategies with {name}: {', '.join(strategies)}"
         msg = f'{field.where}: option "{name}" of strategy {strategy} is unknown; allowed: {allowed}{hint}'
         raise ConfigError(msg)
@@ -123,7 +123,7 @@ def _value(strategy: str, name: str, kinds: Mapping[str, type], field: TextField
     return value
 
 
-def _strategies_with(option: str) -> list[str]:
+def strategies_with(option: str) -> list[str]:
     """Return the names of the strategies with an option."""
     names = strategy_names()
     return [name for name in names if any(item.name == option for item in dataclasses.fields(find_strategy(name)))]

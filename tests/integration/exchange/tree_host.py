@@ -1,4 +1,4 @@
-"""The workers of a host, for tests in network namespaces: ``python -m tests.integration.exchange.tree_host 0 1 2 3``."""
+"""The workers of a host in a network namespace: ``python -m tests.integration.exchange.tree_host 0 1 2 3``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from deepspark_ops.exchange.client import connect
 from deepspark_ops.exchange.state.grants import Grant
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from tests.unit.deepspark_ops.exchange.exchange_run import work
-
 
 STEP_S = 0.03
 

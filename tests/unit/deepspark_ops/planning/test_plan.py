@@ -249,3 +249,11 @@ def test_command_of_the_issue(monkeypatch):
     table = invoke(*arguments).stdout
     assert "What to choose" in table
     assert "1,000" in table
+
+
+def test_hosts_with_a_center_load_the_server_with_a_quarter_of_the_vectors():
+    flat, tree = (cluster_plan(comm_period=1, workers_per_host=count, control_us=1e-3).rows for count in (1, 4))
+    assert tree[2].server_load == pytest.approx(flat[2].server_load / 4, rel=0.1)
+    assert tree[3].images_per_s > 2 * flat[3].images_per_s
+    with pytest.raises(ConfigError, match="workers_per_host=4: strategy sync has no tree of centers; strat"):
+        cluster_plan(strategy="sync", workers_per_host=4)

@@ -12,6 +12,8 @@ from deepspark_ops.planning.simulator import (
     Crew,
     ExchangeCost,
     Hardware,
+    TreeCost,
+    host_cost,
     lognormal,
     memory_cost,
     saturation_workers,
@@ -215,3 +217,20 @@ def test_same_seed_same_prediction():
     assert simulate(crew, COST, EASGD, seed=1) == simulate(crew, COST, EASGD, seed=1)
     assert simulate(crew, COST, EASGD, seed=1) != simulate(crew, COST, EASGD, seed=2)
     assert math.isfinite(simulate(crew, COST, SYNC).steps_per_s)
+
+
+def test_a_tree_saturates_by_its_roots_exchanges():
+    host = ExchangeCost(push_s=0.0, pull_s=0.0, least_s=0.0001, latency_s=0.0)
+    root = ExchangeCost(push_s=0.001, pull_s=0.0, least_s=0.0, latency_s=0.0)
+    crew = Crew(400, step_s=0.01, comm_period=4, jitter=0.1)
+    flat, tree = simulate(crew, root, EASGD), simulate(crew, TreeCost.of(host, root, 4), EASGD)
+    assert flat.steps_per_s == pytest.approx(4 / 0.001, rel=1e-9)
+    assert tree.steps_per_s == pytest.approx(4 * 4 / 0.001, rel=0.02)
+    one = simulate(Crew(1, step_s=0.01, comm_period=4), TreeCost.of(host, root, 4), EASGD)
+    assert one.exchange_s == pytest.approx(0.0001 + 0.001 / 4, rel=0.01)
+
+
+def test_host_cost_by_hand():
+    hardware = Hardware(latency_s=0.001, memory_bytes=4e9, control_s=0.0001, loop_s=0.0, cold_bytes=math.inf)
+    # Two calls over the link, four bytes of a parameter down and up.
+    assert host_cost(N_PARAMS, EASGD, hardware).alone_s == pytest.approx(2 * (0.0001 + 0.002) + 0.002)
