@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
 from caffe_import.tf_graph.debug_values import DebugTaps
 from caffe_import.tf_graph.device_copies import to_device
+from caffe_import.tf_graph.fixed_weights import cut_behind, in_graph
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
@@ -30,23 +32,26 @@ class ForwardPass:
         loss: The weighted loss of the pass.
         params: (n_params,), as given but for statistics that the pass moved (BatchNorm with batch statistics).
         layer_state: For the next pass of the same sequence (LSTM, RNN).
-        debug: The values of ``debug_info.forward_lines``; None unless asked for.
     """
 
     blobs: dict[str, Array]
     loss: float
     params: tf.Tensor | Vector
     layer_state: Mapping[str, tf.Tensor | Array]
-    debug: Array | None = None
 
 
 @dataclass(frozen=True)
 class FixedPass:
-    """Result of a pass of fixed parameters; attributes as of ``ForwardPass``."""
+    """Result of a pass of fixed or prepared parameters; attributes as of ``ForwardPass``.
+
+    Attributes:
+        debug: The values of ``debug_info.forward_lines``; None unless asked for.
+    """
 
     blobs: dict[str, Array]
     loss: float
     layer_state: Mapping[str, tf.Tensor | Array]
+    debug: Array | None = None
 
 
 class ForwardFunction:
@@ -58,13 +63,12 @@ class ForwardFunction:
         count_traces: How often TensorFlow traced it; stays 1.
     """
 
-    def __init__(self, net: NetSpec, outputs: Sequence[str], *, debug_info: bool = False, device: str = "") -> None:
+    def __init__(self, net: NetSpec, outputs: Sequence[str], device: str = "") -> None:
         """Fix the signature; tracing happens at the first call."""
         self._device = device
         self.net = net
         self.outputs = tuple(outputs)
         self.count_traces = 0
-        self._with_debug = debug_info
         self._forward = build_forward(net)
         self._fed = fed_blobs(net)
         signature = [tf.TensorSpec((net.params.n_params,), tf.float32), *_signature(net)]
@@ -83,10 +87,6 @@ class ForwardFunction:
         """
         return self.run(params, feeds, layer_state=initial_layer_state(self.net), seed=seed).blobs
 
-    def held(self, params: tf.Tensor | Vector) -> tf.Tensor | Vector:
-        """Return parameters for many calls, on a given device in the device's memory, else unchanged."""
-        return to_device(params, self._device) if self._device else params
-
     def run(
         self,
         params: tf.Tensor | Vector,
@@ -97,21 +97,18 @@ class ForwardFunction:
     ) -> ForwardPass:
         """Run a pass and return all results; arguments as in ``__call__``."""
         arguments = (params, dict(layer_state), _key(seed), _checked(feeds, self._fed))
-        blobs, loss, params_after, state, debug = _called(self._function, arguments, self._device)
-        values = {name: blob.numpy() for name, blob in blobs.items()}
-        return ForwardPass(values, float(loss), params_after, state, debug.numpy() if self._with_debug else None)
+        blobs, loss, params_after, state = _called(self._function, arguments, self._device)
+        return ForwardPass({name: blob.numpy() for name, blob in blobs.items()}, float(loss), params_after, state)
 
     def _traced(self, params: tf.Tensor, layer_state: Any, seed: tf.Tensor, feeds: Any) -> Any:
         self.count_traces += 1
         entries = self._forward.entries(params)
-        taps = DebugTaps(self.net) if self._with_debug else None
-        result = self._forward.on_entries(entries, layer_state, seed, feeds, taps.top if taps else None)
-        debug = tf.stack(taps.forward(result, entries)) if taps else tf.zeros((0,))
+        result = self._forward.on_entries(entries, layer_state, seed, feeds)
         if result.param_updates:
             entries_after = [result.param_updates.get(k, entry) for k, entry in enumerate(entries)]
             params = tf.concat([tf.reshape(entry, (-1,)) for entry in entries_after], axis=0)
         blobs = {name: result.blobs[name].caffe for name in self.outputs}
-        return blobs, result.loss, params, dict(result.state), debug
+        return blobs, result.loss, params, dict(result.state)
 
 
 class FixedForward:
@@ -158,6 +155,106 @@ class FixedForward:
         return FixedPass({name: blob.numpy() for name, blob in blobs.items()}, float(loss), state)
 
 
+class PreparedForward:
+    """The compiled pass for parameters of many passes. Made by ``compile_prepared_forward``; safe to share.
+
+    As ``FixedForward``, for parameters that change now and then: other parameters need no tracing, only a preparation.
+    A small value is no constant here, so that TensorFlow orders the value for its kernels in each pass.
+
+    Attributes:
+        net: The net.
+        outputs: Names of the blobs that a call returns.
+    """
+
+    def __init__(self, net: NetSpec, outputs: Sequence[str], *, debug_info: bool = False, device: str = "") -> None:
+        """Fix the signature; tracing happens at the first preparation."""
+        self.net = net
+        self.outputs = tuple(outputs)
+        self._device = device
+        self._with_debug = debug_info
+        self._fed = fed_blobs(net)
+        self._forward = build_forward(net, has_gradient=False)
+
+    def prepared(self, params: Vector) -> list[tf.Tensor]:
+        """Return what ``run`` takes for parameters, float32 (n_params,), which may be written afterwards."""
+        with tf.device(self._device or None):
+            values: list[tf.Tensor] = self.graphs.prepare(tf.constant(params))
+        return values
+
+    def run(
+        self,
+        values: list[tf.Tensor],
+        feeds: Mapping[str, Array],
+        *,
+        layer_state: Mapping[str, tf.Tensor | Array],
+        seed: int = 0,
+    ) -> FixedPass:
+        """Run a pass with ``prepared`` values; other arguments as of ``ForwardFunction``."""
+        arguments = (values, dict(layer_state), _key(seed), _checked(feeds, self._fed))
+        blobs, loss, state, debug = _called(self.graphs.run, arguments, self._device)
+        numbers = {name: blob.numpy() for name, blob in blobs.items()}
+        return FixedPass(numbers, float(loss), state, debug.numpy() if self._with_debug else None)
+
+    @cached_property
+    def graphs(self) -> PreparedGraphs:
+        """Both parts of the graph, traced at first use."""
+        arguments: tuple[Any, ...] = ()
+        results: tuple[Any, ...] = ()
+        values: list[tf.Tensor] = []
+
+        def traced(params: tf.Tensor, *others: Any) -> list[tf.Tensor]:
+            nonlocal arguments, results, values
+            entries = self._forward.entries(params)
+            with cut_behind(entries) as cut:
+                results = self._results(entries, *others)
+            arguments, values = (params, *others), cut.values
+            flat: list[tf.Tensor] = tf.nest.flatten(results)
+            return flat
+
+        signature = [tf.TensorSpec((self.net.params.n_params,), tf.float32), *_signature(self.net)]
+        with tf.device(self._device or None):
+            whole = tf.compat.v1.wrap_function(traced, signature)
+            prepare = whole.prune(arguments[0], values)
+            of_pass = whole.prune([*values, *tf.nest.flatten(arguments[1:])], tf.nest.flatten(results))
+        # TensorFlow optimises the graph of a tf.function, and not that of a pruned function.
+        run = tf.function(
+            lambda *flat: tf.nest.pack_sequence_as(results, of_pass(*tf.nest.flatten(flat))),
+            input_signature=[[tf.TensorSpec(value.shape, value.dtype) for value in values], *signature[1:]],
+            autograph=False,
+        )
+        return PreparedGraphs(whole, prepare, run, of_pass.graph)
+
+    def _results(
+        self,
+        entries: list[tf.Tensor],
+        layer_state: Mapping[str, tf.Tensor],
+        seed: tf.Tensor,
+        feeds: Mapping[str, tf.Tensor],
+    ) -> tuple[Any, ...]:
+        taps = DebugTaps(self.net) if self._with_debug else None
+        result = self._forward.on_entries(entries, layer_state, seed, feeds, taps.top if taps else None)
+        debug = tf.stack(taps.forward(result, [*map(in_graph, entries)])) if taps else tf.zeros((0,))
+        blobs = {name: result.blobs[name].caffe for name in self.outputs}
+        return blobs, result.loss, dict(result.state), debug
+
+
+@dataclass(frozen=True)
+class PreparedGraphs:
+    """The parts of ``PreparedForward``.
+
+    Attributes:
+        whole: The graph before the cut; keeps Python functions of layers alive.
+        prepare: Vector of parameters -> values that the pass reads.
+        run: The pass.
+        of_pass: The pass' graph.
+    """
+
+    whole: Any
+    prepare: Callable[[tf.Tensor], list[tf.Tensor]]
+    run: Callable[..., Any]
+    of_pass: tf.Graph
+
+
 def _signature(net: NetSpec) -> list[Any]:
     """Return the signature of layer state, key and feeds."""
     return [
@@ -194,12 +291,7 @@ def _called(function: Any, arguments: tuple[Any, ...], device: str) -> Any:
 
 
 def compile_forward(
-    net: NetSpec,
-    *,
-    n_threads: int,
-    outputs: Sequence[str] | None = None,
-    debug_info: bool = False,
-    device: str = "",
+    net: NetSpec, *, n_threads: int, outputs: Sequence[str] | None = None, device: str = ""
 ) -> ForwardFunction:
     """Compile a net's forward pass.
 
@@ -207,23 +299,20 @@ def compile_forward(
         net: Any phase.
         n_threads: Cores for this process (see ``set_threads``).
         outputs: Blobs to return; None for the net's outputs.
-        debug_info: Compute the numbers of ``debug_info`` too.
         device: TensorFlow's name of the device to compute on; empty: its own choice.
 
     Raises:
         NetError: A layer type that cannot be computed, or an output that the net does not have.
     """
-    names = net.outputs if outputs is None else tuple(outputs)
-    for name in names:
-        net.blob_shape(name)
+    names = _checked_outputs(net, outputs)
     set_threads(n_threads)
-    return ForwardFunction(net, names, debug_info=debug_info, device=device)
+    return ForwardFunction(net, names, device)
 
 
 def compile_fixed_forward(
     net: NetSpec, params: Vector, *, n_threads: int, outputs: Sequence[str] | None = None, device: str = ""
 ) -> FixedForward:
-    """Compile a net's forward pass for many calls with the same parameters.
+    """Compile a net's forward pass for many calls with the same parameters, for the life of the process.
 
     Args:
         net: Any phase.
@@ -235,8 +324,38 @@ def compile_fixed_forward(
     Raises:
         NetError: See ``compile_forward``.
     """
+    names = _checked_outputs(net, outputs)
+    set_threads(n_threads)
+    return FixedForward(net, params, names, device)
+
+
+def compile_prepared_forward(
+    net: NetSpec,
+    *,
+    n_threads: int,
+    outputs: Sequence[str] | None = None,
+    debug_info: bool = False,
+    device: str = "",
+) -> PreparedForward:
+    """Compile a net's forward pass for many calls with the same parameters, and then others.
+
+    Args:
+        net: Any phase.
+        n_threads: See ``compile_forward``.
+        outputs: See ``compile_forward``.
+        debug_info: Compute the numbers of ``debug_info`` too.
+        device: See ``compile_forward``.
+
+    Raises:
+        NetError: See ``compile_forward``.
+    """
+    names = _checked_outputs(net, outputs)
+    set_threads(n_threads)
+    return PreparedForward(net, names, debug_info=debug_info, device=device)
+
+
+def _checked_outputs(net: NetSpec, outputs: Sequence[str] | None) -> tuple[str, ...]:
     names = net.outputs if outputs is None else tuple(outputs)
     for name in names:
         net.blob_shape(name)
-    set_threads(n_threads)
-    return FixedForward(net, params, names, device)
+    return names

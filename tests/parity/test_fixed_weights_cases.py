@@ -1,8 +1,11 @@
-"""Recorded forward passes of Caffe, once more with fixed weights, as stage evaluate runs a net."""
+"""Recorded forward passes of Caffe, once more with fixed and with prepared weights.
+
+Stage evaluate runs a net with fixed weights, a training tests its center with prepared weights.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +16,14 @@ from caffe_import.net.param_layout import Vector
 from caffe_import.parity import net_cases
 from caffe_import.parity.case import Case, run_case
 from caffe_import.tf_graph.gradients import Passes, run_passes
-from caffe_import.tf_graph.predict import compile_fixed_forward
+from caffe_import.tf_graph.predict import FixedPass, compile_fixed_forward, compile_prepared_forward
 from tests.parity.test_caffe_cases import _FOLDER, _unsupported
 from tests.parity.test_caffe_cases import load_cases as selected_cases
 from tests.parity.test_layer_cases import FOLDER, RECORDS
 
 pytestmark = pytest.mark.tf
 
+ForwardPass = Callable[[NetSpec, Vector, Mapping[str, Any], Mapping[str, Any]], FixedPass]
 WITH_WEIGHTS = (
     "BatchNorm", "Bias", "Convolution", "Deconvolution", "Embed", "InnerProduct", "LSTM", "PReLU", "RNN", "Scale",
     "Split"
@@ -27,16 +31,29 @@ WITH_WEIGHTS = (
 """Split too: it decides whether a reader may scale a convolution's weights. Other types have the same graph."""
 
 
-def with_fixed_blobs(net: NetSpec, params: Vector, feeds: Mapping[str, Any], **options: Any) -> Passes:
-    """Return the passes of ``run_passes`` with blobs, loss and layer state of fixed weights."""
-    passes = run_passes(net, params, feeds, **options)
+def fixed_pass(net: NetSpec, params: Vector, feeds: Mapping[str, Any], layer_state: Mapping[str, Any]) -> FixedPass:
     forward = compile_fixed_forward(net, params, n_threads=1, outputs=list(net.blob_shapes))
-    result = forward.run(feeds, layer_state=options["layer_state"])
-    return replace(passes, blobs=result.blobs, loss=result.loss, layer_state=result.layer_state)
+    return forward.run(feeds, layer_state=layer_state)
 
 
-def faults_of(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(net_cases, "run_passes", with_fixed_blobs)
+def prepared_pass(net: NetSpec, params: Vector, feeds: Mapping[str, Any], layer_state: Mapping[str, Any]) -> FixedPass:
+    forward = compile_prepared_forward(net, n_threads=1, outputs=list(net.blob_shapes))
+    return forward.run(forward.prepared(params), feeds, layer_state=layer_state)
+
+
+def with_blobs_of(forward_pass: ForwardPass) -> Callable[..., Passes]:
+    """Return ``run_passes`` with blobs, loss and layer state of another forward pass."""
+
+    def passes_of(net: NetSpec, params: Vector, feeds: Mapping[str, Any], **options: Any) -> Passes:
+        passes = run_passes(net, params, feeds, **options)
+        result = forward_pass(net, params, feeds, options["layer_state"])
+        return replace(passes, blobs=result.blobs, loss=result.loss, layer_state=result.layer_state)
+
+    return passes_of
+
+
+def faults_of(cases: list[Case], forward_pass: ForwardPass, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(net_cases, "run_passes", with_blobs_of(forward_pass))
     outcomes = [run_case(case) for case in cases]
     assert outcomes
     return {
@@ -47,9 +64,13 @@ def faults_of(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> dict[str, A
 
 
 @pytest.mark.parametrize("layer_type", WITH_WEIGHTS)
-def test_layer_type_agrees_with_caffe(layer_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not faults_of([Case(FOLDER, record) for record in RECORDS[layer_type]], monkeypatch)
+@pytest.mark.parametrize("forward_pass", [fixed_pass, prepared_pass])
+def test_layer_type_agrees_with_caffe(
+    layer_type: str, forward_pass: ForwardPass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not faults_of([Case(FOLDER, record) for record in RECORDS[layer_type]], forward_pass, monkeypatch)
 
 
-def test_selected_nets_agree_with_caffe(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not faults_of([case for case in selected_cases(_FOLDER) if case.kind == "net"], monkeypatch)
+@pytest.mark.parametrize("forward_pass", [fixed_pass, prepared_pass])
+def test_selected_nets_agree_with_caffe(forward_pass: ForwardPass, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not faults_of([case for case in selected_cases(_FOLDER) if case.kind == "net"], forward_pass, monkeypatch)

@@ -23,7 +23,7 @@ from caffe_import.tf_graph.builder import initial_layer_state
 from caffe_import.tf_graph.device_copies import to_host
 from caffe_import.tf_graph.devices import ReadyDevices
 from caffe_import.tf_graph.out_of_memory import OUT_OF_MEMORY, exhausted_layer, wanted_memory
-from caffe_import.tf_graph.predict import ForwardFunction, compile_forward
+from caffe_import.tf_graph.predict import PreparedForward, compile_prepared_forward
 from caffe_import.tf_graph.train_step import TrainFunction, TrainState, compile_training
 from deepspark_ops.exchange.rounds.round_closing import RoundNote
 from deepspark_ops.train.data.batch_source import Feeds
@@ -46,7 +46,7 @@ class CompiledNets:
     """
 
     train: TrainFunction
-    tests: tuple[ForwardFunction, ...]
+    tests: tuple[PreparedForward, ...]
 
 
 def compile_nets(run: Run, devices: ReadyDevices) -> CompiledNets:
@@ -64,7 +64,7 @@ def compile_nets(run: Run, devices: ReadyDevices) -> CompiledNets:
         with_blob_factors=bool(rate_groups(run)),
     )
     tests = [
-        compile_forward(
+        compile_prepared_forward(
             net,
             n_threads=devices.n_threads,
             outputs=tuple(dict.fromkeys((*net.outputs, *hdf5_output_inputs(net)))),
@@ -284,7 +284,7 @@ class TfModel:
 
     def write_test_outputs(self, net: int) -> None:
         """See ``Model``."""
-        self._tests[net].side.write_added()
+        self._tests[net].end()
 
 
 def _restored(fresh: TrainState, state: WorkerState) -> TrainState:
@@ -302,14 +302,14 @@ class _TestNet:
     Source: BVLC Caffe @9b89154, src/caffe/net.cpp, Net::ShareTrainedLayersWith.
     """
 
-    def __init__(self, side: SideOutputs, trained: ParamLayout, forward: ForwardFunction, seed: int) -> None:
+    def __init__(self, side: SideOutputs, trained: ParamLayout, forward: PreparedForward, seed: int) -> None:
         net = side.net
         self.side = side
         self._forward = forward
         self._is_same = net.params.entries == trained.entries
         self._copies = [] if self._is_same else _shared_pieces(net, trained)
         self._filled = None if self._is_same else initial_vector(net, seed)
-        self._params: Any = None
+        self._values: list[Any] = []
         self._layer_state: Mapping[str, Any] = initial_layer_state(net)
         self._seed = seed
         self.debug_lines: list[str] = []
@@ -321,10 +321,15 @@ class _TestNet:
             params = self._filled
             for target, source in self._copies:
                 params[target] = trained[source]
-        self._params = self._forward.held(params)
+        self._values = self._forward.prepared(params)
+
+    def end(self) -> None:
+        """Write what the batches gave to the layers' files, and free the parameters' memory."""
+        self._values = []
+        self.side.write_added()
 
     def run(self, feeds: Feeds) -> dict[str, npt.NDArray[np.float32]]:
-        result = self._forward.run(self._params, feeds, layer_state=self._layer_state, seed=self._seed)
+        result = self._forward.run(self._values, feeds, layer_state=self._layer_state, seed=self._seed)
         self._layer_state = result.layer_state
         if result.debug is not None:
             self.debug_lines = forward_lines(self._forward.net, result.debug.tolist())

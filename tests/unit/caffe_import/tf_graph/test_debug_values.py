@@ -5,7 +5,7 @@ import pytest
 
 from caffe_import.files.prototxt import parse_solver
 from caffe_import.solver.solver_spec import solver_spec
-from caffe_import.tf_graph.predict import compile_forward
+from caffe_import.tf_graph.predict import compile_prepared_forward
 from caffe_import.tf_graph.train_step import compile_training
 from tests.reference.parsed_net import net_of
 
@@ -154,8 +154,12 @@ def test_a_test_net_has_the_lines_of_its_forward_pass() -> None:
     net = net_of(NET)
     data = np.ones((2, 3), np.float32)
     params = np.ones(net.params.n_params, np.float32)
-    done = compile_forward(net, n_threads=1, debug_info=True).run(params, {"data": data}, layer_state={})
+    passes = [
+        forward.run(forward.prepared(params), {"data": data}, layer_state={})
+        for forward in (compile_prepared_forward(net, n_threads=1, debug_info=shown) for shown in (True, False))
+    ]
+    done = passes[0]
     assert done.debug is not None
     # data 1; low 3 before and after ReLU; high 3 * 3 + 1; their sum
     assert done.debug.tolist() == [1, 3, 1, 3, 10, 1, 1, 60]
-    assert compile_forward(net, n_threads=1).run(params, {"data": data}, layer_state={}).debug is None
+    assert passes[1].debug is None

@@ -1,4 +1,4 @@
-"""A pass of fixed weights: nothing that depends on weights alone is left in the graph, and the numbers are Caffe's."""
+"""A pass of fixed or prepared weights: its graph has nothing of weights alone, and the numbers are Caffe's."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from caffe_import.net.net_spec import NetSpec
 from caffe_import.tf_graph.fixed_weights import MOST_CONSTANT_BYTES
-from caffe_import.tf_graph.predict import FixedForward, compile_fixed_forward
+from caffe_import.tf_graph.predict import compile_fixed_forward, compile_prepared_forward
 from tests.reference.parsed_net import net_of
 from tests.reference.slow_normalization import slow_batch_norm, slow_scale
 
@@ -23,11 +24,14 @@ ON_WEIGHTS = {"Split", "SplitV", "Mul", "Rsqrt", "DivNoNan", "Reshape"}
 """Operations of weights alone in the graph of ``ForwardFunction``; these nets have no other use of them."""
 
 
+DIMS = " ".join(f"dim: {extent}" for extent in X.shape)
+DATA = f'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ {DIMS} }} }} }}'
+
+
 def text(options: str, *, tops: tuple[str, str, str] = ("c", "c", "c"), bias: str = "true", behind: str = "") -> str:
     conv, normed, scaled = tops
-    dims = " ".join(f"dim: {extent}" for extent in X.shape)
     return f"""
-    layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ {dims} }} }} }}
+    {DATA}
     layer {{ name: "conv" type: "Convolution" bottom: "x" top: "{conv}"
       convolution_param {{ num_output: {CHANNELS} bias_term: {bias} {options} }} }}
     layer {{ name: "bn" type: "BatchNorm" bottom: "{conv}" top: "{normed}" batch_norm_param {{ eps: {EPS} }} }}
@@ -37,8 +41,8 @@ def text(options: str, *, tops: tuple[str, str, str] = ("c", "c", "c"), bias: st
     """
 
 
-def params_of(net: NetSpec) -> np.ndarray:
-    rng = np.random.default_rng(1)
+def params_of(net: NetSpec, seed: int = 1) -> np.ndarray:
+    rng = np.random.default_rng(seed)
     vector = rng.normal(size=net.params.n_params).astype(np.float32)
     known = {"bn[0]": MEANS, "bn[1]": VARIANCES, "bn[2]": WEIGHT, "scale[0]": FACTORS, "scale[1]": BIASES}
     for name, view in net.params.views(vector).items():
@@ -71,8 +75,15 @@ def slow_tops(
     return convolved, normalized, np.maximum(slow_scale(normalized, FACTORS, BIASES), 0)
 
 
-def operations(forward: FixedForward) -> Counter[str]:
-    return Counter(operation.type for operation in forward.graph.get_operations())
+def operations(graph: FuncGraph) -> Counter[str]:
+    """Return how many operations of each type the outputs need."""
+    needed, waiting = set(), [output.op for output in graph.outputs]
+    while waiting:
+        operation = waiting.pop()
+        if operation not in needed:
+            needed.add(operation)
+            waiting += [tensor.op for tensor in operation.inputs]
+    return Counter(operation.type for operation in needed)
 
 
 WINDOWS = {
@@ -93,9 +104,57 @@ def test_batch_norm_and_scale_are_in_the_weights(options: str, slow: dict[str, i
     top = slow_tops(net, vector, **slow)[-1]
     vector[:] = np.nan  # the caller may write the vector
     np.testing.assert_allclose(forward({"x": X})["c"], top, rtol=0, atol=1e-6 * np.abs(top).max())
-    assert not ON_WEIGHTS - {"Split"} & operations(forward).keys()
-    assert operations(forward)["Transpose"] == 2  # the data to channels-last, the top back
-    assert operations(forward)["BiasAdd"] == 1
+    assert not ON_WEIGHTS - {"Split"} & operations(forward.graph).keys()
+    assert operations(forward.graph)["Transpose"] == 2  # the data to channels-last, the top back
+    assert operations(forward.graph)["BiasAdd"] == 1
+
+
+@pytest.mark.parametrize("bias", ["true", "false"])
+@pytest.mark.parametrize(("options", "slow"), WINDOWS.values(), ids=WINDOWS)
+def test_other_weights_are_prepared_without_another_graph(options: str, slow: dict[str, int], bias: str) -> None:
+    net = net_of(text(options, bias=bias), phase="TEST")
+    forward = compile_prepared_forward(net, n_threads=1)
+    graphs = forward.graphs
+    for seed in (1, 2):
+        vector = params_of(net, seed)
+        top = slow_tops(net, vector, **slow)[-1]
+        values = forward.prepared(vector)
+        vector[:] = np.nan  # the caller may write the vector
+        for _ in range(2):
+            blobs = forward.run(values, {"x": X}, layer_state={}).blobs
+            np.testing.assert_allclose(blobs["c"], top, rtol=0, atol=1e-6 * np.abs(top).max())
+    assert forward.graphs is graphs
+    assert not ON_WEIGHTS - {"Split"} & operations(graphs.of_pass).keys()
+    assert operations(graphs.of_pass)["Transpose"] == 2
+    assert operations(graphs.of_pass)["BiasAdd"] == 1
+
+
+def test_a_net_without_weights_is_prepared_too() -> None:
+    relu = 'layer { name: "relu" type: "ReLU" bottom: "x" top: "y" }'
+    forward = compile_prepared_forward(net_of(DATA + relu, phase="TEST"), n_threads=1)
+    blobs = forward.run(forward.prepared(np.zeros(0, np.float32)), {"x": X}, layer_state={}).blobs
+    np.testing.assert_array_equal(blobs["y"], np.maximum(X, 0))
+
+
+def test_statistics_of_a_batch_and_the_weights_of_a_later_layer_are_prepared() -> None:
+    """BatchNorm in a test net with the batch's statistics; the stored sums are read by a second BatchNorm."""
+    sums = 'param { name: "m" } param { name: "v" } param { name: "w" }'
+    layers = f"""
+    layer {{ name: "a" type: "BatchNorm" bottom: "x" top: "a" {sums} batch_norm_param {{ use_global_stats: false }} }}
+    layer {{ name: "b" type: "BatchNorm" bottom: "x" top: "b" {sums} batch_norm_param {{ use_global_stats: true }} }}
+    """
+    net = net_of(DATA + layers, phase="TEST")
+    vector = np.concatenate([MEANS, VARIANCES, [WEIGHT]]).astype(np.float32)
+    forward = compile_prepared_forward(net, n_threads=1)
+    blobs = forward.run(forward.prepared(vector), {"x": X}, layer_state={}).blobs
+    wide = X.astype(np.float64)
+    means, n_values = wide.mean((0, 2, 3)), X[:, 0].size
+    variances = wide.var((0, 2, 3))
+    weight = 0.999 * WEIGHT + 1
+    moved = (0.999 * MEANS + means) / weight, (0.999 * VARIANCES + variances * n_values / (n_values - 1)) / weight
+    for name, statistics in (("a", (means, variances)), ("b", moved)):
+        top = slow_batch_norm(wide, statistics[0], statistics[1] + 1e-5)
+        np.testing.assert_allclose(blobs[name], top, rtol=0, atol=2e-6 * np.abs(top).max(), err_msg=name)
 
 
 def test_blobs_between_are_right_for_who_asks_for_them() -> None:
@@ -114,17 +173,15 @@ def test_a_convolution_with_two_readers_is_computed_once() -> None:
     convolved, _, scaled = slow_tops(net, vector)
     top = convolved + scaled
     np.testing.assert_allclose(forward({"x": X})["sum"], top, rtol=0, atol=1e-6 * np.abs(top).max())
-    assert operations(forward)["Conv2D"] == 1
+    assert operations(forward.graph)["Conv2D"] == 1
 
 
 def test_large_weights_are_no_constants_of_the_graph() -> None:
     n_outputs = MOST_CONSTANT_BYTES // 4 // X[0].size
     layer = 'layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param {{ num_output: {} }} }}'
-    dims = " ".join(f"dim: {extent}" for extent in X.shape)
-    data = f'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ {dims} }} }} }}'
     n_captured = []
     for n in (n_outputs, n_outputs + 1):
-        net = net_of(data + layer.format(n), phase="TEST")
+        net = net_of(DATA + layer.format(n), phase="TEST")
         vector = params_of(net)
         forward = compile_fixed_forward(net, vector, n_threads=1)
         blobs = net.params.views(vector.astype(np.float64))
