@@ -26,45 +26,37 @@ Keep = Callable[[tf.Tensor], tf.Tensor]
 _KEEP: ContextVar[Keep | None] = ContextVar("keep", default=None)
 
 
-class WeightCut:
-    """The cut of a graph between the values of weights alone and the passes that read the values."""
-
-    def __init__(self, weights: Sequence[tf.Tensor]) -> None:
-        """Begin with the weights themselves before the cut."""
-        self._read: dict[int, tf.Tensor] = {}
-        self._before: dict[int, tf.Tensor] = {}
-        self.add_before(weights)
-
-    def is_before(self, tensor: tf.Tensor) -> bool:
-        """Return whether the tensor follows from the weights alone."""
-        return id(tensor) in self._before
-
-    def add_before(self, tensors: Sequence[tf.Tensor]) -> None:
-        """Note tensors that were computed from tensors before the cut."""
-        self._before.update((id(tensor), tensor) for tensor in tensors)
-
-    def pass_reads(self, tensor: tf.Tensor) -> None:
-        """Note that a pass reads a tensor."""
-        self._read[id(tensor)] = tensor
-
-    @property
-    def values(self) -> list[tf.Tensor]:
-        """The tensors that the passes read, in the order of their first use."""
-        return list(self._read.values())
-
-
-_CUT: ContextVar[WeightCut | None] = ContextVar("cut", default=None)
+_BEFORE_CUT: ContextVar[dict[int, tf.Tensor] | None] = ContextVar("before_cut", default=None)
+"""By ``id``: tensors of the graph that is being traced that follow from the weights alone."""
 
 
 @contextmanager
-def cut_behind(weights: Sequence[tf.Tensor]) -> Iterator[WeightCut]:
-    """Take ``weights``, tensors of the graph that the block traces, as fixed; yield the cut behind their values."""
-    cut = WeightCut(weights)
-    token = _CUT.set(cut)
+def taken_as_fixed(weights: Sequence[tf.Tensor]) -> Iterator[None]:
+    """Take ``weights``, tensors of the graph that the block traces, as fixed: ``values_of_weights`` cuts the graph."""
+    token = _BEFORE_CUT.set({id(tensor): tensor for tensor in weights})
     try:
-        yield cut
+        yield
     finally:
-        _CUT.reset(token)
+        _BEFORE_CUT.reset(token)
+
+
+def values_of_weights(params: tf.Tensor, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the tensors of a graph that follow from ``params`` alone and that other operations or ``results`` read."""
+    constants: set[tf.Operation] = set()
+    of_weights = {params.op}
+    values: dict[int, tf.Tensor] = {}
+    for operation in params.graph.get_operations():  # each behind the makers of its inputs
+        inputs = list(operation.inputs)
+        makers = {tensor.op for tensor in inputs}
+        is_pure = not operation.op_def.is_stateful and operation.type != "Placeholder"
+        if is_pure and makers <= constants:
+            constants.add(operation)
+        elif is_pure and makers <= constants | of_weights:
+            of_weights.add(operation)
+        elif operation not in of_weights:
+            values.update((id(tensor), tensor) for tensor in inputs if tensor.op in of_weights)
+    values.update((id(tensor), tensor) for tensor in results if tensor.op in of_weights)
+    return list(values.values())
 
 
 def is_fixed(*weights: Any) -> bool:
@@ -75,8 +67,7 @@ def is_fixed(*weights: Any) -> bool:
 
 
 def _has_value(weight: tf.Tensor) -> bool:
-    cut = _CUT.get()
-    return not tf.is_symbolic_tensor(weight) or (cut is not None and cut.is_before(weight))
+    return not tf.is_symbolic_tensor(weight) or id(weight) in (_BEFORE_CUT.get() or ())
 
 
 def computed_once(compute: Callable[..., Any], *weights: Any) -> Any:
@@ -86,9 +77,9 @@ def computed_once(compute: Callable[..., Any], *weights: Any) -> Any:
     """
     if not is_fixed(*weights):
         return compute(*weights)
-    if (cut := _CUT.get()) is not None:
+    if (before_cut := _BEFORE_CUT.get()) is not None:
         values = compute(*weights)
-        cut.add_before(tf.nest.flatten(values))
+        before_cut.update((id(tensor), tensor) for tensor in tf.nest.flatten(values))
         return values
     with tf.init_scope():
         return compute(*weights)
@@ -96,10 +87,7 @@ def computed_once(compute: Callable[..., Any], *weights: Any) -> Any:
 
 def in_graph(value: tf.Tensor | Vector) -> tf.Tensor:
     """Return a weight or a result of ``computed_once`` for an operation of a pass: a small value as a constant."""
-    if not is_fixed(value):
-        return value
-    if tf.is_symbolic_tensor(value) and (cut := _CUT.get()) is not None:
-        cut.pass_reads(value)
+    if tf.is_symbolic_tensor(value) or not is_fixed(value):
         return value
     if np.prod(value.shape) * tf.as_dtype(value.dtype).size <= MOST_CONSTANT_BYTES:
         return tf.constant(np.asarray(value))

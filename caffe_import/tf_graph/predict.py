@@ -17,7 +17,7 @@ from caffe_import.net.param_layout import Vector
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, initial_layer_state, random_key
 from caffe_import.tf_graph.debug_values import DebugTaps
 from caffe_import.tf_graph.device_copies import to_device
-from caffe_import.tf_graph.fixed_weights import cut_behind, in_graph
+from caffe_import.tf_graph.fixed_weights import taken_as_fixed, values_of_weights
 from caffe_import.tf_graph.threads import set_threads
 
 Array = npt.NDArray[Any]
@@ -200,20 +200,20 @@ class PreparedForward:
         """Both parts of the graph, traced at first use."""
         arguments: tuple[Any, ...] = ()
         results: tuple[Any, ...] = ()
-        values: list[tf.Tensor] = []
 
         def traced(params: tf.Tensor, *others: Any) -> list[tf.Tensor]:
-            nonlocal arguments, results, values
+            nonlocal arguments, results
             entries = self._forward.entries(params)
-            with cut_behind(entries) as cut:
+            with taken_as_fixed(entries):
                 results = self._results(entries, *others)
-            arguments, values = (params, *others), cut.values
+            arguments = (params, *others)
             flat: list[tf.Tensor] = tf.nest.flatten(results)
             return flat
 
         signature = [tf.TensorSpec((self.net.params.n_params,), tf.float32), *_signature(self.net)]
         with tf.device(self._device or None):
             whole = tf.compat.v1.wrap_function(traced, signature)
+            values = values_of_weights(arguments[0], tf.nest.flatten(results))
             prepare = whole.prune(arguments[0], values)
             of_pass = whole.prune([*values, *tf.nest.flatten(arguments[1:])], tf.nest.flatten(results))
         # TensorFlow optimises the graph of a tf.function, and not that of a pruned function.
@@ -233,7 +233,7 @@ class PreparedForward:
     ) -> tuple[Any, ...]:
         taps = DebugTaps(self.net) if self._with_debug else None
         result = self._forward.on_entries(entries, layer_state, seed, feeds, taps.top if taps else None)
-        debug = tf.stack(taps.forward(result, [*map(in_graph, entries)])) if taps else tf.zeros((0,))
+        debug = tf.stack(taps.forward(result, entries)) if taps else tf.zeros((0,))
         blobs = {name: result.blobs[name].caffe for name in self.outputs}
         return blobs, result.loss, dict(result.state), debug
 

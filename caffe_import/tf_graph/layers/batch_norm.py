@@ -79,7 +79,7 @@ def _by_batch(
         is_training=True,
     )
     fraction = options.moving_average_fraction
-    sums_of_means, sums_of_variances, sums_of_weights = map(in_graph, sums)
+    sums_of_means, sums_of_variances, sums_of_weights = sums
     return outputs, {
         0: fraction * sums_of_means + tf.stop_gradient(means),
         1: fraction * sums_of_variances + tf.stop_gradient(variances),

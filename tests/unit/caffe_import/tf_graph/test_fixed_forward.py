@@ -136,6 +136,14 @@ def test_a_net_without_weights_is_prepared_too() -> None:
     np.testing.assert_array_equal(blobs["y"], np.maximum(X, 0))
 
 
+def test_a_top_that_is_a_weight_is_prepared() -> None:
+    layer = 'layer { name: "p" type: "Parameter" top: "p" parameter_param { shape { dim: 3 } } }'
+    forward = compile_prepared_forward(net_of(DATA + layer, phase="TEST"), n_threads=1, outputs=("p",))
+    for vector in np.float32([[1, 2, 3], [4, 5, 6]]):
+        blobs = forward.run(forward.prepared(vector), {"x": X}, layer_state={}).blobs
+        np.testing.assert_array_equal(blobs["p"], vector)
+
+
 def test_statistics_of_a_batch_and_the_weights_of_a_later_layer_are_prepared() -> None:
     """BatchNorm in a test net with the batch's statistics; the stored sums are read by a second BatchNorm."""
     sums = 'param { name: "m" } param { name: "v" } param { name: "w" }'
