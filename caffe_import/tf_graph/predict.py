@@ -177,8 +177,9 @@ class PreparedForward:
 
     def prepared(self, params: Vector) -> list[tf.Tensor]:
         """Return what ``run`` takes for parameters, float32 (n_params,), which may be written afterwards."""
+        vector = to_device(params, self._device) if self._device else tf.constant(params)
         with tf.device(self._device or None):
-            values: list[tf.Tensor] = self.graphs.prepare(tf.constant(params))
+            values: list[tf.Tensor] = self.graphs.prepare(vector)
         return values
 
     def run(
@@ -214,9 +215,11 @@ class PreparedForward:
         with tf.device(self._device or None):
             whole = tf.compat.v1.wrap_function(traced, signature)
             values = values_of_weights(arguments[0], tf.nest.flatten(results))
-            prepare = whole.prune(arguments[0], values)
+            of_weights = whole.prune(arguments[0], values)
             of_pass = whole.prune([*values, *tf.nest.flatten(arguments[1:])], tf.nest.flatten(results))
-        # TensorFlow optimises the graph of a tf.function, and not that of a pruned function.
+        # TensorFlow optimises the graph of a tf.function, and not that of a pruned function. A direct call of a pruned
+        # function also reads the arguments for an error message that nobody sees.
+        prepare = tf.function(of_weights, input_signature=signature[:1], autograph=False)
         run = tf.function(
             lambda *flat: tf.nest.pack_sequence_as(results, of_pass(*tf.nest.flatten(flat))),
             input_signature=[[tf.TensorSpec(value.shape, value.dtype) for value in values], *signature[1:]],
