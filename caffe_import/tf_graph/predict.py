@@ -202,21 +202,21 @@ class PreparedForward:
         arguments: tuple[Any, ...] = ()
         results: tuple[Any, ...] = ()
 
-        def traced(params: tf.Tensor, *others: Any) -> list[tf.Tensor]:
+        def traced(params: tf.Tensor, *inputs: Any) -> list[tf.Tensor]:
             nonlocal arguments, results
             entries = self._forward.entries(params)
             with taken_as_fixed(entries):
-                results = self._results(entries, *others)
-            arguments = (params, *others)
+                results = self._results(entries, *inputs)
+            arguments = (params, *inputs)
             flat: list[tf.Tensor] = tf.nest.flatten(results)
             return flat
 
         signature = [tf.TensorSpec((self.net.params.n_params,), tf.float32), *_signature(self.net)]
         with tf.device(self._device or None):
-            whole = tf.compat.v1.wrap_function(traced, signature)
+            uncut = tf.compat.v1.wrap_function(traced, signature)
             values = values_of_weights(arguments[0], tf.nest.flatten(results))
-            of_weights = whole.prune(arguments[0], values)
-            of_pass = whole.prune([*values, *tf.nest.flatten(arguments[1:])], tf.nest.flatten(results))
+            of_weights = uncut.prune(arguments[0], values)
+            of_pass = uncut.prune([*values, *tf.nest.flatten(arguments[1:])], tf.nest.flatten(results))
         # TensorFlow optimises the graph of a tf.function, and not that of a pruned function. A direct call of a pruned
         # function also reads the arguments for an error message that nobody sees.
         prepare = tf.function(of_weights, input_signature=signature[:1], autograph=False)
@@ -225,7 +225,7 @@ class PreparedForward:
             input_signature=[[tf.TensorSpec(value.shape, value.dtype) for value in values], *signature[1:]],
             autograph=False,
         )
-        return PreparedGraphs(whole, prepare, run, of_pass.graph)
+        return PreparedGraphs(uncut, prepare, run, of_pass.graph)
 
     def _results(
         self,
@@ -246,13 +246,13 @@ class PreparedGraphs:
     """The parts of ``PreparedForward``.
 
     Attributes:
-        whole: The graph before the cut; keeps Python functions of layers alive.
+        uncut: The graph before the cut; keeps Python functions of layers alive.
         prepare: Vector of parameters -> values that the pass reads.
         run: The pass.
         of_pass: The pass' graph.
     """
 
-    whole: Any
+    uncut: Any
     prepare: Callable[[tf.Tensor], list[tf.Tensor]]
     run: Callable[..., Any]
     of_pass: tf.Graph
