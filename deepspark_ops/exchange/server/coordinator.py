@@ -103,6 +103,7 @@ class Coordinator:
             waits_at_end=chunks.strategy.root_level is not None,
         )
         self._hosts: dict[int, str] = {}  # of workers that share a center; see ``RootLevel``
+        self._noted_changes = -1
         self._next_expiry = 0.0
         watch = LostUpdates(center, chunks, rest_steps=round(settings.watch_rest_s / EXPIRE_EVERY_S))
         self._report = ServerReport(center, watch, clock)
@@ -183,10 +184,10 @@ class Coordinator:
         In a tree of centers, the workers of a host exchange as one child of the root.
         """
         grants = self._shared.state.grants
-        if not self._hosts:
-            self._center.note_live_workers(grants.n_live)
-            return
-        self._center.note_live_workers(len({self._hosts.get(worker, worker) for worker in grants.live_workers}))
+        if grants.live_changes != self._noted_changes:
+            self._noted_changes = grants.live_changes
+            children = {self._hosts.get(worker, worker) for worker in grants.live} if self._hosts else grants.live
+            self._center.note_live_workers(len(children))
 
     def _answer_grant(self, request: RequestGrant) -> GrantAnswer:
         """Answer a new request for steps; a worker that has to wait for others only reports the steps before."""
@@ -201,6 +202,7 @@ class Coordinator:
         """Note that ``worker`` shares the center of this token with the other workers of the worker's host."""
         with self._shared.lock:
             self._hosts[worker] = token
+            self._noted_changes = -1
             self._note_live_workers()
 
     def heartbeat(self, worker: int) -> None:

@@ -48,6 +48,9 @@ class GrantClock:
     The clock promises for any order of requests, losses and late answers: every step below ``max_iter`` is acknowledged
     exactly once; no grant crosses a test or snapshot boundary; a snapshot is due as soon as all steps below the
     snapshot are acknowledged.
+
+    Attributes:
+        live_changes: How often a worker came to ``live`` or left ``live``, in this process.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class GrantClock:
             self._state.final_test = "due"
         self._open = OpenGrants()
         self._expired = OpenGrants()
+        self.live_changes = 0
         self._last_calls: OrderedDict[int, float] = OrderedDict()  # of live workers, the earliest call first
         self._states: dict[int, set[int]] = {}
         self._due: list[int] = []
@@ -144,16 +148,17 @@ class GrantClock:
         """Remove a finished worker, and release the worker's grants."""
         self._forget(worker)
         self._paces.forget(worker)
-        self._last_calls.pop(worker, None)
+        self._remove_live(worker)
 
     def lose(self, worker: int) -> None:
         """Give up a silent or dead worker, and release the worker's grants. The next call brings the worker back."""
         self._release(worker)
         self._paces.forget(worker)
-        self._last_calls.pop(worker, None)
+        self._remove_live(worker)
 
     def note_call(self, worker: int, now: float) -> None:
         """Note a call of a worker; a worker that was given up is live again."""
+        self.live_changes += worker not in self._last_calls
         self._last_calls[worker] = now
         self._last_calls.move_to_end(worker)
 
@@ -327,9 +332,14 @@ class GrantClock:
             for grant, worker, since in rows:
                 target.add(OpenGrant(Grant(**grant), worker, since))
         self._last_calls = OrderedDict(state["workers"])
+        self.live_changes += 1
         self._states = {iteration: set(missing) for iteration, missing in state["states"]}
         self._due = list(state["due"])
         self._paces = WorkerPaces.of_state(state["paces"])
+
+    def _remove_live(self, worker: int) -> None:
+        if self._last_calls.pop(worker, None) is not None:
+            self.live_changes += 1
 
     def _patience_s(self, worker: int) -> float:
         return max(self._timeout_s, PATIENCE * self._state.slowest_grant_s if self._open.of(worker) else 0.0)

@@ -131,6 +131,30 @@ def test_silent_worker_is_lost_and_reported(tmp_path: Path) -> None:
     assert coordinator.status()["reissued_grants"] == 1
 
 
+def test_hosts_of_a_tree_are_counted_as_workers_come_and_go(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, n_workers=4, strategy="easgd", options={"center": "tree"})
+    center = Center.in_memory(initial_vector(), settings.center_shape())
+    clock = Clock()
+    coordinator = Coordinator(settings, center, clock)
+    counts = []
+    for worker in range(4):
+        coordinator.join(worker, str(worker), "socket")
+        coordinator.note_host(worker, "a" if worker < 2 else "b")
+        counts.append(center.live_workers)
+    coordinator.lose(0, "0", "its connection ended")
+    counts.append(center.live_workers)
+    coordinator.lose(1, "1", "its connection ended")
+    counts.append(center.live_workers)
+    coordinator.heartbeat(1)  # a call brings a lost worker back
+    coordinator.leave(2)
+    coordinator.leave(3)
+    counts.append(center.live_workers)
+    coordinator.heartbeat(0)
+    coordinator.lose(1, "1", "its connection ended")
+    counts.append(center.live_workers)
+    assert counts == [1, 1, 2, 2, 2, 1, 1, 1]
+
+
 def test_process_that_is_replaced_was_lost(tmp_path: Path) -> None:
     coordinator, _ = make_coordinator(tmp_path)
     coordinator.join(0, "a", "socket")

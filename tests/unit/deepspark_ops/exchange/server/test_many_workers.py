@@ -77,13 +77,17 @@ class Crew:
         return self._numbers[worker]
 
 
-def seconds_per_call(folder: Path, strategy: str, n_workers: int) -> dict[str, float]:
+def seconds_per_call(folder: Path, strategy: str, n_workers: int, *, has_tree: bool = False) -> dict[str, float]:
     """Return the processor's time of a call of a worker beside the others, which hold grants and pieces."""
-    crew = Crew(folder, n_workers, Schedule(10**9), strategy=strategy)
+    options = {"center": "tree"} if has_tree else {}
+    crew = Crew(folder, n_workers, Schedule(10**9), strategy=strategy, options=options)
     calls: tuple[Callable[[int], object], ...] = (crew.join, crew.grant, crew.lease, crew.push, crew.lose)
     for worker in range(n_workers):
         crew.join(worker)
         crew.lease(worker)
+    if has_tree:
+        for worker in range(n_workers):
+            crew.coordinator.note_host(worker, f"host {worker // 4}")
     for _ in range(4):  # paces are known after three grants
         crew.now += 1.0
         for worker in range(n_workers):
@@ -106,6 +110,11 @@ def test_a_call_costs_no_more_beside_thousands_of_workers(tmp_path: Path, strate
     few, many = (seconds_per_call(tmp_path / str(n), strategy, n) for n in (100, 2_000))
     costlier = {call: many[call] / few[call] for call in few if many[call] > 3.0 * max(few[call], 10e-6)}
     assert not costlier, f"20 times as many workers, seconds of a call: {few}, {many}"
+
+
+def test_a_request_in_a_tree_of_centers_costs_no_more_beside_hundreds_of_hosts(tmp_path: Path) -> None:
+    few, many = (seconds_per_call(tmp_path / str(n), "easgd", n, has_tree=True) for n in (100, 2_000))
+    assert all(many[call] < 3.0 * few[call] for call in ("grant", "lease")), f"{few}, {many}"
 
 
 def test_a_day_of_a_run_takes_no_more_memory_than_its_first_hours(
