@@ -17,7 +17,7 @@ class Transfer(Protocol):
     Used by one thread. Every step may raise ``ExchangeUnavailable`` or ``ProtocolError``, see ``WorkerLink``.
 
     Attributes:
-        name: ``shm``, ``socket`` or ``local``.
+        name: ``shm``, ``socket``, ``tree`` or ``local``.
         plan: What the exchanges go by.
     """
 

@@ -31,7 +31,7 @@ class Welcome:
         strategy: Name of the strategy that runs (``single_worker`` with one worker).
         moving_rate: alpha.
         chunk: Floats per chunk.
-        transport: ``shm``, ``socket`` or ``local``: how this worker reaches the center.
+        transport: ``shm``, ``socket``, ``tree`` or ``local``: how this worker reaches the center.
     """
 
     clock: int
@@ -69,7 +69,7 @@ class ExchangeReport(NamedTuple):
         staleness: Exchanges that other workers ended since this worker's last pull.
         overlaps: Exchanges of other workers that were open while this one was.
         distance: L2 norm of local - center, before the exchange; None if not asked for, or without a pull.
-        transport: ``shm``, ``socket`` or ``local``.
+        transport: ``shm``, ``socket``, ``tree`` or ``local``.
         round_end: Of strategies whose workers wait for each other.
         center: The center as this worker's push has left it, (n_params,), as fresh as its new parameters; statistics
             aside. None where it was not asked for.

@@ -10,6 +10,7 @@ import pytest
 
 from deepspark_ops.exchange.local_exchange import LocalExchange, LocalLink
 from deepspark_ops.exchange.state.grants import Schedule
+from deepspark_ops.param_vector import StatisticBlobs
 from tests.reference.slow_easgd import slow_tree
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings, update_of
 
@@ -117,3 +118,20 @@ def test_the_last_snapshot_has_the_steps_of_all_hosts(tmp_path: Path) -> None:
     saved = np.fromfile(settings.work / "pending" / "iter_2" / "center.f32", np.float32)
     np.testing.assert_array_equal(saved, exchange.center.vector)
     assert (saved != initial_vector()).all()
+
+
+def test_batch_statistics_go_to_the_root_past_the_hosts(tmp_path: Path) -> None:
+    statistics = StatisticBlobs.from_json([[10, 60, 60, 110, 110, 0.9]])
+    roots = {}
+    for center in ("flat", "tree"):
+        settings = make_settings(tmp_path / center, n_workers=4, statistics=statistics, options={"center": center})
+        exchange = LocalExchange(settings, initial_vector(), workers_per_host=2)
+        links, locals_ = joined(exchange, 4)
+        for step in range(20):
+            locals_[step % 4], _ = links[step % 4].exchange(locals_[step % 4] + update_of(step))
+        roots[center] = exchange.center.vector[statistics.positions]
+        if center == "tree":
+            host = exchange.host_of(0).center.vector
+            np.testing.assert_array_equal(host[statistics.positions], initial_vector()[statistics.positions])
+    np.testing.assert_array_equal(roots["tree"], roots["flat"])
+    assert (roots["tree"] != initial_vector()[statistics.positions]).all()
