@@ -1,7 +1,7 @@
 # One verb, one target; `make help` lists them. Set-up happens by itself: .ci/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-airflow test-lineage test-object-stores test-lower test-long bench mutants fuzz soak explore lint types docs docs-serve docs-check format lock proto release setup clean
+.PHONY: help demo ui test test-quick test-cluster test-browser test-mlflow test-airflow test-lineage test-object-stores test-lower test-long bench mutants fuzz soak explore lint types docs docs-serve docs-check pictures format lock proto release setup clean
 
 # A shell that forbids bytecode makes TensorFlow's import take ten seconds instead of two.
 unexport PYTHONDONTWRITEBYTECODE
@@ -142,6 +142,9 @@ docs-serve: ## Show the docs site on 127.0.0.1 (PORT=8000) until Ctrl-C; a page 
 	@.ci/setup.sh tools
 	@.ci/docs_environment.sh
 	@exec .venv/docs/bin/mkdocs serve --dev-addr 127.0.0.1:$(or $(PORT),8000)
+
+pictures: setup ## Take the pictures of docs/images anew from small runs in Airflow, by Chromium: NAMES="form runs", FOLDER=build/pictures keeps the runs
+	$(if $(FOLDER),DEEPSPARK_PICTURES=$(FOLDER)) $(PYTHON) -m docs.pictures $(NAMES)
 
 docs-check: ## Examples in docstrings, the generated pages and README.md against the code
 	@.ci/setup.sh tools

@@ -408,10 +408,10 @@ def _round(value: float) -> float:
 
 
 def grouped(value: float) -> str:
-    """Return a count with thousands set apart by a thin space.
+    """Return a count with commas at thousands, as the pages write numbers.
 
     Example:
-        >>> grouped(12000.0) == "12\u2009000"
-        True
+        >>> grouped(12000.0)
+        '12,000'
     """
-    return f"{value:,.0f}".replace(",", "\u2009") if abs(value) >= 1 or value == 0 else f"{value:g}"
+    return f"{value:,.0f}" if abs(value) >= 1 or value == 0 else f"{value:g}"

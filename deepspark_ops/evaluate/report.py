@@ -269,10 +269,10 @@ def _number_text(value: float) -> str:
     """Return a value of an axis: four digits, or all of a large number rather than a power of ten.
 
     Example:
-        >>> _number_text(0.046875), _number_text(150000.0) == "150\u2009000"
-        ('0.04688', True)
+        >>> _number_text(0.046875), _number_text(150000.0)
+        ('0.04688', '150,000')
     """
-    return grouped(value) if abs(value) >= 10_000 else f"{value:.4g}"
+    return grouped(value) if abs(value) >= 1_000 else f"{value:.4g}"
 
 
 def _duration(seconds: float) -> str:

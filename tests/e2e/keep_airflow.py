@@ -83,13 +83,14 @@ def _await_session(lock: Path, is_over: threading.Event) -> None:
     is_over.set()
 
 
-def start_airflow(folder: Path, port: int) -> subprocess.Popen[bytes]:
+def start_airflow(folder: Path, port: int, **variables: str) -> subprocess.Popen[bytes]:
+    """Start ``deepspark ui``, whose environment has ``variables`` besides; it ends with this thread."""
     keeper = os.getpid()
     with (folder / OUTPUT).open("wb") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "deepspark_ops.command.cli", "ui", "--port", str(port)],
-            cwd=ROOT, env=environment(folder), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            preexec_fn=lambda: end_with_parent_thread(keeper),
+            cwd=ROOT, env=environment(folder) | variables, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, preexec_fn=lambda: end_with_parent_thread(keeper),
         )  # fmt: skip
 
 

@@ -159,7 +159,7 @@
       margin: { l: 52, r: 10, t: 8, b: 36 }, hovermode: "x unified", dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       hoverlabel: { bgcolor: css("--card"), bordercolor: rule, font: { color: css("--ink"), size: 11 } },
       showlegend: chart.count + productionTrace(chart).length > 1 && chart.count <= 12 && !body.dataset.hasKeys, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 10.5 } },
-      xaxis: { title: { text: axisTitle(), standoff: 4, font: { size: 10.5 } }, gridcolor: rule, zeroline: false, range: range || whole(), automargin: false, fixedrange: false },
+      xaxis: { separatethousands: true, title: { text: axisTitle(), standoff: 4, font: { size: 10.5 } }, gridcolor: rule, zeroline: false, range: range || whole(), automargin: false, fixedrange: false },
       yaxis: yAxis(chart),
       yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
       shapes: at.map((x, i) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: drawn[i].kind === "lost" || drawn[i].kind === "server" ? css("--bad") : rule, width: 1, dash: "dot" } })),
@@ -202,7 +202,7 @@
     const fit = fitting(chart, isLog);
     return {
       gridcolor: css("--rule"), zeroline: false, fixedrange: true, type: isLog ? "log" : "linear",
-      tickformat: chart.unit === "share" ? ".2~%" : "~g", rangemode: chart.unit === "share" || isLoss ? "normal" : "tozero",
+      tickformat: chart.unit === "share" ? ".2~%" : ",~g", rangemode: chart.unit === "share" || isLoss ? "normal" : "tozero",
       ...(chart.is_stacked ? { range: [0, 1] } : fit ? { range: fit, autorange: false } : { autorange: true }),
     };
   }
