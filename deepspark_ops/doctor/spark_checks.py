@@ -150,7 +150,8 @@ def _home(executors: Sequence[Facts], home: str) -> Check:
         executors,
         lambda executor: executor["home"],
         fine=f"{home} is seen and written by {_hosts(executors)}",
-        remedy=f"mount one file system under {home} on every host, or give --home a folder that all of them see",
+        remedy=f"mount one file system under {home} on every host, or give --home a folder that all of them see; a"
+        " training with --dataset needs none",
     )
 
 

@@ -208,11 +208,7 @@ class Staging:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            msg = (
-                f"staging_folder={self.folder}: the disk is full, {sum(sizes.values()):,} bytes are needed; give a"
-                " staging_folder on another disk, or a staging_size that the disk has room for"
-            )
-            raise ConfigError(msg) from error
+            raise self._full_disk(sum(sizes.values())) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -240,17 +236,27 @@ class Staging:
         copies = (path for path in self.folder.iterdir() if path.is_dir() and not path.name.startswith(_SCRATCH))
         folders = {path: _bytes_below(path) for path in copies}
         excess = sum(folders.values()) + needed - self.n_bytes
+        missing = needed - shutil.disk_usage(self.folder).free
         for path in sorted(folders, key=self._last_use):
-            if excess <= 0:
+            if max(excess, missing) <= 0:
                 return
             if self._removed(path):
-                excess -= folders[path]
+                excess, missing = excess - folders[path], missing - folders[path]
         if excess > 0:
             msg = (
                 f"staging_size={self.n_bytes:,} bytes in {self.folder} are in use but for"
                 f" {needed - excess:,}, {needed:,} more are needed; raise it"
             )
             raise NoRoomNow(msg)
+        if missing > 0:
+            raise self._full_disk(needed)
+
+    def _full_disk(self, needed: int) -> NoRoomNow:
+        free = shutil.disk_usage(self.folder).free
+        return NoRoomNow(
+            f"staging_folder={self.folder}: the disk is full, {needed:,} bytes are needed, {free:,} are free; give a"
+            " staging_folder on another disk, or a smaller staging_size"
+        )
 
     def _last_use(self, path: Path) -> float:
         name = path.name.removeprefix(".").removesuffix(_TEMPORARY)

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -82,6 +83,8 @@ class Uploads:
             msg = f"write: a piece of {content.nbytes:,} bytes at {piece.offset:,} of {piece.n_bytes:,} for {path}"
             raise ProtocolError(msg)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if piece.offset == 0:
+            _require_room(path.parent, piece.n_bytes)
         temporary = path.with_name(f".{path.name}.{piece.upload}.tmp")
         with self._lock:
             self._unfinished.add(temporary)
@@ -111,6 +114,12 @@ class Uploads:
     def _forget(self, temporary: Path) -> None:
         with self._lock:
             self._unfinished.discard(temporary)
+
+
+def _require_room(folder: Path, n_bytes: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        raise OSError(errno.ENOSPC, f"{n_bytes:,} bytes do not fit into the free {free:,}")
 
 
 def _write_at(path: Path, offset: int, content: memoryview) -> None:

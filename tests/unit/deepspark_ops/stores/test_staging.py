@@ -7,12 +7,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from deepspark_ops.errors import ConfigError, DataError
 from deepspark_ops.stores import staging
-from deepspark_ops.stores.staging import Staging, local_copy
+from deepspark_ops.stores.staging import NoRoomNow, Staging, local_copy
 from deepspark_ops.stores.store_path import StorePath, data_path
 from deepspark_ops.stores.writing import local_output
 from tests.paths import ROOT
@@ -69,6 +70,25 @@ def test_what_was_used_longest_ago_goes_and_what_is_in_use_stays(written, tmp_pa
     assert (again.folder / "c").read_bytes() == b"c" * 100
     with pytest.raises(ConfigError, match="cannot hold 300 that are needed at once"):
         stage.files("all", {name: paths[name] for name in "abc"})
+
+
+def test_copies_go_when_the_disk_has_less_room_than_staging_size(written, tmp_path, monkeypatch):
+    stage = Staging(tmp_path / "staging", n_bytes=10**6)
+    paths = {name: data_path(f"s3://b/{name}") for name in "abc"}
+    for name in paths:
+        written(f"b/{name}", name.encode() * 100)
+        stage.files(name, {name: paths[name]}).release() if name != "c" else None
+    held = stage.files("b", {"b": paths["b"]})
+    monkeypatch.setattr(staging.shutil, "disk_usage", lambda _: SimpleNamespace(free=30))
+    stage.files("c", {"c": paths["c"]}).release()
+    assert (stage.has("a"), stage.has("b"), stage.has("c")) == (False, True, True)
+    again = stage.files("c", {"c": paths["c"]})
+    with pytest.raises(
+        NoRoomNow, match=r"staging_folder=.*staging: the disk is full, 100 bytes are needed, 30 are free"
+    ):
+        stage.files("a", {"a": paths["a"]})
+    for copies in (held, again):
+        copies.release()
 
 
 def test_the_room_counts_what_is_left_of_a_process_that_was_killed(written, tmp_path):

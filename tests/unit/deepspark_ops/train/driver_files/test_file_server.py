@@ -201,6 +201,16 @@ def test_a_full_disk_is_one_message_on_both_sides(
     assert not copies.has("key")
 
 
+def test_a_file_that_the_drivers_disk_has_no_room_for_is_refused_at_its_first_piece(
+    plain_server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source").write_bytes(CONTENT)
+    monkeypatch.setattr(uploads.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(CONTENT) - 1))  # type: ignore[attr-defined]
+    with pytest.raises(OSError, match=r"100,001 bytes do not fit into the free 100,000 \(the driver's disk\)"):
+        (on_driver(tmp_path / "run" / "outputs") / "o.h5").put(tmp_path / "source")
+    assert list((tmp_path / "run" / "outputs").iterdir()) == []
+
+
 def test_a_driver_that_is_gone_is_named(plain_server: FileServer, tmp_path: Path) -> None:
     plain_server.stop()
     gone = DriverStore(replace(plain_server.address, exchange_timeout_s=0.3))
