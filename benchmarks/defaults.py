@@ -12,6 +12,8 @@ table that ``deepspark plan`` and ``--strategy auto`` read.
   lenet          LeNet on the digits of examples/digits, ingested into --work
   cifar10_quick  cifar10_quick on CIFAR-10, from the dataset that --cifar10 names (examples/cifar10/README.md)
   cifar10_short  the same with three tenths of the minibatches, for studies of many runs
+  autoencoder, autoencoder_sgd, lstm, siamese  nets of other kinds for the study ``kinds``, on the digits of 8x8 pixels
+  residual8, residual8_adam  residual nets of 8 layers on CIFAR-10, for the study ``kinds``
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -49,6 +51,7 @@ from deepspark_ops.simulation.results import (
     time_to,
     write_result,
 )
+from deepspark_ops.train.worker import rate_scale
 from deepspark_ops.train.worker.rate_scale import RateScale, plan_rate_scale
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +66,8 @@ CHOICE_WORKERS = (2, 4, 8, 16)
 """Columns and rows of the table of ``docs/guides/choose_strategy.md``."""
 TESTS = 20
 """Tests in a run."""
+PAIRS = "datasets/digit_pairs"
+"""Where the siamese net reads its pairs, by the repository."""
 TARGET_BELOW = 0.02
 WIDTH, HEIGHT = 520, 250
 COLOURS = ("#2878be", "#d98a1f", "#2f9270", "#a3559d", "#c0392b", "#1d2026", "#8a8f98", "#6b8e23", "#7a5230")
@@ -88,6 +93,7 @@ class Net:
         overrides: Solver fields of such a run besides its length.
         target: Accuracy to which times are told; None: one worker's less two points.
         studies: That it is for; empty: all.
+        data: Key of DATASETS; empty: the net reads files of its own.
         longer: Minibatches and solver fields of a run that is long enough for the target, by the number of workers.
     """
 
@@ -97,12 +103,17 @@ class Net:
     overrides: str = ""
     target: float | None = None
     studies: tuple[str, ...] = ()
+    data: str = "cifar10"
     longer: Mapping[int, tuple[int, str]] = field(default_factory=dict)
 
 
+AUTOENCODER = "examples/autoencoder/autoencoder_solver.prototxt"
+LSTM = "benchmarks/nets/lstm_digits_solver.prototxt"
+RESIDUAL = "benchmarks/nets/residual8_solver.prototxt"
+KINDS = ("kinds", "warm_up", "share", "limit")
 NETS = {
-    "table": Net("perceptron, table", "examples/table_mlp/mlp_solver.prototxt", 2_000),
-    "lenet": Net("LeNet, digits", "examples/digits/lenet_solver.prototxt", 600),
+    "table": Net("perceptron, table", "examples/table_mlp/mlp_solver.prototxt", 2_000, data="risk"),
+    "lenet": Net("LeNet, digits", "examples/digits/lenet_solver.prototxt", 600, data="digits"),
     "cifar10_quick": Net(
         "cifar10_quick, CIFAR-10",
         "examples/cifar10/solver.prototxt",
@@ -117,6 +128,16 @@ NETS = {
         "stepvalue: 1200",
         studies=("moving_rate", "tau", "rate", "momentum"),
     ),
+    "autoencoder": Net("autoencoder, Adam, loss", AUTOENCODER, 2_000, studies=KINDS, data="digits8"),
+    "autoencoder_sgd": Net(
+        "autoencoder, SGD, loss", AUTOENCODER, 2_000, 'type: "SGD" base_lr: 0.05', studies=KINDS, data="digits8"
+    ),
+    "lstm": Net(
+        "LSTM, rows of digits", "benchmarks/nets/lstm_digits_solver.prototxt", 1_000, studies=KINDS, data="digits8"
+    ),
+    "siamese": Net("siamese pairs, loss", "examples/siamese/siamese_solver.prototxt", 1_500, studies=KINDS, data=""),
+    "residual8": Net("residual net of 8 layers", RESIDUAL, 1_000, studies=KINDS),
+    "residual8_adam": Net("the same, Adam", RESIDUAL, 1_000, 'type: "Adam" base_lr: 0.001', studies=KINDS),
 }
 
 Fields = Mapping[str, Any]
@@ -199,6 +220,35 @@ STUDIES = {
         (8, 16),
         {name: same(strategy=name, stragglers=0.125) for name in ASYNCHRONOUS + IN_ROUNDS},
     ),
+    "kinds": Study(
+        "Nets of other kinds",
+        (4, 8),
+        {name: same(strategy=name) for name in ("easgd", "sync")},
+    ),
+    "warm_up": Study(
+        "Warm-up of `easgd` for factors above 4, updates of each worker and part of the run",
+        (4, 8),
+        {
+            "125, 0.2": same(constants={"LONG_WARMUP_UPDATES": 125, "LONG_WARMUP_FRACTION": 0.2}),
+            "the default": same(),
+            "500, 0.8": same(constants={"LONG_WARMUP_UPDATES": 500, "LONG_WARMUP_FRACTION": 0.8}),
+            "as for smaller factors": same(constants={"LONG_WARMUP_ABOVE": float("inf")}),
+        },
+    ),
+    "share": Study(
+        "Share of momentum from the center",
+        (4, 8),
+        {
+            "0.25": same(strategy_options="momentum_from_center: 0.25"),
+            "the default": same(),
+            "1": same(strategy_options="momentum_from_center: 1"),
+        },
+    ),
+    "limit": Study(
+        "Largest factor on the rate of `easgd`",
+        (16,),
+        {"6.5": same(cap=6.5), "the default": same(), "26": same(cap=26.0)},
+    ),
     "longer": Study(
         "Runs that are long enough for the target",
         (8, 16),
@@ -221,7 +271,7 @@ class Cell:
         workers: p.
         seed: Of net, data and times.
         minibatches: The clock at its end.
-        options: Of the run; ``cap`` stands for the strategy's ``rate_limit``.
+        options: Of the run; ``cap`` stands for the strategy's ``rate_limit``, ``constants`` for ``rate_scale``'s.
     """
 
     net: str
@@ -241,7 +291,7 @@ def config_of(cell: Cell) -> VirtualRunConfig:
     length = f"max_iter: {cell.minibatches} test_interval: {every} test_initialization: false"
     own = {
         "strategy": "easgd",
-        **{name: value for name, value in cell.options.items() if name != "cap"},
+        **{name: value for name, value in cell.options.items() if name not in ("cap", "constants")},
         "solver": ROOT / net.solver,
         "overrides": " ".join(filter(None, (length, net.overrides, cell.options.get("overrides")))),
         "n_workers": cell.workers,
@@ -253,12 +303,16 @@ def config_of(cell: Cell) -> VirtualRunConfig:
     return parse_config(VirtualRunConfig, own)
 
 
-def capped(options: Fields) -> AbstractContextManager[object]:
-    """Have the strategy of a cell a ``rate_limit`` of the cell's ``cap`` meanwhile, if it has one."""
-    if "cap" not in options:
-        return nullcontext()
-    strategy = type(find_strategy(options.get("strategy", "easgd")))
-    return mock.patch.object(strategy, "rate_limit", return_value=options["cap"])
+@contextmanager
+def capped(options: Fields) -> Iterator[None]:
+    """Have a cell's ``cap`` and ``constants`` in effect meanwhile, if the cell has them."""
+    with ExitStack() as patches:
+        if "cap" in options:
+            strategy = type(find_strategy(options.get("strategy", "easgd")))
+            patches.enter_context(mock.patch.object(strategy, "rate_limit", return_value=options["cap"]))
+        for name, value in options.get("constants", {}).items():
+            patches.enter_context(mock.patch.object(rate_scale, name, value))
+        yield
 
 
 def cells_of(study: str, nets: Sequence[str], seeds: Sequence[int], workers: Sequence[int]) -> Iterator[Cell]:
@@ -284,6 +338,7 @@ def cells_of(study: str, nets: Sequence[str], seeds: Sequence[int], workers: Seq
 def run_cell(config: VirtualRunConfig, options: Fields, niceness: int) -> float:
     """Make a run, in a process of its own, and keep its result; returns its seconds. A failure is part of it."""
     os.nice(niceness)
+    os.chdir(ROOT)
     from deepspark_ops.simulation.virtual_run import run_virtual
 
     with capped(options):
@@ -456,13 +511,17 @@ def _listed(values: Sequence[float]) -> str:
 
 
 def told_accuracy(results: Sequence[VirtualResult]) -> str:
-    """Return the mean in per cent, with the half range of the seeds if there are several; how many failed, if any."""
-    values = [result.accuracy for result in results]
-    sound = [100 * value for value in values if value is not None]
+    """Return the mean in per cent, with the half range of the seeds if there are several; how many failed, if any.
+
+    A loss is written as a number of three digits.
+    """
+    sound = [result.accuracy for result in results if result.accuracy is not None]
     if not sound:
-        return "diverged" if values else ""
-    failed = f", {len(values) - len(sound)} diverged" if len(sound) < len(values) else ""
-    return f"{with_range(sound)}{failed}"
+        return "diverged" if results else ""
+    failed = f", {len(results) - len(sound)} diverged" if len(sound) < len(results) else ""
+    if all(result.higher_is_better for result in results):
+        return f"{with_range([100 * value for value in sound])}{failed}"
+    return f"{with_range(sound, '#.3g')}{failed}"
 
 
 def told_times(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> str:
@@ -476,10 +535,11 @@ def told_times(cells: Sequence[Cell], alone: Sequence[Cell], runs: Runs) -> str:
     return with_range(faster) + (f" ({len(faster)} of {n_runs})" if len(faster) < n_runs else "")
 
 
-def with_range(values: Sequence[float]) -> str:
+def with_range(values: Sequence[float], digits: str = ".1f") -> str:
     """Return the mean, with half the range if there are several."""
-    spread = f" ± {(max(values) - min(values)) / 2:.1f}" if len(values) > 1 else ""
-    return f"{fmean(values):.1f}{spread}"
+    mean, spread = format(fmean(values), digits), (max(values) - min(values)) / 2
+    decimals = len(mean.partition(".")[2])
+    return f"{mean} ± {spread:.{decimals}f}" if len(values) > 1 else mean
 
 
 # ---------------------------------------------------------------------------------------- page, picture, package's file
@@ -635,22 +695,28 @@ def write_all(runs: Runs) -> None:
 # --------------------------------------------------------------------------------------------------------------- data
 
 
-def dataset_of(net: str, work: Path, cifar10: Path | None) -> Path:
-    """Return a net's dataset, made where it is not there."""
-    if net.startswith("cifar10"):
+def dataset_of(net: str, work: Path, cifar10: Path | None) -> Path | None:
+    """Return a net's dataset, made where it is not there; None for a net that reads files of its own."""
+    data = NETS[net].data
+    if data == "cifar10":
         if cifar10 is None:
             sys.exit("--cifar10 PATH is needed: an ingested CIFAR-10 (examples/cifar10/README.md)")
         return cifar10
-    folder = work / ("digits" if net == "lenet" else "risk")
+    if not data:
+        if not (ROOT / PAIRS / "train.txt").exists():
+            run_job_file(ROOT / "examples/siamese/make_pairs.py", ROOT / PAIRS)
+        return None
+    folder = work / data
     if (folder / "dataset.json").exists():
         return folder
-    if net == "lenet":
-        source = ROOT / "examples/digits/digits8x8-images-idx3-ubyte.gz"
-        config = IngestConfig(source=source, output=folder, resize_height=28, resize_width=28, max_pixel=16)
-    else:
+    if data == "risk":
         source = work / "table.parquet"
         run_job_file(ROOT / "examples/table_mlp/make_table.py", source)
         config = IngestConfig(source=source, output=folder, feature_columns="f*", label_column="risk")
+    else:
+        source = ROOT / "examples/digits/digits8x8-images-idx3-ubyte.gz"
+        size = {"resize_height": 28, "resize_width": 28} if data == "digits" else {}
+        config = parse_config(IngestConfig, {"source": source, "output": folder, "max_pixel": 16, **size})
     run_job("deepspark_ops.ingest.spark_job", config, on_line=lambda level, text: None)
     return folder
 

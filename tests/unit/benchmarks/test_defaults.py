@@ -54,6 +54,49 @@ def test_a_row_says_mean_and_range_of_the_seeds(script, runs):
     assert "| | tau 10 | 4 | 80.0, 1 diverged |  |  |  |" in script.table("moving_rate", ["lenet"], [1, 2], runs)
 
 
+@pytest.mark.parametrize(
+    ("losses", "text"), [((22.1, 22.5), "22.3 ± 0.2"), ((0.0521, 0.0529), "0.0525 ± 0.0004"), ((0.05,), "0.0500")]
+)
+def test_a_loss_is_no_percentage(script, runs, losses, text):
+    cells = [cell for cell in script.cells_of("kinds", ["siamese"], [1, 2], [4]) if cell.variant == "easgd"]
+    for cell, loss in zip(cells, losses, strict=False):
+        found = result("easgd", 4, cell.seed, [0.1]).model_copy(update={"figure": "loss", "accuracy": loss})
+        write_result(runs.file(cell), found)
+    assert f"| | 4 | {text} |  |" in script.table("kinds", ["siamese"], [1, 2], runs)
+
+
+def test_nets_of_other_kinds_stand_beside_the_others_in_their_study_only(script):
+    assert list(script.cells_of("strategies", ["siamese", "lstm"], [1], [8])) == []
+    cells = list(script.cells_of("kinds", ["lenet", "lstm"], [1], [8]))
+    assert [(cell.net, cell.variant) for cell in cells if cell.workers == 8] == [
+        ("lenet", "easgd"), ("lenet", "sync"), ("lstm", "easgd"), ("lstm", "sync"),
+    ]  # fmt: skip
+
+
+def test_constants_are_changed_for_a_cells_run_only(script, runs):
+    def default_warmup():
+        return script.table_of_defaults()[2]
+
+    cells = list(script.cells_of("warm_up", ["lstm"], [1], [8]))
+    files = [runs.file(cell) for cell in cells if cell.workers == 8]
+    assert len(set(files)) == 4
+    before = default_warmup()
+    with script.capped(cells[1].options):
+        assert "500 / 500 / 1,000 / 1,000 / 1,600" in default_warmup()
+    assert default_warmup() == before
+    assert len({runs.file(cell) for cell in script.cells_of("limit", ["lstm"], [1], [16])}) == 4
+
+
+def test_a_net_with_files_of_its_own_takes_no_dataset(script, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    monkeypatch.setattr(script, "run_job_file", lambda path, folder: made.append((path.name, folder)))
+    assert script.dataset_of("siamese", tmp_path, None) is None
+    assert made == [("make_pairs.py", tmp_path / script.PAIRS)]
+    with pytest.raises(SystemExit, match="--cifar10 PATH is needed"):
+        script.dataset_of("residual8", tmp_path, None)
+
+
 def test_the_packages_file_compares_with_one_worker(script, runs):
     cells = list(script.cells_of("strategies", ["lenet"], [1, 2], [4]))
     put(script, runs, [cell for cell in cells if cell.workers == 1], 0.9, seconds=10.0)
