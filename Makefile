@@ -50,9 +50,15 @@ setup: ## Bring the virtual environment with the tests' tools, and Java
 .venv/spark-classes.jsa: requirements-dev.txt | setup
 	$(PYTHON) -m tests.spark_classes $@
 
-# The tests of DAGs, which come first, wait a lot: types are checked meanwhile. The last lines stay pytest's.
-test: setup lint .venv/spark-classes.jsa ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
+# In a fresh clone each process of the tests would compile every module for itself, at the same time as the others.
+build/tests.compiled: | setup
 	@mkdir -p build
+	@$(PYTHON) -m pytest --collect-only >build/tests.compiled.log || { cat build/tests.compiled.log; exit 1; }
+	@mv build/tests.compiled.log $@
+
+# The tests of DAGs, which come first, wait a lot: types are checked meanwhile. The last lines stay pytest's.
+test: setup ## Everything: lint, import borders, types, all tests on all cores; prints the slowest 25
+	@$(MAKE) --no-print-directory -j lint .venv/spark-classes.jsa build/tests.compiled
 	mypy >build/types.log 2>&1 & types=$$!; \
 	$(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25; tests=$$?; \
 	wait $$types || { cat build/types.log; exit 1; }; exit $$tests

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import deepspark_ops as ds
+from deepspark_ops.api import stages
 from deepspark_ops.run_index.label import read_label
 from tests.integration.small_run import NET, SOLVER, make_dataset
 from tests.paths import ROOT
+from tests.reference.command_line import run_stage_here
 
 pytestmark = [pytest.mark.spark, pytest.mark.tf, pytest.mark.slow]
 
@@ -72,11 +74,15 @@ def test_every_stage_returns_what_it_wrote(root: Path, dataset: ds.Dataset, run:
     assert "saved_model/" in bundle._repr_html_()
 
 
-def test_predictions_of_arrays_files_and_frames_agree(root: Path, dataset: ds.Dataset, bundle: ds.Bundle) -> None:
+def test_predictions_of_arrays_files_and_frames_agree(
+    root: Path, dataset: ds.Dataset, bundle: ds.Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pandas
 
     samples = dataset.sample(6, split="test")
     answers = bundle.predict(samples, progress=False)
+    # The first was answered by the stage's process; the other inputs have the same process.
+    monkeypatch.setattr(stages, "run_job", run_stage_here)
     assert answers.error.isna().all()
     right = sum(answers.predicted == samples.labels)
     assert right >= 3
@@ -106,7 +112,10 @@ def test_inputs_of_no_allowed_kind_are_refused_before_anything_runs(bundle: ds.B
         bundle.predict(images, progress=False)  # type: ignore[arg-type]
 
 
-def test_keras_model_computes_what_the_bundle_predicts(dataset: ds.Dataset, bundle: ds.Bundle) -> None:
+def test_keras_model_computes_what_the_bundle_predicts(
+    dataset: ds.Dataset, bundle: ds.Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "run_job", run_stage_here)
     samples = dataset.sample(6, split="test")
     answers = bundle.predict(samples, progress=False)
     model = bundle.keras()
@@ -116,7 +125,8 @@ def test_keras_model_computes_what_the_bundle_predicts(dataset: ds.Dataset, bund
     assert np.allclose(np.asarray(scores), np.stack(answers.scores), atol=1e-5)
 
 
-def test_bundle_without_keras_says_how_to_get_one(root: Path, run: ds.Run) -> None:
+def test_bundle_without_keras_says_how_to_get_one(root: Path, run: ds.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "run_job", run_stage_here)
     bundle = ds.export(run, output=root / "plain", formats=("saved_model", "caffe"), progress=False)
     with pytest.raises(ds.ConfigError, match=r"no model.keras in the bundle; export again with formats"):
         bundle.keras()

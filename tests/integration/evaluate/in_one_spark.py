@@ -18,7 +18,9 @@ from deepspark_ops.evaluate.stage import run_evaluate
 
 
 def main(run: Path, broken: Path, folder: Path) -> None:
-    config = EvaluateConfig(run_dir=run, output=folder, batch_size=10, slices="class,shard", task_samples=20)
+    # One worker's process computes all tasks: each process would load TensorFlow and compile the net.
+    options = {"batch_size": 10, "slices": "class,shard", "task_samples": 20, "master": "local[1]"}
+    config = EvaluateConfig(run_dir=run, output=folder, **options)
     with open_context(config) as context:
         run_evaluate(config, partial(score_on, context))
         try:

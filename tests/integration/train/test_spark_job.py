@@ -169,7 +169,8 @@ def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:
         other.connect(("127.0.0.2", port))  # as any address of the host but the one that it is bound to
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+# Both engines count the starts by the same code; that processes start workers again is in the test above.
+@pytest.mark.parametrize("engine", ["spark", pytest.param("process", marks=pytest.mark.long)])
 def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_done(
     engine: str, tmp_path: Path
 ) -> None:
@@ -255,21 +256,42 @@ def test_mistake_found_by_a_worker_ends_the_run_with_its_message(engine: str, tm
     assert 'unknown field "tipe"' in "\n".join(job.error_lines)
 
 
-def test_gpus_of_the_host_are_dealt_out_and_workers_that_may_do_without_go_on_on_the_cpu(
+@pytest.fixture(scope="module")
+def shared_gpu_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Return the run of two workers that share one GPU, which TensorFlow does not see, with another deepspark."""
+    folder = tmp_path_factory.mktemp("shared_gpu")
+    metadata = folder / "path" / "deepspark-0.0.7.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("Metadata-Version: 2.1\nName: deepspark\nVersion: 0.0.7\n")
+    (folder / "spark-defaults.conf").write_text(f"spark.executorEnv.PYTHONPATH {folder / 'path'}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(folder))
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        patch.setenv("PATH", f"{smi_folder(folder / 'bin', '0')}:{os.environ['PATH']}")
+        job = training(folder, "max_iter: 300", n_workers=2, share_gpus=True, threads_per_worker=1)
+        try:
+            job.wait()
+            yield job
+        finally:
+            job.end()
+
+
+def test_two_workers_without_a_gpu_each_are_refused_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", f"{smi_folder(tmp_path / 'bin', '0')}:{os.environ['PATH']}")
-    # One GPU for two workers, before Spark starts.
     refused = training(tmp_path, "max_iter: 10", n_workers=2)
     assert refused.wait() == 2
     (message,) = refused.error_lines
     assert message.startswith("n_workers=2, gpus_per_worker=1: they need 2 GPUs, and this host has 1 (GPU 0); use at")
     assert not any("Spark" in line for line in refused.lines), "the JVM says which log profile it uses"
     assert not refused.paths.root.exists()
-    # Shared; TensorFlow sees no such GPU.
-    job = training(tmp_path, "max_iter: 300", n_workers=2, share_gpus=True, threads_per_worker=1)
-    assert job.wait() == 0, "\n".join(job.lines)
+
+
+def test_gpus_of_the_host_are_dealt_out_and_workers_that_may_do_without_go_on_on_the_cpu(shared_gpu_job: Job) -> None:
+    job = shared_gpu_job
+    assert job.process.returncode == 0, "\n".join(job.lines)
     assert job.events("stage")[0].data["devices"] == ["GPU 0, 1 thread"] * 2
     devices = job.events("worker_devices")
     assert {event.worker for event in devices} == {0, 1}
@@ -279,6 +301,16 @@ def test_gpus_of_the_host_are_dealt_out_and_workers_that_may_do_without_go_on_on
         assert "CUDA_VISIBLE_DEVICES='0'" in event.data["note"], "what the driver dealt is what TensorFlow looked at"
     notes = [event for event in job.events("note") if "TensorFlow sees too few GPUs" in event.data["text"]]
     assert len(notes) == 1
+
+
+def test_executors_with_another_version_train_and_the_log_names_the_difference(shared_gpu_job: Job) -> None:
+    job = shared_gpu_job
+    assert job.process.returncode == 0, "\n".join(job.lines)
+    difference = f"deepspark 0.0.7 (driver: {version('deepspark')})"
+    text = f"other versions on {socket.gethostname()}: {difference}; "
+    warnings = [event for event in job.events("note") if event.data["text"].startswith(text)]
+    assert {(event.worker, event.data.get("warning")) for event in warnings} == {(0, True), (1, True)}
+    assert any(difference in line for line in job.lines)
 
 
 def test_port_taken_is_one_message(tmp_path: Path) -> None:
@@ -291,23 +323,6 @@ def test_port_taken_is_one_message(tmp_path: Path) -> None:
     (message,) = job.error_lines
     assert f"listen_port={port}" in message
     assert not job.paths.root.exists()
-
-
-def test_executors_with_another_version_train_and_the_log_names_the_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    metadata = tmp_path / "path" / "deepspark-0.0.7.dist-info" / "METADATA"
-    metadata.parent.mkdir(parents=True)
-    metadata.write_text("Metadata-Version: 2.1\nName: deepspark\nVersion: 0.0.7\n")
-    (tmp_path / "spark-defaults.conf").write_text(f"spark.executorEnv.PYTHONPATH {tmp_path / 'path'}\n")
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    job = training(tmp_path, "max_iter: 20", n_workers=1)
-    assert job.wait() == 0, "\n".join(job.lines)
-    (warning,) = [event for event in job.events("note") if event.data.get("warning")]
-    assert warning.worker == 0
-    difference = f"deepspark 0.0.7 (driver: {version('deepspark')})"
-    assert warning.data["text"].startswith(f"other versions on {socket.gethostname()}: {difference}; ")
-    assert any(difference in line for line in job.lines)
 
 
 def test_a_setting_that_spark_refuses_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

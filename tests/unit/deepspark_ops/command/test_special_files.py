@@ -17,10 +17,11 @@ from click.testing import Result
 from caffe_import.errors import WeightsError
 from caffe_import.files.prototxt import read_net
 from caffe_import.net.net_spec import build_net_spec
+from deepspark_ops.api import stages
 from deepspark_ops.evaluate.trained_net import load_params
 from tests.paths import FIXTURES
 from tests.reference.bundles import make_bundle
-from tests.reference.command_line import invoke
+from tests.reference.command_line import invoke, run_stage_here
 from tests.special_files import SPECIAL_KINDS, make_special
 
 TIME_LIMIT_S = 300
@@ -57,6 +58,8 @@ ENTRANCES: dict[str, tuple[tuple[str, ...], str]] = {
 """Name -> command, and the file of it that is replaced."""
 _IN_A_PROCESS = ("predict", "features")
 """Commands whose stage is a process of its own, which takes seconds to start: the process loads TensorFlow."""
+_REAL_PROCESS = ("predict: manifest", "pipe")
+"""The entrance that is tested with that process; the others run the stage in this process."""
 
 
 def _marked(entrance: str, *values: str) -> ParameterSet:
@@ -112,8 +115,12 @@ def _bounded_memory(kind: str) -> Iterator[None]:
 
 @pytest.mark.timeout(TIME_LIMIT_S)
 @pytest.mark.parametrize(("entrance", "kind"), _SPECIAL_ENTRANCES)
-def test_a_special_file_is_refused_at_once(folder: Path, entrance: str, kind: str) -> None:
+def test_a_special_file_is_refused_at_once(
+    folder: Path, entrance: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command, replaced = ENTRANCES[entrance]
+    if (entrance, kind) != _REAL_PROCESS:
+        monkeypatch.setattr(stages, "run_job", run_stage_here)
     with make_special(kind, folder / replaced), _bounded_memory(kind):
         result = refused(command)
     assert Path(replaced).name in result.stderr, result.stderr
@@ -133,7 +140,8 @@ def test_the_weights_that_evaluate_scores_are_a_regular_file(folder: Path, kind:
     "entrance",
     [_marked(name) for name in ENTRANCES if "HDF5" not in name and "bundle/weights" not in ENTRANCES[name][1]],
 )
-def test_a_far_too_long_file_is_refused_unread(folder: Path, entrance: str) -> None:
+def test_a_far_too_long_file_is_refused_unread(folder: Path, entrance: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "run_job", run_stage_here)
     command, replaced = ENTRANCES[entrance]
     os.truncate(folder / replaced, 2**41)
     result = refused(command)
