@@ -1,12 +1,14 @@
-"""What the tests of this folder do without."""
+"""What the tests of this folder do without, and the small dataset that several files read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from deepspark_ops.evaluate import scoring
+from tests.integration.small_run import make_dataset
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -18,3 +20,10 @@ def _speed_by_five_passes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "SPEED_STRETCH_S", 1e-6)
         yield
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("dataset")
+    make_dataset(root)
+    return root

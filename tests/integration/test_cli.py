@@ -10,20 +10,13 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.events import read_events
-from tests.integration.small_run import NET, SOLVER, make_dataset
+from tests.integration.small_run import NET, SOLVER
 from tests.processes import is_alive
 from tests.reference.command_line import invoke
 
 pytestmark = pytest.mark.tf
 
 DEEPSPARK = [sys.executable, "-m", "deepspark_ops.command.cli"]
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    root = tmp_path_factory.mktemp("dataset")
-    make_dataset(root)
-    return root
 
 
 @pytest.fixture

@@ -28,19 +28,12 @@ from deepspark_ops.export.formats.registry import FORMATS
 from deepspark_ops.export.manifest import BundleManifest, read_manifest
 from deepspark_ops.export.served_output import served_outputs
 from deepspark_ops.run_paths import RunPaths
-from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run
+from tests.integration.small_run import CLASS_NAMES, NET, make_run
 
 pytestmark = pytest.mark.tf
 
 # OpenCV knows no Bias layer; without a mean image any size goes, and the centre is cut out of it.
 UNKNOWN_TO_OPENCV = NET.replace('type: "ReLU"', 'type: "Bias"').replace('mean_file: "mean"', "mean_value: 100")
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("dataset")
-    make_dataset(root)
-    return root
 
 
 @pytest.fixture(scope="module")
