@@ -12,7 +12,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 Array = npt.NDArray[Any]
-_HOST: Final = "device:CPU:0"
+HOST: Final = "device:CPU:0"
 
 
 def is_on(value: Any, device: str) -> bool:
@@ -34,7 +34,7 @@ def to_host(value: tf.Tensor | Array) -> Array:
     """Return a read-only numpy array: a view that keeps the host's memory alive, else a copy."""
     if isinstance(value, np.ndarray):
         array = value.view()
-    elif is_on(value, _HOST):
+    elif is_on(value, HOST):
         array = np.asarray(memoryview(value)).view()
     else:
         array = value.numpy()

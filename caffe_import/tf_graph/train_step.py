@@ -23,7 +23,7 @@ from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, random_key
-from caffe_import.tf_graph.device_copies import to_host
+from caffe_import.tf_graph.device_copies import HOST, to_host
 from caffe_import.tf_graph.step.arguments import StepArguments
 from caffe_import.tf_graph.step.device_calls import DeviceCalls
 from caffe_import.tf_graph.step.device_step import carried_state, device_step
@@ -367,6 +367,14 @@ class TrainFunction:
             return [to_host(blob).reshape(-1) for blob in slot]
         vector = _on_host(slot)
         return [vector[entry.offset : entry.stop] for entry in entries]
+
+    def history_of(self, slot: Vector) -> list[Pieces]:
+        """Return a history of one slot, float32 (n_params,), as a run leaves it; the vector is not kept.
+
+        A vector beside its blobs would be in memory twice until the next run is done.
+        """
+        with tf.device(HOST):
+            return [Pieces(self._pieces, [tf.constant(blob) for blob in self._pieces.cut(slot)])]
 
     def _slots(self, history: Sequence[Pieces] | Vector) -> Sequence[Sequence[Any]]:
         return [self._pieces.cut(slot) if isinstance(slot, np.ndarray) else list(slot) for slot in history]

@@ -255,7 +255,7 @@ class TfModel:
 
     def replace_momentum(self, momentum: Vector) -> None:
         """See ``StabilisedModel``."""
-        self._state = replace(self._state, history=momentum[np.newaxis])
+        self._state = replace(self._state, history=self._train.history_of(momentum))
 
     def use_blob_factors(self, factors: Vector) -> None:
         """See ``StabilisedModel``."""

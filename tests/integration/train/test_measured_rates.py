@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +97,14 @@ def test_a_step_has_the_factor_that_the_minibatchs_curvature_allows(
     moved, moved_plain = model.local() - start, plain.local() - start
     np.testing.assert_allclose(moved[:2], lowered * moved_plain[:2], rtol=0.02)  # the convolution's weight and bias
     np.testing.assert_allclose(moved[2:], factor * moved_plain[2:], rtol=0.02)
+
+
+def test_a_replaced_momentum_is_in_memory_once(tmp_path: Path) -> None:
+    model = model_of(tmp_path, n_workers=3)
+    momentum = np.arange(model.local().size, dtype=np.float32)
+    expected, vector = momentum.copy(), weakref.ref(momentum)
+    model.replace_momentum(momentum)
+    del momentum
+    assert vector() is None
+    np.testing.assert_array_equal(np.concatenate(model.momentum()), expected)
+    np.testing.assert_array_equal(model.state().history, expected[np.newaxis])
