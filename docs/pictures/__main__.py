@@ -38,7 +38,7 @@ def take(page: Page, airflow: AirflowInstance, name: str, view: View) -> Path:
     page.resize(view.width, view.height)
     view.show(page, airflow)
     time.sleep(_SETTLE_S)
-    texts = [[socket.gethostname(), "host-1"]]
+    texts = [[str(airflow.base), "/data"], [str(ROOT), "/opt/deepspark"], [socket.gethostname(), "host-1"]]
     if port := page.evaluate("location.port"):
         texts.append([f":{port}", ":8000"])
     page.evaluate(_REPLACE % json.dumps(texts))

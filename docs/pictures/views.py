@@ -23,6 +23,8 @@ from tests.e2e.small_example import DIGITS, IMAGES, IMAGES_HEADER
 
 _FORM = "document.querySelector('[role=dialog][data-state=open]')"
 _TRIGGER = "[...document.querySelectorAll('button')].find((button) => button.innerText.trim() === 'Trigger')"
+_WORKERS_PART = "[...document.querySelectorAll('*')].findLast((part) => /^\\W*workers$/.test(part.innerText ?? ''))"
+"""Airflow folds the parts of a log."""
 _SIDE = 8
 _SEVEN = 7
 """Index of a sample that is a seven."""
@@ -63,6 +65,7 @@ def show_task_log(page: Page, airflow: AirflowInstance) -> None:
     """Show the log of the task train on Airflow's page."""
     run = runs.trained(airflow)
     page.goto(f"{airflow.site}/dags/{run.dag_id}/runs/{quoted(run.run_id)}/tasks/train")
+    page.wait_until(f"{_WORKERS_PART} && ({_WORKERS_PART}.click(), true)")
     page.wait_until("document.body.innerText.includes('loss clock=')")
 
 
@@ -80,7 +83,7 @@ def show_report_curves(page: Page, airflow: AirflowInstance) -> None:
 
 
 def show_model(page: Page, airflow: AirflowInstance) -> None:
-    """Show a model of two versions, with the form that rolls back open."""
+    """Show a model of two versions."""
     page.goto(f"{airflow.site}{MODELS_URL}/{runs.promoted_model(airflow)}")
 
 
@@ -105,7 +108,7 @@ def show_runs(page: Page, airflow: AirflowInstance) -> None:
 
 
 def show_served(page: Page, airflow: AirflowInstance) -> None:
-    """Show the page of ``deepspark serve`` after a picture of a digit."""
+    """Show the page of ``deepspark serve`` after a picture of a digit, with the pixels that raise the score."""
     pixels = np.frombuffer(gzip.decompress((DIGITS / IMAGES).read_bytes()), np.uint8, offset=IMAGES_HEADER)
     digit = pixels.reshape(-1, _SIDE, _SIDE)[_SEVEN] * np.uint8(15)
     with (
@@ -119,18 +122,20 @@ def show_served(page: Page, airflow: AirflowInstance) -> None:
         page.wait_until("!document.getElementById('ask').hidden")
         page.attach("#picture", path)
         page.wait_until("!document.getElementById('result').hidden")
+        page.click("button[data-method=gradient]")
+        page.wait_until("!document.getElementById('map').hidden && document.getElementById('map_picture').complete")
 
 
 VIEWS: Final[dict[str, View]] = {
     "training": View(show_training, height=1000),
     "form": View(show_form),
-    "task_log": View(show_task_log),
+    "task_log": View(show_task_log, height=600),
     "report": View(show_report, 900, 1300),
     "report_curves": View(show_report_curves, 900, 1210),
     "model": View(show_model, height=900),
     "approval": View(show_approval, 950, 840),
     "comparing": View(show_comparison, 1000, 1180),
     "runs": View(show_runs, height=900),
-    "serve": View(show_served, 560, 790),
+    "serve": View(show_served, 560, 1190),
 }
 """Name of the file in docs/images -> what it shows."""
