@@ -60,6 +60,25 @@ def test_a_watched_run_has_distances_of_both_workers_and_histograms_of_every_val
     assert all(share > 0.0 for event in events[-2:] for share in event.data["distance"])
 
 
+@pytest.mark.parametrize(
+    ("strategy", "has_distance"),
+    [("downpour", True), ("softsync", True), ("staleness", True), ("sync", False), ("dcasgd", False)],
+)
+def test_a_watched_run_of_a_strategy_that_pushes_changes_or_gradients(
+    strategy: str, has_distance: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(CAFFE)
+    finished = run_in_process(overlapped(tmp_path, strategy=strategy, overlap=False, comm_period=1, watch=20))
+    assert [outcome.ending for outcome in finished.outcomes] == ["finished"] * 2, finished.outcomes
+    events = [event.data for event in finished.events("watch") if event.worker == 0]
+    assert len(events) >= 2
+    assert all("norm" in data and ("distance" in data) == has_distance for data in events)
+    assert all(min(data["update"]) >= 0.0 and max(data["update"]) > 0.0 for data in events[1:])
+    weights = read_caffemodel(tmp_path / "run" / "snapshots" / "snap_iter_60.caffemodel")
+    sizes = [blob.size for blobs in weights.values() for blob in blobs]
+    assert [sum(counts) for _, _, counts in events[-1]["values"]] == sizes
+
+
 def test_a_strategy_whose_workers_wait_refuses_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CAFFE)
     with pytest.raises(ConfigError, match=r"overlap=true with strategy=downpour: .* allowed with: deepspark, .*easgd"):
