@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deepspark_ops.run_index.filter_language import Condition, fits_all
+from deepspark_ops.run_index.filter_language import Check, Condition
 from deepspark_ops.run_index.names import TRAINING, default_name, work_of_dag
 from deepspark_ops.run_index.outcome import BY_HAND, PROMOTED
 from deepspark_ops.run_index.summary import RunSummary
@@ -150,7 +150,8 @@ def _state(run: KnownRun, summary: RunSummary) -> str:
 def chosen(rows: Iterable[dict[str, Any]], query: RunQuery) -> list[dict[str, Any]]:
     """Return the selected rows in the selected order; rows without the sorted value come last."""
     words = query.search.casefold().split()
-    matching = [row for row in rows if _fits(row, words, query)]
+    checks = [condition.check() for condition in query.conditions]
+    matching = [row for row in rows if _fits(row, words, query, checks)]
     name = query.sort.removeprefix("-")
     name = _ONCE_CALLED.get(name, name)
     if name not in SORTS:
@@ -196,13 +197,14 @@ def _order(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda row: row[name].casefold() if isinstance(row[name], str) else row[name]
 
 
-def _fits(row: dict[str, Any], words: Sequence[str], query: RunQuery) -> bool:
+def _fits(row: dict[str, Any], words: Sequence[str], query: RunQuery, checks: Sequence[Check]) -> bool:
     if not _is_shown(row, query):
         return False
     if any(row[name] is None or str(row[name]) != value for name, value in query.filters):
         return False
-    if not fits_all(row, query.conditions):
-        return False
+    for check in checks:
+        if not check(row):
+            return False
     if not words:
         return True
     text = " ".join([*(str(row[name]) for name in _SEARCHED if row[name] is not None), *row["tags"]]).casefold()

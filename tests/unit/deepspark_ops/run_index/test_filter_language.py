@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from deepspark_ops.errors import ConfigError
-from deepspark_ops.run_index.filter_language import FIELDS, Condition, fits_all, parse_filter
+from deepspark_ops.run_index.filter_language import FIELDS, Condition, parse_filter
 from deepspark_ops.run_index.listing import KnownRun, row_of
 from deepspark_ops.run_index.summary import RunSummary
 
@@ -54,7 +54,8 @@ ROWS = [LENET, ALEX, EMPTY]
 )
 def test_a_filter_chooses_the_rows_that_fit_every_condition(text, expected):
     conditions = parse_filter(text)
-    assert [one["run"] for one in ROWS if fits_all(one, conditions)] == expected
+    checks = [condition.check() for condition in conditions]
+    assert [one["run"] for one in ROWS * 2 if all(check(one) for check in checks)] == expected * 2
 
 
 @pytest.mark.parametrize(
@@ -84,4 +85,4 @@ def test_a_mistake_is_told_in_a_line_with_the_nearest_field_or_what_is_allowed(t
 
 def test_every_field_is_a_key_of_a_row():
     assert {field.key for field in FIELDS.values()} <= set(LENET)
-    assert fits_all(LENET, [Condition("figure", "!=", 1.0)])
+    assert Condition("figure", "!=", 1.0).check()(LENET)
