@@ -112,10 +112,9 @@ class Condition:
             value = row[key]
             if isinstance(value, Mapping | list):  # a main figure, words
                 return self._fits(value, kind)
-            known = fits_by_value.get(value)
-            if known is None:
-                known = fits_by_value[value] = self._fits(value, kind)
-            return known
+            if value not in fits_by_value:
+                fits_by_value[value] = self._fits(value, kind)
+            return fits_by_value[value]
 
         return fits
 

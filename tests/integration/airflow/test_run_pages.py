@@ -362,3 +362,16 @@ def test_a_task_leaves_the_index_of_a_run_that_has_trained(tmp_path: Path, fails
     found = read_index(trained)
     assert found is not None
     assert found.clock == 1000
+
+
+def test_pages_that_refresh_themselves_share_their_rows_and_a_person_sees_a_change_at_once(client: Any) -> None:
+    def shown_names(**headers: str) -> set[str]:
+        rows = client.get("/runs?format=json", headers=headers).json()["runs"]
+        return {row["name"] for row in rows if row["run"] == "run-a"}
+
+    refresh = {"x-deepspark-refresh": "1"}
+    assert shown_names(**refresh) == shown_names()
+    write_label(client.home / "runs" / "deepspark_train" / "run-a", RunLabel(name="renamed"))
+    assert shown_names(**refresh) != {"renamed"}
+    assert shown_names() == {"renamed"}
+    assert shown_names(**refresh) == {"renamed"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
@@ -19,6 +19,9 @@ from deepspark_ops.operators.pages.lists.run_tables import csv_text, parquet_byt
 from deepspark_ops.operators.pages.lists.runs import TRIGGER_DAG, RunsPage, query_of
 from deepspark_ops.operators.tasks.run_plan import Places
 
+REFRESH_HEADER: Final = "x-deepspark-refresh"
+"""Header of a request that an open page sends by itself (``list.js``)."""
+
 
 def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
     """Add the routes. The application itself asks for a login."""
@@ -28,7 +31,7 @@ def add_list_routes(app: FastAPI, installation: Places, runs: RunsPage) -> None:
     @app.get("/runs")
     def show_runs(request: Request, person: Asks) -> Response:
         query = query_of(request.query_params)
-        answer = runs.answer(person.readable, query)
+        answer = runs.answer(person.readable, query, is_refresh=REFRESH_HEADER in request.headers)
         status = 400 if query.error and request.query_params.get("format") else 200
         if (kind := request.query_params.get("format")) in ("csv", "parquet") and not query.error:
             return _as_file(request, answer["runs"], kind)

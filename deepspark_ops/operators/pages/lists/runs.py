@@ -51,6 +51,8 @@ ROWS_SHOWN: Final = 100
 """Rows of a page."""
 REFRESH_MS: Final = 30_000
 """Between two requests of a page with a live run: twenty open pages ask less than once a second."""
+SHARED_S: Final = 10.0
+"""Age of the rows that open pages share when they refresh themselves; a person's request reads all runs."""
 _LIVE: Final = ("waiting", "running")
 _OVER: Final = ("success", "failed", None)
 TRIGGER_DAG: Final = "deepspark_train"
@@ -89,6 +91,7 @@ class RunsPage:
         self._reader = reader or SummaryReader()
         self._clock = clock
         self._promoted_runs = PromotedRuns()
+        self._shared: tuple[Collection[str], float, list[dict[str, Any]]] | None = None
 
     def our_dags(self) -> set[str]:
         """Return our DAGs: DAGs with our tag, and DAGs with a folder of runs."""
@@ -96,15 +99,16 @@ class RunsPage:
         folders = {path.name for path in runs.iterdir() if path.is_dir()} if runs.is_dir() else set()
         return folders | self._tagged_dags()
 
-    def answer(self, readable: Collection[str], query: AskedRuns) -> dict[str, Any]:
+    def answer(self, readable: Collection[str], query: AskedRuns, *, is_refresh: bool = False) -> dict[str, Any]:
         """Return the list for a query.
 
         Args:
             readable: The DAGs that the person may read; nothing of others is in the answer.
             query: What is asked for.
+            is_refresh: Whether an open page asks by itself; the rows may then be ``SHARED_S`` old.
         """
         dags = self.our_dags() & set(readable)
-        rows = self._rows(dags)
+        rows = self._rows(dags, most_age_s=SHARED_S if is_refresh else 0.0)
         chosen_rows = [] if query.error else chosen(rows, query.runs)
         pages = max(1, -(-len(chosen_rows) // ROWS_SHOWN))
         counted = [row for row in rows if not row["archived"]]
@@ -191,10 +195,13 @@ class RunsPage:
             here="runs",
         )
 
-    def _rows(self, dags: Collection[str]) -> list[dict[str, Any]]:
-        read, now, folders = self._reader.begin(), self._clock(), self._folders(dags)
+    def _rows(self, dags: Collection[str], *, most_age_s: float = 0.0) -> list[dict[str, Any]]:
+        now, shared = self._clock(), self._shared
+        if shared is not None and shared[0] == dags and now - shared[1] < most_age_s:
+            return shared[2]
+        read, folders = self._reader.begin(), self._folders(dags)
         promoted = self._promoted_runs.keys(self._installation.models)
-        return [
+        rows = [
             row_of(
                 run,
                 self._summary(run, folders[run.dag], read),
@@ -203,6 +210,8 @@ class RunsPage:
             )
             for run in self._listed(folders)
         ]
+        self._shared = dags, now, rows
+        return rows
 
     def _folders(self, dags: Collection[str]) -> dict[str, dict[str, str]]:
         """Return DAG -> name -> path of the runs' folders."""

@@ -29,7 +29,7 @@
     let isLive = true;
     if (!document.hidden) {
       try {
-        const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+        const answer = await fetch(location.href, { headers: { accept: "text/html", "x-deepspark-refresh": "1" } });
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         if (answer.ok && !answer.redirected && rowsOf(page)) {
           replaceRows(rowsOf(page));
