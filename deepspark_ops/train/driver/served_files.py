@@ -59,7 +59,8 @@ def shipped_settings(
     """
     contents = prepared_files(paths.root)
     state = Path(settings["start_state"]) if settings["start_state"] else None
-    served: dict[str, Any] = {} if file_server is None else {FILE_SERVER: file_server.address}
+    # Plain values: an executor with an older deepspark has no class of the address, and is to say so itself.
+    served: dict[str, Any] = {} if file_server is None else {FILE_SERVER: file_server.address.to_plain()}
     if state is not None and state.stat().st_size <= STATE_BYTES:
         contents[state] = regular_bytes(state, max_bytes=STATE_BYTES)
     elif state is not None and file_server is not None:

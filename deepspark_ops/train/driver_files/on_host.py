@@ -46,9 +46,10 @@ class DriverFiles:
         """
         if FILE_SERVER not in settings:
             return None
-        use_driver_store(DriverStore(settings[FILE_SERVER]))
+        address = FileServerAddress.from_plain(settings[FILE_SERVER])
+        use_driver_store(DriverStore(address))
         run = None if hidden_run is None else Path(hidden_run)
-        return cls(settings[FILE_SERVER], settings.get(STATE_SHA256, ""), run)
+        return cls(address, settings.get(STATE_SHA256, ""), run)
 
 
 def local_state(state: Path, files: DriverFiles) -> Path:

@@ -30,7 +30,7 @@ def files(run: Path) -> Iterator[DriverFiles]:
     server = FileServer(
         SharedFolders((), (run / "outputs", run / "work")), "127.0.0.1", 0, protection="mac", timeout_s=5.0
     )
-    driver_files = DriverFiles.of_task({FILE_SERVER: server.address}, str(run))
+    driver_files = DriverFiles.of_task({FILE_SERVER: server.address.to_plain()}, str(run))
     assert driver_files is not None
     yield driver_files
     server.stop()
