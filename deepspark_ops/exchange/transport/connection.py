@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from deepspark_ops.errors import (
     ConfigError,
@@ -78,7 +78,7 @@ class ExchangeAddress:
         return {**asdict(self), "secret": self.secret.hex(), "certificate": self.certificate.hex()}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> ExchangeAddress:
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Return the address from the result of ``to_plain``."""
         texts = {name: bytes.fromhex(plain[name]) for name in ("secret", "certificate")}
         return cls(**{**plain, **texts, "more_ports": tuple(plain["more_ports"])})
