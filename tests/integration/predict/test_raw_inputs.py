@@ -62,7 +62,7 @@ def untrained_run(folder, dataset, *, transform=SCALED, layer="Data", param=LMDB
     net, solver = folder / "net.prototxt", folder / "solver.prototxt"
     net.write_text(NET.format(layer=layer, param=param, transform=transform, std=std))
     solver.write_text(SOLVER.format(net=net))
-    return train_here(solver, folder / "run", dataset, n_steps=1)
+    return train_here(solver, folder / "run", dataset, n_steps=0)
 
 
 def evaluated(run):
