@@ -39,12 +39,6 @@ pytestmark = pytest.mark.airflow
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    SmallExample(tmp_path).write()
-    return Places(tmp_path, tmp_path / "home")
-
-
-@pytest.fixture
 def dag(monkeypatch: pytest.MonkeyPatch) -> DAG:
     return deepspark_compare.make_dag()
 

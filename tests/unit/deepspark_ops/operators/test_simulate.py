@@ -25,7 +25,6 @@ from deepspark_ops.operators.tasks import process_stage
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.trials.plan import read_plan
-from tests.e2e.small_example import SmallExample
 from tests.unit.deepspark_ops.operators.operator_calls import execute, operator_of, rendered
 from tests.unit.deepspark_ops.operators.test_compare import context
 
@@ -34,12 +33,6 @@ SETTINGS = {
     "simulate": True, "workers": "1, 4", "network": "10gbit,200us", "stragglers": 0.25, "seeds": "1,2", "step_ms": 50,
     "overrides": "max_iter: 40", "rate_scale": "none",
 }  # fmt: skip
-
-
-@pytest.fixture
-def places(tmp_path: Path) -> Places:
-    SmallExample(tmp_path).write()
-    return Places(tmp_path, tmp_path / "home")
 
 
 @pytest.fixture
