@@ -12,7 +12,7 @@ from deepspark_ops.operators.pages.addresses import DATASETS_URL, MODELS_URL, RU
 from tests.browser import Page, browser_page
 from tests.e2e.airflow_instance import AirflowInstance, DagRun, log_in
 from tests.e2e.finished_runs import dataset_of, promoted_model, run_from_source, run_on_own_data
-from tests.e2e.looks import assert_looks
+from tests.e2e.looks import assert_accessible, assert_looks
 from tests.e2e.small_example import SmallExample
 
 pytestmark = [
@@ -191,10 +191,17 @@ def test_every_link_of_a_finished_run_its_bundle_model_and_dataset_answers_witho
     )
     wrong = [(link, status, links[link]) for link, status, _ in answers if status != 200]
     assert wrong == []
+    paths: set[str] = set()
     for link, _, kind in answers:
         if kind.startswith("text/html") and f"{airflow.site}{URL_PREFIX}/" in link and "download" not in link:
             page.goto(link)
             assert page.troubles == [], link
+            path = link.partition("?")[0]
+            if path not in paths and not path.endswith("/report"):  # the report's headers let no script run
+                paths.add(path)
+                assert_accessible(page)
+    page.goto((run.folder / "evaluation" / "report.html").as_uri())
+    assert_accessible(page)
 
 
 def test_many_runs_are_looked_over_and_a_line_leads_to_its_run(page: Page, airflow: AirflowInstance) -> None:
