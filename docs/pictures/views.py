@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from deepspark_ops.local_airflow.api import quoted
-from deepspark_ops.operators.pages.addresses import MODELS_URL, RUNS_URL
+from deepspark_ops.operators.pages.addresses import MODELS_URL, RUNS_URL, answer_url
 from docs.pictures import example_runs as runs
 from tests.browser import Page
 from tests.e2e.airflow_instance import AirflowInstance
@@ -90,7 +90,7 @@ def show_model(page: Page, airflow: AirflowInstance) -> None:
 def show_approval(page: Page, airflow: AirflowInstance) -> None:
     """Show the comparison that a person approves on Airflow's page."""
     run = runs.waiting_for_approval(airflow)
-    page.goto(f"{airflow.site}/dags/{run.dag_id}/runs/{quoted(run.run_id)}/tasks/approve/required_actions")
+    page.goto(airflow.site + answer_url(run.dag_id, run.run_id, "approve"))
     page.wait_until("document.querySelector('[data-testid=hitl-option-Approve]') !== null")
 
 
