@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.e2e.airflow_instance import AirflowInstance, DagRun
 from tests.e2e.small_example import FORMATS, SmallExample
+from tests.e2e.small_tasks import write_regression, write_segmentation
 
 DAG = "deepspark_train"
 
@@ -38,18 +39,35 @@ def run_on_own_data(airflow: AirflowInstance) -> DagRun:
     return DagRun(airflow, DAG, airflow.once("run_on_own_data", make))
 
 
-def promoted_model(airflow: AirflowInstance) -> str:
-    """Return the name of a model whose only version is of ``run_from_source``; it is in production."""
+def run_of_regression(airflow: AirflowInstance) -> DagRun:
+    """Return the run of a net that predicts a number of a table's rows; its source was ingested."""
 
     def make() -> str:
-        name = "promoted"
-        bundle = run_from_source(airflow).folder
+        return _finished(airflow, write_regression(airflow.base / "regression"))
+
+    return DagRun(airflow, DAG, airflow.once("run_of_regression", make))
+
+
+def run_of_segmentation(airflow: AirflowInstance) -> DagRun:
+    """Return the run of a net with a class for each pixel; the net itself names its files."""
+
+    def make() -> str:
+        return _finished(airflow, write_segmentation(airflow.base / "segmentation"))
+
+    return DagRun(airflow, DAG, airflow.once("run_of_segmentation", make))
+
+
+def promoted_model(airflow: AirflowInstance, run: DagRun | None = None, name: str = "promoted") -> str:
+    """Return the name of a model in production whose only version is of a run, by default ``run_from_source``."""
+
+    def make() -> str:
+        bundle = (run or run_from_source(airflow)).folder
         options = ("--models", str(airflow.home / "models"), "--reason", "the first")
         done = airflow.command("models", "promote", name, str(bundle), *options)
         assert done.returncode == 0, done.stdout
         return name
 
-    return airflow.once("promoted_model", make)
+    return airflow.once(f"model_{name}", make)
 
 
 def dataset_of(run: DagRun) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
 import pytest
@@ -11,7 +11,14 @@ import pytest
 from deepspark_ops.operators.pages.addresses import DATASETS_URL, MODELS_URL, RUNS_URL, URL_PREFIX, run_url
 from tests.browser import Page, browser_page
 from tests.e2e.airflow_instance import AirflowInstance, DagRun, log_in
-from tests.e2e.finished_runs import dataset_of, promoted_model, run_from_source, run_on_own_data
+from tests.e2e.finished_runs import (
+    dataset_of,
+    promoted_model,
+    run_from_source,
+    run_of_regression,
+    run_of_segmentation,
+    run_on_own_data,
+)
 from tests.e2e.looks import assert_accessible, assert_looks
 from tests.e2e.small_example import SmallExample
 
@@ -166,13 +173,20 @@ def test_columns_are_chosen_and_ordered_and_stay_so(page: Page, airflow: Airflow
     assert page.evaluate(heads) == first
 
 
+@pytest.mark.parametrize(
+    ("make_run", "has_dataset"),
+    [(run_from_source, True), (run_of_regression, True), (run_of_segmentation, False)],
+    ids=["classification", "regression", "segmentation"],
+)
 def test_every_link_of_a_finished_run_its_bundle_model_and_dataset_answers_without_an_error(
-    page: Page, airflow: AirflowInstance
+    page: Page, airflow: AirflowInstance, make_run: Callable[[AirflowInstance], DagRun], has_dataset: bool
 ) -> None:
-    run, model = run_from_source(airflow), promoted_model(airflow)
+    run = make_run(airflow)
+    model = promoted_model(airflow, run, "promoted" if make_run is run_from_source else make_run.__name__)
     starts = [
-        *(run_url(run.dag_id, run.run_id, name) for name in ("training", "report", "bundle")),
-        f"{MODELS_URL}/{model}", f"{DATASETS_URL}/{dataset_of(run).name}", f"{RUNS_URL}?search={quote(run.run_id)}",
+        *(run_url(run.dag_id, run.run_id, name) for name in ("training", "report", "bundle", "samples")),
+        f"{MODELS_URL}/{model}", f"{RUNS_URL}?search={quote(run.run_id)}",
+        *([f"{DATASETS_URL}/{dataset_of(run).name}"] if has_dataset else []),
     ]  # fmt: skip
     links: dict[str, str] = {}
     for start in starts:
