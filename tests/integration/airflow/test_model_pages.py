@@ -23,10 +23,13 @@ EVIL = "<script>alert(1)</script>"
 DIGEST = "sha256:0123456789abcdef"
 
 
-def write_version(model: ModelFolder, number: int, run_dir: str | None, top1: float) -> None:
+def write_version(
+    model: ModelFolder, number: int, run_dir: str | None, top1: float, *, has_dataset: bool = True
+) -> None:
+    datasets = {"train": DIGEST} if has_dataset else {}
     origin = Origin(
         run=EVIL, iteration=1000, weights="w.caffemodel", weights_digest=DIGEST, net_digest=DIGEST,
-        solver_digest=DIGEST, config_digest=DIGEST, datasets={"train": DIGEST}, started_from=None,
+        solver_digest=DIGEST, config_digest=DIGEST, started_from=None, datasets=datasets,
         started_from_digest=None, split_rule=None, code_version="0.2.0",
     )  # fmt: skip
     figures = Figures(
@@ -42,10 +45,12 @@ def write_version(model: ModelFolder, number: int, run_dir: str | None, top1: fl
     write_record(model, record)
 
 
-def write_model(home: Path, name: str, dag: str | None) -> None:
+def write_model(home: Path, name: str, dag: str | None, *, has_dataset: bool = True) -> None:
     model = ModelFolder(home / "models" / name)
     for number, top1 in ((1, 0.976), (2, 0.983)):
-        write_version(model, number, None if dag is None else f"/h/runs/{dag}/run-{number}", top1)
+        write_version(
+            model, number, None if dag is None else f"/h/runs/{dag}/run-{number}", top1, has_dataset=has_dataset
+        )
     reason = f"better by 0.7 points {EVIL}"
     entry = HistoryEntry(
         format_version=1, at="2026-11-22T03:04:05+00:00", who="schedule", action="promoted", version="v2",
@@ -122,6 +127,14 @@ def test_a_models_page_says_what_is_in_production_why_and_where_it_comes_from(cl
     assert [one["is_production"] for one in answer["versions"]] == [False, True]
     assert [one["action"] for one in answer["history"]] == ["promoted", "kept"]
     assert answer["production"]["version"] == "v2"
+
+
+def test_a_dataset_has_a_link_and_a_nets_own_source_none(client: Any) -> None:
+    write_model(client.home, "own", "deepspark_retrain", has_dataset=False)
+    assert 'href="/deepspark/datasets/d"' in client.get("/models/digits").text
+    page = client.get("/models/own").text
+    assert "/deepspark/datasets/d" not in page
+    assert "</span> the net's own sources" in page
 
 
 def test_names_and_reasons_are_text_and_no_markup(client: Any) -> None:

@@ -145,7 +145,8 @@ def linked(model: Mapping[str, Any], site: str) -> dict[str, Any]:
             run = Path(version["run_dir"]).name
             pages = {page: site + run_url(version["dag"], run, page) for page in ("training", "report")}
         files = f"{url}/versions/{urllib.parse.quote(version['version'], safe='')}/"
-        dataset = Path(version["figures"]["dataset"]).name if version["figures"] else None
+        has_dataset = version["figures"] and version["origin"]["datasets"]  # else the name is of a net's own source
+        dataset = Path(version["figures"]["dataset"]).name if has_dataset else None
         versions.append({**version, "pages": pages, "files": files, "dataset": dataset})
     current = next((row for row in versions if row["is_production"]), None)
     judged = alike([row["judged"] for row in model["versions"]])
