@@ -58,6 +58,7 @@ def audit_of(airflow: AirflowInstance, name: str) -> list[Any]:
     return [(one["event"], one["owner"]) for one in entries if f'"{name}"' in str(one["extra"])]
 
 
+@pytest.mark.long
 def test_who_may_trigger_the_models_dag_changes_it_and_nobody_else(airflow: AirflowInstance, tmp_path: Path) -> None:
     name = "rights"
     write_model(airflow, tmp_path, name)

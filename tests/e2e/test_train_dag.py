@@ -18,7 +18,7 @@ from tests.e2e.finished_runs import dataset_of, run_on_own_data
 from tests.e2e.small_example import DIGITS, FORMATS, IMAGES, IMAGES_HEADER, LABELS, LABELS_HEADER, SmallExample
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 PICTURE_SIZE = (8, 10)
 NO_GPU = "training on the CPU: this host has no nvidia-smi on PATH"
@@ -54,7 +54,6 @@ def test_the_conf_of_the_docs_makes_a_checked_bundle_of_a_folder_of_pictures(
     assert text.count(NO_GPU) == (shutil.which("nvidia-smi") is None)
 
 
-@pytest.mark.long
 def test_without_a_source_training_reads_what_the_net_itself_names(airflow: AirflowInstance) -> None:
     done = run_on_own_data(airflow)
     assert "training reads the sources that the net names" in done.log_text("ingest")

@@ -16,7 +16,7 @@ from deepspark_ops.export.manifest import read_manifest
 from tests.e2e.airflow_instance import AirflowInstance
 from tests.e2e.small_example import FORMATS
 
-pytestmark = [pytest.mark.airflow, pytest.mark.tf, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.airflow, pytest.mark.tf, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 DEPLOY = """
 name: "elsewhere" input: "data" input_shape { dim: 1 dim: 1 dim: 8 dim: 8 }
@@ -26,7 +26,6 @@ layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
 """
 
 
-@pytest.mark.long
 def test_a_net_and_weights_go_in_and_a_checked_bundle_comes_out(airflow: AirflowInstance, tmp_path: Path) -> None:
     net = build_net_spec(parse_net(DEPLOY), phase="TEST")
     (tmp_path / "deploy.prototxt").write_text(DEPLOY)

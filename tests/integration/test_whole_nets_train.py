@@ -31,7 +31,7 @@ UNTRAINED_LOSSES = {
 """An untrained net gives every class about the same probability."""
 
 
-QUICK = ("siamese", "captioner", "squeezenet", "caffenet")
+QUICK = ("siamese", "captioner")
 
 
 def test_nets_take_a_training_step(subtests: pytest.Subtests) -> None:

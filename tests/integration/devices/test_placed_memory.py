@@ -10,12 +10,10 @@ import pytest
 from tests.integration.devices.placed_memory import CASES
 from tests.paths import ROOT
 
-pytestmark = pytest.mark.tf
+pytestmark = [pytest.mark.tf, pytest.mark.long]
 
 
-@pytest.mark.parametrize(
-    "onednn", [pytest.param("0", marks=pytest.mark.long, id="without oneDNN"), pytest.param("1", id="with oneDNN")]
-)
+@pytest.mark.parametrize("onednn", [pytest.param("0", id="without oneDNN"), pytest.param("1", id="with oneDNN")])
 def test_devices_keep_what_was_forecast_within_15_percent(onednn: str) -> None:
     # TensorFlow leaves oneDNN out on CPUs with AVX2 alone; both forms compute on every x86 CPU.
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": onednn}

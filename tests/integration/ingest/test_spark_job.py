@@ -99,6 +99,7 @@ def test_bad_record_in_a_task_ends_spark_submit_with_one_message(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_dry_run_of_a_table_that_spark_reads_has_the_counts_of_plain_arrow(tmp_path):
     table = a_table(80)
     source = write_table(tmp_path / "t.csv", table)

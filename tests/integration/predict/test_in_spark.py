@@ -49,6 +49,7 @@ def in_spark(made, tmp_path_factory, part, *, kinds=()):
     return bundle, folder, json.loads((folder / "found.json").read_text()), images, listed
 
 
+@pytest.mark.long
 def test_a_job_gives_the_rows_of_one_process(made, tmp_path_factory, tmp_path):
     bundle, folder, found, images, listed = in_spark(made, tmp_path_factory, "job")
     given = {"bundle": bundle, "input": listed, "root_folder": images}

@@ -67,6 +67,7 @@ def assert_as_a_plain_run(jobs: Sequence[Job], tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_spark_trains_a_placed_net_like_a_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = two_devices(tmp_path)
     job = Job(tmp_path, **config, placement=str(tmp_path / "placement.txt"), overrides=f"{OVERRIDES} {TWO_PASSES}")

@@ -169,8 +169,8 @@ def assert_sparks_pages_are_for_this_host_alone(job: Job) -> None:
         other.connect(("127.0.0.2", port))  # as any address of the host but the one that it is bound to
 
 
-# Both engines count the starts by the same code; that processes start workers again is in the test above.
-@pytest.mark.parametrize("engine", ["spark", pytest.param("process", marks=pytest.mark.long)])
+# Both engines count the starts by the same code; that Spark starts workers again is in the test above.
+@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.long), "process"])
 def test_worker_killed_in_every_try_is_given_up_and_the_run_fails_with_what_is_done(
     engine: str, tmp_path: Path
 ) -> None:
@@ -269,11 +269,11 @@ def shared_gpu_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         patch.setenv("PATH", f"{smi_folder(folder / 'bin', '0')}:{os.environ['PATH']}")
         job = training(folder, "max_iter: 300", n_workers=2, share_gpus=True, threads_per_worker=1)
-        try:
-            job.wait()
-            yield job
-        finally:
-            job.end()
+    try:
+        job.wait()
+        yield job
+    finally:
+        job.end()
 
 
 def test_two_workers_without_a_gpu_each_are_refused_before_spark_starts(
