@@ -18,7 +18,7 @@ from tests.e2e.finished_runs import dataset_of, run_on_own_data
 from tests.e2e.small_example import DIGITS, FORMATS, IMAGES, IMAGES_HEADER, LABELS, LABELS_HEADER, SmallExample
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.tf, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 PICTURE_SIZE = (8, 10)
 NO_GPU = "training on the CPU: this host has no nvidia-smi on PATH"
