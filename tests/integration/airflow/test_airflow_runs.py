@@ -125,7 +125,7 @@ def test_tasks_have_the_stage_of_their_operator_and_a_part_of_a_dag_run_is_found
     ]  # fmt: skip
     for task, index, operator, state in rows:
         values = {
-            "id": uuid4(), "dag_id": "d", "run_id": "m__1", "task_id": task, "map_index": index, "operator": operator,
+            "dag_id": "d", "run_id": "m__1", "task_id": task, "map_index": index, "operator": operator,
             "state": state, "pool": "default_pool", "pool_slots": 1, "try_number": 1, "max_tries": 0,
             "priority_weight": 1, "queue": "q", "custom_operator_name": "", "executor_config": {},
         }  # fmt: skip
