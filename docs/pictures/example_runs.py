@@ -94,7 +94,7 @@ def waiting_for_approval(airflow: AirflowInstance) -> DagRun:
     """Return a run of deepspark_retrain whose new version waits for a person."""
 
     def make() -> str:
-        settings = {"approval": True, "model": promoted_model(airflow)}
+        settings = {"approval": True, "model": f"{MODEL}_nightly"}  # a model belongs to the DAG that made its versions
         run = airflow.trigger("deepspark_retrain", _conf("retrain") | settings)
         run.wait_task("approve", "awaiting_input")
         return run.run_id
