@@ -1,4 +1,4 @@
-"""What each picture shows: a page, its size and where the page is scrolled to."""
+"""The view of each picture: a page, its size and the position of the scroll."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from deepspark_ops.stores.store_path import DataPath, data_path
 _AIRFLOW_RUN_ID = re.compile(r"[a-z_]+__\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:\d\d|Z)?(_\w+)?")
 _AIRFLOW_RUN_FOLDER = re.compile(_AIRFLOW_RUN_ID.pattern.replace(":", "-").replace("\\+", "_"))
 """The folder names of those run ids."""
-_HAS_DIGEST = re.compile(r"-[0-9a-f]{8}$")
+HAS_DIGEST = re.compile(r"-[0-9a-f]{8}$")
 """The end of a folder name whose run id has other characters."""
 _DIGEST_LENGTH = 12
 DEFAULT_MODELS = "models"
@@ -136,7 +136,7 @@ def safe_run_id(run_id: str) -> str:
     """
     if _AIRFLOW_RUN_ID.fullmatch(run_id):
         return run_id.replace(":", "-").replace("+", "_")
-    if is_folder_name(run_id) and not _AIRFLOW_RUN_FOLDER.fullmatch(run_id) and not _HAS_DIGEST.search(run_id):
+    if is_folder_name(run_id) and not _AIRFLOW_RUN_FOLDER.fullmatch(run_id) and not HAS_DIGEST.search(run_id):
         return run_id
     return f"{_folder_text(run_id)}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
 

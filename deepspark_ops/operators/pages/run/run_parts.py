@@ -1,7 +1,7 @@
 """The runs of a DAG run with several trainings: one folder a training. No framework.
 
-The first task of such a run, and its index if the task is mapped, follow the DAG run's id in the run's id and in the
-folder's name (``StageArguments``).
+Id and folder's name of such a run are the DAG run's id and the run's first task, with the index of a mapped task
+(``StageArguments``).
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from deepspark_ops.operators.pages.addresses import find_run, mapped_run_id
-from deepspark_ops.operators.tasks.run_plan import Places, folder_prefixes, safe_run_id
+from deepspark_ops.operators.tasks.run_plan import HAS_DIGEST, Places, folder_prefixes, safe_run_id
 from deepspark_ops.run_index.listing import KnownRun
 from deepspark_ops.run_view.stage_status import StageStatus, read_statuses
 from deepspark_ops.run_view.state import AirflowRun
 
-_DIGEST: Final = re.compile(r"-[0-9a-f]{8}$")
 _MAPPED: Final = re.compile(r"(.+)_(\d+)")
 _MARK: Final = "__"
 
@@ -63,7 +62,7 @@ def part_id(run_id: str, folder_name: str) -> str:
     """Return the id of a DAG run's run from the name of its folder, or the name where the id is lost."""
     prefix = next(prefix for prefix in folder_prefixes(run_id) if folder_name.startswith(prefix))
     task = folder_name.removeprefix(prefix)
-    candidates = (f"{run_id}{_MARK}{task}", f"{run_id}{_MARK}{_DIGEST.sub('', task)}")
+    candidates = (f"{run_id}{_MARK}{task}", f"{run_id}{_MARK}{HAS_DIGEST.sub('', task)}")
     return next((name for name in candidates if safe_run_id(name) == folder_name), folder_name)
 
 
