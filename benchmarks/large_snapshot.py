@@ -23,8 +23,8 @@ from deepspark_ops.exchange.state.messages import TakeSnapshot
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
 from deepspark_ops.exchange.transport.link import WorkerLink
 from deepspark_ops.param_vector import Vector
+from deepspark_ops.train.driver.training import snapshot_writer
 from deepspark_ops.train.setup.run import PreparedRun
-from deepspark_ops.train.snapshots.snapshot import SnapshotWriter, vector_digest
 from deepspark_ops.train.snapshots.start import exchange_settings, plan_start
 from deepspark_ops.train.snapshots.worker_state import WorkerState
 
@@ -67,15 +67,7 @@ def large_snapshot(
 ) -> LargeSnapshot:
     """Take one snapshot of a prepared run of ``n_workers``, as its driver."""
     run, start = prepared.run, plan_start(prepared.run)
-    writer = SnapshotWriter(
-        paths=run.paths,
-        prefix=run.prefix,
-        net=run.train_net,
-        solver=run.solver,
-        origin=start.origin,
-        random_seed=run.random_seed,
-        start_digest=vector_digest(start.center),
-    )
+    writer = snapshot_writer(run, start)
     with start_exchange(exchange_settings(prepared, start), start.center) as running:
         shares = [range(first, n_workers, n_processes) for first in range(n_processes)]
         over = SPAWN.Event()

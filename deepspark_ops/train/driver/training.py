@@ -181,8 +181,9 @@ def train(config: TrainConfig, signals: RunSignals, prepare_workers: Callable[[R
         report_end(run, watch, status)
 
 
-def _watch_of(run: Run, start: Start) -> RunWatch:
-    writer = SnapshotWriter(
+def snapshot_writer(run: Run, start: Start) -> SnapshotWriter:
+    """Return the writer of a run's snapshots."""
+    return SnapshotWriter(
         paths=run.paths,
         prefix=run.prefix,
         net=run.train_net,
@@ -193,6 +194,10 @@ def _watch_of(run: Run, start: Start) -> RunWatch:
         unchanged=unchanged_text(run.config, max_iter=run.solver.max_iter),
         moves_late=plan_strategy(run.config).running.repeats_data,
     )
+
+
+def _watch_of(run: Run, start: Start) -> RunWatch:
+    writer = snapshot_writer(run, start)
     board = TensorBoardFile(run.paths.tensorboard)
     return RunWatch(
         run.paths.events,
