@@ -1,4 +1,4 @@
-"""Private names of Airflow that the code uses: exactly those of the table in docs/contributing/architecture.md."""
+"""Private names of Airflow that the code uses: exactly those of the table in docs/contributing/airflow_interfaces.md."""
 
 from __future__ import annotations
 
@@ -56,9 +56,8 @@ def private_overrides(path: Path) -> Iterator[str]:
 
 
 def documented() -> dict[str, set[str]]:
-    text = (ROOT / "docs" / "contributing" / "architecture.md").read_text()
-    section = text.partition("\n## Private interfaces of Airflow\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `([\w.]+)` \| (.+?) \| (.+) \|$", section, re.MULTILINE)
+    text = (ROOT / "docs" / "contributing" / "airflow_interfaces.md").read_text()
+    rows = re.findall(r"^\| `([\w.]+)` \| (.+?) \| (.+) \|$", text, re.MULTILINE)
     assert all(reason.strip() for _, _, reason in rows)
     return {name: set(re.findall(r"`([^`]+)`", paths)) for name, paths, _ in rows}
 

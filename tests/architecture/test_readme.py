@@ -72,9 +72,10 @@ def test_shown_commands_use_options_and_files_that_exist(page: Path) -> None:
             assert (ROOT / positional).is_file(), positional
 
 
-def test_files_that_the_architecture_page_names_exist() -> None:
-    named = re.findall(
-        r"`((?:caffe_import|deepspark_ops)/[\w/.]+)`", (ROOT / "docs/contributing/architecture.md").read_text()
-    )
-    assert len(named) > 20
+@pytest.mark.parametrize(
+    ("page", "least"), [("architecture.md", 20), ("contributing/where_to_change.md", 80), ("contributing/parts.md", 2)]
+)
+def test_files_that_an_architecture_page_names_exist(page: str, least: int) -> None:
+    named = re.findall(r"`((?:caffe_import|deepspark_ops)/[\w/.]+)`", (ROOT / "docs" / page).read_text())
+    assert len(named) > least
     assert [name for name in named if not (ROOT / name).exists()] == []

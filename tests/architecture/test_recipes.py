@@ -150,6 +150,6 @@ def test_what_is_fuzzed_is_a_format() -> None:
 
 @pytest.mark.parametrize("name", STAGES)
 def test_stage_took_every_step(name: str) -> None:
-    assert f"| {name} | `operators/{name}.py` |" in text_of("docs/contributing/architecture.md"), (
-        f"step 6: the table of stages in docs/contributing/architecture.md lacks {name}"
+    assert f"| {name} | `operators/{name}.py` |" in text_of("docs/architecture.md"), (
+        f"step 6: the table of stages in docs/architecture.md lacks {name}"
     )
