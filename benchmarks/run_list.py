@@ -34,8 +34,8 @@ sys.path.insert(0, str(ROOT))
 from deepspark_ops.events import DRIVER, Event  # noqa: E402
 from deepspark_ops.operators.tasks.run_plan import Places  # noqa: E402
 from deepspark_ops.run_index.index_file import write_index  # noqa: E402
-from deepspark_ops.run_index.label import RunLabel, write_label  # noqa: E402
 from deepspark_ops.run_index.listing import KnownRun  # noqa: E402
+from deepspark_ops.run_label.label import RunLabel, write_label  # noqa: E402
 from deepspark_ops.run_paths import RunPaths  # noqa: E402
 from tests.reference.evaluations import evaluation, write_evaluation  # noqa: E402
 

@@ -19,7 +19,7 @@ from deepspark_ops.config.run_label import MAX_NAME, RunLabelConfig
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError, DeepSparkError, TrainingFailed
 from deepspark_ops.processes.named_files import allowed_roots
-from deepspark_ops.run_index.label import RunLabel, label_run, read_label
+from deepspark_ops.run_label.label import RunLabel, label_run, read_label
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import StatusFile, read_statuses
 from deepspark_ops.train.setup.strategy_plan import plan_strategy, training_identity

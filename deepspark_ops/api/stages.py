@@ -30,7 +30,7 @@ from deepspark_ops.evaluate.found_weights import find_weights
 from deepspark_ops.processes.job_log import StageFailed
 from deepspark_ops.processes.spark_submit import require_spark, run_job
 from deepspark_ops.processes.worker_archive import WorkerArchive, write_worker_archive
-from deepspark_ops.run_index.label import label_run
+from deepspark_ops.run_label.label import label_run
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.stores.store_path import DataPath
 from deepspark_ops.tracking.tell import tell_run

@@ -38,7 +38,7 @@ from deepspark_ops.operators.tasks.run_start import (
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
 from deepspark_ops.processes.spark_submit import run_job
 from deepspark_ops.registry.production import production_weights
-from deepspark_ops.run_index.label import label_run
+from deepspark_ops.run_label.label import label_run
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
 

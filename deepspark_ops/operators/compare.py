@@ -39,7 +39,7 @@ from deepspark_ops.operators.train import DeepSparkTrainOperator
 from deepspark_ops.processes.job_log import LineHandler
 from deepspark_ops.processes.named_files import allowed_roots
 from deepspark_ops.processes.spark_submit import run_job
-from deepspark_ops.run_index.label import label_run, read_label
+from deepspark_ops.run_label.label import label_run, read_label
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.train.setup.strategy_plan import training_identity

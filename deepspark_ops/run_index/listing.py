@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deepspark_ops.run_index.filter_language import Check, Condition
-from deepspark_ops.run_index.names import TRAINING, default_name, work_of_dag
 from deepspark_ops.run_index.outcome import BY_HAND, PROMOTED
 from deepspark_ops.run_index.summary import RunSummary
+from deepspark_ops.run_label.names import TRAINING, default_name, work_of_dag
 
 _LATER: Final = {"queued": "waiting", "running": "running", "success": "finished", "failed": "failed"}
 ASKS: Final = "waits for approval"

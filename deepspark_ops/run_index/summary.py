@@ -19,9 +19,9 @@ from deepspark_ops.errors import DataError
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
 from deepspark_ops.file_stamp import Stamp, file_stamp
-from deepspark_ops.run_index.label import read_label
-from deepspark_ops.run_index.names import TRAINING, default_name, work_of_stages
 from deepspark_ops.run_index.outcome import outcome_of
+from deepspark_ops.run_label.label import read_label
+from deepspark_ops.run_label.names import TRAINING, default_name, work_of_stages
 from deepspark_ops.run_paths import DatasetPaths, RunPaths
 from deepspark_ops.run_view.chart_lines import is_share
 from deepspark_ops.run_view.progress import RunProgress

@@ -33,7 +33,7 @@ from deepspark_ops.operators.tasks.task_lines import Group, TaskLines
 from deepspark_ops.processes.job_log import FAILED, USER_MISTAKE, LineHandler, StageFailed
 from deepspark_ops.processes.stage_process import file_trouble
 from deepspark_ops.run_index.index_file import read_index, write_index
-from deepspark_ops.run_index.label import read_label
+from deepspark_ops.run_label.label import read_label
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import Status, StatusFile
 from deepspark_ops.stores.store_path import DataPath, data_path

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deepspark_ops.operators.tasks.run_plan import Places
-from deepspark_ops.run_index.label import RunLabel, read_label
+from deepspark_ops.run_label.label import RunLabel, read_label
 from deepspark_ops.run_view.state import AirflowRun, TaskState
 from tests.integration.airflow.page_runs import EVIL, KNOWN, write_run
 

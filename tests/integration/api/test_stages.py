@@ -13,7 +13,7 @@ import pytest
 
 import deepspark_ops as ds
 from deepspark_ops.api import stages
-from deepspark_ops.run_index.label import read_label
+from deepspark_ops.run_label.label import read_label
 from tests.integration.small_run import NET, SOLVER, make_dataset
 from tests.paths import ROOT
 from tests.reference.command_line import run_stage_here

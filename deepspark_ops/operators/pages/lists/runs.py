@@ -41,9 +41,9 @@ from deepspark_ops.run_index.listing import (
     chosen,
     row_of,
 )
-from deepspark_ops.run_index.names import TRAINING
 from deepspark_ops.run_index.schedule import BY_HAND, Schedule
 from deepspark_ops.run_index.summary import RunSummary
+from deepspark_ops.run_label.names import TRAINING
 from deepspark_ops.trials.plan import comparison_of
 
 ANSWER_VERSION: Final = 2

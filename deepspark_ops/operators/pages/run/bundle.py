@@ -9,7 +9,7 @@ from deepspark_ops.operators.pages.addresses import URL_PREFIX, file_url, find_r
 from deepspark_ops.operators.pages.bundle_card import card_of_folder
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
-from deepspark_ops.run_index.label import read_label
+from deepspark_ops.run_label.label import read_label
 from deepspark_ops.run_paths import RunPaths
 
 ANSWER_VERSION: Final = 1

@@ -9,7 +9,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.operators.pages.addresses import find_run
 from deepspark_ops.operators.tasks.run_plan import Places
-from deepspark_ops.run_index.label import RunLabel, read_label, write_label
+from deepspark_ops.run_label.label import RunLabel, read_label, write_label
 
 MOST_RUNS = 500
 """Runs that a single request archives."""

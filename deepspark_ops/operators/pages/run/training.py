@@ -27,8 +27,8 @@ from deepspark_ops.operators.pages.run.trials import ComparedTrials, comparison_
 from deepspark_ops.operators.pages.static_files import chart_library
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places, read_decided
-from deepspark_ops.run_index.label import read_label
-from deepspark_ops.run_index.names import TRAINING, default_name
+from deepspark_ops.run_label.label import read_label
+from deepspark_ops.run_label.names import TRAINING, default_name
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.answer import training_answer
 from deepspark_ops.run_view.chart_lines import is_share

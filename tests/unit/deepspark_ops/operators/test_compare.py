@@ -27,7 +27,7 @@ from deepspark_ops.operators.dags import deepspark_compare
 from deepspark_ops.operators.form import config_from_params, form_params
 from deepspark_ops.operators.provider.airflow_names import AirflowException, AirflowFailException
 from deepspark_ops.operators.tasks.run_plan import Places
-from deepspark_ops.run_index.label import read_label
+from deepspark_ops.run_label.label import read_label
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import StatusFile
 from deepspark_ops.trials.plan import read_plan

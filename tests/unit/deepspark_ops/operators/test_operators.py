@@ -64,7 +64,7 @@ from deepspark_ops.registry.changes import Author, note_rejected, promote, roll_
 from deepspark_ops.registry.gate import decide
 from deepspark_ops.registry.model_folder import ModelFolder
 from deepspark_ops.registry.overview import model_names, read_model
-from deepspark_ops.run_index.label import RunLabel, read_label
+from deepspark_ops.run_label.label import RunLabel, read_label
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.run_view.stage_status import read_statuses
 from deepspark_ops.shards.manifest import split_digests

@@ -15,7 +15,7 @@ from deepspark_ops.operators.notices import send
 from deepspark_ops.operators.notices.notifier import DeepSparkNotifier
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.operators.tasks.stage_run import TaskEnd
-from deepspark_ops.run_index.label import RunLabel, write_label
+from deepspark_ops.run_label.label import RunLabel, write_label
 from deepspark_ops.run_paths import RunPaths
 from tests.reference.evaluations import answers_with, evaluation, write_evaluation
 from tests.unit.deepspark_ops.run_view.run_events import RUN, lines, stage, started

@@ -8,8 +8,8 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.run_label import RunLabelConfig
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.run_index.index_file import read_index, write_index
-from deepspark_ops.run_index.label import RunLabel, label_run, read_label, write_label
 from deepspark_ops.run_index.outcome import outcome_of
+from deepspark_ops.run_label.label import RunLabel, label_run, read_label, write_label
 from deepspark_ops.run_view.stage_status import StageStatus
 
 

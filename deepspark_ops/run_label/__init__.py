@@ -1,0 +1,1 @@
+"""Name and label of a run, for people."""
