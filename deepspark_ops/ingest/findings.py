@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepspark_ops.run_paths import write_text_whole
+from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.stores.store_path import DataPath
 
 WARNINGS_NAME: Final = "warnings.jsonl"
@@ -122,11 +123,11 @@ def find_thin_classes(label_histogram: npt.NDArray[np.int64], class_names: Seque
     labels_there = np.flatnonzero(label_histogram)
     if len(labels_there) == 1:
         label = int(labels_there[0])
-        name = class_names[label] if class_names else str(label)
+        name = class_name(class_names, label)
         findings.add(Finding("one_label", name, f"every training sample has label {label}; a net has nothing to learn"))
         return findings
     for label in np.flatnonzero(label_histogram < 2).tolist():
-        name = class_names[label] if class_names else str(label)
+        name = class_name(class_names, label)
         count = int(label_histogram[label])
         kind = "class_with_one_sample" if count else "class_without_sample"
         findings.add(Finding(kind, name, f"label {label} has {count} training sample{'' if count else 's'}"))

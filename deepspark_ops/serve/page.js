@@ -51,6 +51,11 @@ async function describe() {
 const methods = [...document.querySelectorAll("[data-method]")];
 const names = { gradient: "Gradient times input", grad_cam: "Grad-CAM", occlusion: "Occlusion" };
 
+// The words of reports and pages: the name of a class, or the number of a class without a name.
+function className(best, row) {
+  return best.top_names?.[row] ?? String(best.top_classes[row]);
+}
+
 function offerMaps(best) {
   const works = methods.filter((button) => !saliency[button.dataset.method]);
   for (const button of methods) button.hidden = Boolean(saliency[button.dataset.method]);
@@ -62,7 +67,7 @@ function offerMaps(best) {
   const classes = best.top_classes ?? [];
   at("of_class").hidden = document.querySelector("label[for=of_class]").hidden = !classes.length;
   at("of_class").replaceChildren(...classes.map((number, row) =>
-    new Option(best.top_names ? best.top_names[row] : `class ${number}`, number)));
+    new Option(className(best, row), number)));
 }
 
 async function drawMap(method) {
@@ -82,7 +87,7 @@ async function drawMap(method) {
     URL.revokeObjectURL(image.src);
     image.onload = () => image.classList.toggle("small", image.naturalWidth < 112);
     image.src = URL.createObjectURL(new Blob([bytes], { type: "image/png" }));
-    const name = found.class_name ?? (at("of_class").hidden ? `${found.output} ${found.class}` : `class ${found.class}`);
+    const name = found.class_name === undefined ? `${found.output} ${found.class}` : `class ${found.class_name}`;
     image.alt = `${names[method]} of the picture for ${name}`;
     const seconds = (performance.now() - began) / 1000;
     at("map_caption").textContent = `${names[method]} for ${name}, drawn in ${seconds.toFixed(1)} s`;
@@ -106,20 +111,19 @@ function show(found, seconds) {
     at("answer").textContent = JSON.stringify(best).slice(0, 4000);
     return;
   }
-  const name = (row) => best.top_names ? best.top_names[row] : `class ${best.top_classes[row]}`;
-  at("winner").textContent = name(0);
+  at("winner").textContent = className(best, 0);
   at("classes").replaceChildren(...best.top_classes.map((_, row) => {
     const share = best.top_probabilities[row];
     const line = document.createElement("li");
     const label = line.appendChild(document.createElement("span"));
     label.className = "name";
-    label.textContent = name(row);
+    label.textContent = className(best, row);
     const number = line.appendChild(document.createElement("span"));
     number.className = "share";
     number.textContent = `${(100 * share).toFixed(1)} %`;
     const bar = line.appendChild(document.createElement("meter"));
     bar.value = share;
-    bar.setAttribute("aria-label", `${name(row)}: ${number.textContent}`);
+    bar.setAttribute("aria-label", `${className(best, row)}: ${number.textContent}`);
     return line;
   }));
 }

@@ -40,6 +40,7 @@ from deepspark_ops.predict.samples import Parts
 from deepspark_ops.serve.batching import Answers
 from deepspark_ops.serve.refusal import RequestRefused
 from deepspark_ops.serve.request import UNUSABLE
+from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.shards.thumbnail import encoded, to_picture
 
 if TYPE_CHECKING:
@@ -204,14 +205,13 @@ class BundleSaliency:
         assert picture is not None  # the bundle takes pictures of one or three channels
         if not np.isfinite(saliency).all():
             raise RequestRefused(500, "the net gave numbers that are not finite; the picture is out of range")
-        labels = self._manifest.output.labels
         is_main = question.output.name == self._manifest.results()[0].name
-        has_name = is_main and question.output.n_classes == len(labels)
+        names = self._manifest.output.labels if is_main else ()  # of further outputs nobody knows whose the names are
         return {
             "method": method,
             "output": question.output.name,
             "class": question.position,
-            **({"class_name": labels[question.position]} if has_name else {}),
+            **({"class_name": class_name(names, question.position)} if question.output.n_classes else {}),
             "score": question.score,
             "map": [[float(f"{value:.5g}") for value in row] for row in saliency],
             "picture": base64.b64encode(encoded(overlay(picture, saliency)).content).decode(),

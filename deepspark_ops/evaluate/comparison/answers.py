@@ -27,6 +27,7 @@ from deepspark_ops.evaluate.comparison.paired import (
 from deepspark_ops.evaluate.sample_scores import ScoredSamples
 from deepspark_ops.evaluate.scores import TOP_K, Answers, SampleLosses
 from deepspark_ops.evaluate.tasks.metrics_head import MainFigure
+from deepspark_ops.shards.class_name import class_name
 
 Metric = Literal["top1", "top5", "loss"]
 COMPARISON_VERSION: Final = 3
@@ -283,7 +284,7 @@ def _class_changes(
     return tuple(
         ClassChange(
             label=label,
-            name=names[label] if label < len(names) else str(label),
+            name=class_name(names, label),
             n_samples=int(counts[label]),
             candidate=float(my_right[label] / counts[label]) if counts[label] else None,
             production=float(their_right[label] / counts[label]) if counts[label] else None,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from deepspark_ops.errors import ConfigError
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
+from deepspark_ops.shards.class_name import class_name
 
 CLASS: Final = "class"
 FOLDER: Final = "folder"
@@ -65,7 +66,7 @@ def property_values(
         at = next(at for at, task in enumerate(tasks) if task.task == "classification")
         names = samples.class_names if at == 0 else ()  # of further results nobody knows whose the names are
         labels = targets[at].reshape(count).astype(int).tolist()
-        return [names[label] if 0 <= label < len(names) else str(label) for label in labels]
+        return [class_name(names, label) for label in labels]
     if column == FOLDER:
         return [folder_of(name) for name in samples.names(start, count) or ()]
     if column == SHARD:

@@ -23,6 +23,7 @@ from deepspark_ops.evaluate.tasks.metrics_head import (
     now_text,
 )
 from deepspark_ops.evaluate.tasks.task_sum import Array, ReportHead, TaskSum
+from deepspark_ops.shards.class_name import class_name
 
 
 class ClassReport(Frozen):
@@ -180,7 +181,7 @@ def build_metrics(
         classes=tuple(
             _class_report(
                 label,
-                class_names[label] if label < len(class_names) else str(label),
+                class_name(class_names, label),
                 support=int(matrix[label].sum()),
                 predicted=int(matrix[:, label].sum()),
                 correct=int(matrix[label, label]),

@@ -13,6 +13,7 @@ from deepspark_ops.ingest.inspect.differing_rows import Sample, differing_rows
 from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.ingest.versions.kept_versions import version_digest
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.shards.excluded_rows import kept_rows
 from deepspark_ops.shards.manifest import DatasetManifest, SplitName, shard_folder
 from deepspark_ops.shards.shard_records import read_records
@@ -147,7 +148,7 @@ class _Differences:
         if new_sample[0] != split:
             self.moved.append(Moved(name, split, new_sample[0]))
         if new_sample[2] != label:
-            classes = (_class_name(self._names[0], label), _class_name(self._names[1], new_sample[2]))
+            classes = (class_name(self._names[0], label), class_name(self._names[1], new_sample[2]))
             self.relabelled.setdefault(new_sample[0], []).append(Moved(name, *classes))
         # The digest of a row has its label in it.
         if new_sample[3] != digest and not (self._are_rows and new_sample[2] != label):
@@ -177,10 +178,6 @@ def _class_names(manifests: Mapping[SplitName, DatasetManifest]) -> tuple[str, .
     return manifests["train"].class_names
 
 
-def _class_name(names: tuple[str, ...], label: int) -> str:
-    return names[label] if label < len(names) else str(label)
-
-
 def _class_counts(
     old_manifests: Mapping[SplitName, DatasetManifest], new_manifests: Mapping[SplitName, DatasetManifest]
 ) -> dict[str, dict[str, tuple[int, int]]]:
@@ -188,7 +185,7 @@ def _class_counts(
     for split in dict.fromkeys((*old_manifests, *new_manifests)):
         counts = [
             {
-                _class_name(_class_names(held), label): count
+                class_name(_class_names(held), label): count
                 for label, count in enumerate(held[split].label_histogram if split in held else ())
             }
             for held in (old_manifests, new_manifests)

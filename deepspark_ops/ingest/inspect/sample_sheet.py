@@ -13,7 +13,7 @@ from deepspark_ops.ingest.contact_sheet import class_strips
 from deepspark_ops.ingest.inspect.facts import read_splits
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole, write_whole
-from deepspark_ops.shards.manifest import DatasetManifest
+from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.shards.thumbnail import Picture, encoded
 
 _NAME_PIXELS: Final = 160
@@ -39,7 +39,8 @@ def write_sample_sheet(dataset: Path, split: str, output: Path, *, samples: int,
         msg = f"{dataset}: no samples to show: the dataset has no pictures"
         raise DataError(msg)
     rows = [
-        (_name(manifests[split], label), manifests[split].label_histogram[label], strips[label]) for label in strips
+        (class_name(manifests[split].class_names, label), manifests[split].label_histogram[label], strips[label])
+        for label in strips
     ]
     if output.suffix == ".html":
         page = template_environment("deepspark_ops.ingest.inspect").get_template("samples.html.jinja")
@@ -49,10 +50,6 @@ def write_sample_sheet(dataset: Path, split: str, output: Path, *, samples: int,
         with write_whole(output) as temporary:
             temporary.write_bytes(encoded(_as_one([(name, strip) for name, _, strip in rows])).content)
     return len(rows)
-
-
-def _name(manifest: DatasetManifest, label: int) -> str:
-    return manifest.class_names[label] if manifest.class_names else str(label)
 
 
 def _as_one(rows: list[tuple[str, Picture]]) -> Picture:

@@ -29,6 +29,7 @@ from deepspark_ops.ingest.report.profile import (
 )
 from deepspark_ops.page_templates import template_environment
 from deepspark_ops.run_paths import DatasetPaths, write_text_whole
+from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.shards.manifest import is_dataset, read_manifest
 from deepspark_ops.shards.table_columns import TableColumns
 from deepspark_ops.shards.thumbnail import encoded
@@ -105,8 +106,7 @@ def render_report(dataset: DataPath, earlier: Profile | None) -> str:
 
 
 def _name(facts: Mapping[str, Any], label: int) -> str:
-    names = facts["class_names"]
-    return str(names[label]) if names else str(label)
+    return class_name(facts["class_names"], label)
 
 
 def _tiles(facts: Mapping[str, Any], table: TableColumns | None) -> list[tuple[str, str, str]]:

@@ -15,6 +15,7 @@ from deepspark_ops.operators.pages.lists.runs import RunsPage, with_address
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
 from deepspark_ops.run_paths import DatasetPaths
+from deepspark_ops.shards.class_name import class_name
 from deepspark_ops.shards.manifest import SPLITS, DatasetManifest, manifest_path, present_splits, read_manifest
 from deepspark_ops.shards.picture_archive import PictureArchive
 
@@ -146,7 +147,7 @@ def _classes(splits: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "label": label,
-            "name": names[label] if label < len(names) else str(label),
+            "name": class_name(names, label),
             "counts": list(row),
             "shares": [(count or 0) / top for count, top in zip(row, most, strict=True)],
         }

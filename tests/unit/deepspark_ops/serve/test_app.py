@@ -297,6 +297,17 @@ def test_a_map_by_occlusion_of_a_picture(served):
     assert 'total{path="/v1/saliency",code="200"} 1' in client.get("/metrics").text
 
 
+def test_a_class_without_a_name_has_its_number_as_text(served, tmp_path):
+    model = FakeModel(tmp_path)
+    output = model.manifest.output.model_copy(update={"labels": ()})
+    model.manifest = model.manifest.model_copy(update={"output": output})
+    client = served(model=model)
+    head = {"content-type": "image/png"}
+    answer = client.post("/v1/saliency?method=occlusion&class=1", content=PNG, headers=head).json()
+    assert (answer["class"], answer["class_name"]) == (1, "1")
+    assert "top_names" not in client.post("/v1/predict", content=PNG, headers=head).json()["predictions"][0]
+
+
 def test_maps_that_the_bundle_cannot_have_say_why(served):
     def post(client, query):
         return client.post(f"/v1/saliency?{query}", files=[("file", ("a.png", PNG))])
