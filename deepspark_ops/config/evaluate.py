@@ -43,7 +43,9 @@ class EvaluateConfig(StageConfig):
         4,
         ge=0,
         le=100,
+        title="Mistakes with maps of pixels",
         description="Most confident mistakes of a classification with maps of the answer's pixels in the report",
+        json_schema_extra=EXPERT,
     )
     task: TaskChoice = "auto"
     output_blob: OutputBlobs = None

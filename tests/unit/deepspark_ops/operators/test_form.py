@@ -66,6 +66,8 @@ def test_basic_parts_come_first_and_airflow_opens_the_first_one_by_itself() -> N
     assert parts[None] == [
         "solver", "overrides", "weights", "n_workers", "devices", "gpus_per_worker", "strategy", "comm_period",
     ]  # fmt: skip
+    assert parts["Evaluate, expert"][:2] == ["split", "saliency"]
+    assert params()["saliency"].value == EvaluateConfig.model_fields["saliency"].default == 4
     never_touched = {"transport", "lock", "wire_dtype", "n_servers", "listen_address", "insecure_network", "verify"}
     assert never_touched < set(parts["Train, expert"])
 
