@@ -22,8 +22,8 @@ from deepspark_ops.operators.pages import plugin
 from deepspark_ops.operators.tasks.stage_run import noted_stage
 from deepspark_ops.registry.by_hand import promote_by_hand
 from deepspark_ops.run_index.index_file import read_index
-from deepspark_ops.run_index.label import RunLabel, write_label
 from deepspark_ops.run_index.listing import SORTS, KnownRun
+from deepspark_ops.run_label.label import RunLabel, write_label
 from tests.integration.airflow import page_runs
 from tests.integration.airflow.page_runs import EVIL, write_run
 from tests.reference.bundles import make_bundle
@@ -105,7 +105,10 @@ def test_a_failed_run_says_the_first_line_of_its_error_as_text(client: Any, monk
     status = {**fields, "done": None, "total": None, "message": message, "warnings": []}
     (stages / "train.status.json").write_text(json.dumps(status))
     page = client.get("/runs?state=failed").text
-    assert "net: &lt;b&gt;no such file&lt;/b&gt;" in page
+    text = "net: &lt;b&gt;no such file&lt;/b&gt;"
+    columns = page.count("<th data-column=")
+    row = f'<tr class="reason"><td class="pick"></td><td colspan="{columns}" title="{text}">{text}</td></tr>'
+    assert page.count(row) == 1  # in the whole width of the table
     assert "remedy" not in page
     assert "lenet_solver.prototxt" in words(page)
 

@@ -23,7 +23,7 @@
 
   function arrange() {
     if (!table) return;
-    for (const row of document.querySelectorAll("table.runs tr")) {
+    for (const row of document.querySelectorAll("table.runs tr:not(.reason)")) {
       const cells = new Map([...row.querySelectorAll("[data-column]")].map((cell) => [cell.dataset.column, cell]));
       for (const column of columns) {
         const cell = cells.get(column.name);
