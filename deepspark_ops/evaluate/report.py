@@ -20,10 +20,10 @@ from deepspark_ops.evaluate.charts import Line, confusion_chart, grouped, line_c
 from deepspark_ops.evaluate.comparison.section import ComparisonSection, section_view
 from deepspark_ops.evaluate.metrics import classes_of
 from deepspark_ops.evaluate.task_pages.confidence import confidence_sections
-from deepspark_ops.evaluate.task_pages.confused_cells import ConfusedCell
 from deepspark_ops.evaluate.task_pages.examples import Example
 from deepspark_ops.evaluate.task_pages.pages import task_page
 from deepspark_ops.evaluate.task_pages.parts import PICTURE_PIXELS, Card, Section, Tile, shown
+from deepspark_ops.evaluate.task_pages.sample_groups import SampleGroups, cell_id, class_id
 from deepspark_ops.evaluate.task_pages.slices import slice_sections
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
@@ -44,9 +44,11 @@ def render_report(
     settings: Mapping[str, str],
     section: ComparisonSection | None = None,
     examples: Mapping[int, Example] | None = None,
-    confused: Sequence[ConfusedCell] = (),
+    groups: SampleGroups | None = None,
     sample_names: Mapping[int, str] | None = None,
     mistake_maps: Sequence[Example] = (),
+    name: str = "",
+    tags: Sequence[str] = (),
 ) -> str:
     """Return the page.
 
@@ -54,20 +56,25 @@ def render_report(
         metrics: What was found.
         curves: Of the run's training; may be empty.
         pictures: Sample index -> gray (H, W) or BGR (H, W, 3) picture of a mistake, of a sample of ``section`` or of
-            ``confused``; missing ones are left out.
+            ``groups``; missing ones are left out.
         settings: Further facts about the run for the last section, name -> text.
         section: The net against the one in production; None for no such section.
         examples: Of another task than classification, samples by position, as ``wanted_examples`` names them.
-        confused: Of a classification, the wrong cells of the confusion matrix with their samples.
-        sample_names: Sample index -> file or key of a sample of ``confused``.
+        groups: The samples that figures open; None for none.
+        sample_names: Sample index -> file or key of a sample of ``groups``.
         mistake_maps: Of a classification, mistakes with their saliency maps.
+        name: Of the run, as lists and pages name it; empty: the net's name.
+        tags: Of the run.
     """
     scored = metrics.scored
+    groups = groups or SampleGroups()
+    links = groups.links()
     classes = classes_of(metrics)
     names = [] if classes is None else [report.name for report in classes.classes]
-    page = None if classes is not None else task_page(metrics, examples or {})
+    page = None if classes is not None else task_page(metrics, examples or {}, links)
     return _page().render(
-        title=scored.net or scored.run,
+        title=name or scored.net or scored.run,
+        tags=tags,
         style=Markup(resources.files("deepspark_ops.evaluate").joinpath("report.css").read_text(encoding="utf-8")),
         metrics=metrics,
         scored=scored,
@@ -82,8 +89,9 @@ def render_report(
         slices=slice_sections(metrics),
         tiles=_tiles(classes) if classes else page.tiles if page else (),
         against=section and section_view(section, names, {at: _picture(value) for at, value in pictures.items()}),
-        **(_class_view(classes, names, pictures, confused, mistake_maps) if classes else {}),
-        confused=_confused(confused, names, pictures, sample_names or {}),
+        **(_class_view(classes, names, pictures, links, mistake_maps) if classes else {}),
+        groups=groups,
+        grouped_samples=_grouped_samples(groups, pictures, sample_names or {}),
         curves=curves,
         duration=_duration(curves.seconds),
         cards=_cards(curves),
@@ -95,18 +103,20 @@ def _class_view(
     metrics: ClassificationMetrics,
     names: Sequence[str],
     pictures: Mapping[int, Picture],
-    confused: Sequence[ConfusedCell],
+    links: Mapping[str, str],
     mistake_maps: Sequence[Example],
 ) -> dict[str, object]:
     confusion = np.array(metrics.confusion, np.int64)
-    links = {(cell.label, cell.predicted): f"#{_cell_id(cell.label, cell.predicted)}" for cell in confused}
+    cells = ((int(row), int(column)) for row, column in zip(*np.nonzero(confusion), strict=True))
+    cell_links = {cell: links[cell_id(*cell)] for cell in cells if cell_id(*cell) in links}
     return {
-        "confusion": Markup(confusion_chart(confusion, names, links)),
-        "pairs": _pairs(confusion, names, links),
+        "confusion": Markup(confusion_chart(confusion, names, cell_links)),
+        "pairs": _pairs(confusion, names, cell_links),
+        "class_links": {report.label: links.get(class_id(report.label)) for report in metrics.classes},
         "lowest": min((report.accuracy for report in metrics.classes if report.accuracy is not None), default=None),
         "mistakes": _mistakes(metrics, pictures),
         "explained": _explained(metrics, names, mistake_maps),
-        "confidence": confidence_sections(metrics),
+        "confidence": confidence_sections(metrics, links),
     }
 
 
@@ -315,32 +325,22 @@ def _explained(metrics: ClassificationMetrics, names: Sequence[str], maps: Seque
     return [Section("Pixels behind the worst mistakes", lead, shown=explained)]
 
 
-def _cell_id(label: int, predicted: int) -> str:
-    return f"cell-{label}-{predicted}"
-
-
-def _confused(
-    cells: Sequence[ConfusedCell],
-    names: Sequence[str],
-    pictures: Mapping[int, Picture],
-    sample_names: Mapping[int, str],
+def _grouped_samples(
+    groups: SampleGroups, pictures: Mapping[int, Picture], sample_names: Mapping[int, str]
 ) -> list[dict[str, object]]:
+    """Return each sample once, with the groups of the sample."""
+    ids_of: dict[int, list[str]] = {}
+    for group in groups.groups:
+        for index in group.indices:
+            ids_of.setdefault(index, []).append(group.id)
     return [
         {
-            "id": _cell_id(cell.label, cell.predicted),
-            "true": names[cell.label],
-            "predicted": names[cell.predicted],
-            "count": cell.count,
-            "samples": [
-                {
-                    "name": sample_names.get(sample.index, f"sample {sample.index}"),
-                    "label_probability": sample.label_probability,
-                    "picture": _picture(pictures[sample.index]) if sample.index in pictures else None,
-                }
-                for sample in cell.samples
-            ],
+            "name": sample_names.get(index, f"sample {index}"),
+            "lines": lines,
+            "group_ids": ids_of[index],
+            "picture": _picture(pictures[index]) if index in pictures else None,
         }
-        for cell in cells
+        for index, lines in groups.texts.items()
     ]
 
 

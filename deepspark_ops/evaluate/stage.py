@@ -28,14 +28,16 @@ from deepspark_ops.evaluate.sample_scores import SAMPLES_NAME, read_samples, wri
 from deepspark_ops.evaluate.samples import Samples
 from deepspark_ops.evaluate.scores import Answers, SampleLosses
 from deepspark_ops.evaluate.scoring import Answer, answers_of_batch, measure_speed, report_of, scored_samples
-from deepspark_ops.evaluate.task_pages.confused_cells import confused_cells
 from deepspark_ops.evaluate.task_pages.examples import make_examples, wanted_examples
+from deepspark_ops.evaluate.task_pages.sample_groups import groups_behind_figures
 from deepspark_ops.evaluate.tasks.choice import ChosenTask, choose_tasks, task_wish
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport, ScoredOn, Speed
 from deepspark_ops.evaluate.tf_predict import Answers as AnswersOf
 from deepspark_ops.evaluate.tf_predict import open_answers
 from deepspark_ops.evaluate.trained_net import TrainedNet, open_run
 from deepspark_ops.events import read_events
+from deepspark_ops.run_label.label import RunLabel, read_label
+from deepspark_ops.run_label.names import TRAINING, default_name
 from deepspark_ops.run_paths import RunPaths, write_text_whole
 from deepspark_ops.run_view.curves import read_curves
 from deepspark_ops.shards.manifest import sha256_of_file
@@ -124,11 +126,11 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
         classes = classes_of(metrics)
         shown = {*(mistake.index for mistake in classes.mistakes)} if classes else set()
         shown |= {*section.shown_samples()} if section else set()
-        confused = confused_cells(samples.answers) if isinstance(samples.answers, Answers) else ()
-        confused_indices = sorted(sample.index for cell in confused for sample in cell.samples)
-        shown |= {*confused_indices}
+        groups = groups_behind_figures(metrics, samples.answers, rows)
+        shown |= {*groups.texts}
         explained = classes.mistakes[: config.saliency] if classes else ()
         maps = mistake_maps(trained, tasks[0], answers, explained)
+        label = read_label(trained.run.root)
         page = render_report(
             metrics,
             curves=read_curves(read_events(trained.run.events)),
@@ -136,9 +138,11 @@ def run_evaluate(config: EvaluateConfig, score: ScoreAll = score_here) -> Evalua
             settings=_settings(trained),
             section=section,
             examples=make_examples(trained.samples, tasks[0], answers, wanted_examples(metrics)),
-            confused=confused,
-            sample_names=_names(trained.samples, confused_indices),
+            groups=groups,
+            sample_names=_names(trained.samples, sorted(groups.texts)),
             mistake_maps=maps,
+            name=_run_name(trained, label),
+            tags=label.tags,
         )
         evaluation = Evaluation(metrics, output / METRICS_NAME, output / REPORT_NAME)
         write_text_whole(evaluation.report_path, page)
@@ -209,6 +213,19 @@ def _names(samples: Samples, indices: Sequence[int]) -> dict[int, str]:
     """Return the samples' files or keys, if the source has names."""
     names = {index: samples.names(index, 1) for index in indices}
     return {index: of_sample[0] for index, of_sample in names.items() if of_sample}
+
+
+def _run_name(trained: TrainedNet, label: RunLabel) -> str:
+    """Return the name of the run in lists."""
+    config = trained.config
+    return label.name or default_name(
+        work=TRAINING,
+        net=trained.net.name,
+        solver=config.solver.name,
+        strategy=config.strategy,
+        n_workers=int(config.n_workers),
+        max_iter=trained.solver.max_iter,
+    )
 
 
 def _settings(trained: TrainedNet) -> dict[str, str]:

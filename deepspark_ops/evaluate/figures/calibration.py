@@ -58,6 +58,16 @@ class Calibration:
     bins: tuple[ReliabilityBin, ...]
 
 
+def bins_of(confidences: npt.NDArray[np.float64], n_bins: int) -> npt.NDArray[np.int64]:
+    """Return the bin of each confidence, (n,); an edge belongs to the bin below the edge.
+
+    Example:
+        >>> bins_of(np.array([0.0, 0.5, 0.75]), 2).tolist()
+        [0, 0, 1]
+    """
+    return np.searchsorted(np.arange(1, n_bins) / n_bins, confidences, side="left").astype(np.int64)
+
+
 class CalibrationSum:
     """Sums over batches. Not thread-safe.
 
@@ -90,8 +100,7 @@ class CalibrationSum:
         if len(outside):
             msg = f"sample {start + outside[0]}: confidence {wide[outside[0]]}; allowed: [0, 1], a probability"
             raise DataError(msg)
-        edges = np.arange(1, self._n_bins) / self._n_bins
-        bins = np.searchsorted(edges, wide, side="left")  # an edge belongs to the bin below it
+        bins = bins_of(wide, self._n_bins)
         np.add.at(self._counts, (bins, np.asarray(is_right, np.intp)), 1)
         spread = np.zeros((len(wide), self._n_bins))
         spread[np.arange(len(wide)), bins] = wide

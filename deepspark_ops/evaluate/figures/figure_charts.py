@@ -67,11 +67,17 @@ def drawn_curves(ranked: Mapping[str, Ranked]) -> list[Line]:
     return [Line(name, (), f"line-{at % N_COLOURS}") for at, (name, _) in enumerate(_with_curve(ranked))]
 
 
-def reliability_chart(calibration: Calibration) -> str:
-    """Return the share of right answers over the confidence, a bar a bin, with the distance to the diagonal."""
+def reliability_chart(calibration: Calibration, links: Mapping[int, str] | None = None) -> str:
+    """Return the share of right answers over the confidence, a bar a bin, with the distance to the diagonal.
+
+    Args:
+        calibration: The bins.
+        links: Position of a bin -> address that the bar leads to.
+    """
     area = _Area(0.0, 1.0, 0.0, 1.0, _SIDE + 60, _SIDE)
-    parts = [area.start("Reliability: share of right answers over confidence", "confidence of the answer", "right")]
-    for bar in calibration.bins:
+    label = "Reliability: share of right answers over confidence"
+    parts = [area.start(label, "confidence of the answer", "right", has_links=bool(links))]
+    for at, bar in enumerate(calibration.bins):
         if bar.confidence is None or bar.accuracy is None:
             continue
         title = (
@@ -79,23 +85,35 @@ def reliability_chart(calibration: Calibration) -> str:
             f"{bar.accuracy:.1%} right, mean confidence {bar.confidence:.1%}"
         )
         low, high = sorted((bar.accuracy, bar.confidence))
-        parts.append(area.box("box", bar.low, bar.high, 0.0, bar.accuracy, title))
-        parts.append(area.box("gap", bar.low, bar.high, low, high, title))
+        boxes = (
+            area.box("box", bar.low, bar.high, 0.0, bar.accuracy, title),
+            area.box("gap", bar.low, bar.high, low, high, title),
+        )
+        parts.append(_linked("".join(boxes), title, (links or {}).get(at)))
     parts.append(area.line("guide dash", (0.0, 0.0), (1.0, 1.0)))
     return "".join([*parts, "</svg>"])
 
 
-def residual_chart(residuals: ResidualHistogram, *, x_label: str = "predicted minus true") -> str:
-    """Return a bar for each interval of a residual or another value."""
+def residual_chart(
+    residuals: ResidualHistogram, *, x_label: str = "predicted minus true", links: Mapping[int, str] | None = None
+) -> str:
+    """Return a bar for each interval of a residual or another value.
+
+    Args:
+        residuals: The bars.
+        x_label: Name of the value.
+        links: Position of a bar -> address that the bar leads to.
+    """
     n = len(residuals.counts)
     high = residuals.low + n * residuals.width
     area = _Area(residuals.low, high, 0.0, float(max(residuals.counts)), _WIDTH, 240)
-    parts = [area.start("Histogram", _with_outside(x_label, residuals), "samples")]
+    parts = [area.start("Histogram", _with_outside(x_label, residuals), "samples", has_links=bool(links))]
     for at, count in enumerate(residuals.counts):
         if count:
-            bar_start = residuals.low + at * residuals.width
-            title = f"{bar_start:.4g} to {bar_start + residuals.width:.4g}: {grouped(count)} samples"
-            parts.append(area.box("box", bar_start, bar_start + residuals.width, 0.0, count, title))
+            bar_start, bar_end = residuals.bounds(at)
+            title = f"{bar_start:.4g} to {bar_end:.4g}: {grouped(count)} samples"
+            bar = area.box("box", bar_start, bar_end, 0.0, count, title)
+            parts.append(_linked(bar, title, (links or {}).get(at)))
     if residuals.low < 0.0 < high:
         parts.append(area.line("guide", (0.0, area.low_y), (0.0, area.high_y)))
     return "".join([*parts, "</svg>"])
@@ -170,11 +188,11 @@ class _Area:
     width: int
     height: int
 
-    def start(self, label: str, x_label: str, y_label: str) -> str:
-        """Return the opening tag, grid and ticks."""
-        parts = [
-            f'<svg class="chart" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(label)}">'
-        ]
+    def start(self, label: str, x_label: str, y_label: str, *, has_links: bool = False) -> str:
+        """Return the opening tag, grid and ticks; a screen reader reads links in a group, not in an image."""
+        role = "group" if has_links else "img"
+        size = f"0 0 {self.width} {self.height}"
+        parts = [f'<svg class="chart" viewBox="{size}" role="{role}" aria-label="{escape(label)}">']
         for tick in nice_ticks(self.low_y, self.high_y, 5):
             if self.low_y <= tick <= self.high_y:
                 y = self._y(tick)
@@ -234,6 +252,10 @@ class _Area:
 
 def _with_curve(ranked: Mapping[str, Ranked]) -> list[tuple[str, Ranked]]:
     return [(name, curve) for name, curve in ranked.items() if curve.roc][:MAX_CURVES]
+
+
+def _linked(drawn: str, title: str, link: str | None) -> str:
+    return drawn if link is None else f'<a href="{escape(link)}" aria-label="{escape(title)}">{drawn}</a>'
 
 
 def _with_outside(x_label: str, residuals: ResidualHistogram) -> str:

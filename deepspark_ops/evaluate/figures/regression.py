@@ -47,6 +47,16 @@ class ResidualHistogram:
     below: int
     above: int
 
+    def bounds(self, bar: int) -> tuple[float, float]:
+        """Return where a bar begins, and where the next bar begins; both exact."""
+        return self.low + bar * self.width, self.low + (bar + 1) * self.width
+
+    def bars_of(self, values: Floats) -> npt.NDArray[np.int64]:
+        """Return the bar of each value, (n,); -1 outside of all bars."""
+        # Bars begin at multiples of their width, a power of two, so both quotients are exact.
+        bars = np.floor(np.asarray(values, np.float64) / self.width) - self.low / self.width
+        return np.where((bars >= 0) & (bars < len(self.counts)), bars, -1).astype(np.int64)
+
 
 @dataclass(frozen=True)
 class Density:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from deepspark_ops.evaluate.per_sample.part_rows import row_files
 from deepspark_ops.evaluate.per_sample.properties import property_values
 from deepspark_ops.evaluate.per_sample.row_reader import ROWS_NAME
 from deepspark_ops.evaluate.per_sample.scored_batch import ScoredBatch
@@ -99,4 +100,4 @@ def write_rows(output: Path, folder: Path | None, weights_digest: str) -> None:
         return
     from deepspark_ops.evaluate.per_sample.rows import join_rows  # pyarrow
 
-    join_rows(path, sorted(folder.glob("[0-9]*.parquet")), weights_digest)
+    join_rows(path, row_files(folder), weights_digest)

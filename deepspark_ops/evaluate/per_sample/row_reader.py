@@ -16,14 +16,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_NAME: Final = "samples.parquet"
-RowOrder = Literal["-loss", "loss", "-probability", "probability", "index", "-loss_difference", "loss_difference"]
+RowOrder = Literal[
+    "-loss",
+    "loss",
+    "-probability",
+    "probability",
+    "-residual",
+    "residual",
+    "index",
+    "-loss_difference",
+    "loss_difference",
+]
 """Column to sort by; a minus sorts from the largest value. ``loss_difference`` needs a second evaluation."""
 Outcome = Literal["this", "other", "both", "neither"]
 """Of two evaluations: this net alone is right, the other net alone, both nets, neither net. Without classes ``this``
 and ``other`` are the net with the smaller loss."""
 
-_OF_SAMPLE: Final = frozenset({"index", "name", "content", "label"})
+_OF_SAMPLE: Final = frozenset({"index", "name", "content", "label", "true"})
 """Columns with equal values in two evaluations of the same samples."""
+_NUMBERS: Final = ("true", "predicted")
+"""Columns of a regression, a list of the outputs' numbers in each row."""
 _WEIGHTS: Final = b"deepspark.weights"
 
 
@@ -73,6 +85,9 @@ class RowQuery:
         is_wrong: Whether the predicted class differs from the true class.
         min_probability, max_probability: Range of the predicted class's probability, the upper end excluded unless 1.
         min_loss, max_loss: Range of the sample's loss, both ends included.
+        output: Position of the output of a regression whose numbers the columns ``true``, ``predicted`` and
+            ``residual`` have.
+        min_residual, max_residual: Range of the output's residual, predicted minus true, the upper end excluded.
         other_predicted: Class that the net of the second evaluation predicts.
         outcome: The net, of the two evaluations, that is right.
         order: Column to sort by; equal values in the order of the samples.
@@ -85,6 +100,9 @@ class RowQuery:
     max_probability: float | None = None
     min_loss: float | None = None
     max_loss: float | None = None
+    output: int = 0
+    min_residual: float | None = None
+    max_residual: float | None = None
     other_predicted: int | None = None
     outcome: Outcome | None = None
     order: RowOrder = "-loss"
@@ -95,8 +113,9 @@ class SelectedRows:
 
     Attributes:
         n_rows: Number of selected rows.
-        columns: Names of the columns, without columns of lists. With a second evaluation the columns of its net follow
-            as ``other_loss``, ``other_predicted`` and so on, and ``loss_difference``: ``other_loss`` minus ``loss``.
+        columns: Names of the columns, without columns of lists. A regression has the numbers of the query's output, as
+            ``true``, ``predicted`` and ``residual``. With a second evaluation the columns of its net follow as
+            ``other_loss``, ``other_predicted`` and so on, and ``loss_difference``: ``other_loss`` minus ``loss``.
     """
 
     def __init__(
@@ -115,9 +134,9 @@ class SelectedRows:
         """
         import pyarrow.compute as pc
 
-        table = _read_table(folder, weights_digest)
+        table = _read_table(folder, weights_digest, query.output)
         if other is not None:
-            table = _side_by_side(table, _read_table(*other), folder, other[0])
+            table = _side_by_side(table, _read_table(*other, query.output), folder, other[0])
         chosen = _selected(table, query)
         column = query.order.removeprefix("-")
         keys = [(column, "descending" if query.order.startswith("-") else "ascending")]
@@ -141,7 +160,7 @@ class SelectedRows:
         return bytes(sink.getvalue())
 
 
-def _read_table(folder: Path, weights_digest: str) -> pa.Table:
+def _read_table(folder: Path, weights_digest: str, output: int) -> pa.Table:
     path = folder / ROWS_NAME
     if find_spec("pyarrow") is None:
         msg = f'{path} cannot be read without pyarrow; install the extra "tables" beside Airflow'
@@ -154,15 +173,34 @@ def _read_table(folder: Path, weights_digest: str) -> pa.Table:
             if (file.schema_arrow.metadata or {}).get(_WEIGHTS) != weights_digest.encode():
                 msg = f'{path} is of another evaluation than metrics.json; run "deepspark evaluate" again'
                 raise DataError(msg)
-            columns = [field.name for field in file.schema_arrow if not pa.types.is_list(field.type)]
-            table, prefix = file.read(columns), _main_prefix(file.schema_arrow)
+            lists = {field.name for field in file.schema_arrow if pa.types.is_list(field.type)}
+            columns = [name for name in file.schema_arrow.names if name not in lists]
+            table, prefix = file.read(columns), main_prefix(file.schema_arrow)
+            pair = [f"{prefix}{name}" for name in _NUMBERS]
+            numbers = file.read(pair).rename_columns(_NUMBERS) if lists.issuperset(pair) else None
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         msg = f'{path} has no rows of samples: {error}; run "deepspark evaluate" again'
         raise DataError(msg) from None
-    return table.rename_columns([name.removeprefix(prefix) for name in columns])
+    table = table.rename_columns([name.removeprefix(prefix) for name in columns])
+    return table if numbers is None else _with_residual(table, numbers, output)
 
 
-def _main_prefix(schema: pa.Schema) -> str:
+def _with_residual(table: pa.Table, numbers: pa.Table, output: int) -> pa.Table:
+    """Return the table with the numbers of an output of a regression; without an output of this position, the table."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    n_outputs = pc.min(pc.list_value_length(numbers["true"])).as_py()
+    if n_outputs is None or output >= n_outputs:
+        return table
+    true, predicted = (pc.list_element(numbers[name], output) for name in _NUMBERS)
+    residual = pc.subtract(predicted.cast(pa.float64()), true.cast(pa.float64()))
+    for name, values in (("true", true), ("predicted", predicted), ("residual", residual)):
+        table = table.append_column(name, values)
+    return table
+
+
+def main_prefix(schema: pa.Schema) -> str:
     """Return the prefix of the main result's columns, empty for a net with a single result."""
     results = json.loads((schema.metadata or {})[b"deepspark.results"])
     return str(results[0]["prefix"])
@@ -186,6 +224,9 @@ def _selected(table: pa.Table, query: RowQuery) -> pa.Table:
     import pyarrow.compute as pc
 
     upper = pc.less_equal if query.max_probability == 1 else pc.less
+    columns = set(table.column_names)
+    if "label" not in columns:  # the numbers of a regression are no classes
+        columns -= {"predicted", "other_predicted"}
     for column, compare, limit in (
         ("label", pc.equal, query.label),
         ("predicted", pc.equal, query.predicted),
@@ -193,11 +234,13 @@ def _selected(table: pa.Table, query: RowQuery) -> pa.Table:
         ("probability", upper, query.max_probability),
         ("loss", pc.greater_equal, query.min_loss),
         ("loss", pc.less_equal, query.max_loss),
+        ("residual", pc.greater_equal, query.min_residual),
+        ("residual", pc.less, query.max_residual),
         ("other_predicted", pc.equal, query.other_predicted),
     ):
         if limit is not None:
-            table = table.filter(compare(table[column], limit)) if column in table.column_names else table.slice(0, 0)
-    if query.is_wrong is not None and {"label", "predicted"} <= set(table.column_names):
+            table = table.filter(compare(table[column], limit)) if column in columns else table.slice(0, 0)
+    if query.is_wrong is not None and {"label", "predicted"} <= columns:
         compare = pc.not_equal if query.is_wrong else pc.equal
         table = table.filter(compare(table["label"], table["predicted"]))
     return table if query.outcome is None else _with_outcome(table, query.outcome)

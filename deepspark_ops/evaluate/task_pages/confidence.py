@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -16,6 +16,7 @@ from deepspark_ops.evaluate.figures.figure_charts import (
 )
 from deepspark_ops.evaluate.figures.ranking import Ranking
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Table
+from deepspark_ops.evaluate.task_pages.sample_groups import BARS_LEAD, bar_links
 from deepspark_ops.evaluate.tasks.classification import ClassificationMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import figure_text
 
@@ -23,11 +24,16 @@ MAX_ROWS = 100
 """Classes in the table, those that are ranked worst; ``metrics.json`` has all."""
 
 
-def confidence_sections(metrics: ClassificationMetrics) -> Sequence[Section]:
-    """Return the sections; none of files without these figures."""
+def confidence_sections(metrics: ClassificationMetrics, links: Mapping[str, str]) -> Sequence[Section]:
+    """Return the sections; none of files without these figures.
+
+    Args:
+        metrics: The figures.
+        links: Id of a group of samples -> address.
+    """
     names = [class_figures.name for class_figures in metrics.classes]
     ranked = [] if metrics.ranking is None else [_ranking_section(metrics.ranking, names)]
-    calibrated = [] if metrics.calibration is None else [_calibration_section(metrics.calibration)]
+    calibrated = [] if metrics.calibration is None else [_calibration_section(metrics.calibration, links)]
     return [*ranked, *calibrated]
 
 
@@ -58,15 +64,17 @@ def _ranking_section(ranking: Ranking, names: Sequence[str]) -> Section:
     return Section("Ranking", lead, cards if ranking.micro.roc else [], table)
 
 
-def _calibration_section(calibration: Calibration) -> Section:
+def _calibration_section(calibration: Calibration, links: Mapping[str, str]) -> Section:
+    of_bars = bar_links(links, "confidence", len(calibration.bins))
     direction = "more often" if calibration.accuracy > calibration.mean_confidence else "less often"
     lead = (
         f"The net is right {_share(calibration.accuracy)} of the time and says so with a mean confidence of "
         f"{_share(calibration.mean_confidence)}: {direction} than it says. "
         f"Expected calibration error {_share(calibration.ece)}, "
         f"the mean distance of the bars from the diagonal; at most {_share(calibration.largest_error)} in one bar."
+        f"{' ' + BARS_LEAD if of_bars else ''}"
     )
-    return Section("Calibration", lead, [Card("Reliability", Markup(reliability_chart(calibration)))])
+    return Section("Calibration", lead, [Card("Reliability", Markup(reliability_chart(calibration, of_bars)))])
 
 
 def _share(value: float | None) -> str:

@@ -23,6 +23,7 @@ from deepspark_ops.evaluate.figures.figure_charts import (
 )
 from deepspark_ops.evaluate.task_pages.examples import MOST_SHOWN, Example
 from deepspark_ops.evaluate.task_pages.parts import Card, Section, Shown, Table, TaskPage, Tile, shown
+from deepspark_ops.evaluate.task_pages.sample_groups import BARS_LEAD, MOST_OUTPUTS, bar_links
 from deepspark_ops.evaluate.tasks.embedding import EmbeddingMetrics
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
 from deepspark_ops.evaluate.tasks.multi_label import MultiLabelMetrics
@@ -31,7 +32,8 @@ from deepspark_ops.evaluate.tasks.regression import RegressionMetrics
 from deepspark_ops.evaluate.tasks.segmentation import SegmentationMetrics
 
 Examples = Mapping[int, Example]
-MAX_DRAWN_OUTPUTS: Final = 6
+Links = Mapping[str, str]
+"""Id of a group of samples -> address."""
 MAX_CONFUSED: Final = 30
 _NOTES: Final[Mapping[str, str]] = {
     "rmse": "root of the mean squared residual",
@@ -54,14 +56,15 @@ _NOTES: Final[Mapping[str, str]] = {
 MOST_TILES: Final = 5
 
 
-def task_page(metrics: MetricsReport, examples: Examples) -> TaskPage:
+def task_page(metrics: MetricsReport, examples: Examples, links: Links) -> TaskPage:
     """Return what the report of another task than classification shows.
 
     Args:
         metrics: What was found.
         examples: The samples of ``wanted_examples``, by position.
+        links: Of the bars whose samples are in the report.
     """
-    return _PAGES[metrics.task](metrics, examples)
+    return _PAGES[metrics.task](metrics, examples, links)
 
 
 def tiles_of(metrics: MetricsReport) -> list[Tile]:
@@ -91,14 +94,15 @@ def _gallery(
     return [shown(example, text(example, sample.value)) for sample, example in shown_samples if example.pictures]
 
 
-def _regression(metrics: MetricsReport, examples: Examples) -> TaskPage:
+def _regression(metrics: MetricsReport, examples: Examples, links: Links) -> TaskPage:
     assert isinstance(metrics, RegressionMetrics)
     figures = metrics.figures
     cards = []
-    for output in figures.outputs[:MAX_DRAWN_OUTPUTS]:
+    for at, output in enumerate(figures.outputs[:MOST_OUTPUTS]):
         of = "" if len(figures.outputs) == 1 else f", output {output.name}"
         if output.residuals is not None:
-            cards.append(Card(f"Residuals{of}", Markup(residual_chart(output.residuals))))
+            of_bars = bar_links(links, f"residual-{at}", len(output.residuals.counts))
+            cards.append(Card(f"Residuals{of}", Markup(residual_chart(output.residuals, links=of_bars))))
         if output.density is not None:
             cards.append(Card(f"Predicted over true{of}", Markup(density_chart(output.density))))
     table = Table(
@@ -139,7 +143,10 @@ def _regression(metrics: MetricsReport, examples: Examples) -> TaskPage:
         tiles_of(metrics),
         [
             Section(
-                "Residuals", "A residual is predicted minus true. The line is where prediction and truth agree.", cards
+                "Residuals",
+                "A residual is predicted minus true. The line is where prediction and truth agree."
+                f"{' ' + BARS_LEAD if links else ''}",
+                cards,
             ),
             Section("Outputs", "", table=table),
         ],
@@ -147,19 +154,23 @@ def _regression(metrics: MetricsReport, examples: Examples) -> TaskPage:
     )
 
 
-def _reconstruction(metrics: MetricsReport, examples: Examples) -> TaskPage:
+def _reconstruction(metrics: MetricsReport, examples: Examples, links: Links) -> TaskPage:
     assert isinstance(metrics, ReconstructionMetrics)
     figures = metrics.figures
-    cards = [
-        Card("Errors of the samples", Markup(residual_chart(figures.errors, x_label="mean squared error of a sample")))
-    ]
+    of_bars = bar_links(links, "error", len(figures.errors.counts))
+    chart = residual_chart(figures.errors, x_label="mean squared error of a sample", links=of_bars)
+    cards = [Card("Errors of the samples", Markup(chart))]
 
     def error_lines(example: Example, value: float) -> list[str]:
         return [f"error {value:.4g}", f"sample {example.index}"]
 
     return TaskPage(
         tiles_of(metrics),
-        [Section("Errors", "How many samples have which mean squared error.", cards)],
+        [
+            Section(
+                "Errors", f"How many samples have which mean squared error.{' ' + BARS_LEAD if links else ''}", cards
+            )
+        ],
         [
             Section(title, "What was given, and what the net gave back, in one scale of grey values.", shown=pictures)
             for title, pictures in (
@@ -171,7 +182,7 @@ def _reconstruction(metrics: MetricsReport, examples: Examples) -> TaskPage:
     )
 
 
-def _multi_label(metrics: MetricsReport, examples: Examples) -> TaskPage:
+def _multi_label(metrics: MetricsReport, examples: Examples, links: Links) -> TaskPage:
     assert isinstance(metrics, MultiLabelMetrics)
     figures = metrics.figures
     ranked = {label.name: label.ranked for label in figures.labels}
@@ -215,7 +226,7 @@ def _multi_label(metrics: MetricsReport, examples: Examples) -> TaskPage:
     )
 
 
-def _embedding(metrics: MetricsReport, examples: Examples) -> TaskPage:
+def _embedding(metrics: MetricsReport, examples: Examples, links: Links) -> TaskPage:
     assert isinstance(metrics, EmbeddingMetrics)
     if metrics.neighbours is not None:
         return _neighbours(metrics, metrics.neighbours)
@@ -268,7 +279,7 @@ def _neighbours(metrics: EmbeddingMetrics, neighbours: Neighbours) -> TaskPage:
     return TaskPage(tiles_of(metrics), [Section("Nearest neighbours", lead, table=table)])
 
 
-def _segmentation(metrics: MetricsReport, examples: Examples) -> TaskPage:
+def _segmentation(metrics: MetricsReport, examples: Examples, links: Links) -> TaskPage:
     assert isinstance(metrics, SegmentationMetrics)
     figures = metrics.figures
     cards = [
@@ -327,7 +338,7 @@ def _segmentation(metrics: MetricsReport, examples: Examples) -> TaskPage:
     )
 
 
-_PAGES: Final[Mapping[TaskName, Callable[[MetricsReport, Examples], TaskPage]]] = {
+_PAGES: Final[Mapping[TaskName, Callable[[MetricsReport, Examples, Links], TaskPage]]] = {
     "regression": _regression,
     "reconstruction": _reconstruction,
     "multi_label": _multi_label,

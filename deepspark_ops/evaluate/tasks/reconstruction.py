@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Self
 
+import numpy as np
+
 from deepspark_ops.evaluate.figures.reconstruction import Reconstruction, ReconstructionSum
 from deepspark_ops.evaluate.tasks.choice import ChosenTask
 from deepspark_ops.evaluate.tasks.metrics_head import FigureRow, MainFigure, MetricsReport
@@ -46,7 +48,10 @@ class ReconstructionTask(TaskSum):
         """Count what was given back against what was given."""
         outputs, originals = rows_of(answers[0]), rows_of(targets)
         self._sum.add(outputs, originals, start=start)
-        self._keep_losses(((outputs - originals) ** 2).mean(axis=1), start)
+        difference = (
+            outputs.astype(np.float64) - originals
+        )  # as the histogram counts, so that a bar leads to its samples
+        self._keep_losses((difference * difference).mean(axis=1), start)
 
     def _merge(self, other: Self) -> None:
         self._sum.merge(other._sum)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from pathlib import Path
@@ -120,6 +121,54 @@ def test_a_regression_has_no_classes(client: Any) -> None:
     page = client.get(URL).text
     assert "true class" not in page
     assert "0.25" in page
+
+
+def evaluate_regression(client: Any) -> None:
+    folder = client.home / "runs" / "deepspark_train" / "run-a" / "evaluation"
+    true = np.arange(8.0)
+    predicted = true + np.array([0.0, 0.0, 0.5, 0.5, 0.5, -1.0, 2.0, 0.25])
+    write_evaluation(folder, of_task(predicted[:, None].tolist(), true[:, None].tolist()))
+    columns = {"index": list(range(8)), "name": [f"a/<{at}>.png" for at in range(8)], "content": list(range(8))}
+    lists = {"true": true, "predicted": predicted}
+    numbers = {name: pa.array([[value] for value in values], pa.list_(pa.float32())) for name, values in lists.items()}
+    write_rows(folder, {**columns, "loss": (predicted - true) ** 2, **numbers})
+
+
+def test_a_bar_of_residuals_leads_to_its_samples(client: Any) -> None:
+    evaluate_regression(client)
+    page = client.get(URL).text
+    links = {title: html.unescape(url) for url, title in re.findall(r'<a href="([^"]*)" aria-label="([^"]*)"', page)}
+    (address,) = [url for title, url in links.items() if title.endswith(": 3 samples")]
+    bar = client.get(address.removeprefix("/deepspark"))
+    assert shown_names(bar.text) == [f"a/&lt;{at}&gt;.png" for at in (2, 3, 4)]
+    counts = [int(title.split()[-2]) for title in links]
+    assert sum(counts) == 8
+    rows = client.get(f"{URL}?sort=-residual&format=json").json()["rows"]
+    assert [(row["true"], row["predicted"], row["residual"]) for row in rows[:2]] == [(6.0, 8.0, 2.0), (2.0, 2.5, 0.5)]
+    assert '<option value="-residual">largest residual first</option>' in page
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("min_residual=x", 'min_residual="x" is not a number'),
+        ("max_residual=nan", 'max_residual="nan" is not a number'),
+        ("output=1", "output=1 is no output with residuals"),
+    ],
+)
+def test_a_range_of_residuals_that_makes_no_sense_is_refused(client: Any, address: str, message: str) -> None:
+    evaluate_regression(client)
+    answer = client.get(f"{URL}?{address}&format=json")
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+
+
+def test_a_bar_of_the_calibration_leads_to_its_samples(client: Any, folder: Path) -> None:
+    page = client.get(URL).text
+    ((address, title),) = re.findall(r'<a href="([^"]*)" aria-label="([^"]*answers with confidence[^"]*)"', page)
+    assert title.startswith("180 answers")
+    assert "180 of 180 samples" in client.get(html.unescape(address).removeprefix("/deepspark")).text
+    assert '<option value="-residual">' not in page
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -20,12 +21,12 @@ from deepspark_ops.evaluate.metrics import read_metrics
 from deepspark_ops.evaluate.saliency.mistake_maps import mistake_maps
 from deepspark_ops.evaluate.saliency.overlay import overlay
 from deepspark_ops.evaluate.stage import run_evaluate
-from deepspark_ops.evaluate.task_pages.confused_cells import MOST_PER_CELL
 from deepspark_ops.evaluate.tasks.choice import choose_tasks
 from deepspark_ops.evaluate.tf_predict import compile_answers
 from deepspark_ops.evaluate.trained_net import open_trained_net
 from deepspark_ops.export.bundle import write_bundle
 from deepspark_ops.export.tf_saved_model import load_saved_model
+from deepspark_ops.run_label.label import RunLabel, write_label
 from deepspark_ops.shards.manifest import mean_path
 from tests.integration.small_run import CLASS_NAMES, NET, make_dataset, make_run, make_samples, write_split
 from tests.reference.slow_scores import slow_scores, slow_softmax
@@ -115,9 +116,22 @@ def test_files_are_complete_and_bound_by_digests(run, tmp_path):
     assert metrics.scored.score_blob == "ip"
     assert metrics.scored.weights_digest.startswith("sha256:")
     page = evaluation.report_path.read_text()
-    cells = [count for row, counts in enumerate(metrics.confusion) for at, count in enumerate(counts) if at != row]
+    opened = page[page.index('<section class="samples"') : page.index("</section>", page.index('class="samples"'))]
     maps = 4 * 3  # a mistake, gradient times input and occlusion
-    assert page.count("data:image/png;base64,") == 5 + maps + sum(min(count, MOST_PER_CELL) for count in cells)
+    assert page.count("data:image/png;base64,") == 5 + maps + opened.count("<figure ")
+    groups = dict(re.findall(r'<h3 id="([a-z0-9-]+)".*?\((\d+) of \d+ samples?', opened))
+    for name, n_shown in groups.items():
+        assert len(re.findall(rf'<figure class="[^"]*\b{name}(?![0-9-])[^"]*"><img ', opened)) == int(n_shown)
+        assert f'href="#{name}"' in page
+    cells = [
+        (row, at) for row, counts in enumerate(metrics.confusion) for at, n in enumerate(counts) if n and at != row
+    ]
+    bars = [at for at, item in enumerate(metrics.calibration.bins) if item.count]
+    assert {*groups} == {
+        *(f"cell-{row}-{at}" for row, at in cells),
+        *(f"class-{label}" for label in range(3)),
+        *(f"confidence-{at}" for at in bars),
+    }
     assert "red &lt;left&gt;" in page
     assert "red <left>" not in page
     assert "Training loss" in page
@@ -384,6 +398,19 @@ def test_the_maps_of_the_worst_mistakes_of_a_linear_net_are_of_its_weights(run, 
                 counts[row : row + 2, column : column + 2] += 1
             off = drawn["occlusion"].astype(int) - overlay(drawn["sample"], falls / counts)
             assert np.abs(off).max() <= 3
+
+
+def test_the_report_has_the_name_of_the_run_in_lists(run, tmp_path):
+    def head():
+        page = run_evaluate(EvaluateConfig(run_dir=run.root, output=tmp_path)).report_path.read_text()
+        return page[page.index("<title>") : page.index("</header>")]
+
+    assert "<title>patches, 1 worker, 40 minibatches: " in head()  # the default name
+    write_label(run.root, RunLabel(name="red or green", tags=("paper",)))
+    try:
+        assert '<h1>red or green <span class="tag">paper</span></h1>' in head()
+    finally:
+        write_label(run.root, RunLabel())
 
 
 def test_without_maps_the_report_has_no_such_section(run, tmp_path):

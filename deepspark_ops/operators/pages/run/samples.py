@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import urllib.parse
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -17,7 +18,9 @@ from deepspark_ops.evaluate.comparison.comparable import why_not_compared
 from deepspark_ops.evaluate.metrics import METRICS_NAME, classes_of, read_metrics
 from deepspark_ops.evaluate.per_sample.row_reader import Outcome, RowOrder, RowQuery, SelectedRows
 from deepspark_ops.evaluate.tasks.metrics_head import MetricsReport
+from deepspark_ops.evaluate.tasks.regression import RegressionMetrics
 from deepspark_ops.operators.pages.addresses import URL_PREFIX, evaluation_folder, find_run, run_url
+from deepspark_ops.operators.pages.run.sample_bars import chart_of, drawn_bars
 from deepspark_ops.operators.pages.templates import template
 from deepspark_ops.operators.tasks.run_plan import Places
 
@@ -28,11 +31,14 @@ _ORDERS: Final[Mapping[RowOrder, str]] = {
     "loss": "smallest loss first",
     "-probability": "surest first",
     "probability": "least sure first",
+    "-residual": "largest residual first",
+    "residual": "smallest residual first",
     "index": "as they were read",
     "-loss_difference": "larger loss of the other run first",
     "loss_difference": "smaller loss of the other run first",
 }
 _PROBABILITY_ORDERS: Final = ("-probability", "probability")
+_RESIDUAL_ORDERS: Final = ("-residual", "residual")
 _PAIR_ORDERS: Final = ("-loss_difference", "loss_difference")
 _OUTCOMES: Final[Mapping[Outcome, str]] = {
     "this": "this run alone",
@@ -97,6 +103,10 @@ class SamplesPage:
         evaluated, other = self._evaluations(dag_id, run_id, parameters, readable)
         metrics = evaluated.metrics
         rows = _select(evaluated, query, other)
+        outputs = _outputs(metrics) if "residual" in rows.columns else []
+        if query.output and not outputs:
+            message = f"output={query.output} is no output with residuals; the outputs of a regression count from 0"
+            raise NoSamples(message, 400)
         n_pages = max(1, math.ceil(rows.n_rows / ROWS_SHOWN))
         page = min(_number(parameters.get("page") or "1", "page", int, low=1) or 1, n_pages)
         shown_rows = rows.rows((page - 1) * ROWS_SHOWN, ROWS_SHOWN)
@@ -107,6 +117,8 @@ class SamplesPage:
             "with": None if other is None else {"dag": other.dag, "run": other.run},
             "task": metrics.task,
             "classes": _class_names(metrics),
+            "outputs": outputs,
+            "chart": chart_of(metrics, query.output),
             "query": asdict(query),
             "columns": [column for column in rows.columns if column not in _HIDDEN],
             "n_samples": metrics.n_samples,
@@ -134,7 +146,15 @@ class SamplesPage:
         here = site + run_url(answer["dag"], answer["run"], "samples")
         is_classification = answer["task"] == "classification"
         other = answer["with"]
-        left_out = [*(() if is_classification else _PROBABILITY_ORDERS), *(_PAIR_ORDERS if other is None else ())]
+        left_out = {
+            *(() if is_classification else _PROBABILITY_ORDERS),
+            *(() if answer["outputs"] else _RESIDUAL_ORDERS),
+            *(_PAIR_ORDERS if other is None else ()),
+        }
+
+        def address_of(**changes: Any) -> str:
+            return f"{here}?{urllib.parse.urlencode(_parameters(answer, changes))}"
+
         return template("samples.html.jinja").render(
             title=f"Samples of {answer['run']}",
             samples=answer,
@@ -146,7 +166,8 @@ class SamplesPage:
             shares=_SHARES,
             words=_WORDS,
             address=here,
-            address_of=lambda **changes: f"{here}?{urllib.parse.urlencode(_parameters(answer, changes))}",
+            address_of=address_of,
+            chart=drawn_bars(answer["chart"], answer["query"]["output"], address_of),
             pages={name: site + run_url(answer["dag"], answer["run"], name) for name in ("training", "report")},
             nonce=nonce,
             site=f"{site}{URL_PREFIX}",
@@ -188,8 +209,8 @@ def read_query(parameters: Mapping[str, str]) -> RowQuery:
     """Return the conditions in an address. Empty parameters are no conditions.
 
     Args:
-        parameters: ``true``, ``predicted``, ``wrong`` (1, 0), ``min_`` and ``max_`` of ``probability`` and ``loss``,
-            ``sort``; of two runs ``other_predicted`` and ``outcome``.
+        parameters: ``true``, ``predicted``, ``wrong`` (1, 0), ``min_`` and ``max_`` of ``probability``, ``loss`` and
+            ``residual``, ``output``, ``sort``; of two runs ``other_predicted`` and ``outcome``.
 
     Raises:
         NoSamples: A value is not allowed.
@@ -219,6 +240,8 @@ def read_query(parameters: Mapping[str, str]) -> RowQuery:
         predicted=number("predicted", int),
         is_wrong=None if wrong is None else wrong == "1",
         **{name: number(name, float) for name in ("min_probability", "max_probability", "min_loss", "max_loss")},
+        output=number("output", int) or 0,
+        **{name: _signed_number(parameters.get(name), name) for name in ("min_residual", "max_residual")},
         other_predicted=number("other_predicted", int),
         outcome=outcome,  # type: ignore[arg-type] # checked above
         order=order,  # type: ignore[arg-type] # checked above
@@ -238,6 +261,16 @@ def _number(text: str | None, name: str, kind: Callable[[str], Any], *, low: int
     return value
 
 
+def _signed_number(text: str | None, name: str) -> float | None:
+    if not text:
+        return None
+    with suppress(ValueError):
+        if math.isfinite(value := float(text)):
+            return value
+    message = f'{name}="{text[:40]}" is not a number'
+    raise NoSamples(message, 400)
+
+
 def _select(evaluated: _Evaluated, query: RowQuery, other: _Evaluated | None) -> SelectedRows:
     second = None if other is None else (other.folder, other.metrics.scored.weights_digest)
     try:
@@ -249,6 +282,11 @@ def _select(evaluated: _Evaluated, query: RowQuery, other: _Evaluated | None) ->
 def _class_names(metrics: MetricsReport) -> list[str] | None:
     classes = classes_of(metrics)
     return None if classes is None else [report.name for report in classes.classes]
+
+
+def _outputs(metrics: MetricsReport) -> list[str]:
+    """Return the names of the outputs of a regression; empty for another task."""
+    return [output.name for output in metrics.figures.outputs] if isinstance(metrics, RegressionMetrics) else []
 
 
 def _pictures(evaluated: _Evaluated, other: _Evaluated | None, indices: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -280,6 +318,7 @@ def _swapped_url(answer: Mapping[str, Any]) -> str:
         "true": query["label"],
         "predicted": query["other_predicted"],
         "other_predicted": query["predicted"],
+        "output": query["output"] or None,
         "outcome": {"this": "other", "other": "this"}.get(query["outcome"], query["outcome"]),
     }
     shown_parameters = {name: value for name, value in parameters.items() if value is not None}
@@ -297,6 +336,8 @@ def _parameters(answer: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
         "outcome": query["outcome"],
         "wrong": None if query["is_wrong"] is None else int(query["is_wrong"]),
         **{name: query[name] for name in ("min_probability", "max_probability", "min_loss", "max_loss")},
+        "output": query["output"] or None,
+        **{name: query[name] for name in ("min_residual", "max_residual")},
         "sort": query["order"],
         **changes,
     }

@@ -6,7 +6,7 @@ from markupsafe import escape
 
 from deepspark_ops.evaluate.report import render_report
 from deepspark_ops.evaluate.scores import ScoreSum, softmax
-from deepspark_ops.evaluate.task_pages.confused_cells import ConfusedCell, ConfusedSample
+from deepspark_ops.evaluate.task_pages.sample_groups import SampleGroup, SampleGroups
 from deepspark_ops.evaluate.tasks.classification import build_metrics
 from deepspark_ops.evaluate.tasks.metrics_head import ScoredOn
 from deepspark_ops.events import Event
@@ -89,31 +89,64 @@ def test_every_mistake_has_its_picture_and_words():
     assert f"&lt;c{worst.label}&gt; taken for <b>&lt;c{worst.predicted}&gt;</b>" in page
 
 
-def test_a_wrong_cell_leads_to_its_samples():
+def test_a_figure_leads_to_its_samples_without_a_script():
     metrics = make_metrics()
     counts = np.array(metrics.confusion)
     times, label, predicted = max((counts[k, j], k, j) for k, j in np.ndindex(6, 6) if k != j)
-    cell = ConfusedCell(label, predicted, times, (ConfusedSample(7, 0.25), ConfusedSample(9, 0.5)))
+    bar = next(at for at, item in enumerate(metrics.calibration.bins) if item.count > 1)
+    cell, of_class, of_bar = f"cell-{label}-{predicted}", f"class-{label}", f"confidence-{bar}"
+    groups = SampleGroups(
+        (
+            SampleGroup(cell, "<a> taken for b", times, (7, 9)),
+            SampleGroup(of_class, "All of class <a>", 40, (7,)),
+            SampleGroup(of_bar, "Confidence", 1, (9,)),
+        ),
+        {9: ("<a> taken for b", "true class 1 %"), 7: ("<a>",)},
+    )
     page = render_report(
         metrics,
         curves=read_curves([]),
         pictures={7: np.zeros((8, 8), np.uint8)},
         settings={},
-        confused=[cell],
+        groups=groups,
         sample_names={7: "a/<7>.png"},
     )
     parser = Balance()
     parser.feed(page)
     assert parser.open == []
     names = f"true &lt;c{label}&gt;, predicted &lt;c{predicted}&gt;"
-    assert page.count(f'<a href="#cell-{label}-{predicted}" aria-label="{names}: {times} of ') == 1
-    assert f'<a href="#cell-{label}-{predicted}">&lt;c{label}&gt;</a>' in page  # in the table
-    section = page[page.index(f'id="cell-{label}-{predicted}"') : page.index("<h2>Classes</h2>")]
-    assert f"&lt;c{label}&gt; taken for &lt;c{predicted}&gt;" in section
-    assert f"(2 of {times}, the largest loss first)" in section
-    assert section.count("<img") == 1
+    assert page.count(f'<a href="#{cell}" aria-label="{names}: {times} of ') == 1
+    assert f'<a href="#{cell}">&lt;c{label}&gt;</a>' in page  # in the table of pairs
+    assert f'<td><a href="#{of_class}">&lt;c{label}&gt;</a></td>' in page
+    assert page.count(f'<a href="#{of_bar}" aria-label="') == 1
+    section = page[page.index('<section class="samples"') : page.index("</section>", page.index('class="samples"'))]
+    assert f'&lt;a&gt; taken for b <span class="soft">(2 of {times} samples, the largest loss first)' in section
+    assert re.findall(r'<figure class="(.*?)">', section) == [f"{cell} {of_bar}", f"{cell} {of_class}"]
+    assert section.count("<img") == 1  # each sample has its picture once
     assert "a/&lt;7&gt;.png" in section
     assert "sample 9" in section
+    for group in groups.groups:
+        assert f'<h3 id="{group.id}"' in section
+        assert f"#{group.id}:target ~ .gallery .{group.id} {{ display: block; }}" in page
+    assert "<a>" not in page
+    assert "<script" not in page
+
+
+def test_without_samples_no_figure_promises_samples():
+    page = render_report(make_metrics(), curves=read_curves([]), pictures={}, settings={})
+    assert '<section class="samples"' not in page
+    assert "to samples" not in page
+    assert 'href="#' not in page
+
+
+def test_the_head_has_the_name_of_the_run_and_its_tags():
+    options = {"curves": read_curves([]), "pictures": {}, "settings": {}}
+    page = render_report(make_metrics(), **options, name="first <try>", tags=("paper", "<b>"))
+    assert "<title>first &lt;try&gt;: " in page
+    assert '<h1>first &lt;try&gt; <span class="tag">paper</span> <span class="tag">&lt;b&gt;</span></h1>' in page
+    assert "Net <b>&lt;net&gt;</b>, run <b>run &amp; co</b>" in page
+    unnamed = render_report(make_metrics(), **options)
+    assert "<h1>&lt;net&gt;</h1><p>Run <b>run &amp; co</b>" in unnamed
 
 
 def test_four_charts_are_drawn_from_the_events():

@@ -90,6 +90,20 @@ def test_reliability_bars_are_as_high_as_the_share_of_right_answers():
     assert gaps[1][3] / high[3] == pytest.approx(0.1, abs=0.01)
 
 
+def test_bars_are_links_where_an_address_is_known():
+    total = CalibrationSum(4)
+    total.add(np.array([0.3, 0.9]), np.array([True, False]))
+    svg = reliability_chart(total.result(), {1: "?a=1&b=<2>"})
+    assert svg.count("<a ") == svg.count("</a>") == 1
+    title = "1 answers with confidence 0.25 to 0.5: 100.0% right, mean confidence 30.0%"
+    assert f'<a href="?a=1&amp;b=&lt;2&gt;" aria-label="{title}"><rect class="box"' in svg
+    assert 'role="group"' in svg
+    svg = residual_chart(ResidualHistogram(-1.0, 0.5, (1, 0, 4, 2), 3, 0), links={1: "#none", 2: "#x"})
+    assert svg.count("<a ") == 1  # a bar without samples is no link
+    assert '<a href="#x" aria-label="0 to 0.5: 4 samples">' in svg
+    assert 'role="img"' in residual_chart(ResidualHistogram(-1.0, 0.5, (1,), 0, 0))
+
+
 def test_residual_bars_stand_in_order_with_heights_by_count():
     svg = residual_chart(ResidualHistogram(-1.0, 0.5, (1, 0, 4, 2), 3, 0))
     bars = boxes(svg)

@@ -66,11 +66,41 @@ def test_csv_has_all_selected_rows(folder):
 
 
 def test_a_task_without_classes_has_its_losses_and_no_lists(tmp_path):
-    folder = rows_of("regression", tmp_path)
+    folder = rows_of("embedding", tmp_path)
     selected = SelectedRows(folder, RowQuery(min_loss=0.0, order="-probability"), "sha256:w")
-    assert selected.columns == ["index", "name", "content", "loss"]
+    assert selected.columns == ["index", "name", "content", "loss", "is_same", "distance"]
     assert [row["index"] for row in selected.rows(0, N)] == list(range(N))
     assert SelectedRows(folder, RowQuery(label=1), "sha256:w").n_rows == 0
+
+
+@pytest.mark.parametrize("output", [0, 2])
+def test_a_regression_has_the_numbers_of_an_output_and_a_range_of_residuals(output, tmp_path):
+    folder = rows_of("regression", tmp_path)
+    expected = [
+        (row["index"], row["true"][output], row["predicted"][output], row["predicted"][output] - row["true"][output])
+        for row in pq.read_table(folder / ROWS_NAME).to_pylist()
+    ]
+    low, high = expected[7][3], expected[3][3] if expected[3][3] > expected[7][3] else 9.0
+    query = RowQuery(output=output, min_residual=low, max_residual=high, order="-residual")
+    selected = SelectedRows(folder, query, "sha256:w")
+    assert selected.columns == ["index", "name", "content", "loss", "true", "predicted", "residual"]
+    rows = [tuple(row[name] for name in ("index", "true", "predicted", "residual")) for row in selected.rows(0, N)]
+    assert rows == sorted((row for row in expected if low <= row[3] < high), key=lambda row: -row[3]) != []
+    assert rows[-1][0] == 7  # the lower end is included
+    assert SelectedRows(folder, RowQuery(predicted=0), "sha256:w").n_rows == 0  # a number is no class
+    assert SelectedRows(folder, RowQuery(output=3, min_residual=-9.0), "sha256:w").n_rows == 0
+
+
+def test_two_regressions_have_the_truth_once(tmp_path):
+    first, second = two_evaluations(tmp_path, "regression")
+    query = RowQuery(output=1, order="residual")
+    selected = SelectedRows(first, query, "sha256:first", (second, "sha256:second"))
+    assert selected.columns[4:] == [
+        *("true", "predicted", "residual", "other_loss", "other_predicted", "other_residual", "loss_difference"),
+    ]
+    rows = selected.rows(0, N)
+    assert [row["residual"] for row in rows] == sorted(row["residual"] for row in rows)
+    assert all(row["other_residual"] == row["other_predicted"] - row["true"] for row in rows)
 
 
 @pytest.mark.parametrize("fault", ["missing", "damaged", "other weights"])

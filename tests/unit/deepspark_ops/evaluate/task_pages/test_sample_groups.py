@@ -1,0 +1,154 @@
+import numpy as np
+import pytest
+
+from deepspark_ops.evaluate.task_pages.sample_groups import (
+    MOST_OF_BARS,
+    MOST_OF_CELLS,
+    MOST_OF_CLASSES,
+    MOST_PER_GROUP,
+    SampleGroup,
+    groups_behind_figures,
+    limited,
+)
+from deepspark_ops.evaluate.tasks.task_sum import ReportHead
+from tests.unit.deepspark_ops.evaluate.per_sample.test_rows import write_scored_rows
+from tests.unit.deepspark_ops.evaluate.tasks.test_merge import SCORED, N, task_answers
+
+
+def groups_of(task, folder, *, rows=True):
+    """Return the groups of a task's answers, its figures, answers, and targets."""
+    chosen, values, targets = task_answers(task)
+    for part in (range(50), range(50, N)):  # two files of rows, as two tasks of Spark write them
+        write_scored_rows(folder / f"{part.start:015d}.parquet", chosen, values, targets, part)
+    total = write_scored_rows(folder / "whole", chosen, values, targets, range(N))
+    metrics = total.metrics(ReportHead(SCORED))
+    return groups_behind_figures(metrics, total.samples(), folder if rows else None), metrics, values[0], targets
+
+
+def by_id(groups):
+    return {group.id: group for group in groups.groups}
+
+
+def largest_loss_first(losses, positions):
+    return tuple(sorted(positions, key=lambda at: (-losses[at], at)))
+
+
+def test_cells_classes_and_bars_of_a_classification_have_their_samples(tmp_path):
+    groups, metrics, probabilities, labels = groups_of("classification", tmp_path)
+    predicted, losses = probabilities.argmax(axis=1), -np.log(probabilities[np.arange(N), labels])
+    expected = {}
+    for at in range(N):
+        if predicted[at] != labels[at]:
+            expected.setdefault(f"cell-{labels[at]}-{predicted[at]}", []).append(at)
+        expected.setdefault(f"class-{labels[at]}", []).append(at)
+        confidence = float(np.float32(probabilities[at].max()))
+        bar = next(k for k, item in enumerate(metrics.calibration.bins) if item.low < confidence <= item.high)
+        expected.setdefault(f"confidence-{bar}", []).append(at)
+    shown = by_id(groups)
+    assert set(shown) == set(expected)
+    for name, positions in expected.items():
+        assert shown[name].count == len(positions)
+        assert shown[name].indices == largest_loss_first(losses, positions)[: len(shown[name].indices)]
+        assert 1 <= len(shown[name].indices) <= MOST_PER_GROUP
+    assert [shown[f"confidence-{k}"].count for k, item in enumerate(metrics.calibration.bins) if item.count] == [
+        item.count for item in metrics.calibration.bins if item.count
+    ]
+    assert tuple(groups.texts) == largest_loss_first(losses, groups.texts)
+    wrong = next(at for at in groups.texts if predicted[at] != labels[at])
+    assert groups.texts[wrong][0] == f"{labels[wrong]} taken for {predicted[wrong]}"
+    share = 100 * probabilities[wrong, labels[wrong]]
+    assert groups.texts[wrong][1] == f"true class {share:.1f}\u202f%"
+
+
+def test_a_bar_of_residuals_has_its_samples(tmp_path):
+    groups, metrics, predicted, true = groups_of("regression", tmp_path)
+    residuals = predicted.astype(np.float64) - true.astype(np.float64)
+    losses = (residuals**2).mean(axis=1)
+    shown = by_id(groups)
+    n_bars = 0
+    for output, figures in enumerate(metrics.figures.outputs):
+        bars = figures.residuals
+        for bar, count in enumerate(bars.counts):
+            low, high = bars.low + bar * bars.width, bars.low + (bar + 1) * bars.width
+            positions = [at for at in range(N) if low <= residuals[at, output] < high]
+            assert len(positions) == count
+            if (group := shown.get(f"residual-{output}-{bar}")) is not None:
+                n_bars += 1
+                assert group.count == count
+                assert group.indices == largest_loss_first(losses, positions)[: len(group.indices)]
+                assert group.title == f"Residual of output {output} from {low:.4g} to {high:.4g}"
+    assert n_bars == len(groups.groups) > 20
+    assert len(groups.texts) <= MOST_OF_BARS
+    at = next(iter(groups.texts))
+    assert groups.texts[at][0] == "predicted " + ", ".join(f"{value:.4g}" for value in predicted[at])
+
+
+def test_a_bar_of_errors_of_a_reconstruction_has_its_samples(tmp_path):
+    groups, metrics, given_back, original = groups_of("reconstruction", tmp_path, rows=False)
+    losses = ((given_back.astype(np.float64) - original) ** 2).mean(axis=1)
+    bars = metrics.figures.errors
+    for bar, count in enumerate(bars.counts):
+        if count:
+            group = by_id(groups)[f"error-{bar}"]
+            low = bars.low + bar * bars.width
+            positions = [at for at in range(N) if low <= losses[at] < low + bars.width]
+            assert group.count == count
+            assert group.indices == largest_loss_first(losses, positions)[: len(group.indices)]
+
+
+def test_without_rows_there_are_no_bars_of_residuals_and_confidences(tmp_path):
+    assert groups_of("regression", tmp_path, rows=False)[0].groups == ()
+    ids = by_id(groups_of("classification", tmp_path, rows=False)[0])
+    assert {name.partition("-")[0] for name in ids} == {"cell", "class"}
+
+
+@pytest.mark.parametrize("task", ["multi_label", "embedding", "segmentation"])
+def test_figures_of_other_tasks_have_no_groups(task, tmp_path):
+    assert groups_of(task, tmp_path)[0].groups == ()
+
+
+def apart(sizes):
+    starts = np.cumsum([0, *sizes])
+    return [
+        SampleGroup(f"g-{at}", "", size, tuple(range(starts[at], starts[at] + min(size, MOST_PER_GROUP))))
+        for at, size in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("most", "lengths"),
+    [(100, [8, 3, 1, 8]), (12, [4, 3, 1, 4]), (11, [3, 3, 1, 4]), (3, [1, 1, 1]), (1, [1]), (0, [])],
+)
+def test_groups_take_turns_until_the_bound(most, lengths):
+    shown = set()
+    groups = limited(apart([9, 3, 1, 20]), most, shown)
+    taken = {group.id: len(group.indices) for group in groups}
+    assert sum(taken.values()) == len(shown) <= most
+    if most == 3:
+        assert taken == {"g-3": 1, "g-0": 1, "g-1": 1}
+    elif most == 1:
+        assert taken == {"g-3": 1}
+    else:
+        assert [taken[f"g-{at}"] for at in range(len(lengths))] == lengths
+
+
+def test_samples_that_are_shown_already_cost_nothing():
+    groups = [SampleGroup("a", "", 5, (1, 2, 3)), SampleGroup("b", "", 4, (2, 9, 3))]
+    assert [group.indices for group in limited(groups, 1, {1, 2, 3})] == [(1, 2, 3), (2, 9, 3)]
+    assert [group.indices for group in limited(groups, 0, {1, 2, 3})] == [(1, 2, 3), (2,)]
+
+
+def test_many_classes_have_a_bounded_number_of_samples():
+    from deepspark_ops.evaluate.scores import ScoreSum
+    from deepspark_ops.evaluate.tasks.classification import build_metrics
+
+    rng = np.random.default_rng(3)
+    probabilities, labels = rng.random((5_000, 400)), rng.integers(0, 400, 5_000)
+    total = ScoreSum(400)
+    total.add(probabilities / probabilities.sum(axis=1, keepdims=True), labels)
+    groups = groups_behind_figures(build_metrics(total.result(), SCORED, ()), total.result().answers, None)
+    cells = [group for group in groups.groups if group.id.startswith("cell-")]
+    assert len(cells) == MOST_OF_CELLS
+    assert min(group.count for group in cells) >= 1
+    assert len(groups.texts) <= MOST_OF_CELLS + MOST_OF_CLASSES
+    assert len(groups.groups) > len(cells)
