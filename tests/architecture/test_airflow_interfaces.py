@@ -1,4 +1,4 @@
-"""Private names of Airflow that the code uses: exactly those of the table in docs/contributing/airflow_interfaces.md."""
+"""Private names of Airflow that the code uses: those of the table in docs/contributing/airflow_interfaces.md alone."""
 
 from __future__ import annotations
 
