@@ -16,6 +16,8 @@ from typing import Any
 
 Run = Callable[[int], object]
 """Does n steps, or n forward passes, and returns when all are done."""
+_ANSWERS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # from the import on, what libraries print goes to the log: kernels run while a net is compiled
 
 
 def serve(runs: Mapping[str, Run], facts: Mapping[str, Any], begin: Callable[[], float]) -> None:
@@ -26,21 +28,19 @@ def serve(runs: Mapping[str, Run], facts: Mapping[str, Any], begin: Callable[[],
         facts: What to tell the driver, such as the number of weights.
         begin: Returns the loss of the first weights in training.
     """
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes to the log
     first_loss = begin()
     for run in runs.values():
         run(1)
-    _say(answers, {**facts, "first_loss": first_loss})
+    _say({**facts, "first_loss": first_loss})
     for line in sys.stdin:
         kind, n_steps = line.split()
         start, cpu_start = time.perf_counter(), time.process_time()
         runs[kind](int(n_steps))
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        _say(answers, {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak})
+        _say({"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak})
 
 
-def _say(answers: Any, values: Mapping[str, Any]) -> None:
-    answers.write(json.dumps(values) + "\n")
-    answers.flush()
+def _say(values: Mapping[str, Any]) -> None:
+    _ANSWERS.write(json.dumps(values) + "\n")
+    _ANSWERS.flush()

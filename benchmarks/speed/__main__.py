@@ -203,13 +203,14 @@ def main() -> None:
                 results[name] = Measurement(name, Path(folder), options).run(chosen)
             except (ContenderError, ValueError) as error:  # the other nets go on
                 failures.append(f"{name}: {error}")
+                print(failures[-1], file=sys.stderr, flush=True)
                 continue
         page.write_json(options.json, results)
         print("\n".join(page.rows(name, results[name])), flush=True)
     if options.json == page.RESULTS:
         page.write_pages(results)
     if failures:
-        sys.exit("\n".join(failures))
+        sys.exit(f"failed: {len(failures)} of {len(names)} nets, see above")
 
 
 if __name__ == "__main__":

@@ -104,6 +104,7 @@ def test_a_contender_of_this_repository_speaks_the_protocol(tmp_path: Path) -> N
 import sys, time
 sys.path.insert(0, {str(ROOT / "benchmarks" / "peers")!r})
 from serve import serve
+print("a kernel's line while the net is compiled")
 def step(n):
     print("a library's line")
     time.sleep(0.01 * n)
@@ -114,7 +115,9 @@ serve({{"step": step, "forward": lambda n: None}}, {{}}, lambda: 1.5)
         team.wait_ready()
         assert team.facts["first_loss"] == 1.5
         assert 0.03 <= team.block("step", 3).seconds < 3
-    assert "a library's line" in (tmp_path / "log").read_text()
+    log = (tmp_path / "log").read_text()
+    assert "a library's line" in log
+    assert "while the net is compiled" in log
 
 
 def test_other_weights_or_another_first_loss_are_refused() -> None:
