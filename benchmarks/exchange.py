@@ -38,13 +38,13 @@ import numpy as np
 from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.server.certificate import make_certificate
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Schedule
 from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.channel.tls import client_context, server_context, wrap
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
+from deepspark_ops.exchange.transport.listening.certificate import make_certificate
 from deepspark_ops.param_vector import CHUNK_FLOATS, Vector, chunk_ranges
 from deepspark_ops.train.worker.stabiliser import StabilisedModel, Stabiliser, StabiliserPlan
 

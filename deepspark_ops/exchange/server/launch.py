@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 import select
 import socket
 import subprocess
@@ -23,29 +22,31 @@ from deepspark_ops.errors import ConfigError, ExchangeUnavailable, ProtocolError
 from deepspark_ops.events import append_event, make_event
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.memory import remove_stale_centers
-from deepspark_ops.exchange.server.certificate import RunCertificate, make_certificate
 from deepspark_ops.exchange.server.coordinator import forget_run
-from deepspark_ops.exchange.server.gate import ServerKeys
 from deepspark_ops.exchange.server.journal_folder import JournalFolder
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.messages import Message
 from deepspark_ops.exchange.transport.channel.base import Protection
-from deepspark_ops.exchange.transport.channel.handshake import SECRET_BYTES
 from deepspark_ops.exchange.transport.connection import ExchangeAddress, ServerConnection
 from deepspark_ops.exchange.transport.link import ExchangeStatus
+from deepspark_ops.exchange.transport.listening.certificate import make_keys
+from deepspark_ops.exchange.transport.listening.listener import listening_socket
 from deepspark_ops.param_vector import Vector
 
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
-LISTEN_BACKLOG = 1_024
 CLOCK_TIMEOUT_S = 2.0
 """Timeout for reading the clock for the line about a restart."""
 QUICK_DEATH_S = 1.0
 MAX_QUICK_DEATHS = 10
 """A server that dies so often within a second of its start is not started again; a killed server is."""
 POLL_S = 0.2
+_OTHER_PORT = (
+    "another process may hold the port: use listen_port=0 (chosen by the system) or another one, and an address of this"
+    " host"
+)
 REFUSED = b"refused: "
 """A server that cannot serve prints this in place of ``ready``, and then the reason as JSON."""
 
@@ -80,7 +81,9 @@ def start_exchange(
     with ExitStack() as undo:
         listeners = []
         for index in range(settings.running_servers()):
-            listeners.append(_listen(listen_address, listen_port + index if listen_port else 0))
+            port = listen_port + index if listen_port else 0
+            subject = f"listen_address={listen_address}, listen_port={port}"
+            listeners.append(listening_socket(listen_address, port, subject=subject, remedy=_OTHER_PORT))
             undo.callback(listeners[-1].close)
         center = Center.create(initial, settings.center_shape(), run_id=settings.run_id, work=settings.work)
         undo.pop_all()
@@ -114,8 +117,7 @@ class RunningExchange:
         self.settings = settings = replace(settings, journal_folder=self._journal.path)
         self.center = center
         host, port = listeners[0].getsockname()[:2]
-        certificate = make_certificate() if protection == "tls" else RunCertificate(b"", b"")
-        keys = ServerKeys(secrets.token_bytes(SECRET_BYTES), protection, certificate.digest, certificate.pem)
+        keys = make_keys(protection)
         self.address = ExchangeAddress(
             host,
             port,
@@ -125,7 +127,7 @@ class RunningExchange:
             settings.exchange_timeout_s,
             tuple(listener.getsockname()[1] for listener in listeners[1:]),
             protection,
-            certificate.digest,
+            keys.certificate,
         )
         assert center.path is not None, "the driver's center is a file"
         plain = {
@@ -391,23 +393,6 @@ class _ServerProcess:
             append_event(self._events, event)
         except OSError as error:
             logger.warning("%s: cannot append (%s)", self._events, error.strerror)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(LISTEN_BACKLOG)
-    except OSError as error:
-        listener.close()
-        msg = (
-            f"listen_address={host}, listen_port={port}: {error.strerror}; another process may hold the port:"
-            " use listen_port=0 (chosen by the system) or another one, and an address of this host"
-        )
-        raise ConfigError(msg) from error
-    return listener
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -32,13 +32,14 @@ from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.center.chunks import Chunks
 from deepspark_ops.exchange.center.worker_counters import session_number
 from deepspark_ops.exchange.server.coordinator import Coordinator, remove_journal
-from deepspark_ops.exchange.server.gate import Gate, ServerKeys
 from deepspark_ops.exchange.server.snapshot_gathering import WriterThread
 from deepspark_ops.exchange.server.vector_session import VectorSession
 from deepspark_ops.exchange.server.worker_session import WorkerSession
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.compression import CODES, PushCoder
+from deepspark_ops.exchange.transport.listening.gate import Gate, ServerKeys
+from deepspark_ops.exchange.transport.listening.listener import Listener
 from deepspark_ops.exchange.transport.wire import Connection
 from deepspark_ops.param_vector import Vector
 from deepspark_ops.processes.parent_death import signal_at_parent_death
@@ -54,7 +55,7 @@ THREAD_STACK_BYTES = 512 << 10
 
 
 class ExchangeServer:
-    """Accepts connections, and starts a thread for each connection."""
+    """Serves the connections of workers and driver."""
 
     def __init__(
         self, settings: ExchangeSettings, keys: ServerKeys, center: Center, listener: socket.socket, index: int = 0
@@ -85,9 +86,9 @@ class ExchangeServer:
             self.coder = PushCoder(settings.running_wire_dtype(), n_floats)
             n_floats += (n_floats + 1) // 2
         self.buffers = _BufferStore(n_floats)
-        self.limit_bytes = max(4 * settings.chunk, 4 * settings.statistics.n_values, wire.STATE_PIECE_BYTES)
-        self._listener = listener
-        self._gate = Gate(settings.run_id, keys)
+        limit_bytes = max(4 * settings.chunk, 4 * settings.statistics.n_values, wire.STATE_PIECE_BYTES)
+        gate, timeout_s = Gate(settings.run_id, keys), settings.exchange_timeout_s
+        self._listener = Listener(listener, gate, self._serve, limit_bytes=limit_bytes, timeout_s=timeout_s)
         self._lock = threading.Lock()
         self._members: dict[int, VectorSession] = {}
         self._gone: list[tuple[float, int, str]] = []
@@ -96,18 +97,14 @@ class ExchangeServer:
     def start(self) -> None:
         """Accept connections."""
         threading.stack_size(THREAD_STACK_BYTES)
-        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+        self._listener.start()
         if self.coordinator is not None:
             threading.Thread(target=self._expire, args=(self.coordinator,), name="expiry timer", daemon=True).start()
 
     def stop(self) -> None:
         """Accept no more connections, and close every connection."""
         self._stopping.set()
-        self._listener.close()
-        with self._lock:
-            members = list(self._members.values())
-        for member in members:
-            member.connection.close()
+        self._listener.stop()
 
     def order(self, worker: int) -> tuple[int, ...]:
         """Return the positions of this server's chunks in a worker's order."""
@@ -145,66 +142,24 @@ class ExchangeServer:
                     self._gone.append((time.monotonic() + patience, member.worker, member.session))
         member.ended.set()
 
-    def _accept(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                sock, address = self._listener.accept()
-            except OSError as error:
-                if not self._stopping.is_set():
-                    # Most likely out of descriptors: present connections go on, new ones wait in the queue.
-                    logger.warning("cannot accept a connection: %s", error)
-                    time.sleep(TIMER_S)
-                continue
-            try:
-                sock = self._gate.take(sock, address[0])
-            except OSError as error:
-                logger.debug("connection of %s: %s", address, error)
-                continue
-            connection = threading.Thread(
-                target=self._serve, args=(sock, address), name=f"connection {address}", daemon=True
-            )
-            try:
-                connection.start()
-            except RuntimeError as error:
-                # The system's limit of threads or memory: the worker connects again, and the next thread may start.
-                logger.warning("connection of %s: %s", address, error)
-                self._gate.drop(sock)
-                time.sleep(TIMER_S)
-
-    def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        """Serve a connection from the first byte to the last, in the connection's thread."""
-        peer = f"{address[0]}:{address[1]}"
-        settings = self.settings
+    def _serve(self, connection: Connection) -> None:
+        """Serve a connection from the first frame to the last, in the connection's thread."""
+        coordinator = self.coordinator
         try:
-            channel = self._gate.greet(sock, peer)
-            if channel is None:
-                return
-            connection = Connection(
-                channel,
-                run_id=settings.run_id,
-                limit_bytes=self.limit_bytes,
-                timeout_s=settings.exchange_timeout_s,
-                vanished_s=settings.exchange_timeout_s,
-                peer=peer,
-            )
-            coordinator = self.coordinator
             served = (
                 VectorSession(self, connection) if coordinator is None else WorkerSession(self, connection, coordinator)
             )
             served.run()
         except TrainingFailed as error:
-            logger.debug("connection of %s: %s", peer, error)  # SharedState.fail has logged it
-        except (DeepSparkError, OSError) as error:
-            if not self._stopping.is_set():
-                logger.warning("%s", error)
+            logger.debug("connection of %s: %s", connection.peer, error)  # SharedState.fail has logged it
+        except (DeepSparkError, OSError):
+            raise
         except Exception as error:
             # The outermost loop of this thread: a fault of this program. Other connections go on; the first server
             # reports it to the driver, at any other the worker's connection breaks.
-            logger.exception("connection of %s", peer)
-            if self.coordinator is not None:
-                self.coordinator.fail(f"exchange server: {type(error).__name__}: {error}; see its log above")
-        finally:
-            sock.close()
+            logger.exception("connection of %s", connection.peer)
+            if coordinator is not None:
+                coordinator.fail(f"exchange server: {type(error).__name__}: {error}; see its log above")
 
     def _expire(self, coordinator: Coordinator) -> None:
         """Take back grants and leases of silent and disconnected workers, in the timer's thread."""

@@ -10,9 +10,7 @@ import errno
 import logging
 import os
 import secrets
-import socket
 import stat
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,20 +18,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from caffe_import.files.regular_file import regular_handle
-from deepspark_ops.errors import ConfigError, DeepSparkError, ProtocolError
-from deepspark_ops.exchange.server.certificate import RunCertificate, make_certificate
-from deepspark_ops.exchange.server.gate import Gate, ServerKeys
+from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.channel.base import Protection
-from deepspark_ops.exchange.transport.channel.handshake import SECRET_BYTES
 from deepspark_ops.exchange.transport.connection import expect_frame
+from deepspark_ops.exchange.transport.listening.certificate import make_keys
+from deepspark_ops.exchange.transport.listening.gate import Gate
+from deepspark_ops.exchange.transport.listening.listener import Listener, listening_socket
 from deepspark_ops.exchange.transport.wire import Connection, Frame
 from deepspark_ops.train.driver_files.file_calls import PIECE_BYTES, FileServerAddress
-from deepspark_ops.train.driver_files.uploads import UploadPiece, Uploads
+from deepspark_ops.train.driver_files.uploads import END_OF_FILES, UploadPiece, Uploads
 
-_LOG = logging.getLogger(__name__)
-_BACKLOG: Final = 1_024
-_RETRY_S: Final = 0.2
+_OTHER_PORT: Final = (
+    "the server uses the port after the ports of the exchange: give another listen_port, or 0 (chosen by the system)"
+)
 _CALLS: Final = ("look", "read", "write")
 
 
@@ -95,13 +93,11 @@ class FileServer:
         Raises:
             ConfigError: Address or port cannot be used.
         """
-        self._folders = folders
-        self._timeout_s = timeout_s
         self._uploads = Uploads()
-        self._listener = _listen(host, port)
-        certificate = make_certificate() if protection == "tls" else RunCertificate(b"", b"")
-        keys = ServerKeys(secrets.token_bytes(SECRET_BYTES), protection, certificate.digest, certificate.pem)
-        bound_host, bound_port = self._listener.getsockname()[:2]
+        subject = f"listen_address={host}: the driver's file server cannot use port {port}"
+        sock = listening_socket(host, port, subject=subject, remedy=_OTHER_PORT)
+        bound_host, bound_port = sock.getsockname()[:2]
+        keys = make_keys(protection)
         self.address = FileServerAddress(
             bound_host,
             bound_port,
@@ -111,67 +107,20 @@ class FileServer:
             protection=protection,
             certificate=keys.certificate,
         )
-        self._gate = Gate(self.address.run_id, keys)
-        self._lock = threading.Lock()
-        self._connections: set[Connection] = set()
-        self._stopping = threading.Event()
-        threading.Thread(target=self._accept, name="files: accept", daemon=True).start()
+        self._listener = Listener(
+            sock,
+            Gate(self.address.run_id, keys),
+            lambda connection: _FileSession(connection, folders, self._uploads).run(),
+            limit_bytes=PIECE_BYTES,
+            timeout_s=timeout_s,
+            broken=logging.DEBUG,  # the worker's side reports a broken connection
+        )
+        self._listener.start()
 
     def stop(self) -> None:
         """Close every connection; remove files that workers have not sent to the end. May be called again."""
-        self._stopping.set()
-        with suppress(OSError):  # wakes the accepting thread
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            connection.close()
+        self._listener.stop()
         self._uploads.remove_unfinished()
-
-    def _accept(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                sock, address = self._listener.accept()
-                sock = self._gate.take(sock, address[0])
-            except OSError as error:
-                if not self._stopping.wait(_RETRY_S):
-                    _LOG.debug("file server: cannot accept a connection: %s", error)
-                continue
-            thread = threading.Thread(target=self._serve, args=(sock, address), name="files: connection", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:  # no thread is free: the worker connects again
-                _LOG.warning("file server: connection of %s: %s", address, error)
-                self._gate.drop(sock)
-
-    def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        peer = f"{address[0]}:{address[1]}"
-        try:
-            channel = self._gate.greet(sock, peer)
-            if channel is None:
-                return
-            connection = Connection(
-                channel,
-                run_id=self.address.run_id,
-                limit_bytes=PIECE_BYTES,
-                timeout_s=self._timeout_s,
-                vanished_s=self._timeout_s,
-                peer=peer,
-            )
-            with self._lock:
-                self._connections.add(connection)
-            try:
-                if not self._stopping.is_set():
-                    _FileSession(connection, self._folders, self._uploads).run()
-            finally:
-                with self._lock:
-                    self._connections.discard(connection)
-        except (DeepSparkError, OSError) as error:
-            if not self._stopping.is_set():
-                _LOG.debug("file server: %s", error)  # the worker's side reports a broken connection
-        finally:
-            sock.close()
 
 
 class _FileSession:
@@ -204,10 +153,13 @@ class _FileSession:
         if not isinstance(request, Mapping) or request.get("call") not in _CALLS:
             msg = f"file server: operation {frame.operation} is no call of {', '.join(_CALLS)}"
             raise ProtocolError(msg)
+        if not _is_path(request.get("path")):
+            msg = f"file server: path={str(request.get('path'))[:80]!r}: no path"
+            raise ProtocolError(msg)
         return request
 
     def _look(self, request: Mapping[str, Any]) -> None:
-        path = self._folders.to_read(str(request.get("path")))
+        path = self._folders.to_read(request["path"])
         entry = None
         with suppress(FileNotFoundError, NotADirectoryError):
             status = path.stat()
@@ -218,10 +170,10 @@ class _FileSession:
 
     def _read(self, request: Mapping[str, Any]) -> None:
         offset = request.get("offset")
-        if not isinstance(offset, int) or offset < 0:
+        if not isinstance(offset, int) or not 0 <= offset < END_OF_FILES:
             msg = f"read: offset={offset!r}; expected the first byte of the piece"
             raise ProtocolError(msg)
-        handle, _ = regular_handle(self._folders.to_read(str(request.get("path"))))
+        handle, _ = regular_handle(self._folders.to_read(request["path"]))
         try:
             content = os.pread(handle, PIECE_BYTES, offset)
         finally:
@@ -231,7 +183,7 @@ class _FileSession:
 
     def _write(self, request: Mapping[str, Any]) -> None:
         content = self._content()  # before any refusal: the next frame is the next call
-        path = self._folders.to_write(str(request.get("path")))
+        path = self._folders.to_write(request["path"])
         self._uploads.add(path, UploadPiece.from_json(request), content)
         self._connection.send_json(wire.ANSWER, {})
 
@@ -247,13 +199,9 @@ class _FileSession:
         return content
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _is_path(value: object) -> bool:
+    """Return whether a value names a file; a name may have bytes that are no text."""
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        msg = (
-            f"listen_address={host}: the driver's file server cannot use port {port}: {error.strerror}; the server uses"
-            " the port after the ports of the exchange: give another listen_port, or 0 (chosen by the system)"
-        )
-        raise ConfigError(msg) from error
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False

@@ -22,6 +22,8 @@ from deepspark_ops.errors import ProtocolError
 _TOKEN: Final = re.compile("[0-9a-f]{16}")
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _REMEMBERED: Final = 1_024
+END_OF_FILES: Final = 2**63
+"""Above the largest size of any file."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,12 @@ class UploadPiece:
         upload, sha256 = str(request.get("upload")), str(request.get("sha256"))
         offset, n_bytes = request.get("offset"), request.get("n_bytes")
         is_valid = _TOKEN.fullmatch(upload) and _SHA256.fullmatch(sha256)
-        if not is_valid or not isinstance(offset, int) or not isinstance(n_bytes, int) or not 0 <= offset <= n_bytes:
+        if (
+            not is_valid
+            or not isinstance(offset, int)
+            or not isinstance(n_bytes, int)
+            or not 0 <= offset <= n_bytes < END_OF_FILES
+        ):
             msg = f"write: upload={upload[:20]!r}, offset={offset!r}, n_bytes={n_bytes!r}: no piece of a file"
             raise ProtocolError(msg)
         return cls(upload, offset, n_bytes, sha256)

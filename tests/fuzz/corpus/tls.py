@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.exchange.server.certificate import RunCertificate, make_certificate
-from deepspark_ops.exchange.server.gate import Gate, ServerKeys
 from deepspark_ops.exchange.transport.channel.handshake import MAGIC, VERSION, greet_server
 from deepspark_ops.exchange.transport.channel.tls import client_context, server_context, wrap
+from deepspark_ops.exchange.transport.listening.certificate import RunCertificate, make_certificate
+from deepspark_ops.exchange.transport.listening.gate import Gate, ServerKeys
 from tests.fuzz.reader import Reader
 
 _RUN, _SECRET, _MOST = 0x5EED, bytes(32), 1 << 15

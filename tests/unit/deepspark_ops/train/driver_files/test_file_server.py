@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from deepspark_ops.errors import ConfigError, DataError, ExchangeUnavailable, HandshakeFailed
+from deepspark_ops.errors import ConfigError, DataError, ExchangeUnavailable, HandshakeFailed, ProtocolError
+from deepspark_ops.exchange.transport.connection import ServerConnection
 from deepspark_ops.stores.staging import Staging
 from deepspark_ops.stores.store_path import on_driver, use_driver_store
 from deepspark_ops.train.driver_files import driver_store, file_server, uploads
@@ -216,6 +218,38 @@ def test_a_driver_that_is_gone_is_named(plain_server: FileServer, tmp_path: Path
     gone = DriverStore(replace(plain_server.address, exchange_timeout_s=0.3))
     with pytest.raises(ExchangeUnavailable, match=r"no answer from the driver's file server 127.0.0.1:\d+ after"):
         gone.entry(str(tmp_path / "data" / "shard"))
+
+
+def test_a_server_that_is_out_of_descriptors_for_a_moment_says_so_and_goes_on(
+    plain_server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+    accept = socket.socket.accept
+
+    def accept_or_fail(sock: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return accept(sock)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_or_fail)
+    store = DriverStore(plain_server.address)
+    for _ in range(2):  # the server waits for the first connection already
+        assert store.entry(str(tmp_path / "data" / "empty")) is not None
+    assert failures == []
+    assert [record.levelname for record in caplog.records if "Too many open files" in record.message] == ["WARNING"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"path": "/a\0b"}, {"path": "/\ud800"}, {"path": 5}, {"offset": 2**63}, {"offset": -1}, {"call": ["read"]}],
+)
+def test_a_senseless_call_is_one_refusal(plain_server: FileServer, tmp_path: Path, fields: dict[str, object]) -> None:
+    connection = ServerConnection(plain_server.address, "worker 0")
+    request = {"call": "read", "path": str(tmp_path / "data" / "shard"), "offset": 0}
+    with pytest.raises(ProtocolError, match=r"file server: |read: "):
+        connection.call(request | fields)
+    assert connection.call({**request, "call": "look"})["entry"]["n_bytes"] == len(CONTENT)
+    connection.close()
 
 
 def test_a_port_in_use_is_a_mistake_with_a_remedy(plain_server: FileServer, folders: SharedFolders) -> None:

@@ -7,10 +7,10 @@ import threading
 from contextlib import closing
 from functools import cache
 
-from deepspark_ops.exchange.server.certificate import RunCertificate, make_certificate
 from deepspark_ops.exchange.transport.channel.base import Channel, PlainChannel, Protection
 from deepspark_ops.exchange.transport.channel.mac import MacChannel
 from deepspark_ops.exchange.transport.channel.tls import TlsChannel, client_context, server_context, wrap
+from deepspark_ops.exchange.transport.listening.certificate import RunCertificate, make_certificate
 
 KEYS = b"a" * 32, b"b" * 32
 

@@ -9,11 +9,11 @@ from contextlib import closing
 import pytest
 
 from deepspark_ops.errors import DeepSparkError, ExchangeUnavailable, ProtocolError
-from deepspark_ops.exchange.server.certificate import RunCertificate, make_certificate
-from deepspark_ops.exchange.server.gate import ServerKeys
 from deepspark_ops.exchange.transport.channel import handshake
 from deepspark_ops.exchange.transport.channel.handshake import MAGIC, VERSION, greet_client, greet_server
 from deepspark_ops.exchange.transport.channel.tls import client_context, server_context, wrap
+from deepspark_ops.exchange.transport.listening.certificate import RunCertificate, make_certificate
+from deepspark_ops.exchange.transport.listening.gate import ServerKeys
 from tests.unit.deepspark_ops.exchange.transport.channel.channel_pairs import certificate
 
 RUN = 0xABCDEF

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from deepspark_ops.errors import ExchangeUnavailable
-from deepspark_ops.exchange.server import handshakes
-from deepspark_ops.exchange.server.handshakes import PendingHandshakes
+from deepspark_ops.exchange.transport.listening import handshakes
+from deepspark_ops.exchange.transport.listening.handshakes import PendingHandshakes
 
 Pairs = list[tuple[socket.socket, socket.socket]]
 

@@ -1,12 +1,16 @@
-"""The certificate of a run. The driver makes the certificate for an exchange and keeps no copy."""
+"""Secret and certificate of a server. The driver makes both for a run, and keeps no copy of the private key."""
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from caffe_import.extras import require
+from deepspark_ops.exchange.transport.channel.base import Protection
+from deepspark_ops.exchange.transport.channel.handshake import SECRET_BYTES
 from deepspark_ops.exchange.transport.channel.tls import certificate_digest
+from deepspark_ops.exchange.transport.listening.gate import ServerKeys
 
 _VALID = timedelta(days=3_650)
 """No side checks the time: the digest counts, and is as short-lived as the run."""
@@ -23,6 +27,16 @@ class RunCertificate:
 
     pem: bytes = field(repr=False)
     digest: bytes
+
+
+def make_keys(protection: Protection) -> ServerKeys:
+    """Return new keys: a secret, and with TLS a certificate.
+
+    Raises:
+        MissingExtra: See ``make_certificate``.
+    """
+    certificate = make_certificate() if protection == "tls" else RunCertificate(b"", b"")
+    return ServerKeys(secrets.token_bytes(SECRET_BYTES), protection, certificate.digest, certificate.pem)
 
 
 def make_certificate() -> RunCertificate:

@@ -6,10 +6,10 @@ import socket
 from dataclasses import dataclass, field
 
 from deepspark_ops.errors import DeepSparkError
-from deepspark_ops.exchange.server.handshakes import PendingHandshakes
 from deepspark_ops.exchange.transport.channel.base import Channel, Protection
 from deepspark_ops.exchange.transport.channel.handshake import greet_client
 from deepspark_ops.exchange.transport.channel.tls import server_context, wrap
+from deepspark_ops.exchange.transport.listening.handshakes import PendingHandshakes
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,15 @@ class ServerKeys:
 
 
 class Gate:
-    """Accepts connections with a proof of knowledge of the run's secret. Thread-safe."""
+    """Accepts connections with a proof of knowledge of the run's secret. Thread-safe.
+
+    Attributes:
+        run_id: The run.
+    """
 
     def __init__(self, run_id: int, keys: ServerKeys) -> None:
         """Accept connections of this run."""
-        self._run_id = run_id
+        self.run_id = run_id
         self._keys = keys
         self._pending = PendingHandshakes()
         self._context = server_context(keys.pem) if keys.protection == "tls" else None
@@ -79,7 +83,7 @@ class Gate:
                 return greet_client(
                     sock,
                     secret=keys.secret,
-                    run_id=self._run_id,
+                    run_id=self.run_id,
                     peer=peer,
                     protection=keys.protection,
                     certificate=keys.certificate,
