@@ -61,6 +61,11 @@ class StageFailed(DeepSparkError):
         self.is_user_mistake = exit_code == USER_MISTAKE
 
 
+def stage_ended(stage: str, exit_code: int) -> StageFailed:
+    """Return the error of a job that its task ended; the job's last message is not the reason."""
+    return StageFailed(f"stage {stage} was ended: its task received SIGTERM", exit_code)
+
+
 class JobLog:
     """Reads a job's output line by line: levels, noise, the last error message.
 
@@ -111,17 +116,14 @@ class JobLog:
         is_continuation = line.startswith((" ", "\t")) or self._level >= logging.ERROR
         return self._level if is_continuation else logging.INFO
 
-    def failure(self, stage: str, exit_code: int, *, ended_by: str | None = None, reads: str = "") -> StageFailed:
+    def failure(self, stage: str, exit_code: int, *, reads: str = "") -> StageFailed:
         """Return the error of a job with this ``exit_code``: the stage's last message, else the kind of end.
 
         Args:
             stage: Name of the stage.
             exit_code: The process' exit code; negative for a signal.
-            ended_by: Cause of an intended end, if known; the last message is then not the reason.
             reads: Data of the stage, for the message of a read that killed the process.
         """
-        if ended_by is not None:
-            return StageFailed(f"stage {stage} was ended: {ended_by}", exit_code)
         if self._error:
             return StageFailed("\n".join(self._error), exit_code)
         how = f"exit code {exit_code}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -12,33 +11,8 @@ from deepspark_ops.config.base import StageConfig
 from deepspark_ops.operators.tasks.spark_stage import SparkStageOperator
 from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, noted_stage
-from deepspark_ops.processes.job_log import FAILED, LineHandler, StageFailed
+from deepspark_ops.processes.job_log import FAILED, LineHandler, stage_ended
 from deepspark_ops.processes.spark_submit import run_job
-
-
-def child_process(
-    run: StageRun, stage: str, on_line: LineHandler, *, cwd: Path | None = None, answers_signals: bool = False
-) -> Runner:
-    """Return the runner of a task: a child process whose config stays in the run's folder.
-
-    Args:
-        run: Paths of the run.
-        stage: Word of the stage, the name of the config's file.
-        on_line: Takes the lines of the process.
-        cwd: As of ``run_job``.
-        answers_signals: As of ``run_job``.
-    """
-
-    def run_module(module: str, config: StageConfig) -> None:
-        path = run.config_path(stage)
-        try:
-            run_job(module, config, on_line=on_line, config_path=path, cwd=cwd, answers_signals=answers_signals)
-        except SystemExit as ending:
-            code = ending.code if isinstance(ending.code, int) else FAILED
-            msg = f"stage {stage} was ended: its task received SIGTERM"
-            raise StageFailed(msg, code) from None
-
-    return run_module
 
 
 class ProcessStageOperator(StageArguments, BaseOperator):
@@ -46,9 +20,11 @@ class ProcessStageOperator(StageArguments, BaseOperator):
 
     Attributes:
         module: The stage's entry module, unless ``run_stage`` calls a function of ``api/stages.py``.
+        answers_signals: As of ``SparkOnDemandOperator``.
     """
 
     module: str
+    answers_signals: ClassVar[bool] = False
 
     def stage_config(self, context: Any, run: StageRun) -> StageConfig:
         """Return the config of this stage for a run."""
@@ -94,8 +70,7 @@ class SparkOnDemandOperator(SparkStageOperator):
         if needs_spark:
             output: dict[str, str | None] = super().execute(context)
             return output
-        signals = self.answers_signals
-        return _execute_in_child(self, context, run, cwd=self.places.root, answers_signals=signals)
+        return _execute_in_child(self, context, run)
 
     def on_kill(self) -> None:
         """End a Spark application; a child process ends with this process."""
@@ -104,18 +79,31 @@ class SparkOnDemandOperator(SparkStageOperator):
 
 
 def _execute_in_child(
-    task: ProcessStageOperator | SparkOnDemandOperator,
-    context: Any,
-    run: StageRun,
-    *,
-    cwd: Path | None = None,
-    answers_signals: bool = False,
+    task: ProcessStageOperator | SparkOnDemandOperator, context: Any, run: StageRun
 ) -> dict[str, str | None]:
     """Run the stage of a task as a child process; return the run's paths, with the paths and digests of the results."""
     groups = getattr(task, "first_group", None)
     with noted_stage(run.run_dir, task.stage, task.log, first_group=groups) as on_line, airflow_errors():
         task.refuse_unknown_conf(context)
         config = task.stage_config(context, run)
-        runner = child_process(run, task.stage, on_line, cwd=cwd, answers_signals=answers_signals)
-        task.run_stage(config, runner)
+        task.run_stage(config, _child_process(task, run, on_line))
         return {**run.to_xcom(), **task.result(run, config)}
+
+
+def _child_process(task: ProcessStageOperator | SparkOnDemandOperator, run: StageRun, on_line: LineHandler) -> Runner:
+    """Return the runner of a task: a child process whose config stays in the run's folder."""
+
+    def run_module(module: str, config: StageConfig) -> None:
+        try:
+            run_job(
+                module,
+                config,
+                on_line=on_line,
+                config_path=run.config_path(task.stage),
+                cwd=task.places.root,
+                answers_signals=task.answers_signals,
+            )
+        except SystemExit as ending:
+            raise stage_ended(task.stage, ending.code if isinstance(ending.code, int) else FAILED) from None
+
+    return run_module

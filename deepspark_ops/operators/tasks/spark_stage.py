@@ -28,7 +28,7 @@ from deepspark_ops.operators.tasks.stage_arguments import StageArguments
 from deepspark_ops.operators.tasks.stage_run import StageRun, airflow_errors, ends_plainly, line_logger, noted_stage
 from deepspark_ops.operators.tasks.task_lines import Group
 from deepspark_ops.processes.handed_signals import stop_driver
-from deepspark_ops.processes.job_log import JobLog, LineHandler
+from deepspark_ops.processes.job_log import JobLog, LineHandler, stage_ended
 from deepspark_ops.processes.spark_submit import (
     DRIVERS_PYTHON,
     job_variables,
@@ -117,9 +117,9 @@ class StageSubmitHook(SparkSubmitHook):
             process: subprocess.Popen[str] | None = self._submit_sp
             if process is None or not process.returncode:
                 raise
-            ended_by = "its task received SIGTERM" if self._is_ended else None
-            failed = self._job_log.failure(self._name, process.returncode, ended_by=ended_by, reads=self.reads)
-            raise failed from error
+            if self._is_ended:
+                raise stage_ended(self._name, process.returncode) from error
+            raise self._job_log.failure(self._name, process.returncode, reads=self.reads) from error
         return None
 
     def on_kill(self) -> None:

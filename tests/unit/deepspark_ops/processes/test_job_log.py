@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 
-from deepspark_ops.processes.job_log import JobLog
+from deepspark_ops.processes.job_log import JobLog, stage_ended
 
 Lines = list[tuple[int, str]]
 
@@ -78,7 +78,6 @@ def test_failure_without_a_message_says_how_it_ended() -> None:
 
 
 def test_what_was_ended_on_purpose_is_not_a_failure_of_the_stage() -> None:
-    _, log = read_log("ERROR: Python worker exited unexpectedly\n")
-    error = log.failure("train", -9, ended_by="its task received SIGTERM")
+    error = stage_ended("train", -9)
     assert str(error) == "stage train was ended: its task received SIGTERM"
     assert not error.is_user_mistake
