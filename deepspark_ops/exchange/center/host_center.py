@@ -59,7 +59,7 @@ class HostCenter:
             copy_root: Copies the root into a vector, (n_params,).
 
         Raises:
-            ConfigError: No room, or a file of another user has the name.
+            ConfigError: No room, or another file has the name.
         """
         path = host_center_path(folder, run_id)
         remove_stale_centers(folder)
@@ -68,10 +68,14 @@ class HostCenter:
             with suppress(FileNotFoundError):
                 _check_owner(path)
                 memory = CenterMemory.open(path)
-                if os.fstat(memory.handle).st_nlink:
+                is_removed = not os.fstat(memory.handle).st_nlink  # by the last worker, before this process locked it
+                if memory.shape == shape and not is_removed:
                     return cls(Center(memory), memory.handle, path)
-                os.close(memory.handle)  # the last worker removed the file before this process locked it
-                continue
+                os.close(memory.handle)
+                if is_removed:
+                    continue
+                msg = f"{path}: {memory.shape}, expected {shape}: no center of this run; remove it, or set center: flat"
+                raise ConfigError(msg)
             if initial is None:
                 initial = np.empty(shape.n_params, np.float32)
                 copy_root(initial)

@@ -92,6 +92,12 @@ class CenterMemory:
     token: bytes = b""
     handle: int = -1
 
+    @property
+    def shape(self) -> CenterShape:
+        """The sizes of the parts."""
+        n_servers, n_workers, _ = self.all_counters.shape
+        return CenterShape(len(self.vector), n_workers, len(self.counts), len(self.extras), n_servers)
+
     @classmethod
     def private(cls, initial: Vector, shape: CenterShape) -> CenterMemory:
         """Return private memory with a copy of ``initial``, shape (n_params,)."""

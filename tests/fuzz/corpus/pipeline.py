@@ -53,7 +53,7 @@ from tests.reference.evaluations import answers_with, evaluation, write_evaluati
 from tests.reference.heap_texts import texts_in_the_heap
 from tests.unit.deepspark_ops.exchange.exchange_run import make_settings
 
-_RUN = 0x5EED
+RUN = 0x5EED
 _SECRET = bytes(32)
 _KEY = bytes(range(32))
 
@@ -159,9 +159,9 @@ def _frames(_: Path) -> list[bytes]:
     text = json.dumps({"kind": "Join", "worker": 1}).encode()
     numbers = np.arange(4, dtype="f4").tobytes()
     return [
-        Frame(ANSWER, count=len(text)).pack(_RUN) + text,
-        Frame(CHUNK, 1, 1, 2, 3, 4, 4).pack(_RUN) + numbers,
-        Frame(ANSWER, count=len(text)).pack(_RUN) + text + Frame(CHUNK, 1, count=4).pack(_RUN) + numbers,
+        Frame(ANSWER, count=len(text)).pack(RUN) + text,
+        Frame(CHUNK, 1, 1, 2, 3, 4, 4).pack(RUN) + numbers,
+        Frame(ANSWER, count=len(text)).pack(RUN) + text + Frame(CHUNK, 1, count=4).pack(RUN) + numbers,
     ]
 
 
@@ -183,7 +183,7 @@ def _read_frames(content: bytes, folder: Path, *, has_mac: bool) -> None:
     with ours, theirs:
         theirs.sendall(content[: 1 << 15])
         theirs.shutdown(socket.SHUT_WR)
-        connection = _OnPair(MacChannel(ours, send_key=_KEY, receive_key=_KEY) if has_mac else PlainChannel(ours))
+        connection = OnPair(MacChannel(ours, send_key=_KEY, receive_key=_KEY) if has_mac else PlainChannel(ours))
         while (frame := connection.receive_frame()) is not None:
             if frame.operation == ANSWER:
                 connection.receive_json(frame)
@@ -191,17 +191,17 @@ def _read_frames(content: bytes, folder: Path, *, has_mac: bool) -> None:
                 connection.receive_into(memoryview(bytearray(frame.payload_bytes)))
 
 
-class _OnPair(Connection):
+class OnPair(Connection):
     """A connection over a pair of sockets, which has no options of TCP."""
 
     def __init__(self, channel: Channel) -> None:
-        self.channel, self.run_id, self.peer, self.limit_bytes = channel, _RUN, "peer", 1 << 16
+        self.channel, self.run_id, self.peer, self.limit_bytes = channel, RUN, "peer", 1 << 16
         self._header = bytearray(HEADER.size)
         self.use_timeout(1.0)
 
 
 def _greetings(_: Path) -> list[bytes]:
-    return [struct.pack("<4sB3xQ32s", MAGIC, VERSION, _RUN, bytes(32)) + b"\1" + bytes(32), bytes(64)]
+    return [struct.pack("<4sB3xQ32s", MAGIC, VERSION, RUN, bytes(32)) + b"\1" + bytes(32), bytes(64)]
 
 
 def _greet(content: bytes, folder: Path) -> None:
@@ -216,14 +216,14 @@ def _greet(content: bytes, folder: Path) -> None:
 
 def _as_server(sock: socket.socket) -> None:
     with suppress(*OWN_ERRORS):
-        greet_client(sock, secret=_SECRET, run_id=_RUN, peer="peer")
+        greet_client(sock, secret=_SECRET, run_id=RUN, peer="peer")
         msg = "a peer without the secret was let in"
         raise AssertionError(msg)
 
 
 def _as_client(sock: socket.socket) -> None:
     with suppress(*OWN_ERRORS):
-        greet_server(sock, secret=_SECRET, run_id=_RUN, peer="peer", timeout_s=1.0)
+        greet_server(sock, secret=_SECRET, run_id=RUN, peer="peer", timeout_s=1.0)
         msg = "a server without the secret was believed"
         raise AssertionError(msg)
 
@@ -293,8 +293,8 @@ READERS: Sequence[Reader] = (
         "frames",
         _frames,
         partial(_read_frames, has_mac=False),
-        words=(MAGIC, struct.pack("<Q", _RUN), b"\x01", b"\x02", b"\x05"),
+        words=(MAGIC, struct.pack("<Q", RUN), b"\x01", b"\x02", b"\x05"),
     ),
-    Reader("handshake", _greetings, _greet, words=(MAGIC, struct.pack("<Q", _RUN))),
+    Reader("handshake", _greetings, _greet, words=(MAGIC, struct.pack("<Q", RUN))),
     Reader("options", _options, _read_options),
 )

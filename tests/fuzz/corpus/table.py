@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.fuzz.corpus import caffe_files, pipeline, raw_data, tls
+from tests.fuzz.corpus import caffe_files, pipeline, raw_data, server_calls, tls
 from tests.fuzz.reader import Reader
 
 READERS: dict[str, Reader] = {
-    reader.name: reader for module in (caffe_files, raw_data, pipeline, tls) for reader in module.READERS
+    reader.name: reader for module in (caffe_files, raw_data, pipeline, server_calls, tls) for reader in module.READERS
 }
