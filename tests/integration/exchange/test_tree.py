@@ -21,6 +21,8 @@ from deepspark_ops.exchange.server.launch import RunningExchange, start_exchange
 from deepspark_ops.exchange.settings import ExchangeSettings
 from deepspark_ops.exchange.state.grants import Schedule
 from deepspark_ops.exchange.transport.connection import ExchangeAddress
+from deepspark_ops.param_vector import StatisticBlobs, Vector
+from deepspark_ops.train.worker.background_exchange import BackgroundExchange
 from tests.integration.exchange.test_deaths import kill_server
 from tests.paths import ROOT
 from tests.reference.slow_easgd import slow_tree
@@ -107,6 +109,64 @@ def test_the_last_snapshot_and_the_sum_have_every_step(tmp_path: Path) -> None:
     np.testing.assert_array_equal(saved, root)
     assert (status.acknowledged, status.snapshots) == (120, (120,))
     assert sorted(s for run in runs.values() for g in run.grants for s in range(g.start, g.stop)) == list(range(120))
+
+
+def vectors_of(links: Sequence[SocketLink], locals_: Sequence[Vector], root: Vector) -> list[Vector]:
+    """Return the vectors of workers, hosts and root."""
+    hosts = [links[workers[0]]._host for workers in HOSTS]
+    return [*locals_, *(host.center.vector for host in hosts if host is not None), root]
+
+
+def test_sixteen_bits_between_hosts_and_root_lose_nothing(tmp_path: Path) -> None:
+    n_params, order = 200, np.random.default_rng(6).integers(0, 8, 60).tolist()
+    steps = [(worker, update_of(step, n_params)) for step, worker in enumerate(order)]
+    fields = {"moving_rate": 0.3, "wire_dtype": "bfloat16", "options": {"root_moving_rate": 0.4}}
+    with start_exchange(tree_settings(tmp_path, n_params=n_params, **fields), initial_vector(n_params)) as running:
+        links = [link_of(running.address, tmp_path, worker) for worker in range(8)]
+        for worker, link in enumerate(links):
+            link.join(worker)
+        locals_ = [link.pull() for link in links]
+        for worker, update in steps:
+            locals_[worker], _ = links[worker].exchange(locals_[worker] + update)
+        vectors = vectors_of(links, locals_, running.center.vector)
+        total = np.sum(vectors, axis=0, dtype=np.float64)
+        status = running.poll()
+        for link in links:
+            link.close()
+    starts = 2 * 4 * n_params  # each host has copied the root
+    assert status.moved_bytes == 6 * n_params * sum(status.exchanges) + starts, "two bytes up, four down"
+    all_updates = np.sum([update for _, update in steps], axis=0, dtype=np.float64)
+    np.testing.assert_allclose(total, 11 * initial_vector(n_params).astype(np.float64) + all_updates, rtol=0, atol=1e-4)
+    expected, hosts, root = slow_tree(initial_vector(n_params), steps, HOSTS, (0.3, 0.4), 1)
+    distances = np.abs(np.subtract(vectors, [*expected, *hosts, root]))
+    assert 1e-5 < distances.max() < 0.02, "a bfloat16 has eight bits"
+
+
+def test_exchanges_beside_the_steps_keep_every_step(tmp_path: Path) -> None:
+    """With ``overlap`` a worker steps on during the exchange, and the host's exchange may be part of it."""
+    n_steps = 160
+    with start_exchange(tree_settings(tmp_path, lock="striped"), initial_vector()) as running:
+        links = [link_of(running.address, tmp_path, worker) for worker in range(8)]
+        for worker, link in enumerate(links):
+            link.join(worker)
+        locals_ = [link.pull() for link in links]
+        exchanges = [BackgroundExchange(link, StatisticBlobs()) for link in links]
+        for step in range(n_steps):
+            worker = step % 8
+            if step >= 8:
+                locals_[worker], report = exchanges[worker].finish(locals_[worker])
+                assert report.transport == "tree"
+            locals_[worker] = locals_[worker] + update_of(step)
+            exchanges[worker].start(locals_[worker].copy, measure_distance=False)
+        for worker in range(8):
+            locals_[worker], _ = exchanges[worker].finish(locals_[worker])
+            exchanges[worker].close()
+        total = np.sum(vectors_of(links, locals_, running.center.vector), axis=0, dtype=np.float64)
+        assert sum(running.poll().exchanges) > n_steps / 5
+        for link in links:
+            link.close()
+    updates = np.sum([update_of(step) for step in range(n_steps)], axis=0, dtype=np.float64)
+    np.testing.assert_allclose(total, 11 * initial_vector().astype(np.float64) + updates, rtol=0, atol=1e-3)
 
 
 HOLDER = """

@@ -10,8 +10,11 @@ import pytest
 from caffe_import.files.caffemodel import read_caffemodel
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.errors import ConfigError
+from deepspark_ops.events import read_events
+from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.setup.run_setup import prepare_run
 from tests.integration.train.in_process import CAFFE, run_in_process
+from tests.integration.train.process_workers import train_in_processes
 
 pytestmark = pytest.mark.tf
 
@@ -80,6 +83,19 @@ def test_a_watched_run_of_a_strategy_that_pushes_changes_or_gradients(
     weights = read_caffemodel(tmp_path / "run" / "snapshots" / "snap_iter_400.caffemodel")
     sizes = [blob.size for blobs in weights.values() for blob in blobs]
     assert [sum(counts) for _, _, counts in events[-1]["values"]] == sizes
+
+
+def test_workers_of_a_tree_of_centers_by_sockets_of_16_bits_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(CAFFE)
+    options = {"strategy": "easgd", "strategy_options": {"center": "tree"}, "wire_dtype": "bfloat16"}
+    train_in_processes(overlapped(tmp_path, transport="socket", **options))
+    events = list(read_events(RunPaths(tmp_path / "run").events))
+    assert [event.data["transport"] for event in events if event.kind == "worker_joined"] == ["tree", "tree"]
+    losses = [event.data["loss"] for event in events if event.kind == "loss"]
+    assert max(losses[-3:]) < 0.5 * losses[0]
+    assert RunPaths(tmp_path / "run").snapshot_iterations() == [30, 60]
 
 
 def test_a_strategy_whose_workers_wait_refuses_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
