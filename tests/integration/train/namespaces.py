@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -67,11 +67,12 @@ class Room:
         """Return what runs a command in here."""
         return ["ip", "netns", "exec", self._name, *command]
 
-    def program(self, folder: Path) -> Path:
-        """Return a program that runs Spark's classes in here."""
+    def program(self, folder: Path, hidden: Sequence[Path] = ()) -> Path:
+        """Return a program that runs Spark's classes in here, where ``hidden`` folders of this host are empty."""
         path, spark = folder / f"spark-class-{self._name}", Path(sys.executable).with_name("spark-class")
         # `ip netns exec` gives its program mounts of its own, so that the host keeps its /dev/shm.
-        inner = f'mount -t tmpfs tmpfs /dev/shm && exec {shlex.quote(str(spark))} "$@"'
+        mounts = [f"mount -t tmpfs tmpfs {shlex.quote(str(path))} && " for path in (Path("/dev/shm"), *hidden)]
+        inner = f'{"".join(mounts)}exec {shlex.quote(str(spark))} "$@"'
         command = shlex.join(self.command("sh", "-c", inner))
         path.write_text(f'#!/bin/sh\nexec {command} spark-class "$@"\n')
         path.chmod(0o700)
