@@ -165,7 +165,7 @@ def _of_classification(metrics: ClassificationMetrics, answers: Answers, rows: P
     for index, at in _by_loss(chosen, answers):
         true, answer = names[label[at]], names[predicted[at]]
         of_label = f"true class {100 * np.exp(-answers.loss[at]):.1f}\u202f%"
-        texts[index] = (true if true == answer else f"{true} taken for {answer}", of_label)
+        texts[index] = (f"{true}, right" if true == answer else f"{true} taken for {answer}", of_label)
     return SampleGroups(tuple(chosen), texts)
 
 
