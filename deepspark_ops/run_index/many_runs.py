@@ -22,7 +22,8 @@ _FIGURES: Final = {
     "clock": "clock",
 }
 """Key of a row -> figure."""
-_NOT_SHOWN: Final = ("dataset digest", "net digest")
+_NOT_SHOWN: Final = ("dataset digest", "net digest", "overrides")
+"""Digests, and the text of the overrides: each of its fields is a setting of the solver."""
 _MOST_TEXTS: Final = 40
 """A setting with more different texts than this is a name and no setting."""
 
@@ -94,7 +95,10 @@ def main_figure(columns: Sequence[Column]) -> str | None:
 
 
 def correlations(columns: Sequence[Column], figure: str) -> list[Correlation]:
-    """Return how each setting goes with a figure, the strongest first; without settings of too few runs."""
+    """Return how each setting goes with a figure, the strongest first; without settings of too few runs.
+
+    A text needs two runs a group on average: groups of single runs explain any figure.
+    """
     (judged,) = [column for column in columns if column.name == figure and column.role == "figure"]
     ranked = []
     for column in columns:
@@ -103,7 +107,10 @@ def correlations(columns: Sequence[Column], figure: str) -> list[Correlation]:
         pairs = [
             (x, float(y)) for x, y in zip(column.values, judged.values, strict=True) if x is not None and y is not None
         ]
-        if len(pairs) < _LEAST_RUNS or len({x for x, _ in pairs}) < 2 or len({y for _, y in pairs}) < 2:
+        n_groups = len({x for x, _ in pairs})
+        if len(pairs) < _LEAST_RUNS or n_groups < 2 or len({y for _, y in pairs}) < 2:
+            continue
+        if column.kind == "text" and 2 * n_groups > len(pairs):
             continue
         results = np.array([y for _, y in pairs])
         if column.kind == "number":

@@ -88,6 +88,17 @@ def test_the_strongest_setting_is_first_and_too_few_runs_have_no_correlation():
     assert found[0].value == -1.0
 
 
+def test_a_text_of_its_own_in_most_runs_explains_nothing():
+    rows = [figures_row(value) for value in (0.5, 0.6, 0.7, 0.8)]
+    settings = [
+        {"solver": solver, "strategy": strategy, "overrides": f"base_lr: {strategy}"}
+        for solver, strategy in (("a", "x"), ("b", "x"), ("c", "y"), ("c", "y"))
+    ]
+    columns = run_columns(rows, settings)
+    assert "overrides" not in {column.name for column in columns}  # each field of the text is a setting of the solver
+    assert [correlation.setting for correlation in correlations(columns, "accuracy")] == ["strategy"]
+
+
 def test_other_tasks_are_judged_by_the_figure_that_most_runs_have():
     rmse = {"label": "RMSE", "value": 0.3}
     columns = run_columns(
