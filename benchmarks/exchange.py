@@ -27,7 +27,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -358,9 +358,9 @@ class KeptMomentum:
         """See ``StabilisedModel``."""
         return [self.history]
 
-    def replace_momentum(self, momentum: Vector) -> None:
+    def replace_momentum(self, momentum: Sequence[Vector]) -> None:
         """See ``StabilisedModel``."""
-        self.history = momentum
+        (self.history,) = momentum
 
 
 def mixing_process(pipe: Connection, address: ExchangeAddress) -> None:

@@ -49,10 +49,12 @@ class Piece:
 
     def cut(self, vector: Vector) -> Vector:
         """Return the piece as a view into the vector (n_params,)."""
-        blob = vector[self.entry.offset : self.entry.stop].reshape(self.entry.shape)
-        if self.stop is None:
-            return blob
-        return blob[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
+        return self.share_of(vector[self.entry.offset : self.entry.stop])
+
+    def share_of(self, blob: Vector) -> Vector:
+        """Return the piece as a view into its flat blob."""
+        shaped = blob.reshape(self.entry.shape)
+        return shaped if self.stop is None else shaped[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
 
 
 @dataclass(frozen=True)

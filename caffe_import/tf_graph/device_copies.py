@@ -13,6 +13,8 @@ import tensorflow as tf
 
 Array = npt.NDArray[Any]
 HOST: Final = "device:CPU:0"
+ALIGNMENT_BYTES: Final = 64
+"""TensorFlow reads memory in place only at this alignment."""
 
 
 def is_on(value: Any, device: str) -> bool:
@@ -28,6 +30,19 @@ def to_device(value: tf.Tensor | Array, device: str) -> tf.Tensor:
         value = value.copy()  # TensorFlow reads an array in place, and shares memory between devices of one CPU
     with tf.device(device):
         return tf.identity(value)
+
+
+def tensor_in_memory_of(array: Array) -> tf.Tensor:
+    """Return a tensor on the host in the memory of ``array``, which nobody writes any more.
+
+    Memory that is not aligned is copied.
+    TensorFlow's own conversion copies every array (2.21, ``constant_op.convert_to_eager_tensor``): a vector of 61
+    million floats takes 233 MiB more, and the time of three moves of the vector.
+    """
+    if array.size and array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % ALIGNMENT_BYTES == 0:
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    with tf.device(HOST):
+        return tf.constant(array)
 
 
 def to_host(value: tf.Tensor | Array) -> Array:

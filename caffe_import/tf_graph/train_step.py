@@ -23,7 +23,7 @@ from caffe_import.solver.lr_policies import learning_rate
 from caffe_import.solver.solver_spec import SolverSpec
 from caffe_import.solver.update_rules import RULES
 from caffe_import.tf_graph.builder import build_forward, fed_blobs, random_key
-from caffe_import.tf_graph.device_copies import HOST, to_host
+from caffe_import.tf_graph.device_copies import tensor_in_memory_of, to_host
 from caffe_import.tf_graph.step.arguments import StepArguments
 from caffe_import.tf_graph.step.device_calls import DeviceCalls
 from caffe_import.tf_graph.step.device_step import carried_state, device_step
@@ -46,7 +46,7 @@ class TrainState:
 
     Attributes:
         params: float32 (n_params,), in the layout's order. A fresh numpy vector is as good as a tensor; TensorFlow
-            may read it in place, so do not write it afterwards. After a run on several devices it is in pieces, each
+            reads it in place, so do not write it afterwards. After a run on several devices it is in pieces, each
             on its device, and stays there.
         history: The solver's history: float32 (n_slots, n_params) as it is given from outside, or the pieces of each
             slot as a run leaves them. Only snapshots want it in one piece, so it is joined when ``history_view`` asks.
@@ -368,13 +368,10 @@ class TrainFunction:
         vector = _on_host(slot)
         return [vector[entry.offset : entry.stop] for entry in entries]
 
-    def history_of(self, slot: Vector) -> list[Pieces]:
-        """Return a history of one slot, float32 (n_params,), as a run leaves it; the vector is not kept.
-
-        A vector beside its blobs would be in memory twice until the next run is done.
-        """
-        with tf.device(HOST):
-            return [Pieces(self._pieces, [tf.constant(blob) for blob in self._pieces.cut(slot)])]
+    def history_of(self, blobs: Sequence[Vector]) -> list[Pieces]:
+        """Return a history of one slot as a run leaves it: flat blobs of the layout, which the caller gives away."""
+        shares = [piece.share_of(blobs[piece.position]) for piece in self._pieces.pieces]
+        return [Pieces(self._pieces, [tensor_in_memory_of(share) for share in shares])]
 
     def _slots(self, history: Sequence[Pieces] | Vector) -> Sequence[Sequence[Any]]:
         return [self._pieces.cut(slot) if isinstance(slot, np.ndarray) else list(slot) for slot in history]

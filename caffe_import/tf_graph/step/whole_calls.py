@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from caffe_import.tf_graph.builder import fed_blobs
-from caffe_import.tf_graph.device_copies import to_device
+from caffe_import.tf_graph.device_copies import tensor_in_memory_of, to_device
 from caffe_import.tf_graph.step.arguments import StepArguments
 from caffe_import.tf_graph.step.results import StepResult
 from caffe_import.tf_graph.step.traced_calls import Part, TracedCalls
@@ -41,8 +41,8 @@ class WholeCalls(TracedCalls):
         return self._on_device(rows)
 
     def cut(self, vector: Any) -> Any:
-        """Return the vector itself."""
-        return vector
+        """Return the vector itself, an array as a tensor in the array's memory."""
+        return tensor_in_memory_of(vector) if isinstance(vector, np.ndarray) else vector
 
     def _placed(self, _part: Part, leaves: Sequence[Any]) -> Iterable[tf.Tensor]:
         return map(self._on_device, leaves)

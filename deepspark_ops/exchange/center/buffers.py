@@ -1,8 +1,10 @@
-"""Vectors for callers; the pool uses the memory of a vector again after the last reference."""
+"""Vectors for callers; a pool uses the memory of a vector again after the last reference."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -47,6 +49,22 @@ class VectorPool:
             owners.append(owner)
             self._spans.append(span)
         return owner[span]
+
+
+class BlobPool:
+    """Returns the blobs of a vector, each at a 64-byte boundary. Not thread-safe."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        """Allocate nothing yet; ``sizes`` are the blobs' in floats."""
+        steps = [-(-4 * size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES // 4 for size in sizes]
+        starts = [0, *accumulate(steps)]
+        self._spans = [slice(start, start + size) for start, size in zip(starts, sizes, strict=False)]
+        self._vectors = VectorPool(starts[-1])
+
+    def take(self) -> list[Vector]:
+        """Return blobs with arbitrary content and no other reference."""
+        vector = self._vectors.take()
+        return [vector[span] for span in self._spans]
 
 
 def _with_spare(n_floats: int) -> Vector:

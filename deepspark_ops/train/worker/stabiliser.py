@@ -10,7 +10,7 @@ import numpy as np
 
 from caffe_import.net.param_layout import ParamEntry
 from caffe_import.solver.update_rules import RULES
-from deepspark_ops.exchange.center.buffers import aligned_vector
+from deepspark_ops.exchange.center.buffers import BlobPool
 from deepspark_ops.param_vector import StatisticBlobs, Vector, chunk_ranges
 from deepspark_ops.train.setup.run import Run
 from deepspark_ops.train.setup.strategy_plan import plan_strategy
@@ -18,7 +18,7 @@ from deepspark_ops.train.worker.measured_rates import MeasuredRates, RateGroup, 
 from deepspark_ops.train.worker.rate_scale import borne_share
 
 MIXED_CHUNK_FLOATS = 65_536
-"""Floats of one chunk of mixed momentum: its four arrays share a core's L2 cache."""
+"""Floats of one chunk of mixed momentum: its five arrays share a core's L2 cache."""
 LEAST_FALL = 0.01
 """A smaller fall of the rate between two steps of a worker does not change momentum: with momentum 0.9 the last ten
 steps count, and their rates were nearly the same."""
@@ -33,8 +33,8 @@ class StabilisedModel(Protocol):
     def momentum(self) -> Sequence[Vector]:
         """Return the history, flat and by blob of the layout; read-only views, valid until the next change."""
 
-    def replace_momentum(self, momentum: Vector) -> None:
-        """Take a fresh vector, (n_params,), as the history; the caller gives the vector away."""
+    def replace_momentum(self, momentum: Sequence[Vector]) -> None:
+        """Take fresh vectors as the history, in the form of ``momentum``; the caller gives the vectors away."""
 
     def use_blob_factors(self, factors: Vector) -> None:
         """Multiply the rate of each blob of the layout by a factor from the next run on."""
@@ -121,7 +121,10 @@ class Stabiliser:
         self._center: Vector | None = None
         self._clock = 0
         self._falls = np.ones(1, np.float32)  # of the rates since the last exchange, by blob
-        self._scratch = np.empty(0, np.float32)
+        self._pool: BlobPool | None = None
+        self._scratch = np.empty(MIXED_CHUNK_FLOATS if self.needs_center else 0, np.float32)
+        sums = plan.statistics.layers
+        self._statistics = {offset for layer in sums for offset in (layer.mean[0], layer.var[0], layer.factor)}
 
     @property
     def needs_center(self) -> bool:
@@ -155,7 +158,8 @@ class Stabiliser:
         falls = falls_of_rates(old_rates, self._rates)
         if (falls != 1.0).any():
             blobs = self._model.momentum()
-            self._model.replace_momentum(_scaled(blobs, np.broadcast_to(falls, len(blobs))))
+            by_blob = zip(blobs, np.broadcast_to(falls, len(blobs)), strict=True)
+            self._model.replace_momentum([blob * fall for blob, fall in by_blob])
             self._falls = self._falls * falls
         return note
 
@@ -172,8 +176,7 @@ class Stabiliser:
         return np.subtract(exchanged, self._look_ahead(), out=exchanged) if self._plan.look_ahead else exchanged
 
     def _look_ahead(self) -> Vector:
-        blobs = self._model.momentum()
-        return _scaled(blobs, np.full(len(blobs), self._plan.look_ahead, np.float32))
+        return np.concatenate([blob * np.float32(self._plan.look_ahead) for blob in self._model.momentum()])
 
     def after_exchange(self, center: Vector | None, clock: int, n_steps: int, live_workers: int = 0) -> None:
         """Replace a share of the momentum by the center's movement since the exchange before.
@@ -202,24 +205,21 @@ class Stabiliser:
         self._mix(last_center, center, share * factors, np.float32(1.0 - plan.momentum_from_center))
 
     def _mix(self, last_center: Vector, center: Vector, factors: Vector, own_share: np.float32) -> None:
-        """Set the momentum to ``own_share`` of it and ``factors * (last_center - center)``; 0 for statistics.
-
-        The memory of ``last_center`` becomes the momentum: a further vector would cost a quarter more traffic.
-        """
-        if not self._scratch.size:
-            self._scratch = np.empty(min(MIXED_CHUNK_FLOATS, center.size), np.float32)
-        blobs, offset = self._model.momentum(), 0
-        for history, factor in zip(blobs, np.broadcast_to(factors, len(blobs)), strict=True):
-            for start, stop in chunk_ranges(history.size, MIXED_CHUNK_FLOATS):
-                span, own_part = slice(offset + start, offset + stop), self._scratch[: stop - start]
-                chunk = last_center[span]
-                np.subtract(chunk, center[span], out=chunk)
+        """Set the momentum to ``own_share`` of it and ``factors * (last_center - center)``; 0 for statistics."""
+        blobs, start = self._model.momentum(), 0
+        self._pool = self._pool or BlobPool([blob.size for blob in blobs])
+        momentum = self._pool.take()
+        for history, mixed, factor in zip(blobs, momentum, np.broadcast_to(factors, len(blobs)), strict=True):
+            for first, stop in chunk_ranges(history.size, MIXED_CHUNK_FLOATS):
+                chunk, span = mixed[first:stop], slice(start + first, start + stop)
+                np.subtract(last_center[span], center[span], out=chunk)
                 np.multiply(chunk, factor, out=chunk)
-                np.multiply(history[start:stop], own_share, out=own_part)
-                np.add(chunk, own_part, out=chunk)
-            offset += history.size
-        last_center[self._plan.statistics.positions] = 0.0
-        self._model.replace_momentum(last_center)
+                np.multiply(history[first:stop], own_share, out=self._scratch[: stop - first])
+                np.add(chunk, self._scratch[: stop - first], out=chunk)
+            if start in self._statistics:
+                mixed.fill(0.0)
+            start += history.size
+        self._model.replace_momentum(momentum)
 
     def _factors(self, first: int, last: int) -> Vector:
         """Return the factor on the rate of each blob, for the steps from ``first`` to ``last``."""
@@ -270,15 +270,6 @@ def falls_of_rates(old_rates: Vector, rates: Vector) -> Vector:
     """
     falls = np.ones_like(rates)
     return np.divide(rates, old_rates, out=falls, where=rates < (1.0 - LEAST_FALL) * old_rates)
-
-
-def _scaled(blobs: Sequence[Vector], factors: Vector) -> Vector:
-    """Return the blobs, each times its factor, as a fresh vector."""
-    scaled, start = aligned_vector(sum(blob.size for blob in blobs)), 0
-    for blob, factor in zip(blobs, factors, strict=True):
-        np.multiply(blob, factor, out=scaled[start : start + blob.size])
-        start += blob.size
-    return scaled
 
 
 def stabiliser_plan(run: Run) -> StabiliserPlan:

@@ -253,7 +253,7 @@ class TfModel:
         """See ``StabilisedModel``."""
         return self._train.history_blobs(self._state)
 
-    def replace_momentum(self, momentum: Vector) -> None:
+    def replace_momentum(self, momentum: Sequence[Vector]) -> None:
         """See ``StabilisedModel``."""
         self._state = replace(self._state, history=self._train.history_of(momentum))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import weakref
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from caffe_import.solver.solver_spec import solver_spec
 from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.train import TrainConfig
 from deepspark_ops.devices.assigned import AssignedDevices
+from deepspark_ops.exchange.center.buffers import aligned_vector
 from deepspark_ops.run_paths import RunPaths
 from deepspark_ops.train.data.data_binding import DataBinding
 from deepspark_ops.train.setup.run import Run
@@ -101,10 +101,9 @@ def test_a_step_has_the_factor_that_the_minibatchs_curvature_allows(
 
 def test_a_replaced_momentum_is_in_memory_once(tmp_path: Path) -> None:
     model = model_of(tmp_path, n_workers=3)
-    momentum = np.arange(model.local().size, dtype=np.float32)
-    expected, vector = momentum.copy(), weakref.ref(momentum)
-    model.replace_momentum(momentum)
-    del momentum
-    assert vector() is None
-    np.testing.assert_array_equal(np.concatenate(model.momentum()), expected)
-    np.testing.assert_array_equal(model.state().history, expected[np.newaxis])
+    blobs = [aligned_vector(blob.size) for blob in model.momentum()]
+    for number, blob in enumerate(blobs):
+        blob[:] = number + np.arange(blob.size)
+    model.replace_momentum(blobs)
+    assert all(np.shares_memory(blob, taken) for blob, taken in zip(blobs, model.momentum(), strict=True))
+    np.testing.assert_array_equal(model.state().history, np.concatenate(blobs)[np.newaxis])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -411,3 +412,27 @@ def test_prepared_parts_are_traced_once() -> None:
     state, found = function.gradient(first_state(function), step=0, seed=0, worker=0, feeds=batches(1))
     function.apply(state, found.gradient, step=0, rate_scale=1.0)
     assert function.count_traces == 2
+
+
+@pytest.mark.parametrize("slot", ["params", "history"])
+def test_a_fresh_vector_from_outside_is_not_copied(slot: str) -> None:
+    """An exchange hands over parameters and momentum before each run."""
+    net = net_of(DROPOUT.replace("num_output: 1 ", "num_output: 500 bias_term: false "))
+    function = compile_training(net, solver_of("momentum: 0.5"), n_threads=1)
+    feeds = {"data": np.ones((1, 2, 400), np.float32)}
+    state, _ = run_steps(function, function.initial_state(np.ones(net.params.n_params, np.float32)), feeds)
+    vector = np.frombuffer(bytearray(4 * net.params.n_params + 64), np.uint8)
+    start = -vector.ctypes.data % 64
+    vector = vector[start : start + 4 * net.params.n_params].view(np.float32)
+    vector[:] = 0.25
+    tracemalloc.start()
+    try:
+        changed = {"params": vector} if slot == "params" else {"history": function.history_of([vector])}
+        after, _ = run_steps(function, replace(state, **changed), feeds)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < vector.nbytes / 4
+    copied = {"params": vector.copy()} if slot == "params" else {"history": vector[np.newaxis].copy()}
+    expected, _ = run_steps(function, replace(state, **copied), feeds)
+    np.testing.assert_array_equal(after.params_view(), expected.params_view())

@@ -83,8 +83,8 @@ class CountingModel:
     def momentum(self) -> list[np.ndarray]:
         return [np.ones(1, np.float32)]
 
-    def replace_momentum(self, momentum: np.ndarray) -> None:
-        self.momenta.append((len(self.calls), float(momentum[0])))
+    def replace_momentum(self, momentum: list[np.ndarray]) -> None:
+        self.momenta.append((len(self.calls), float(momentum[0][0])))
 
     def use_blob_factors(self, factors: np.ndarray) -> None:
         raise AssertionError("no rate is measured")
