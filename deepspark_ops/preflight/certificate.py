@@ -6,10 +6,12 @@ The comparison needs TensorFlow and runs in a separate process (``python -m caff
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +20,12 @@ from caffe_import.extras import require
 from caffe_import.parity.case import RECORDED_CASES, Case, load_cases
 from deepspark_ops.devices.host_gpus import without_gpus
 from deepspark_ops.errors import ConfigError, DeepSparkError
+from deepspark_ops.preflight.passed_cases import PassedCases
 from deepspark_ops.preflight.report import Certificate, ParityReport, PreflightReport, Problem
 from deepspark_ops.run_paths import write_text_whole
 
 CERTIFICATE_VERSION: Final = 2
+_log = logging.getLogger(__name__)
 
 
 def write_certificate(report: PreflightReport, cases: Path | None, path: Path) -> None:
@@ -46,6 +50,8 @@ def write_certificate(report: PreflightReport, cases: Path | None, path: Path) -
 def certified(report: PreflightReport, folder: Path | None, *, on_gpu: bool = False) -> PreflightReport:
     """Return the report with the comparison for the layer types of the nets; a failed case becomes an error.
 
+    A case that has passed on this host's CPU is not computed again by the same code, see ``PassedCases``.
+
     Args:
         report: Report with the layer types.
         folder: Folder with recorded cases; None for the cases in the package.
@@ -57,7 +63,7 @@ def certified(report: PreflightReport, folder: Path | None, *, on_gpu: bool = Fa
     """
     folder = folder or RECORDED_CASES
     cases = _cases_of(report.layer_types, folder)
-    outcomes = _compare(folder, [case.name for type_cases in cases.values() for case in type_cases], on_gpu=on_gpu)
+    outcomes = _outcomes(folder, [case for type_cases in cases.values() for case in type_cases], on_gpu=on_gpu)
     failed = [
         Problem(severity="error", finding=f"{_FAILED}{name}: {outcome['status']}: {'; '.join(outcome['faults'])}")
         for name, outcome in outcomes.items()
@@ -67,6 +73,7 @@ def certified(report: PreflightReport, folder: Path | None, *, on_gpu: bool = Fa
     return report.model_copy(update={"parity": parity, "problems": (*failed, *report.problems)})
 
 
+@cache
 def _tensorflow_version() -> str:
     # Not version("tensorflow"): tensorflow-cpu has the same package by another distribution.
     return " ".join(version(name) for name in sorted(set(packages_distributions().get("tensorflow", ()))))
@@ -85,6 +92,20 @@ def _cases_of(types: Collection[str], folder: Path) -> dict[str, list[Case]]:
         name: [case for case in recorded if case.kind == "layer" and case.record.get("layer_type") == name]
         for name in types
     }
+
+
+def _outcomes(folder: Path, cases: Sequence[Case], *, on_gpu: bool) -> Mapping[str, Mapping[str, Any]]:
+    """Return the outcome of every case by name: of an earlier comparison, else computed."""
+    passed = PassedCases(_tensorflow_version(), os.environ)
+    passed_before = {} if on_gpu else passed.errors(cases)
+    if passed_before:
+        n_before = len(passed_before)
+        _log.info("parity: %d of %d cases have passed on this host before, by the same code", n_before, len(cases))
+    computed = _compare(folder, [case.name for case in cases if case.name not in passed_before], on_gpu=on_gpu)
+    errors = {name: float(outcome["worst"]) for name, outcome in computed.items() if outcome["status"] == "passed"}
+    if errors and not on_gpu:
+        passed.add(cases, errors)
+    return {**{name: {"status": "passed", "worst": error} for name, error in passed_before.items()}, **computed}
 
 
 def _compare(folder: Path, names: Sequence[str], *, on_gpu: bool) -> Mapping[str, Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,8 @@ def folder(tmp_path: Path) -> Path:
 
 def parity_check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", SCRIPT, "check", "solver.prototxt", "--parity", "--json", *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "TMPDIR": str(folder)}  # where no case has passed before
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
 
 
 def test_layer_types_of_the_net_agree_with_caffe(folder: Path) -> None:

@@ -1,5 +1,6 @@
 import json
 import subprocess
+import tempfile
 
 import pytest
 
@@ -46,6 +47,11 @@ def check_report(*types):
         problems=(),
         layer_types=tuple(sorted(types)),
     )
+
+
+@pytest.fixture(autouse=True)
+def no_case_has_passed_before(monkeypatch, tmp_path_factory):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("host")))
 
 
 @pytest.fixture
@@ -139,3 +145,23 @@ def test_a_runs_certificate_names_types_cases_and_failures(child, tmp_path):
     assert kept["cases"] == str(RECORDED_CASES)
     assert [row["layer_type"] for row in kept["parity"]] == ["Data", "ReLU"]
     assert len(kept["failed"]) == 1
+
+
+def test_a_passed_case_is_not_computed_again_and_a_failed_one_is(child):
+    answers, asked = child
+    failing, *passing = recorded("ReLU")
+    answers[failing], answers[passing[0]] = ("failed", 0.5), ("passed", 3e-6)
+    first = certified(check_report("ReLU"), None)
+    asked.clear()
+    second = certified(check_report("ReLU", "Pooling"), None)
+    assert asked == [*recorded("Pooling"), failing]
+    assert second.errors == first.errors
+    assert second.parity[1] == first.parity[0]
+
+
+def test_cases_on_a_gpu_are_computed_each_time(child):
+    certified(check_report("ReLU"), None)
+    for _ in range(2):
+        child[1].clear()
+        certified(check_report("ReLU"), None, on_gpu=True)
+        assert child[1] == recorded("ReLU")
