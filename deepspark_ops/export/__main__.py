@@ -11,6 +11,7 @@ from deepspark_ops.config.base import parse_config
 from deepspark_ops.config.export import ExportConfig
 from deepspark_ops.devices.host_gpus import hide_gpus
 from deepspark_ops.evaluate.found_weights import find_weights
+from deepspark_ops.export.formats.outside_reader import readers_ahead
 from deepspark_ops.processes.stage_process import read_config_file, stage_main
 from deepspark_ops.run_paths import RunPaths
 
@@ -22,10 +23,11 @@ def main(config_path: Path) -> None:
     hide_gpus()  # the bundle is checked as it is served on any machine
     config = parse_config(ExportConfig, json.loads(read_config_file(config_path)))
     find_weights(RunPaths(config.run_dir), config.weights)  # refused before TensorFlow is loaded
-    # Imported here, where a missing TensorFlow is reported in one message.
-    from deepspark_ops.export.bundle import write_bundle
+    with readers_ahead(config.formats):
+        # Imported here, where a missing TensorFlow is reported in one message.
+        from deepspark_ops.export.bundle import write_bundle
 
-    bundle = write_bundle(config, on_step=_log.info)
+        bundle = write_bundle(config, on_step=_log.info)
     _log.info("%s", bundle.summary())
 
 

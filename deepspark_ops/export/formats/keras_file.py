@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 from caffe_import.net.batch_size import net_of_any_batch
 from deepspark_ops.export.formats.exported_model import CannotHave, ExportedModel, Format, Reading
-from deepspark_ops.export.formats.outside_reader import ReaderFailed, read_outside
+from deepspark_ops.export.formats.outside_reader import KERAS_READER, ReaderFailed, read_outside
 from deepspark_ops.export.manifest import KERAS_NAME
-
-_READER = Path(__file__).with_name("keras_reader.py")
 
 
 def _write(model: ExportedModel) -> None:
@@ -28,7 +25,7 @@ def _write(model: ExportedModel) -> None:
 
 def _read(model: ExportedModel) -> tuple[Reading, ...]:
     try:
-        answers = read_outside(_READER, [str(model.folder / KERAS_NAME)], model.requests(), model.output_names)
+        answers = read_outside(KERAS_READER, [str(model.folder / KERAS_NAME)], model.requests(), model.output_names)
     except ReaderFailed as failure:
         msg = f"Keras cannot run it: {failure}"
         raise CannotHave(msg) from failure

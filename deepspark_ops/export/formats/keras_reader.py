@@ -1,6 +1,6 @@
 """Program without imports of DeepSpark: load a model.keras and run the model.
 
-Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), file.
+Argument: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``). Standard input, JSON: file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def main() -> None:
     import keras
 
     gc.freeze()  # imported objects stay alive: collecting garbage among them takes as long as the import
-    folder, file = sys.argv[1:]
+    folder = sys.argv[1]
+    (file,) = json.loads(sys.stdin.readline())
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))
     model = keras.saving.load_model(file, compile=False, safe_mode=True)

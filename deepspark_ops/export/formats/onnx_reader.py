@@ -1,6 +1,6 @@
 """Program without imports of DeepSpark: run a model.onnx in onnxruntime.
 
-Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), file.
+Argument: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``). Standard input, JSON: file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import onnxruntime
 
 def main() -> None:
     """Read, run, write."""
-    folder, file = sys.argv[1:]
+    folder = sys.argv[1]
+    (file,) = json.loads(sys.stdin.readline())
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])

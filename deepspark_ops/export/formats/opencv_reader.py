@@ -1,7 +1,7 @@
 """Program without imports of DeepSpark: run Caffe's two files in OpenCV.
 
-Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), prototxt, caffemodel,
-samples of a pass. The inputs hold whole passes.
+Argument: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``). Standard input, JSON:
+prototxt, caffemodel, samples of a pass. The inputs hold whole passes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 
 def main() -> None:
     """Read, run, write."""
-    folder, prototxt, caffemodel, batch_size = sys.argv[1:]
+    folder = sys.argv[1]
+    prototxt, caffemodel, batch_size = json.loads(sys.stdin.readline())
     step = int(batch_size)
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))

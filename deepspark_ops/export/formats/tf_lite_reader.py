@@ -1,6 +1,7 @@
 """Program without imports of DeepSpark: run a .tflite file in TensorFlow Lite's interpreter.
 
-Arguments: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``), file, signature.
+Argument: folder of the exchange (``names.json``, ``inputs.npz``, result ``answers.npz``). Standard input, JSON: file,
+signature.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def main() -> None:
     import tensorflow as tf
 
     gc.freeze()  # imported objects stay alive: collecting garbage among them takes as long as the import
-    folder, file, signature = sys.argv[1:]
+    folder = sys.argv[1]
+    file, signature = json.loads(sys.stdin.readline())
     names = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
     arrays = np.load(Path(folder, "inputs.npz"))
     warnings.simplefilter("ignore")  # TensorFlow will move the interpreter to another package
